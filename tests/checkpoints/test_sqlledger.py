@@ -173,6 +173,11 @@ def test_the_newest_events_are_told_oldest_first(ledger: SqlLedger) -> None:
     ledger.note(Event("payments", EventKind.OPENED, "another", at_ms=1))
     assert list(ledger.events("orders")) == events
     assert list(ledger.events("orders", limit=3)) == events[-3:]
+    opened = replace(events[0], reason="once more", at_ms=200)
+    ledger.note(opened)
+    assert list(ledger.events("orders", kind=EventKind.OPENED)) == [events[0], opened]
+    assert list(ledger.events("orders", 1, EventKind.OPENED)) == [opened]
+    assert list(ledger.events("payments", kind=EventKind.FENCED)) == []
 
 
 def test_a_joined_transaction_is_the_callers_to_commit(ledger: SqlLedger, url: str) -> None:

@@ -18,11 +18,13 @@ from onceonly.machine.rewind import (
     Nowhere,
     Origin,
     OriginKind,
+    Outlived,
     RewindFacts,
     Step,
     Unfit,
     decide,
     level,
+    why,
 )
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest, Output
@@ -89,6 +91,11 @@ def test_what_the_source_lacks_of_epochs_that_stand_is_nobodys_matter():
     assert decide(facts({A: 2, B: 2}, Asked(2), gone={1: "gone", 2: "gone"})) == CutBack(2, (3, 4))
 
 
+def test_why_epochs_are_set_aside_names_those_that_are_given_up():
+    assert why(2, ()) == "every sink stood at epoch 2"
+    assert why(2, {9, 3, 4}) == "every sink stood at epoch 2 and the loss of epochs 3..4, 9..9 was accepted"
+
+
 # ---- bring up
 
 
@@ -149,6 +156,13 @@ def test_what_is_printed_for_sinks_that_were_set_back_is_a_rewind_that_is_possib
 
 def test_a_sink_that_nobody_knows_is_refused():
     assert isinstance(decide(facts({A: 2, B: 4}, Asked(2, ("memory:x",)))), Unfit)
+
+
+def test_a_sink_whose_markers_outlived_its_target_gets_nothing_and_is_no_matter_to_another_one():
+    anew = {"outlived": {A: "topic a made anew"}}
+    for to in (0, 2, 4):
+        assert decide(facts({A: 4, B: 4}, Asked(to, (A,)), **anew)) == Outlived(A, 4, "topic a made anew")
+    assert brought(decide(facts({A: 4, B: 3}, Asked(3, (B,)), staged={4}, **anew))) == [(B, 4, "stage")]
 
 
 def test_an_epoch_that_nobody_knows_or_that_does_not_follow_has_no_origin():

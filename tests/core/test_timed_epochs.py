@@ -20,23 +20,25 @@ from tests.core.stories import epochs, marked
 from onceonly import TimedEpoch, faults
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
-from onceonly.machine import coordinator
+from onceonly.machine import coordinator, endings
 from onceonly.machine.noting import Noting
 from onceonly.machine.rewind import Asked
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.times import Unsaid
-from onceonly.runtime import operator, rewinding, together
+from onceonly.runtime import operator, publishing, rewinding, together
 from onceonly.runtime.asking import Says
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
 from onceonly.runtime.stops import Where
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epoch import Epoch, Fence, Marker
 from onceonly_checkpoints.epochtime import EpochTime
-from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Adoption, AdoptionKind
+from onceonly_checkpoints.replayed import Replayed
+from onceonly_sinks.memory import MemorySink
 
 ROWS = Noting("rows", "integer", "id", 3)
 FUNCTION = Noting("function", "integer", "id")
@@ -364,6 +366,15 @@ def test_a_rewind_whose_ledger_was_set_back_as_well_begins_the_next_turn(one: Pi
     assert one.events(EventKind.TIME_BACK) == ["the position was put back to epoch 1; turn 1"]
 
 
+def test_a_rewind_begins_the_next_turn_whatever_was_noted_in_between(one: Pipeline, tmp_path: Path) -> None:
+    Query(one).writes(1)
+    cut_back(one, 1)
+    for _ in range(endings.WINDOW + 1):
+        one.ledger.note(Event("orders", EventKind.FAILED, "E501: no answer"))
+    assert Query(one).writes(2).time == replace(noted(2), turn=1)
+    assert one.events(EventKind.TIME_BACK) == ["the position was put back to epoch 1; turn 1"]
+
+
 @pytest.mark.parametrize("point", [Point.INTEND_AFTER, Point.PREPARE_BEFORE, Point.COMMIT_BEFORE, Point.COMMIT_AFTER])
 def test_a_driver_that_dies_behind_a_rewind_leaves_one_turn_and_one_line(one: Pipeline, point: Point) -> None:
     Query(one).writes(1, 2, 3)
@@ -388,6 +399,46 @@ def test_an_operators_epoch_behind_a_rewind_begins_the_turn(one: Pipeline) -> No
     assert one.events(EventKind.TIME_BACK) == [BACK.replace("epoch 3", "epoch 2")]
     assert Query(one).writes(2).time == replace(noted(2), turn=1)
     assert len(one.events(EventKind.TIME_BACK)) == 1
+
+
+def rerun_of(pipeline: Pipeline, *ran: Epoch) -> MemorySink:
+    """A sink in which a rerun of these epochs has written what they brought."""
+    sink, fence, before = MemorySink("memory:again"), Fence(1, "rerun"), chain.GENESIS
+    sink.open("orders~v2")
+    sink.install(fence)
+    for was in ran:
+        batch = ArrowBatch(ids_of(was.number))
+        prepared = sink.prepare(batch, was.number)
+        replays = Replayed("orders", was.number, was.number, was.chain)
+        listed = {"sinks": ((sink.id, 1),), "previous_chain": before, "digest": batch.digest(), "time": None}
+        epoch = chain.linked(replace(was, lineage=None, replays=replays, **listed))
+        sink.commit(prepared, Marker("orders~v2", sink.id, fence, epoch))
+        before = epoch.chain
+    return sink
+
+
+def publish(pipeline: Pipeline, rerun: MemorySink) -> Epoch:
+    [sink] = pipeline.sinks()
+    of = publishing.Publication("orders", sink, "orders~v2", rerun, pipeline.ledger)
+    return publishing.publish(of, publishing.plan(of), ArrowBatch(pa.Table.from_pylist(rerun.rows())))
+
+
+def test_a_rerun_that_is_published_behind_a_rewind_begins_the_turn(one: Pipeline) -> None:
+    Query(one).writes(1, 2)
+    cut_back(one, 1)
+    [first] = [record.epoch for record in one.ledger.epochs("orders")]
+    published = publish(one, rerun_of(one, first))
+    assert (published.number, published.time) == (2, EpochTime("integer", 6, 6, 9, ingest=1000, turn=1))
+    assert one.events(EventKind.TIME_BACK) == [BACK.replace("epoch 3", "epoch 2")]
+    assert Query(one).writes(2).time == replace(noted(2), turn=1)
+    assert len(one.events(EventKind.TIME_BACK)) == 1
+
+
+def test_a_rerun_that_is_published_where_nothing_was_cut_off_carries_time_and_turn(one: Pipeline) -> None:
+    Query(one).writes(1)
+    [first] = [record.epoch for record in one.ledger.epochs("orders")]
+    assert publish(one, rerun_of(one, first)).time == EpochTime("integer", 6, 6, 9, ingest=1000)
+    assert one.events(EventKind.TIME_BACK) == []
 
 
 def test_time_that_nobody_notes_any_more_is_carried_into_the_next_turn_behind_a_rewind(one: Pipeline) -> None:

@@ -288,8 +288,8 @@ class Ledger(Protocol):
         """Append an event."""
         ...
 
-    def events(self, pipeline: str, limit: int = 1000) -> Sequence[Event]:
-        """Events, oldest first; the newest ``limit`` of them."""
+    def events(self, pipeline: str, limit: int = 1000, kind: EventKind | None = None) -> Sequence[Event]:
+        """Events, of one kind or of any, oldest first; the newest ``limit`` of them."""
         ...
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import (
     Event,
+    EventKind,
     Intent,
     KeptPlan,
     Ledger,
@@ -312,10 +313,11 @@ class SqlLedger(Ledger):
         values = rows.event_values(replace(event, at_ms=event.at_ms or _now_ms()), uuid.uuid4().hex)
         self._write(lambda connection: connection.execute(self._sql.note, values))
 
-    def events(self, pipeline: str, limit: int = 1000) -> Sequence[Event]:
-        """Events, oldest first; the newest ``limit`` of them."""
+    def events(self, pipeline: str, limit: int = 1000, kind: EventKind | None = None) -> Sequence[Event]:
+        """Events, of one kind or of any, oldest first; the newest ``limit`` of them."""
+        wanted = {"pipeline": pipeline, "newest": limit, **({"kind": kind.value} if kind else {})}
         with self._reading() as connection:
-            found = connection.execute(self._sql.events, {"pipeline": pipeline, "newest": limit}).all()
+            found = connection.execute(self._sql.events_of_kind if kind else self._sql.events, wanted).all()
             return [rows.event_of(row) for row in reversed(found)]
 
     def close(self) -> None:

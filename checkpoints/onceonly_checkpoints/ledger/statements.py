@@ -102,12 +102,9 @@ class Statements:
         self.parts = tuple(self._part(each) for each in all_.parts)
         # A call whose connection broke is sent again: the token makes one event of both.
         self.note = self._insert(all_.events).on_conflict_do_nothing(index_elements=["token"])
-        self.events = (
-            select(all_.events)
-            .where(_is(all_.events, "pipeline"))
-            .order_by(all_.events.c.id.desc())
-            .limit(bindparam("newest"))
-        )
+        newest = select(all_.events).order_by(all_.events.c.id.desc()).limit(bindparam("newest"))
+        self.events = newest.where(_is(all_.events, "pipeline"))
+        self.events_of_kind = newest.where(_is(all_.events, "pipeline", "kind"))
 
     def _part(self, part: TableClause) -> Part:
         within = select(part).where(_within(part)).order_by(part.c.epoch, part.c.ordinal)

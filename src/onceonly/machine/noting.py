@@ -17,7 +17,7 @@ from onceonly.machine.marks import Cut, Timed, Writers, greatest
 from onceonly.protocol.times import NO_TIMES, Clock, Times
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage
 from onceonly_checkpoints.epochtime import END, EpochTime, Unit, WriterMark
-from onceonly_checkpoints.ledger import Event, EventKind, Superseded
+from onceonly_checkpoints.ledger import EventKind, Superseded
 
 By = Literal["rows", "ingest", "watermark", "function", "upstream"]
 """Whose word is noted: that of the rows' greatest time, of the engine's recorded clock or watermark, of the user, or of
@@ -109,21 +109,18 @@ class Known:
         return marks.next_turn(self.pipeline, *told, aside, *(one.observed for one in self.polled))
 
 
-def cut(head: EpochRecord | None, aside: Iterable[Superseded], events: Iterable[Event]) -> Cut | None:
+def cut(head: EpochRecord, aside: Iterable[Superseded], rewound: int) -> Cut | None:
     """Whether the newest epoch is one to which a rewind has put the position back; ``None`` where it is not.
 
     Args:
-        head: its record; ``None``: there is no epoch.
+        head: its record.
         aside: epochs beyond it that were set aside.
-        events: of the pipeline.
+        rewound: generation of the newest rewind that cut back; 0 for none.
     """
-    if head is None:
-        return None
     timed = (Timed(one.pipeline, one.epoch.number, one.epoch.time) for one in aside if one.epoch.time)
     seen = tuple(one.mark for one in timed)
     # A ledger that was set back with the sinks knows no epoch beyond, but who cut back to where it stands.
-    rewinds = (one.generation for one in events if one.kind is EventKind.REWOUND)
-    follows = any(generation > head.fence.generation for generation in rewinds)
+    follows = rewound > head.fence.generation
     return Cut(head.epoch.number if follows else 0, seen) if follows or seen else None
 
 

@@ -13,6 +13,8 @@ from operator import add
 
 from onceonly.machine import noting
 from onceonly.machine.facts import Refusal
+from onceonly.machine.marks import Cut
+from onceonly.machine.noting import Known
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import Slice
@@ -33,6 +35,7 @@ class PublishFacts:
         unfit: why the rows of one of the two cannot be moved or taken away, in words; empty where they can.
         ledger: address of the ledger, for commands.
         into: address of the rerun's target, for commands.
+        cut: that a rewind put the position back to some epoch; ``None`` where none is known.
     """
 
     pipeline: str
@@ -44,6 +47,7 @@ class PublishFacts:
     unfit: str
     ledger: str
     into: str
+    cut: Cut | None = None
 
 
 def decide(facts: PublishFacts) -> Epoch | Refusal:
@@ -133,7 +137,7 @@ def _epoch(facts: PublishFacts, last: Epoch, whole: Replayed) -> Epoch:
             carried=last.standing,
             series=number,
             replaces=(1, last.number),
-            time=noting.carried(last.time),
+            time=noting.carried(last.time, turn=Known(facts.pipeline, number, last, cut=facts.cut).turn),
             replays=whole,
         )
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch
@@ -76,6 +77,8 @@ class RewindFacts:
         code: whether the query's code is at hand, so that the source can be read.
         gone: what the source lacks, by epoch, in words.
         chains: chain of the newest epoch of each sink, where it is known.
+        outlived: what is there now, in words, by sinks whose markers tell of a target that is there no more, and that
+            are not put elsewhere first.
     """
 
     asked: Asked
@@ -86,6 +89,7 @@ class RewindFacts:
     code: bool = False
     gone: Mapping[int, str] = field(default_factory=dict)
     chains: Mapping[str, str] = field(default_factory=dict)
+    outlived: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def newest(self) -> int:
@@ -165,6 +169,21 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, slots=True)
+class Outlived:
+    """A sink's markers outlived its target: they say of every epoch that it is there, and none could be written.
+
+    Attributes:
+        sink: which.
+        stands: the newest epoch that they tell of.
+        now: what is there now, in words.
+    """
+
+    sink: str
+    stands: int
+    now: str
+
+
+@dataclass(frozen=True, slots=True)
 class Nowhere:
     """Rows of an epoch are not to be had.
 
@@ -198,8 +217,21 @@ class Gone:
     reason: str
 
 
-Hindered = Unfit | Elsewhere | Nowhere | Gone
+Hindered = Unfit | Elsewhere | Outlived | Nowhere | Gone
 """Why a rewind is not carried out."""
+
+
+def why(to: int, lost: Collection[int]) -> str:
+    """Why epochs are set aside, as it is kept with them and as an audit tells it.
+
+    Args:
+        to: the epoch that is cut back to.
+        lost: numbers of the epochs beyond it of which the source lacks rows, which was accepted.
+    """
+    stood = f"every sink stood at epoch {to}"
+    runs = groupby(enumerate(sorted(lost)), key=lambda at: at[1] - at[0])
+    spans = [f"{run[0]}..{run[-1]}" for run in ([number for _, number in found] for _, found in runs)]
+    return f"{stood} and the loss of epochs {', '.join(spans)} was accepted" if spans else stood
 
 
 def level(stands: Mapping[str, int]) -> Asked:
@@ -213,7 +245,7 @@ def level(stands: Mapping[str, int]) -> Asked:
 
 
 def decide(facts: RewindFacts) -> CutBack | BringUp | Hindered:
-    """What a rewind does; the first of these that speaks decides: names, where sinks stand, origins, the source."""
+    """What a rewind does; the first that speaks decides: names, targets, where sinks stand, origins, the source."""
     asked = facts.asked
     if strangers := [sink for sink in asked.sinks if sink not in facts.stands]:
         known = ", ".join(facts.stands)
@@ -249,6 +281,8 @@ def _lacking(facts: RewindFacts) -> Gone | None:
 
 def _bring_up(facts: RewindFacts) -> BringUp | Hindered:
     asked, stands = facts.asked, facts.stands
+    if anew := [sink for sink in asked.sinks if sink in facts.outlived]:
+        return Outlived(anew[0], stands[anew[0]], facts.outlived[anew[0]])
     others_at = [stands[sink] for sink in stands if sink not in asked.sinks]
     # Level with the others, also where these lack epochs themselves: then all stand alike, and are cut back.
     newest = max(others_at, default=facts.newest)

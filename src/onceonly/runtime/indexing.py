@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onceonly.machine import opening
+from onceonly.machine import noting, opening
 from onceonly.machine.facts import Offer
+from onceonly.machine.marks import Cut
 from onceonly.protocol import Sink
 from onceonly.runtime.unreadable import histories
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage
-from onceonly_checkpoints.ledger import Ledger, Pipeline
+from onceonly_checkpoints.ledger import EventKind, Ledger, Pipeline
 from onceonly_checkpoints.model import InputFile
 
 
@@ -36,6 +37,21 @@ def enter(ledger: Ledger, sinks: Sequence[Sink], pipeline: str, lineage: Lineage
             time.time_ns() // 1_000_000,
         )
     )
+
+
+def cut(ledger: Ledger, pipeline: str, head: EpochRecord | None) -> Cut | None:
+    """Whether a rewind has put the newest epoch on record where it is; the ledger is asked for that alone.
+
+    Args:
+        ledger: of the pipeline.
+        pipeline: its name.
+        head: the newest epoch on record; ``None`` for none.
+    """
+    if head is None:
+        return None
+    # Asked for by kind: behind it there may be any number of others, one for each start that failed.
+    rewound = max((event.generation for event in ledger.events(pipeline, 1, EventKind.REWOUND)), default=0)
+    return noting.cut(head, ledger.superseded(pipeline, head.epoch.number), rewound)
 
 
 def learn(ledger: Ledger, sinks: Sequence[Sink], pipeline: str, known: int) -> None:

@@ -100,14 +100,23 @@ def write(
     ledger.record(EpochRecord(state.job.pipeline, state.opening.fence, epoch, receipts))
     sealing.tell(sinks, state.job.pipeline, epoch, ledger)
     why = Happening(EventKind.ADOPTED, epoch.adoption.words if epoch.adoption else "", epoch.number)
-    back = noting.given_up(epoch, newest) or (_put_back(state, epoch.number, newest) if epoch.time else ())
+    back = noting.given_up(epoch, newest) or put_back(state, epoch, newest)
     for one in (why, *back):
         ledger.note(Event(state.job.pipeline, one.kind, one.reason, one.epoch, state.opening.fence.generation))
     return epoch
 
 
-def _put_back(state: State, number: int, newest: Epoch | None) -> Sequence[Happening]:
-    return noting.put_back(Known(state.job.pipeline, number, newest, cut=state.opening.cut))
+def put_back(state: State, epoch: Epoch, newest: Epoch | None) -> Sequence[Happening]:
+    """That an epoch is the first one behind a rewind, where that takes back what was said of time.
+
+    Args:
+        state: of the opening.
+        epoch: what is written.
+        newest: the epoch that stood before; ``None`` where that says nothing.
+    """
+    if epoch.time is None:
+        return ()
+    return noting.put_back(Known(state.job.pipeline, epoch.number, newest, cut=state.opening.cut))
 
 
 def committed(

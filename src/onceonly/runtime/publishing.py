@@ -10,7 +10,8 @@ from onceonly.faults import Point
 from onceonly.machine.facts import Refusal
 from onceonly.machine.publish import PublishFacts, decide
 from onceonly.protocol import Batch, Legible, Sink
-from onceonly.runtime import operatorepoch, replacing, sealing
+from onceonly.runtime import indexing, operatorepoch, replacing, sealing
+from onceonly.runtime.events import EventLog
 from onceonly.runtime.unreadable import naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
@@ -61,6 +62,7 @@ def _decided(of: Publication, last: Epoch | None) -> Epoch:
         _unfit(of, last, held),
         of.ledger.address,
         of.source.address,
+        indexing.cut(of.ledger, of.pipeline, of.ledger.head(of.pipeline)),
     )
     found = decide(facts)
     if isinstance(found, Refusal):
@@ -108,6 +110,8 @@ def publish(of: Publication, planned: Epoch, batch: Batch) -> Epoch:
             of, f"its rows came out otherwise than they were committed there: {found.text}, {epoch.digest.text}"
         )
     faults.fire(Point.PREPARE_AFTER)
+    back = operatorepoch.put_back(state, epoch, state.opening.last)
+    EventLog((of.sink,), of.ledger).note(of.pipeline, back, state.opening.fence.generation)
     faults.fire(Point.COMMIT_BEFORE)
     receipt = operatorepoch.committed(state, of.sink, (of.sink,), of.ledger, epoch, rows=prepared)
     faults.fire(Point.COMMIT_AFTER)

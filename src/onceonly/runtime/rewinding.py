@@ -17,7 +17,6 @@ from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.acceptance import GAPS, Stop, applicable
-from onceonly.machine.facts import Reading
 from onceonly.machine.rewind import (
     Asked,
     BringUp,
@@ -27,19 +26,21 @@ from onceonly.machine.rewind import (
     Hindered,
     Nowhere,
     OriginKind,
+    Outlived,
     RewindFacts,
     Step,
     Unfit,
     decide,
+    why,
 )
 from onceonly.machine.state import State
-from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Settable, Sight, Sink, Superseded
-from onceonly.runtime import operatorepoch, replacing, runs, staging
+from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Sight, Sink, Superseded
+from onceonly.runtime import operatorepoch, outlived, replacing, runs, staging
 from onceonly.runtime.beyond import Beyond, IsThere, beyond, by_lists, is_there
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.stops import Where, content, filled, last, rewound
 from onceonly.runtime.unreadable import histories, naming
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, receipts_of
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.manifest import UnreadableManifest
 from onceonly_checkpoints.model import Adoption, AdoptionKind
@@ -113,8 +114,8 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
         code: whether the query's code is at hand.
 
     Raises:
-        OnceOnlyError: E110 no such sink; E230 the source lacks rows; E231 a sink stands elsewhere; E232 rows of an
-            epoch are nowhere to be had; what a sink that is away raises.
+        OnceOnlyError: E110 no such sink, or its markers outlived its target; E230 the source lacks rows; E231 a sink
+            stands elsewhere; E232 rows of an epoch are nowhere to be had; what a sink that is away raises.
     """
     for sink in of.sinks:
         sink.open(of.name)
@@ -127,6 +128,7 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
         epochs.setdefault(marker.epoch.number, marker.epoch)
     behind = [epoch for number, epoch in epochs.items() if number > min(stands.values())]
     source = _source(of, asked, epochs, records, code=code)
+    receipts = receipts_of(records[-1] if records else None)
     facts = RewindFacts(
         asked,
         stands,
@@ -137,6 +139,7 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
         gone=source.gone,
         # Of a sink that is put elsewhere first, the marker that stands now says nothing about that place.
         chains={one: seen.marker.epoch.chain for one, seen in sights.items() if seen.marker and one not in standing},
+        outlived=outlived.by([sink for sink in of.sinks if sink.id not in standing], stands, receipts),
     )
     found = decide(facts)
     if not isinstance(found, CutBack | BringUp):
@@ -198,6 +201,9 @@ def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -
             stood = {"sink": found.sink, "stands": found.stands, "cause": found.cause}
             way = rewound(of.where, found.instead)
             return refuse("E231", pipeline=of.name, to=asked.to, next=way, **stood)
+        case Outlived():
+            [sink] = [one for one in of.sinks if one.id == found.sink]
+            return outlived.refused(sink, of.where, found.stands, found.now)
         case Gone():
             gone = {"first": found.first, "last": found.last, "reason": found.reason}
             way = f"{rewound(of.where, asked)} --accept-loss {found.first}..{found.last}"
@@ -276,15 +282,15 @@ def cut_back(of: Pipeline, planned: Plan) -> Rewound:
     stands = state.opening.last.number if state.opening.last else 0
     if stands != way.to or any(reading.position.epoch != way.to for reading in state.opening.readings):
         raise operatorepoch.went_on(of.name, stands, way.to)
-    why = f"every sink stands at epoch {way.to}"
+    given_up = {number: reason for number, reason in sorted(planned.lacking.items()) if number > way.to}
     faults.fire(Point.RECORD_BEFORE)
-    aside = of.ledger.supersede(of.name, way.to + 1, why)
+    count = len(of.ledger.supersede(of.name, way.to + 1, why(way.to, given_up)))
     faults.fire(Point.RECORD_AFTER)
-    count = len(aside)
-    said = f"{why}; {count} epoch{'' if count == 1 else 's'} beyond it set aside, to be read from the source again"
-    given_up = [f"epoch {number}: {reason}" for number, reason in sorted(planned.lacking.items()) if number > way.to]
+    said = f"every sink stands at epoch {way.to}; {count} epoch{'' if count == 1 else 's'} beyond it set aside"
+    said += ", to be read from the source again"
     if given_up:
-        said += f"; the source lacks and it is accepted: {'; '.join(given_up)}"
+        lost = "; ".join(f"epoch {number}: {reason}" for number, reason in given_up.items())
+        said += f"; the source lacks and it is accepted: {lost}"
     generation = state.opening.fence.generation
     of.ledger.note(Event(of.name, EventKind.REWOUND, said, way.to, generation))
     return Rewound(generation, (said,))
@@ -310,7 +316,7 @@ def bring_up(of: Pipeline, planned: Plan, asked: Asked, give: Give) -> Rewound:
     all_behind = way.newest < max(planned.epochs, default=0)
     rewound_ = tuple(sink.id for sink in of.sinks if all_behind or sink.id in asked.sinks)
     state = _open(of, rewound_, planned.standing)
-    _demand_same_targets(of, asked.sinks, state.opening.readings)
+    outlived.demand([sink for sink in of.sinks if sink.id in asked.sinks], of.where, state.opening.readings)
     stands = {reading.sink: reading.position.epoch for reading in state.opening.readings}
     said: list[str] = []
     for sink in (one for one in of.sinks if one.id in asked.sinks):
@@ -335,30 +341,6 @@ def _open(of: Pipeline, rewound_: tuple[str, ...], standing: Mapping[str, int]) 
     ids = tuple(sink.id for sink in of.sinks)
     state = coordinator.start(of.name, ids, runs.owner("onceonly"), None, rewound=rewound_)
     return Runner(of.sinks, of.ledger, standing=standing).run(state)
-
-
-def _demand_same_targets(of: Pipeline, named: Sequence[str], readings: Sequence[Reading]) -> None:
-    """Refuse where markers outlived their target: they say of every epoch that it is there, and none could be written.
-
-    Raises:
-        ConfigurationError: E110, with the command that gives the rows up.
-    """
-    sinks = {sink.id: sink for sink in of.sinks if sink.id in named}
-    for reading in (one for one in readings if one.sink in sinks and one.position.epoch):
-        stands, now = reading.position.epoch, reading.position.identity
-        with naming(sinks[reading.sink]):
-            told = {receipt.identity for _, receipt in sinks[reading.sink].history(stands - 1)}
-        known = told | ({reading.receipt.identity} if reading.receipt else set())
-        if not told or now in known or "" in told:
-            continue
-        given_up = applicable(AdoptionKind.ACCEPT_LOSS, Stop("E208", (reading.sink,), 1, stands))
-        problem = f"{reading.sink} was made anew ({now}), and its markers, up to epoch {stands}, tell of what was there"
-        cause = "they stand beside the rows, and outlive a table or a topic that is dropped"
-        way = "put the old one back"
-        if isinstance(sinks[reading.sink], Settable):
-            way += "\nor, if no row of it is worth keeping, take all of them out of it and give this command again"
-        way += f"\nor give the rows up: {of.where.adopt(given_up)}" if given_up else ""
-        raise refuse("E110", problem=f"{problem}.", cause=cause, next=way)
 
 
 def _bring(of: Pipeline, state: State, sink: Sink, step: Step, batch: Batch | None) -> None:

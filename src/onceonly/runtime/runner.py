@@ -20,7 +20,7 @@ from onceonly import faults
 from onceonly.errors import IdentityError, refuse
 from onceonly.faults import Point
 from onceonly.machine import commands as c
-from onceonly.machine import coordinator, endings, look, noting
+from onceonly.machine import coordinator, endings, look
 from onceonly.machine.facts import OutOfPhase, Reading
 from onceonly.machine.marks import Timed
 from onceonly.machine.overlap import held_files
@@ -225,9 +225,9 @@ class Runner:
             self._ledger.open()
             head = self._ledger.head(state.job.pipeline)
             events = self._ledger.events(state.job.pipeline, endings.WINDOW)
-            aside = self._ledger.superseded(state.job.pipeline, head.epoch.number) if head else ()
+            cut = indexing.cut(self._ledger, state.job.pipeline, head)
         faults.fire(Point.RECALL_AFTER)
-        return c.Recalled(head, endings.ended(events), noting.cut(head, aside, events))
+        return c.Recalled(head, endings.ended(events), cut)
 
     def _look(self, state: State, _: c.Look) -> c.Outcome:
         with self._timed("open"):

@@ -13,7 +13,7 @@ from onceonly.protocol.times import NO_TIMES, Clock, Times
 from onceonly.runtime.staging import Staged
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
-from onceonly_checkpoints.ledger import Event, Intent, KeptPlan, LedgerConflict, Pin, Pipeline, Superseded
+from onceonly_checkpoints.ledger import Event, EventKind, Intent, KeptPlan, LedgerConflict, Pin, Pipeline, Superseded
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.panestate import PaneState
@@ -419,7 +419,7 @@ class SceneLedger:
         """Nobody reads it here."""
         self._scene.alive(self._process)
 
-    def events(self, pipeline: str, limit: int = 1000) -> Sequence[Event]:
+    def events(self, pipeline: str, limit: int = 1000, kind: EventKind | None = None) -> Sequence[Event]:
         """Nobody asks."""
         return ()
 

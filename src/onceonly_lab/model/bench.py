@@ -11,7 +11,7 @@ from onceonly.machine.facts import Reading
 from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, SinkBase, Superseded
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
-from onceonly_checkpoints.ledger import Event, Intent, KeptPlan, LedgerConflict, Pin, Pipeline
+from onceonly_checkpoints.ledger import Event, EventKind, Intent, KeptPlan, LedgerConflict, Pin, Pipeline
 from onceonly_checkpoints.ledger import Superseded as SetAside
 from onceonly_checkpoints.manifest import UnreadableManifest
 from onceonly_lab.model.parts import (
@@ -363,9 +363,9 @@ class BenchLedger:
         """Keep it."""
         self._events.append(event)
 
-    def events(self, pipeline: str, limit: int = 1000) -> Sequence[Event]:
+    def events(self, pipeline: str, limit: int = 1000, kind: EventKind | None = None) -> Sequence[Event]:
         """What was noted."""
-        return self._events[-limit:]
+        return [event for event in self._events if kind in (None, event.kind)][-limit:]
 
     def close(self) -> None:
         """Nothing is held."""
