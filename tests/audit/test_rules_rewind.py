@@ -10,6 +10,7 @@ from tests.audit.histories import PIPELINE, true_facts, with_ledger
 from onceonly.audit.catalogue import Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.result import judge
+from onceonly.machine.rewind import why
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import Superseded
@@ -53,6 +54,13 @@ def test_what_was_not_read_again_yet_is_called_that() -> None:
     last = line()[-1]
     further = replace(last, number=last.number + 1, written=replace(last.written, end=line()[0].written.start))
     assert told(after_a_cut(further)).endswith("no epoch ends yet where they ended")
+
+
+def test_why_they_were_set_aside_is_told_and_so_what_was_given_up() -> None:
+    second = line()[1]
+    cut = (Superseded(PIPELINE, second, why(1, (2,)), 7),)
+    said = told(with_ledger(true_facts(), superseded=cut))
+    assert "rows, set aside when every sink stood at epoch 1 and the loss of epochs 2..2 was accepted: " in said
 
 
 @pytest.mark.parametrize("at", [0, 1])

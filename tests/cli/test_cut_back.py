@@ -77,7 +77,9 @@ def test_input_that_is_gone_is_looked_for_by_whoever_lists_it(run: Run, tmp_path
     assert "not asked" not in plan
     assert f"epoch 3: {tmp_path / 'in-3'}" in job.pipeline.events(EventKind.REWOUND)[-1]
     job.writes(3, 4, 5)
-    job.audited(run)
+    audited = " ".join(job.audited(run).split())
+    if ledger == "without lists":
+        assert "set aside when every sink stood at epoch 2 and the loss of epochs 3..3 was accepted" in audited
 
 
 def test_input_of_a_batch_that_was_planned_and_never_written_is_looked_for_as_well(run: Run, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from onceonly.machine.rewind import (
     Unfit,
     decide,
     level,
+    why,
 )
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest, Output
@@ -88,6 +89,11 @@ def test_a_source_that_lacks_rows_of_epochs_refuses_a_cut_back_unless_just_these
 
 def test_what_the_source_lacks_of_epochs_that_stand_is_nobodys_matter():
     assert decide(facts({A: 2, B: 2}, Asked(2), gone={1: "gone", 2: "gone"})) == CutBack(2, (3, 4))
+
+
+def test_why_epochs_are_set_aside_names_those_that_are_given_up():
+    assert why(2, ()) == "every sink stood at epoch 2"
+    assert why(2, {9, 3, 4}) == "every sink stood at epoch 2 and the loss of epochs 3..4, 9..9 was accepted"
 
 
 # ---- bring up

@@ -18,10 +18,10 @@ def read_again(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
     if ledger is None:
         return
     known = [record.epoch for record in ledger.records]
-    for _, cut in groupby(ledger.superseded, lambda one: (one.at_ms, one.why)):
+    for (_, why), cut in groupby(ledger.superseded, lambda one: (one.at_ms, one.why)):
         aside = [one.epoch for one in cut]
         first, last = aside[0].number, aside[-1].number
-        evidence = f"epochs {first}..{last}, {_summed(aside).rows} rows: {_became(aside, known)}"
+        evidence = f"epochs {first}..{last}, {_summed(aside).rows} rows, set aside when {why}: {_became(aside, known)}"
         yield found("A181", facts.pipeline, None, first, evidence, last=last)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch
@@ -218,6 +219,19 @@ class Gone:
 
 Hindered = Unfit | Elsewhere | Outlived | Nowhere | Gone
 """Why a rewind is not carried out."""
+
+
+def why(to: int, lost: Collection[int]) -> str:
+    """Why epochs are set aside, as it is kept with them and as an audit tells it.
+
+    Args:
+        to: the epoch that is cut back to.
+        lost: numbers of the epochs beyond it of which the source lacks rows, which was accepted.
+    """
+    stood = f"every sink stood at epoch {to}"
+    runs = groupby(enumerate(sorted(lost)), key=lambda at: at[1] - at[0])
+    spans = [f"{run[0]}..{run[-1]}" for run in ([number for _, number in found] for _, found in runs)]
+    return f"{stood} and the loss of epochs {', '.join(spans)} was accepted" if spans else stood
 
 
 def level(stands: Mapping[str, int]) -> Asked:

@@ -31,6 +31,7 @@ from onceonly.machine.rewind import (
     Step,
     Unfit,
     decide,
+    why,
 )
 from onceonly.machine.state import State
 from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Sight, Sink, Superseded
@@ -281,15 +282,15 @@ def cut_back(of: Pipeline, planned: Plan) -> Rewound:
     stands = state.opening.last.number if state.opening.last else 0
     if stands != way.to or any(reading.position.epoch != way.to for reading in state.opening.readings):
         raise operatorepoch.went_on(of.name, stands, way.to)
-    why = f"every sink stands at epoch {way.to}"
+    given_up = {number: reason for number, reason in sorted(planned.lacking.items()) if number > way.to}
     faults.fire(Point.RECORD_BEFORE)
-    aside = of.ledger.supersede(of.name, way.to + 1, why)
+    count = len(of.ledger.supersede(of.name, way.to + 1, why(way.to, given_up)))
     faults.fire(Point.RECORD_AFTER)
-    count = len(aside)
-    said = f"{why}; {count} epoch{'' if count == 1 else 's'} beyond it set aside, to be read from the source again"
-    given_up = [f"epoch {number}: {reason}" for number, reason in sorted(planned.lacking.items()) if number > way.to]
+    said = f"every sink stands at epoch {way.to}; {count} epoch{'' if count == 1 else 's'} beyond it set aside"
+    said += ", to be read from the source again"
     if given_up:
-        said += f"; the source lacks and it is accepted: {'; '.join(given_up)}"
+        lost = "; ".join(f"epoch {number}: {reason}" for number, reason in given_up.items())
+        said += f"; the source lacks and it is accepted: {lost}"
     generation = state.opening.fence.generation
     of.ledger.note(Event(of.name, EventKind.REWOUND, said, way.to, generation))
     return Rewound(generation, (said,))
