@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +84,32 @@ def test_a_rerun_takes_the_place_of_what_stands_and_the_query_goes_on_by_the_new
     inbox.put(1)
     replace(orders, sink=target.sink(), shape=lambda df: df.where("id <> 12")).run()
     assert target.ids() == [*LESS, *range(BATCHES * ROWS, (BATCHES + 1) * ROWS)]
+    assert verdict(orders, target.sink())[0] is Verdict.EXACTLY_ONCE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["postgres", "delta"], indirect=True)
+def test_of_a_pipeline_that_was_refreshed_what_stands_is_run_again_and_no_more(
+    orders: Recorded, target, into, tmp_path: Path
+) -> None:
+    orders.sink.close()
+    run(["onceonly", "queries", "refresh", "orders", "--how", "replace", "--ledger", orders.ledger], "--yes")
+    shutil.rmtree(orders.checkpoint)
+    replace(orders, sink=target.sink()).run().sink.close()
+    last = orders.records[-1].epoch
+    assert last.series == BATCHES + 2  # behind the operator's epoch
+    every = (
+        PostgresSink(target.dsn, "every") if isinstance(target, PostgresTarget) else DeltaSink(str(tmp_path / "every"))
+    )
+    told = {"ledger": orders.ledger, "spark": orders.spark}
+    repair.rerun("orders", range(1, last.number + 1), job=orders.job, into=copy(every), name="orders~every", **told)
+    with pytest.raises(OnceOnlyError, match=f"run epochs {last.series}..{last.number} again") as doubled:
+        repair.publish("orders~every", over="orders", source=every, sink=target.sink(), **told)
+    assert doubled.value.code == "E242"
+    assert target.ids() == ALL
+    rerun(orders, into())
+    publish(orders, into(), target.sink())
+    assert target.ids() == LESS
     assert verdict(orders, target.sink())[0] is Verdict.EXACTLY_ONCE
 
 

@@ -87,6 +87,13 @@ def test_a_source_that_lacks_rows_of_epochs_refuses_a_cut_back_unless_just_these
     assert isinstance(decide(facts({A: 2, B: 2}, Asked(2, lost=(3, 3)), **lacking)), Gone)
 
 
+def test_a_part_that_may_be_lost_is_named_again_with_the_rest_since_the_command_takes_one_range():
+    lacking = {"gone": {3: "file f3 is gone", 4: "file f4 is gone"}}
+    for lost in [(4, 4), (3, 3), (4, 9)]:
+        assert decide(facts({A: 2, B: 2}, Asked(2, lost=lost), **lacking)) == Gone(3, 4, "file f3 is gone")
+    assert decide(facts({A: 2, B: 2}, Asked(2, lost=(3, 4)), **lacking)) == CutBack(2, (3, 4))
+
+
 def test_what_the_source_lacks_of_epochs_that_stand_is_nobodys_matter():
     assert decide(facts({A: 2, B: 2}, Asked(2), gone={1: "gone", 2: "gone"})) == CutBack(2, (3, 4))
 

@@ -88,9 +88,13 @@ def _unfit(facts: PublishFacts, reason: str) -> Refusal:
 
 
 def _behind(facts: PublishFacts, last: Epoch) -> Refusal | None:
-    """What the rerun lacks of the epochs whose rows stand; ``None``: nothing."""
+    """What the rerun lacks of the epochs whose rows stand, or has beyond them; ``None``: nothing."""
     first, ran = facts.held[0][1].first, facts.held[-1][1]
-    for number in range(_begun(facts, last), first):
+    begun = standing_since(last, facts.epochs)
+    if first < begun:
+        reason = f"it begins with epoch {first}, and what stands begins with epoch {begun}, which replaced all before"
+        return _unfit(facts, f"{reason}: run epochs {begun}..{last.number} again, by another name, into another target")
+    for number in range(begun, first):
         epoch = facts.epochs.get(number)
         if epoch is None:
             return _unfit(facts, f"it begins with epoch {first}, and the ledger does not say what epoch {number} was")
@@ -112,11 +116,16 @@ def _lags(facts: PublishFacts, ahead: Sequence[int], reason: str) -> Refusal:
     return Refusal.of("E240", pipeline=facts.pipeline, reason=reason, **said, **where)
 
 
-def _begun(facts: PublishFacts, last: Epoch) -> int:
-    """The first epoch whose input stands: rows that were published before are of the epochs that had been run again."""
+def standing_since(last: Epoch, epochs: Mapping[int, Epoch]) -> int:
+    """The first epoch whose input stands: rows that were published before are of the epochs that had been run again.
+
+    Args:
+        last: the newest epoch.
+        epochs: those that are known, by number.
+    """
     begun = last.series
-    while begun > 1 and (epoch := last if begun == last.number else facts.epochs.get(begun)) and epoch.replays:
-        before = facts.epochs.get(begun - 1)
+    while begun > 1 and (epoch := last if begun == last.number else epochs.get(begun)) and epoch.replays:
+        before = epochs.get(begun - 1)
         begun = before.series if before else 1
     return begun
 

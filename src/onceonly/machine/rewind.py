@@ -275,8 +275,11 @@ def _lacking(facts: RewindFacts) -> Gone | None:
     Also of epochs that nobody knows any more, where the checkpoint tells what their batches read.
     """
     first, last = facts.asked.lost or (0, -1)
-    gone = [number for number in sorted(facts.gone) if number > facts.asked.to and not first <= number <= last]
-    return Gone(gone[0], gone[-1], facts.gone[gone[0]]) if gone else None
+    gone = [number for number in sorted(facts.gone) if number > facts.asked.to]
+    if all(first <= number <= last for number in gone):
+        return None
+    # What was accepted already is named again: the command takes one range, and would ask for the other part in turn.
+    return Gone(gone[0], gone[-1], facts.gone[gone[0]])
 
 
 def _bring_up(facts: RewindFacts) -> BringUp | Hindered:

@@ -25,14 +25,15 @@ def opened(ledger: Place) -> Generator[Ledger]:
         yield ledger
 
 
-def demanded(pipeline: str, records: Sequence[EpochRecord], epochs: range | None) -> range:
-    """The epochs that are meant; ``None`` means all.
+def demanded(pipeline: str, records: Sequence[EpochRecord], epochs: range | None, begun: int = 1) -> range:
+    """The epochs that are meant; ``None`` means all from ``begun`` on.
 
     Raises:
         ConfigurationError: E110, some are not on record.
     """
     numbers = [record.epoch.number for record in records]
-    wanted = range(min(numbers, default=1), max(numbers, default=0) + 1) if epochs is None else epochs
+    every = range(max(begun, min(numbers, default=1)), max(numbers, default=0) + 1)
+    wanted = every if epochs is None else epochs
     lacking = set(wanted) - set(numbers)
     if not wanted or lacking:
         held = f"it holds epochs {min(numbers)}..{max(numbers)}" if numbers else "it holds none"

@@ -19,6 +19,7 @@ from onceonly.api.arguments import Arguments, check_before, check_name
 from onceonly.api.wrapper import ExactlyOnce
 from onceonly.errors import refuse
 from onceonly.machine.facts import Replays
+from onceonly.machine.publish import standing_since
 from onceonly.panes.spec import Panes
 from onceonly.protocol import Locates, Sink
 from onceonly.protocol.optional import Legible
@@ -143,7 +144,7 @@ def rerun(
 
     Args:
         pipeline: whose epochs.
-        epochs: their numbers, dense; ``None``: all that are on record.
+        epochs: their numbers, dense; ``None``: all on record whose rows stand, which a full refresh may have begun.
         job: ``function(spark)`` that returns the query, not started, as it was or with other code.
         into: the target, which holds nothing else; not opened yet.
         ledger: where the pipeline is recorded, and the rerun will be.
@@ -178,7 +179,9 @@ def rerun(
     with records.opened(ledger) as known:
         found, address = known.epochs(pipeline), known.address
         places = {entry.name: dict(entry.sinks) for entry in known.pipelines() if entry.epoch}
-    wanted = records.demanded(pipeline, found, epochs)
+    by_number = {record.epoch.number: record.epoch for record in found}
+    begun = standing_since(found[-1].epoch, by_number) if found else 1
+    wanted = records.demanded(pipeline, found, epochs, begun)
     # Of a sink that was opened no other handle can be made: the query opens the one that was given.
     unopened = copy.copy(into)
     asked = Asked(pipeline, own, wanted, found, unopened, address, before is not None)
@@ -212,11 +215,10 @@ def rerun(
 
     replay.run(range(start, wanted.stop), each, state=StateFrom(state), coalesce=coalesce)
     held = asked.held()
-    by_number = {record.epoch.number: record for record in found}
     recorded = tuple(_recorded(by_number[number] for number in range(ran.first, ran.last + 1)) for _, ran in held)
-    begun = by_number[wanted.stop - 1].epoch.series
-    whole = not any(record.epoch.lineage and begun <= record.epoch.number < wanted.start for record in found)
-    return Rerun(own, held, recorded, len(held) - len(done), unopened, ledger, whole)
+    begun = standing_since(by_number[wanted.stop - 1], by_number)
+    lacking = any(one.lineage and begun <= one.number < wanted.start for one in by_number.values())
+    return Rerun(own, held, recorded, len(held) - len(done), unopened, ledger, begun <= wanted.start and not lacking)
 
 
 def _given(epoch: Epoch) -> Digest:
@@ -224,8 +226,8 @@ def _given(epoch: Epoch) -> Digest:
     return next((one.digest for one in epoch.outputs if one.name == PANES), epoch.computed)
 
 
-def _recorded(ran: Iterable[EpochRecord]) -> Digest:
-    digests = [_given(record.epoch) for record in ran if record.epoch.lineage]
+def _recorded(ran: Iterable[Epoch]) -> Digest:
+    digests = [_given(epoch) for epoch in ran if epoch.lineage]
     return reduce(add, digests[1:], digests[0]) if digests else Digest(0)
 
 
