@@ -87,6 +87,7 @@ def _complaints(target: Target, desk: Desk, keys: tuple[int, ...]) -> Iterator[t
             yield Anomaly.ZOMBIE, f"epoch {held.epoch.number} landed under a fence that was not the newest"
     yield from _rows(target, desk, keys)
     yield from _older_than_its_marker(target)
+    yield from _taken_back(target, desk)
     for earlier, later in pairwise(target.held):
         if later.epoch.number != earlier.epoch.number + 1 and not later.epoch.adoption:
             yield Anomaly.ORDER, f"epoch {later.epoch.number} follows epoch {earlier.epoch.number}"
@@ -134,6 +135,14 @@ def _standing(target: Target) -> Iterator[tuple[Anomaly, str]]:
             yield Anomaly.LOSS, f"rows of epoch {number} have left, and no epoch has replaced them"
 
 
+def _taken_back(target: Target, desk: Desk) -> Iterator[tuple[Anomaly, str]]:
+    """Rows that somebody took back are told of by the next opening, and no epoch stands above the lack of them."""
+    given_up = desk.given_up(target.name)
+    lacking = [held for held in target.held if held.back and records_of(held.epoch) & ~given_up]
+    if lacking and (target.changed is None or not target.held[-1].back):
+        yield Anomaly.LOSS, f"rows of epoch {lacking[0].epoch.number} were taken back, and the sink goes on above them"
+
+
 def _older_than_its_marker(target: Target) -> Iterator[tuple[Anomaly, str]]:
     """Where rows are taken one by one: each key holds the record that the markers say, or one of an epoch to come."""
     if target.kind is not Kind.PUTS:
@@ -149,7 +158,7 @@ def _older_than_its_marker(target: Target) -> Iterator[tuple[Anomaly, str]]:
 
 def _in_itself(held: Held, sink: str, *, newest: bool, altered: bool) -> Iterator[tuple[Name, str]]:
     epoch, named = held.epoch, held.epoch.digest_in(sink)
-    if held.replaced:
+    if held.replaced or held.back:
         return
     if epoch.bad and sink not in epoch.bad.sinks and records_in(held.content) & records_in(epoch.bad.digest):
         yield Anomaly.ASIDE, f"bad rows of epoch {epoch.number} stand among good ones"
