@@ -113,14 +113,14 @@ def cut(head: EpochRecord | None, aside: Iterable[Superseded], events: Iterable[
     """Whether the newest epoch is one to which a rewind has put the position back; ``None`` where it is not.
 
     Args:
-        head: its record; ``None``: there is no epoch.
+        head: its record; ``None``: the ledger knows of no epoch that stands.
         aside: epochs beyond it that were set aside.
         events: of the pipeline.
     """
-    if head is None:
-        return None
     timed = (Timed(one.pipeline, one.epoch.number, one.epoch.time) for one in aside if one.epoch.time)
     seen = tuple(one.mark for one in timed)
+    if head is None:  # it was pruned, or lost, and then cut back behind the first that it knew
+        return Cut(0, seen) if seen else None
     # A ledger that was set back with the sinks knows no epoch beyond, but who cut back to where it stands.
     rewinds = (one.generation for one in events if one.kind is EventKind.REWOUND)
     follows = any(generation > head.fence.generation for generation in rewinds)

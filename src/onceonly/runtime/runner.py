@@ -225,7 +225,7 @@ class Runner:
             self._ledger.open()
             head = self._ledger.head(state.job.pipeline)
             events = self._ledger.events(state.job.pipeline, endings.WINDOW)
-            aside = self._ledger.superseded(state.job.pipeline, head.epoch.number) if head else ()
+            aside = self._ledger.superseded(state.job.pipeline, head.epoch.number if head else 0)
         faults.fire(Point.RECALL_AFTER)
         return c.Recalled(head, endings.ended(events), noting.cut(head, aside, events))
 
