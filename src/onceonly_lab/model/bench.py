@@ -370,18 +370,19 @@ class BenchLedger:
     def supersede(self, pipeline: str, first: int, why: str) -> Sequence[SetAside]:
         """Set epochs from ``first`` on aside, with their intents forgotten."""
         aside = [SetAside(pipeline, one.epoch, why) for one in self.epochs(pipeline, first)]
-        self.discard(pipeline, first)
+        self._bench.step()
+        self._bench.ledger = self._bench.ledger.supersede(first)
         self._intents = {number: one for number, one in self._intents.items() if number < first}
         return aside
 
     def superseded(self, pipeline: str, after: int = 0) -> Sequence[SetAside]:
-        """Nothing: what is asked is the time that they said, and these say none."""
-        return ()
+        """What was ever set aside beyond an epoch."""
+        return self._bench.ledger.superseded(after)
 
     def forget(self, pipeline: str) -> None:
         """Forget every epoch, and what was kept besides."""
         self._bench.step()
-        self._bench.ledger = replace(self._bench.ledger, records=())
+        self._bench.ledger = replace(self._bench.ledger, records=(), aside=())
         self._intents.clear()
         self._events.clear()
 

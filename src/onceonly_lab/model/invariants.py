@@ -219,6 +219,7 @@ def checks(bound: Bound) -> tuple[Check, ...]:
         ),
         *(Check(pair, _cross) for pair in combinations(targets, 2)),
         *([Check(tuple(bound.sinks.index(one) for one in bound.group), _apart)] if bound.group else []),
+        *(Check((one, bound.ledger), _numbered_again) for one in targets),
         Check((*targets, bound.staging), partial(_behind, again=bound.deterministic)),
         *(Check((one, bound.ledger), partial(_audit, rebuilt=bound.reads)) for one in targets),
         *([Check((*targets, bound.ledger, bound.desk), _split)] if bound.reads else []),
@@ -301,6 +302,18 @@ def _audit(parts: World, *, rebuilt: bool) -> Violation | None:
         return None
     if head and not target.broken and head.epoch.chain not in {held.epoch.chain for held in target.held}:
         return Violation(Anomaly.AUDIT, f"epoch {head.epoch.number} is recorded and not in sink '{target.name}'")
+    return None
+
+
+def _numbered_again(parts: World) -> Violation | None:
+    """Who has seen an epoch that was set aside is told by the turn that the one of its number is another."""
+    target, ledger = cast(tuple[Target, SimulatedLedger], parts)
+    aside = {epoch.number: epoch for epoch in ledger.aside}
+    for held in target.held:
+        before, time = aside.get(held.epoch.number), held.epoch.time
+        if before and before.time and time and before.chain != held.epoch.chain and time.turn <= before.time.turn:
+            words = f"sink '{target.name}': epoch {held.epoch.number} was set aside, and comes again in the same turn"
+            return Violation(Anomaly.TIME, words)
     return None
 
 

@@ -14,6 +14,7 @@ from onceonly.protocol.batch import Held as HeldFiles
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import BAD, Digest, Output, bad_in
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
+from onceonly_checkpoints.ledger import Superseded
 from onceonly_checkpoints.model import InputFile, SourceIdentity, SourceKind, SourceOffsets, canonical
 from onceonly_lab.strenum import StrEnum
 
@@ -469,10 +470,12 @@ class SimulatedLedger:
     Attributes:
         records: oldest first.
         generation: the newest one that was entered; kept only where generations are taken from the ledger.
+        aside: epochs that were set aside by a rewind, oldest first.
     """
 
     records: tuple[EpochRecord, ...] = ()
     generation: int = 0
+    aside: tuple[Epoch, ...] = ()
 
     def __hash__(self) -> int:
         return hash((self.generation, tuple([record.epoch.chain for record in self.records])))
@@ -496,6 +499,15 @@ class SimulatedLedger:
             receipts, files = receipts or earlier.receipts, files or earlier.files
         known[epoch.number] = EpochRecord(PIPELINE, NOBODY, epoch, receipts, files)
         return replace(self, records=tuple(known[number] for number in sorted(known)))
+
+    def supersede(self, first: int) -> SimulatedLedger:
+        """With the epochs from ``first`` on set aside."""
+        beyond = tuple(one.epoch for one in self.records if one.epoch.number >= first)
+        return replace(self, records=self.records[: len(self.records) - len(beyond)], aside=(*self.aside, *beyond))
+
+    def superseded(self, after: int) -> tuple[Superseded, ...]:
+        """What was ever set aside of epochs beyond ``after``."""
+        return tuple(Superseded(PIPELINE, epoch, "cut back") for epoch in self.aside if epoch.number > after)
 
     def completed(self, number: int, files: tuple[InputFile, ...]) -> SimulatedLedger:
         """With the files of an epoch whose record was read back from a marker, which names none."""
