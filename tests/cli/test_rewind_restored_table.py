@@ -14,8 +14,9 @@ from integration.printed import killed
 from tests.cli.conftest import Run, document
 from tests.cli.test_rewind_command import Job
 from tests.cli.test_ways_out import obeys, printed
-from tests.core.several import Pipeline, rows
+from tests.core.several import Crash, Pipeline, crash, rows
 
+from onceonly import faults
 from onceonly.faults import Point
 from onceonly_sinks.delta import DeltaSink
 
@@ -86,6 +87,38 @@ def test_a_table_that_was_restored_to_a_moment_gets_its_epochs_again(run: Run, t
     assert "holds the rows of epoch 2, and is put there" in plan
     job.writes(5)
     job.holds(5)
+    assert job.audited(run).startswith("EXACTLY ONCE")
+
+
+def left_behind_and_restored(root: Path) -> TableJob:
+    """A job whose second table lacks epoch 3, since a driver died, and the rows of epoch 2, since it was restored."""
+    job = TableJob(root)
+    job.writes(1, 2)
+    faults.arm(Point.COMMIT_AFTER, crash)
+    with pytest.raises(Crash):
+        job.writes(3)
+    faults.disarm()
+    job.restores(1, "second")
+    return job
+
+
+def test_a_change_of_a_table_that_is_healed_as_well_is_accepted_on_record(run: Run, tmp_path: Path) -> None:
+    job = left_behind_and_restored(tmp_path)
+    assert "nothing had to be accepted" not in obeys(run, job.said("E209", 3), "--accept-change")
+    [accepted] = [one.epoch for one in job.pipeline.ledger.epochs("orders") if one.epoch.adoption]
+    assert accepted.number == 4
+    job.writes(3, 4)
+    table = DeltaTable(tmp_path / "second").to_pyarrow_table()
+    assert sorted(table["id"].to_pylist()) == [*range(10), *range(20, 40)]
+
+
+def test_a_table_that_a_crash_left_behind_and_that_was_restored_gets_both_epochs(run: Run, tmp_path: Path) -> None:
+    job = left_behind_and_restored(tmp_path)
+    plan = obeys(run, job.said("E209", 3), "queries rewind orders")
+    assert "holds the rows of epoch 1, and is put there" in plan
+    assert "gets epochs 2..3" in plan
+    job.writes(3, 4)
+    job.holds(4)
     assert job.audited(run).startswith("EXACTLY ONCE")
 
 

@@ -173,6 +173,18 @@ def test_r6_a_change_that_is_not_counted_is_accepted_by_what_was_seen_of_it():
     assert code(decide_opening(replace(seen("events/0 ends at 3, it once ended at 9"), accepted=accepted))) == "E209"
 
 
+def test_r6_a_sink_whose_rows_were_set_back_under_its_markers_is_not_healed_above_the_lack_of_them():
+    """A RESTORE of Delta leaves its markers: one that a crash left an epoch behind is no more than that by these."""
+    three = changed(ONE, TWO, THREE, sinks=((SINK, 1), ("memory:two", 1)), manifest="file:/staging/e")
+    restored = Disturbance("restored", "RESTORE as version 9, back to version 4", fatal=True, at=9)
+    behind = reading(three[1], known=three[1], disturbed=(restored,), sink="memory:two")
+    facts = opening(reading(three[2], known=three[1], ahead=three[2:]), behind, head=three[1])
+    refused = decide_opening(facts)
+    assert (code(refused), stop_of(refused).sinks) == ("E209", ("memory:two",))
+    accepted = applicable(AdoptionKind.ACCEPT_CHANGE, stop_of(refused))
+    assert isinstance(decide_opening(replace(facts, accepted=accepted)), Heal)
+
+
 def test_r6_two_sinks_that_were_set_back_are_named_together():
     three = changed(ONE, TWO, THREE, sinks=((SINK, 1), ("memory:two", 1)))
     facts = opening(

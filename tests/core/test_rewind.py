@@ -111,6 +111,12 @@ def test_a_sink_behind_gets_each_epoch_from_the_first_place_that_proves_it():
     assert brought(decide(said)) == [(A, 2, "sink:memory:b"), (A, 3, "sink:memory:b"), (A, 4, "stage")]
 
 
+def test_others_are_brought_level_with_a_sink_made_anew_that_holds_what_they_lack():
+    """As an operator's decision that was killed once the first sink had it; the ledger must not learn of it alone."""
+    assert elsewhere(decide(facts({A: 4, B: 3}, Asked(0, (A,))))) == (B, 3, Asked(3, (A, B)))
+    assert brought(decide(facts({A: 4, B: 3}, Asked(3, (A, B)), staged={4}))) == [(B, 4, "stage")]
+
+
 def test_the_code_is_asked_last():
     assert brought(decide(facts({A: 3, B: 4}, Asked(3, (A,)), code=True))) == [(A, 4, "source")]
 

@@ -375,6 +375,15 @@ def test_a_rewind_begins_the_next_turn_whatever_was_noted_in_between(one: Pipeli
     assert one.events(EventKind.TIME_BACK) == ["the position was put back to epoch 1; turn 1"]
 
 
+def test_a_rewind_to_below_all_that_the_ledger_still_knows_begins_the_next_turn(one: Pipeline) -> None:
+    Query(one).writes(1, 2, 3)
+    one.ledger.prune("orders", 3)
+    cut_back(one, 1)
+    assert one.ledger.head("orders") is None
+    assert Query(one).writes(2).time == replace(noted(2), turn=1)
+    assert one.events(EventKind.TIME_BACK) == [BACK]
+
+
 @pytest.mark.parametrize("point", [Point.INTEND_AFTER, Point.PREPARE_BEFORE, Point.COMMIT_BEFORE, Point.COMMIT_AFTER])
 def test_a_driver_that_dies_behind_a_rewind_leaves_one_turn_and_one_line(one: Pipeline, point: Point) -> None:
     Query(one).writes(1, 2, 3)

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from onceonly.machine import opening
+from onceonly.faults import Point
+from onceonly.machine import noting, opening
 from onceonly.machine import rewind as machine
+from onceonly.machine.facts import OpeningFacts, Reading
 from onceonly.machine.rewind import Asked, CutBack, Origin, OriginKind, RewindFacts, Step
 from onceonly.machine.state import State
 from onceonly.protocol import Batch, Prepared
@@ -18,11 +20,13 @@ from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.explorer.bounds import BOUNDS
 from onceonly_lab.explorer.search import lines, search
+from onceonly_lab.fuzzer.world import play
 from onceonly_lab.model import operator
 from onceonly_lab.model.bench import BenchLedger, BenchSink
 from onceonly_lab.model.invariants import Breach
-from onceonly_lab.model.parts import Harm, Target
+from onceonly_lab.model.parts import Harm, Kind, Target
 from onceonly_lab.model.sinks import Raised, Wire
+from onceonly_lab.schedule import Action, Fault, Loss, Schedule
 
 
 @pytest.mark.parametrize(
@@ -31,6 +35,9 @@ from onceonly_lab.model.sinks import Raised, Wire
         ("rewound", {(True, False), (True, True)}),
         ("rewound-one", {(False, False), (False, True)}),
         ("rewound-both", {(True, False), (False, False)}),
+        ("rewound-rows", {(True, False), (True, True)}),
+        ("rewound-rows-one", {(False, False), (False, True)}),
+        ("rewound-rows-both", {(True, False), (False, False)}),
     ],
 )
 def test_a_rewind_leads_on_whichever_sinks_were_set_back_or_made_anew_and_wherever_it_is_killed(
@@ -135,6 +142,16 @@ def by_number(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Wire, "_misplaced", misplaced)
 
 
+def above(patch: pytest.MonkeyPatch) -> None:
+    """A sink whose rows were set back says that it holds an epoch more, and is put there."""
+    patch.setattr(BenchSink, "content", lambda sink: min(sink._target.content + 1, sink.look().epoch))
+
+
+def stays(sink: BenchSink, fence: Fence, _: int) -> None:
+    """Takes the fence, and stands where it stood."""
+    sink.install(fence)
+
+
 def unasked(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks for what the source is to give again."""
     patch.setattr(rewinding, "_source", lambda *_, **__: Beyond({}))
@@ -157,6 +174,14 @@ MUTANTS: dict[str, tuple[str, str, Callable[[pytest.MonkeyPatch], None]]] = {
     "cut back with a sink past it": ("rewound-altered", "is refused again: E207", past),
     "another history is told by its number": ("rewound-astray", Anomaly.CROSS, by_number),
     "the plan does not ask on what a sink stands": ("rewound-astray", "is refused again: E207", ask_no_chain),
+    "a sink is put above its rows": ("rewound-rows-one", Anomaly.LOSS, above),
+    "a sink is put at its rows without a fence": ("rewound-rows-one", Anomaly.ZOMBIE, unfenced),
+    "a sink is put nowhere": (
+        "rewound-rows-one",
+        "is refused again: E209",
+        patched(BenchSink, "stand_at", stays),
+    ),
+    "nobody knows that a position was cut back": ("rewound-one", Anomaly.TIME, patched(noting, "cut", nothing)),
     "files are not looked for": ("rewound-files", Anomaly.LOSS, unasked),
     "lost though an origin has it": (
         "rewound-altered",
@@ -175,6 +200,40 @@ def test_a_rewind_that_is_broken_on_purpose_is_found(name: str, monkeypatch: pyt
     assert found.violation is not None
     assert found.violation.name is Breach.UNNAMED, "\n".join(lines(found))
     assert called in found.violation.words
+
+
+def test_a_sink_that_is_healed_above_rows_that_were_set_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def behind(facts: OpeningFacts, reading: Reading) -> bool:
+        return reading.position.epoch < opening._newest_of(facts, reading)
+
+    monkeypatch.setattr(opening, "_is_behind", behind)
+    found = search(BOUNDS["rewound-rows"])
+    assert found.violation is not None
+    assert found.violation.name is Anomaly.LOSS, "\n".join(lines(found))
+
+
+CUT_BACK = Schedule(
+    (Kind.DELTA,),
+    records=4,
+    cuts=(1,),
+    incarnations=1,
+    faults=(Fault(1, Point.RETURN_BEFORE, Action.KILL, 3),),
+    losses=(Loss(2, Harm.ROWS_TWO),),
+    obeys=(0,),
+)
+"""Of three epochs two are taken back, whose markers stay; the operator obeys what is printed first."""
+
+
+def test_who_writes_behind_a_rewind_notes_that_time_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = play(CUT_BACK)
+    assert played.violation is None
+    [back] = [step.partition(" notes that ")[2] for step in played.steps if " notes that " in step]
+    assert back == "the position was put back to epoch 1, and readers may have seen epoch 3; turn 1"
+    monkeypatch.setattr(noting, "cut", nothing)
+    unaware = play(CUT_BACK)
+    assert unaware.violation is not None
+    assert unaware.violation.name is Anomaly.TIME
+    assert not any(" notes that " in step for step in unaware.steps)
 
 
 def test_what_a_sink_was_made_anew_lacks_is_brought_from_the_other(monkeypatch: pytest.MonkeyPatch) -> None:

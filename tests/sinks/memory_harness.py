@@ -53,6 +53,10 @@ class MemoryHarness(SinkHarness):
     def cell(self, kind: Kind, case: Case) -> Cell:
         return kind.cell("memory", case)
 
+    def set_back(self, epoch: int) -> int:
+        self.store.restore_rows(epoch)
+        return epoch
+
     def intrude(self, table: pa.Table) -> None:
         self.store.append_foreign(table)
 

@@ -1,6 +1,7 @@
 """What the memory sink does beyond the contract: upserts, mishaps of its store, reading in a notebook."""
 
 import gc
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from onceonly.audit import audit
 from onceonly.errors import ConfigurationError, DestinationError, IdentityError
 from onceonly.protocol import Sink, Witness
 from onceonly.protocol.batch import ArrowBatch
+from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_sinks.conformance.story import plan
 from onceonly_sinks.memory import MemorySink, MemoryStore
@@ -263,6 +265,69 @@ def test_a_restored_store_refuses_the_driver_whose_fence_it_lost() -> None:
     with pytest.raises(DestinationError, match=r"E508.*our fence does not stand"):
         sink.commit(None, marker)
     assert sink.rows() == []
+
+
+def set_back() -> MemorySink:
+    """A sink with three epochs of a row each, of which the first one's rows stand."""
+    sink = opened(MemorySink())
+    for number in (1, 2, 3):
+        write(sink, rows((number, 1, "new")))
+    sink.store.restore_rows(epoch=1)
+    return sink
+
+
+def test_restored_rows_leave_the_markers_of_later_epochs() -> None:
+    sink = set_back()
+    assert states(sink) == {1: "new"}
+    assert (sink.look().epoch, sink.content()) == (3, 1)
+    assert sink.recount() == {1: 1, 2: 0, 3: 0}
+    assert disturbances(sink, None) == ["restored"]
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_a_sink_that_was_put_at_its_restored_rows_counts_and_tells_on_from_there(cleaned: bool) -> None:
+    sink = set_back()
+    (receipt,) = [one for marker, one in sink.history() if marker.epoch.number == 3]
+    sink.stand_at(Fence(2, "owner-2"), 1)
+    if cleaned:
+        sink.store.clean_up()
+    assert ([marker.epoch.number for marker, _ in sink.history()], sink.recount()) == ([1], {1: 1})
+    assert disturbances(sink, receipt) == disturbances(sink, None) == []
+    assert sink.disturbances(receipt) == ()
+    assert write(sink, rows((2, 1, "again"))).epoch == 2
+    assert (states(sink), sink.content()) == ({1: "new", 2: "again"}, 2)
+    sink.store.restore_rows(epoch=0)
+    assert (states(sink), sink.content(), disturbances(sink, None)) == ({}, 0, ["restored"])
+
+
+def test_cleaning_up_leaves_restored_rows_restored() -> None:
+    sink = set_back()
+    sink.store.clean_up()
+    assert (states(sink), sink.content()) == ({1: "new"}, None)  # the marker of epoch 1 is gone
+
+
+def test_restored_rows_are_those_that_an_epoch_has_replaced_and_nobody_brought_since() -> None:
+    sink = opened(MemorySink())
+    write(sink, rows((1, 1, "new")))
+    epoch = linked(replace(following(sink), series=2, replaces=(1, 1)))
+    prepared = sink.prepare_replacing(ArrowBatch(rows((2, 1, "new"))), 2, (1, 1))
+    sink.commit(prepared, Marker("orders", sink.id, fence_of(sink), epoch))
+    sink.store.append_foreign(rows((9, 9, "foreign")))
+    assert states(sink) == {2: "new", 9: "foreign"}
+    sink.store.restore_rows(epoch=1)
+    assert states(sink) == {1: "new"}
+    assert sink.recount() == {1: 1, 2: 0}
+
+
+def test_overwritten_rows_are_of_no_epoch_and_do_not_come_back() -> None:
+    sink = opened(MemorySink())
+    write(sink, rows((1, 1, "new")))
+    sink.store.overwrite(rows((9, 9, "foreign")))
+    assert sink.content() is None
+    with pytest.raises(LookupError, match="no longer has the rows of epoch 1"):
+        sink.store.restore_rows(1)
+    with pytest.raises(ConfigurationError, match=r"E110.*it has those of no epoch that is known"):
+        sink.stand_at(Fence(2, "owner-2"), 1)
 
 
 def test_what_was_restored_before_our_newest_epoch_is_told_once() -> None:

@@ -27,7 +27,7 @@ from onceonly.protocol import (
     own,
 )
 from onceonly.protocol.batch import ArrowRows
-from onceonly.protocol.guard import Held, check_fence, check_follows, check_install
+from onceonly.protocol.guard import Held, check_fence, check_follows, check_install, elsewhere
 from onceonly.runtime.replacing import refusal
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.memory import panestate
@@ -168,14 +168,43 @@ class MemorySink(SinkBase):
             OutcomeUnknown: the answer was lost.
         """
         with self.store.lock:
-            newest = self.store.newest(self._writer)
-            found = newest.fence if newest else None
-            if superseded := check_install(self._id, found, fence):
-                raise superseded
-            if found != fence:
+            newest = self._below(fence)
+            if newest is None or newest.fence != fence:
                 self.store.add(Entry(self._writer, fence, newest.marker if newest else None))
         self._answer(Point.INSTALL_SENT)
         self._fence = fence
+
+    def content(self) -> int | None:
+        """The newest epoch's number, or that of the epoch whose rows somebody has brought back.
+
+        ``None`` where somebody has overwritten them.
+        """
+        found = self.store.content(self._writer)
+        return None if found is None else found.epoch
+
+    def stand_at(self, fence: Fence, epoch: int) -> None:
+        """Add a fence that repeats the marker of an older epoch, whose rows are those that stand; see ``Settable``.
+
+        Raises:
+            Superseded: a fence stands that is neither lower nor this one.
+            OutcomeUnknown: the answer was lost.
+            ConfigurationError: E110, other rows stand.
+        """
+        with self.store.lock:
+            newest, holds = self._below(fence), self.store.content(self._writer)
+            if holds is None or holds.epoch != epoch:
+                raise elsewhere(self._id, epoch, holds.epoch if holds else None)
+            if newest is None or newest.fence != fence:
+                self.store.add(Entry(self._writer, fence, holds.marker, stands=epoch))
+        self._answer(Point.INSTALL_SENT)
+        self._fence = fence
+
+    def _below(self, fence: Fence) -> Entry | None:
+        """The newest entry of ours, where a fence may follow it or is the one that stands."""
+        newest = self.store.newest(self._writer)
+        if superseded := check_install(self._id, newest.fence if newest else None, fence):
+            raise superseded
+        return newest
 
     def position(self, since: Receipt | None) -> Position:
         """Where the sink stands, under our fence.
@@ -378,7 +407,7 @@ class MemorySink(SinkBase):
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What was done to the store since a receipt."""
-        return self.store.mishaps(after=_serial(since) if since else 0)
+        return self.store.mishaps(after=max(_serial(since) if since else 0, self.store.stood(self._writer)))
 
     def writers(self) -> list[str]:
         """Pipelines with an epoch in the store."""
@@ -430,9 +459,10 @@ class MemorySink(SinkBase):
 
     def _known(self, since: Receipt | None) -> int:
         """Serial of the last entry whose surroundings are known."""
+        stood = self.store.stood(self._writer)  # who put the sink there knew of all that was before
         if since is not None and (serial := _serial(since)):
-            return serial
-        return max((entry.serial for entry in self.store.epochs(self._writer)), default=0)
+            return max(serial, stood)
+        return max((stood, *(entry.serial for entry in self.store.epochs(self._writer))))
 
     def _same_columns(self, schema: pa.Schema) -> None:
         self._merge.check_columns(self._id, schema)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import uuid
 from collections.abc import Iterable
@@ -179,6 +180,9 @@ class Entry:
         merge: how the rows enter the table.
         serial: place in the log; never used twice, not even after a restore.
         replaces: first and last of the writer's epochs whose rows leave with this entry; ``None`` for none.
+        restores: serial of the entry after which the rows had come that stand again after this one, made by nobody of
+            ours; 0 for no row at all, ``None`` for an entry that restores nothing.
+        stands: the writer's epoch that this fence makes the newest, 0 for none; ``None`` for one that leaves it.
     """
 
     writer: Writer | None = None
@@ -190,12 +194,18 @@ class Entry:
     merge: Merge = _APPEND
     serial: int = 0
     replaces: tuple[int, int] | None = None
+    restores: int | None = None
+    stands: int | None = None
 
 
 def standing(log: Iterable[Entry]) -> list[Entry]:
-    """The entries of a log, those without their rows which a later one has replaced."""
-    found: list[Entry] = []
-    for entry in log:
+    """The entries of a log, those without their rows which a later one has replaced, or taken back."""
+    entries, found = list(log), list[Entry]()
+    for at, entry in enumerate(entries):
+        if entry.restores is not None:
+            # What was replaced since stands again, too.
+            stays = [one for one in entries[:at] if one.serial <= entry.restores]
+            found = [*standing(stays), *(replace(one, rows=None) for one in entries[len(stays) : at])]
         if entry.replaces:
             first, last = entry.replaces
             found = [
@@ -259,9 +269,40 @@ class MemoryStore:
             return next((entry for entry in reversed(self._log) if entry.writer == writer), None)
 
     def epochs(self, writer: Writer) -> list[Entry]:
-        """The entries with which a writer committed epochs, oldest first."""
+        """The entries with which a writer committed epochs, oldest first; none beyond where it was put since."""
+        found: list[Entry] = []
         with self.lock:
-            return [entry for entry in standing(self._log) if entry.writer == writer and entry.epoch]
+            for entry in standing(self._log):
+                if entry.writer == writer and entry.stands is not None:
+                    found = [one for one in found if one.epoch <= entry.stands]
+                elif entry.writer == writer and entry.epoch:
+                    found.append(entry)
+        return found
+
+    def content(self, writer: Writer) -> Entry | None:
+        """The entry with which the rows of a writer's newest epoch came that stand now; one of epoch 0 for none.
+
+        Returns:
+            ``None`` where somebody has overwritten them, or the marker of that epoch is cleaned away.
+        """
+        with self.lock:
+            upto = sys.maxsize
+            for entry in reversed(self._log):
+                if entry.serial > upto:
+                    continue
+                if entry.restores is not None:
+                    upto = entry.restores
+                elif entry.writer == writer and entry.epoch:
+                    return entry if entry.marker and not self._overwritten(entry.serial) else None
+            return None if self._overwritten(0) else Entry(writer)
+
+    def stood(self, writer: Writer) -> int:
+        """Serial of the fence that last put a writer at an epoch; 0 for none."""
+        with self.lock:
+            return max((one.serial for one in self._log if one.writer == writer and one.stands is not None), default=0)
+
+    def _overwritten(self, after: int) -> bool:
+        return any(mishap.kind == "overwritten" for mishap in self.mishaps(after))
 
     def as_of(self, serial: int) -> list[Entry]:
         """The entries up to one, those without their rows which were replaced until then."""
@@ -295,7 +336,8 @@ class MemoryStore:
     def foreign_rows(self) -> int:
         """Rows that came without a marker."""
         with self.lock:
-            return sum(entry.rows.num_rows for entry in self._log if entry.rows is not None and entry.writer is None)
+            entries = standing(self._log)
+            return sum(entry.rows.num_rows for entry in entries if entry.rows is not None and entry.writer is None)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -324,6 +366,24 @@ class MemoryStore:
             del self._log[ends[-1] :]
             self._suffer("restored", f"set back to epoch {epoch}")
 
+    def restore_rows(self, epoch: int) -> None:
+        """Have the rows stand again that stood when an epoch had just been committed, as a RESTORE of Delta does.
+
+        Fences and markers stay, those of later epochs as well.
+
+        Args:
+            epoch: its number; 0 for no row.
+
+        Raises:
+            LookupError: no entry committed that epoch, or what it brought was overwritten since.
+        """
+        with self.lock:
+            ends = [entry.serial for entry in self._log if entry.epoch == epoch] if epoch else [0]
+            if not ends or (epoch and self._overwritten(ends[-1])):
+                raise LookupError(f"this store no longer has the rows of epoch {epoch}")
+            self.add(Entry(restores=ends[-1]))
+            self._suffer("restored", f"its rows set back to those of epoch {epoch}, its markers left")
+
     def recreate(self) -> None:
         """Drop everything, fences and markers included, and be created anew under another identity."""
         with self.lock:
@@ -345,8 +405,9 @@ class MemoryStore:
     def clean_up(self) -> None:
         """Forget old fences and all but the newest marker of each writer, as a log's retention does."""
         with self.lock:
-            last = {(entry.writer, bool(entry.epoch)): entry.serial for entry in self._log if entry.writer}
-            spared = set(last.values())
+            last = {entry.writer: entry.serial for entry in self._log if entry.writer}
+            spared = {*last.values(), *(self.epochs(writer)[-1].serial for writer in last if self.epochs(writer))}
+            spared |= {one.serial for one in self._log if one.restores is not None or one.stands is not None}
             kept = [entry for entry in self._log if entry.rows is not None or entry.epoch or entry.serial in spared]
             self._log = [entry if entry.serial in spared else replace(entry, marker=None) for entry in kept]
 

@@ -109,16 +109,18 @@ class Known:
         return marks.next_turn(self.pipeline, *told, aside, *(one.observed for one in self.polled))
 
 
-def cut(head: EpochRecord, aside: Iterable[Superseded], rewound: int) -> Cut | None:
+def cut(head: EpochRecord | None, aside: Iterable[Superseded], rewound: int) -> Cut | None:
     """Whether the newest epoch is one to which a rewind has put the position back; ``None`` where it is not.
 
     Args:
-        head: its record.
+        head: its record; ``None``: the ledger knows of no epoch that stands.
         aside: epochs beyond it that were set aside.
         rewound: generation of the newest rewind that cut back; 0 for none.
     """
     timed = (Timed(one.pipeline, one.epoch.number, one.epoch.time) for one in aside if one.epoch.time)
     seen = tuple(one.mark for one in timed)
+    if head is None:  # it was pruned, or lost, and then cut back behind the first that it knew
+        return Cut(0, seen) if seen else None
     # A ledger that was set back with the sinks knows no epoch beyond, but who cut back to where it stands.
     follows = rewound > head.fence.generation
     return Cut(head.epoch.number if follows else 0, seen) if follows or seen else None

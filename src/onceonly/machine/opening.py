@@ -100,8 +100,9 @@ def _staged(facts: OpeningFacts) -> str | None:
 
 def _r6_disturbed(facts: OpeningFacts) -> Iterator[Refusal]:
     for reading in facts.readings:
-        # Made anew is E208 and set back is E207: whatever accepts these accepts what brought them about.
-        told = {*_REPLACED, *(["restored"] if reading.position.epoch < _newest_of(facts, reading) else [])}
+        # Made anew is E208 and set back is E207: whatever accepts these accepts what brought them about. One that is an
+        # epoch behind the others is healed, and its markers may have stayed where its rows were set back.
+        told = {*_REPLACED, *(["restored"] if _is_behind(facts, reading) else [])}
         fatal = [event for event in reading.position.disturbances if event.fatal and event.kind not in told]
         if fatal:
             epoch = reading.receipt.epoch if reading.receipt else reading.position.epoch
@@ -113,6 +114,12 @@ def _r6_disturbed(facts: OpeningFacts) -> Iterator[Refusal]:
                 pipeline=facts.pipeline,
                 versions=(version_of(fatal),),
             )
+
+
+def _is_behind(facts: OpeningFacts, reading: Reading) -> bool:
+    """Whether a sink lacks what it has confirmed, or more than a crash leaves out."""
+    confirmed = reading.receipt.epoch if reading.receipt else 0
+    return reading.position.epoch < max(confirmed, _newest_of(facts, reading) - 1)
 
 
 def _r6_other_history(facts: OpeningFacts) -> Iterator[Refusal]:

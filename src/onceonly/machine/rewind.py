@@ -287,8 +287,9 @@ def _bring_up(facts: RewindFacts) -> BringUp | Hindered:
     if anew := [sink for sink in asked.sinks if sink in facts.outlived]:
         return Outlived(anew[0], stands[anew[0]], facts.outlived[anew[0]])
     others_at = [stands[sink] for sink in stands if sink not in asked.sinks]
-    # Level with the others, also where these lack epochs themselves: then all stand alike, and are cut back.
-    newest = max(others_at, default=facts.newest)
+    # Level with the others, also where these lack epochs themselves: then all stand alike, and are cut back. Where one
+    # that was made anew holds what they lack, as a decision that was killed on its way, they are brought level with it.
+    newest = max((*others_at, *(stands[sink] for sink in asked.sinks))) if others_at else facts.newest
     short = tuple(sink for sink in asked.sinks if stands[sink] < asked.to)
     if short:
         least = min(stands[sink] for sink in asked.sinks)

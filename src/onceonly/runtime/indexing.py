@@ -45,13 +45,12 @@ def cut(ledger: Ledger, pipeline: str, head: EpochRecord | None) -> Cut | None:
     Args:
         ledger: of the pipeline.
         pipeline: its name.
-        head: the newest epoch on record; ``None`` for none.
+        head: the newest epoch on record that stands; ``None`` for none.
     """
-    if head is None:
-        return None
     # Asked for by kind: behind it there may be any number of others, one for each start that failed.
     rewound = max((event.generation for event in ledger.events(pipeline, 1, EventKind.REWOUND)), default=0)
-    return noting.cut(head, ledger.superseded(pipeline, head.epoch.number), rewound)
+    aside = ledger.superseded(pipeline, head.epoch.number if head else 0)
+    return noting.cut(head, aside, rewound)
 
 
 def learn(ledger: Ledger, sinks: Sequence[Sink], pipeline: str, known: int) -> None:

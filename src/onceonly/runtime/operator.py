@@ -102,7 +102,7 @@ def adopt(
     """
     stop = stops.last(ledger, pipeline)
     state = operatorepoch.opened(sinks, ledger, pipeline, accepted=accepted)
-    if accepted.sinks and not _needed(state):
+    if accepted.sinks and not _needed(state, accepted):
         return None
     if accepted.kind is AdoptionKind.SAME_DATA:
         _demand_same_data(sinks, ledger, state, accepted)
@@ -145,8 +145,10 @@ def another_range(pipeline: str, kind: AdoptionKind) -> OnceOnlyError:
     )
 
 
-def _needed(state: State) -> bool:
-    """Whether the pipeline would be refused without what is accepted."""
+def _needed(state: State, accepted: Adoption) -> bool:
+    """Whether the pipeline would be refused without what is accepted, or was let pass by it just now."""
+    if accepted.kind is AdoptionKind.ACCEPT_CHANGE and state.opening.healed:
+        return True  # what was committed above a change settles it for the sink, and nobody would be told again
     head = state.opening.head.epoch if state.opening.head else None
     facts = OpeningFacts(state.job.pipeline, state.opening.readings, head)
     return state.opening.lost > 0 or isinstance(opening.decide_opening(facts), Refusal)

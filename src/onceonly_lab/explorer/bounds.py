@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onceonly_lab.model.parts import RESTORED, Harm, Kind
+from onceonly_lab.model.parts import MARKERS_LEFT, RESTORED, Harm, Kind
 from onceonly_lab.model.spark import RESTARTED, Damage, Source
 from onceonly_lab.model.world import Bound, Program
 
@@ -100,6 +100,17 @@ BOUNDS: dict[str, Bound] = {
         cuts=True,
     ),
     "rewound-both": replace(_OPERATED, harms=tuple(RESTORED), meanwhile=tuple(RESTORED), drivers=1, ledgers=0, obeys=4),
+    "rewound-rows": replace(_OPERATED, harms=tuple(MARKERS_LEFT), drivers=1, ledgers=0, obeys=2, cuts=True),
+    "rewound-rows-one": replace(_OPERATED, kinds=(_DELTA,), harms=tuple(MARKERS_LEFT), ledgers=0, obeys=2, cuts=True),
+    "rewound-rows-both": replace(
+        _OPERATED,
+        kinds=(_DELTA, _DELTA),
+        harms=tuple(MARKERS_LEFT),
+        meanwhile=tuple(MARKERS_LEFT),
+        drivers=1,
+        ledgers=0,
+        obeys=4,
+    ),
     "operator-late": replace(_OPERATED, harms=tuple(RESTORED), meanwhile=(*RESTORED, Harm.REPLACED), obeys=4),
     "operator-prunes": replace(_OPERATED, damages=RESTARTED, harms=tuple(RESTORED), prunes=True),
     "left-out": replace(_OPERATED, records=2, unknowns=1, leaves_out=True, cuts=True),

@@ -12,7 +12,17 @@ from onceonly_lab.explorer.moves import Codes, Move, MoveTable, Table
 from onceonly_lab.model import invariants, operator
 from onceonly_lab.model.invariants import Breach, Check, Name, Violation
 from onceonly_lab.model.keys import alike
-from onceonly_lab.model.parts import DROPPED, Desk, Left, SimulatedLedger, StagingArea, Target, accounted, between
+from onceonly_lab.model.parts import (
+    DROPPED,
+    NOBODY,
+    Desk,
+    Left,
+    SimulatedLedger,
+    StagingArea,
+    Target,
+    accounted,
+    between,
+)
 from onceonly_lab.model.spark import Checkpoint
 from onceonly_lab.model.ways import Situation
 from onceonly_lab.model.world import Bound, Driver, Part
@@ -119,7 +129,8 @@ class Lone:
         """
         known = self._bare.get(code)
         if known is None:
-            target = replace(cast(Target, self._moves.parts.values[code]), fence=None)
+            target = cast(Target, self._moves.parts.values[code])
+            target = replace(target, fence=None, changed=target.changed and NOBODY)
             if not self._bound.off:
                 decided = tuple(flight for flight in target.flights if flight.decided)
                 target = replace(target, flights=decided, turn=0)

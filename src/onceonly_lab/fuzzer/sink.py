@@ -299,6 +299,14 @@ class TellingSink(SceneSink):
         """What the target is."""
         return self._target.identity
 
+    def content(self) -> int:
+        """The epoch whose rows stand."""
+        return self._target.content
+
+    def stand_at(self, fence: Fence, epoch: int) -> None:
+        """Never by a driver: operators put a sink elsewhere, and theirs are another handle."""
+        raise AssertionError("a driver puts no sink at another epoch")
+
 
 class EnlistingSink(TellingSink):
     """A handle on a target that shares a transaction with others of its kind."""

@@ -404,20 +404,22 @@ class SceneLedger:
     def supersede(self, pipeline: str, first: int, why: str) -> Sequence[Superseded]:
         """Set epochs from ``first`` on aside."""
         aside = [Superseded(pipeline, one.epoch, why) for one in self.epochs(pipeline, first)]
-        self.discard(pipeline, first)
+        self._scene.ledger = self._scene.ledger.supersede(first)
         return aside
 
     def superseded(self, pipeline: str, after: int = 0) -> Sequence[Superseded]:
-        """Nothing: nobody cuts a pipeline back here."""
-        return ()
+        """What operators have set aside beyond an epoch."""
+        return self._scene.ledger.superseded(after)
 
     def forget(self, pipeline: str) -> None:
         """Forget every epoch."""
-        self._scene.ledger = replace(self._scene.ledger, records=())
+        self._scene.ledger = replace(self._scene.ledger, records=(), aside=())
 
     def note(self, event: Event) -> None:
-        """Nobody reads it here."""
+        """Tell of it where others may have drawn conclusions; nobody reads the rest here."""
         self._scene.alive(self._process)
+        if event.kind is EventKind.TIME_BACK:
+            self._scene.steps.append(f"{self._process.name} notes that {event.reason}")
 
     def events(self, pipeline: str, limit: int = 1000, kind: EventKind | None = None) -> Sequence[Event]:
         """Nobody asks."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from onceonly.machine.commands import Committed, Installed, Overtaken
 from onceonly.machine.facts import Reading
 from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, SinkBase, Superseded
+from onceonly.protocol.guard import elsewhere
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, KeptPlan, LedgerConflict, Pin, Pipeline
@@ -16,14 +17,17 @@ from onceonly_checkpoints.ledger import Superseded as SetAside
 from onceonly_checkpoints.manifest import UnreadableManifest
 from onceonly_lab.model.parts import (
     DROPPED,
+    MARKERS_LEFT,
     RESTORED,
     Conflict,
     Held,
+    Kind,
     SimulatedLedger,
     StagingArea,
     Target,
     brought,
     receipt,
+    stood,
 )
 from onceonly_lab.model.sinks import Wire
 
@@ -98,8 +102,13 @@ class Bench:
 
         return read
 
-    def heal(self, staging: StagingArea) -> None:
-        """What every opening does first where one sink is an epoch behind: commands read staged files, too."""
+    def heal(self, staging: StagingArea, accepted: Collection[str] = ()) -> None:
+        """What every opening does first where one sink is an epoch behind: commands read staged files, too.
+
+        Args:
+            staging: where the bytes lie.
+            accepted: sinks of which a change is accepted that would stop the opening before.
+        """
         newest = [target.newest for target in self.targets.values() if target.newest]
         highest = max(newest, key=lambda marker: marker.epoch.number, default=None)
         bytes_ = staging.holds(highest.epoch.manifest) if highest and highest.epoch.manifest else None
@@ -107,7 +116,8 @@ class Bench:
             return
         for name, target in self.targets.items():
             number = target.newest.epoch.number if target.newest else 0
-            if number == highest.epoch.number - 1 and target.harm in {"", *RESTORED}:
+            able = target.harm in {"", *RESTORED, *MARKERS_LEFT} and (target.changed is None or name in accepted)
+            if number == highest.epoch.number - 1 and able:
                 marker = replace(highest, sink=name)
                 held = Held(highest.epoch, marker, brought(bytes_.content, bytes_.outputs, name))
                 self.targets[name] = replace(target, held=(*target.held, held))
@@ -186,6 +196,22 @@ class BenchSink(SinkBase):
         assert isinstance(reply.outcome, Installed)
         self._fence = fence
         self._bench.targets[self.id] = reply.target
+
+    def content(self) -> int | None:
+        """The epoch whose rows stand; of a topic nobody knows it."""
+        return None if self._target.kind is Kind.KAFKA else self._target.content
+
+    def stand_at(self, fence: Fence, epoch: int) -> None:
+        """As :meth:`install`, with that epoch as the newest one.
+
+        Raises:
+            Superseded: the fence is not greater.
+            ConfigurationError: E110, rows of another epoch stand.
+        """
+        if (holds := self.content()) != epoch:
+            raise elsewhere(self.id, epoch, holds)
+        self.install(fence)
+        self._bench.targets[self.id] = stood(self._target, epoch)
 
     def position(self, since: Receipt | None) -> Position:
         """Where the target stands."""
@@ -344,18 +370,19 @@ class BenchLedger:
     def supersede(self, pipeline: str, first: int, why: str) -> Sequence[SetAside]:
         """Set epochs from ``first`` on aside, with their intents forgotten."""
         aside = [SetAside(pipeline, one.epoch, why) for one in self.epochs(pipeline, first)]
-        self.discard(pipeline, first)
+        self._bench.step()
+        self._bench.ledger = self._bench.ledger.supersede(first)
         self._intents = {number: one for number, one in self._intents.items() if number < first}
         return aside
 
     def superseded(self, pipeline: str, after: int = 0) -> Sequence[SetAside]:
-        """Nothing: what is asked is the time that they said, and these say none."""
-        return ()
+        """What was ever set aside beyond an epoch."""
+        return self._bench.ledger.superseded(after)
 
     def forget(self, pipeline: str) -> None:
         """Forget every epoch, and what was kept besides."""
         self._bench.step()
-        self._bench.ledger = replace(self._bench.ledger, records=())
+        self._bench.ledger = replace(self._bench.ledger, records=(), aside=())
         self._intents.clear()
         self._events.clear()
 

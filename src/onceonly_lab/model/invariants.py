@@ -87,6 +87,7 @@ def _complaints(target: Target, desk: Desk, keys: tuple[int, ...]) -> Iterator[t
             yield Anomaly.ZOMBIE, f"epoch {held.epoch.number} landed under a fence that was not the newest"
     yield from _rows(target, desk, keys)
     yield from _older_than_its_marker(target)
+    yield from _taken_back(target, desk)
     for earlier, later in pairwise(target.held):
         if later.epoch.number != earlier.epoch.number + 1 and not later.epoch.adoption:
             yield Anomaly.ORDER, f"epoch {later.epoch.number} follows epoch {earlier.epoch.number}"
@@ -134,6 +135,14 @@ def _standing(target: Target) -> Iterator[tuple[Anomaly, str]]:
             yield Anomaly.LOSS, f"rows of epoch {number} have left, and no epoch has replaced them"
 
 
+def _taken_back(target: Target, desk: Desk) -> Iterator[tuple[Anomaly, str]]:
+    """Rows that somebody took back are told of by the next opening, and no epoch stands above the lack of them."""
+    given_up = desk.given_up(target.name)
+    lacking = [held for held in target.held if held.back and records_of(held.epoch) & ~given_up]
+    if lacking and (target.changed is None or not target.held[-1].back):
+        yield Anomaly.LOSS, f"rows of epoch {lacking[0].epoch.number} were taken back, and the sink goes on above them"
+
+
 def _older_than_its_marker(target: Target) -> Iterator[tuple[Anomaly, str]]:
     """Where rows are taken one by one: each key holds the record that the markers say, or one of an epoch to come."""
     if target.kind is not Kind.PUTS:
@@ -149,7 +158,7 @@ def _older_than_its_marker(target: Target) -> Iterator[tuple[Anomaly, str]]:
 
 def _in_itself(held: Held, sink: str, *, newest: bool, altered: bool) -> Iterator[tuple[Name, str]]:
     epoch, named = held.epoch, held.epoch.digest_in(sink)
-    if held.replaced:
+    if held.replaced or held.back:
         return
     if epoch.bad and sink not in epoch.bad.sinks and records_in(held.content) & records_in(epoch.bad.digest):
         yield Anomaly.ASIDE, f"bad rows of epoch {epoch.number} stand among good ones"
@@ -210,6 +219,7 @@ def checks(bound: Bound) -> tuple[Check, ...]:
         ),
         *(Check(pair, _cross) for pair in combinations(targets, 2)),
         *([Check(tuple(bound.sinks.index(one) for one in bound.group), _apart)] if bound.group else []),
+        *(Check((one, bound.ledger), _numbered_again) for one in targets),
         Check((*targets, bound.staging), partial(_behind, again=bound.deterministic)),
         *(Check((one, bound.ledger), partial(_audit, rebuilt=bound.reads)) for one in targets),
         *([Check((*targets, bound.ledger, bound.desk), _split)] if bound.reads else []),
@@ -292,6 +302,18 @@ def _audit(parts: World, *, rebuilt: bool) -> Violation | None:
         return None
     if head and not target.broken and head.epoch.chain not in {held.epoch.chain for held in target.held}:
         return Violation(Anomaly.AUDIT, f"epoch {head.epoch.number} is recorded and not in sink '{target.name}'")
+    return None
+
+
+def _numbered_again(parts: World) -> Violation | None:
+    """Who has seen an epoch that was set aside is told by the turn that the one of its number is another."""
+    target, ledger = cast(tuple[Target, SimulatedLedger], parts)
+    aside = {epoch.number: epoch for epoch in ledger.aside}
+    for held in target.held:
+        before, time = aside.get(held.epoch.number), held.epoch.time
+        if before and before.time and time and before.chain != held.epoch.chain and time.turn <= before.time.turn:
+            words = f"sink '{target.name}': epoch {held.epoch.number} was set aside, and comes again in the same turn"
+            return Violation(Anomaly.TIME, words)
     return None
 
 

@@ -144,7 +144,7 @@ def obey(way: Way, stop: Stop, wreck: Wreck, most: int | None = None) -> Obeyed:
     kept = [target for target in wreck.targets if target.name != way.dropped]
     bench = Bench(kept, wreck.ledger, most, who=f"command {desk.obeyed + desk.cut + 1}")
     if way.verb != "ledger rebuild":
-        bench.heal(wreck.staging)
+        bench.heal(wreck.staging, way.sinks if way.kind is AdoptionKind.ACCEPT_CHANGE else ())
     ledger, checkpoint = BenchLedger(bench, stop.intents), wreck.checkpoint
     try:
         accepted = carry_out(way, bench.sinks, ledger, wreck.desk.gone)
@@ -201,6 +201,9 @@ def _named(way: Way, stop: Stop, wreck: Wreck, desk: Desk) -> Desk:
     named, before = _in_epochs(*way.epochs, wreck), between(0, stop.planned.start)
     if way.kind is AdoptionKind.ACCEPT_DUPLICATES:
         return replace(desk, doubled=desk.doubled | named & ~before)
+    if way.kind is AdoptionKind.ACCEPT_CHANGE:
+        taken = ((one.name, _taken_back(one)) for one in wreck.targets if one.name in way.sinks)
+        return replace(desk, lost=(*desk.lost, *taken))
     if not way.loses:
         return desk
     if way.cuts_back:
@@ -209,6 +212,13 @@ def _named(way: Way, stop: Stop, wreck: Wreck, desk: Desk) -> Desk:
     between_epochs = stop.code in {"E204", "E229"} or not _all_known(*way.epochs, wreck)
     given = named | stop.missing | (before & ~_in_epochs(1, 1 << 30, wreck) if between_epochs else 0)
     return replace(desk, lost=(*desk.lost, *((sink, given) for sink in way.sinks or ("",))))
+
+
+def _taken_back(target: Target) -> Records:
+    found = 0
+    for held in target.held:
+        found |= records_of(held.epoch) if held.back else 0
+    return found
 
 
 def _in_epochs(first: int, last: int, wreck: Wreck) -> Records:

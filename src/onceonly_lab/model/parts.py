@@ -14,6 +14,7 @@ from onceonly.protocol.batch import Held as HeldFiles
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import BAD, Digest, Output, bad_in
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
+from onceonly_checkpoints.ledger import Superseded
 from onceonly_checkpoints.model import InputFile, SourceIdentity, SourceKind, SourceOffsets, canonical
 from onceonly_lab.strenum import StrEnum
 
@@ -52,7 +53,12 @@ class Harm(StrEnum):
     BACK_TWO = "set back by two epochs"
     ASTRAY = "set back by three epochs to a backup of before the newest one that it holds was written again"
     ALTERED = "one in which somebody has changed every row"
+    ROWS_ONE = "set back by one epoch, and its markers stay"
+    ROWS_TWO = "set back by two epochs, and their markers stay"
 
+
+MARKERS_LEFT = {Harm.ROWS_ONE: 1, Harm.ROWS_TWO: 2}
+"""How many epochs each takes the rows of, as a RESTORE of Delta does: it writes the log on, and no marker leaves."""
 
 DRAWN = tuple(sorted(set(Harm) - {Harm.ASTRAY, Harm.ALTERED}))
 """What random schedules draw. The other two make up rows, and know of no batch that is dealt out to several sinks."""
@@ -196,6 +202,7 @@ class Held:
         stale: whether they landed under a fence that was not the newest of the target.
         replaced: whether they have left with the rows of an epoch that replaces theirs; the marker stays.
         seen: whether their keys stand in the catalogue, where the target keeps one.
+        back: whether somebody has taken them back; the marker stays.
     """
 
     epoch: Epoch
@@ -205,6 +212,7 @@ class Held:
     stale: bool = False
     replaced: bool = False
     seen: bool = True
+    back: bool = False
 
 
 def records_of(epoch: Epoch) -> Records:
@@ -257,6 +265,7 @@ class Target:
         barren: owner of a fence who was refused himself, though he could have known before.
         harm: what has happened to it; empty: nothing.
         rows: the record that stands under each key, counted from 1, 0 for none; only where rows are taken one by one.
+        changed: the fence that stood when somebody took rows back, while no epoch and no fence has settled that.
     """
 
     name: str
@@ -271,6 +280,7 @@ class Target:
     barren: str = ""
     harm: str = ""
     rows: tuple[int, ...] = (0,) * KEYS
+    changed: Fence | None = None
 
     def __hash__(self) -> int:
         # The rest is told apart by equality, which is quick where values share their parts.
@@ -288,6 +298,11 @@ class Target:
     def identity(self) -> str:
         """What its receipts say that it is."""
         return "another one" if self.harm == Harm.REPLACED else IDENTITY
+
+    @property
+    def content(self) -> int:
+        """The epoch whose rows stand: that of the newest marker, but where rows were taken back; 0 for none."""
+        return next((held.epoch.number for held in reversed(self.held) if not held.back), 0)
 
     @property
     def markers(self) -> tuple[Marker, ...]:
@@ -331,6 +346,9 @@ RESTORED = frozenset({Harm.BACK_ONE, Harm.BACK_TWO})
 RESTORING = RESTORED | {Harm.ASTRAY}
 """These are done by somebody who has stopped every driver before, since they bring an older fence back."""
 
+STOPPING = RESTORED.union(MARKERS_LEFT)
+"""Before these somebody stops every driver, or random schedules say so: no look can tell who would be refused."""
+
 
 def harmed(target: Target, harm: Harm) -> Target | None:
     """The target afterwards; ``None`` where there is nothing to harm in this way.
@@ -343,6 +361,8 @@ def harmed(target: Target, harm: Harm) -> Target | None:
         return replace(target, harm=harm)
     if harm is Harm.ALTERED:
         return replace(target, harm=harm, held=tuple(map(_altered, target.held)))
+    if harm in MARKERS_LEFT:
+        return _taken_back(target, harm)
     back = {Harm.BACK_ONE: 1, Harm.BACK_TWO: 2, Harm.ASTRAY: 3}[harm]
     if len(target.held) < back + (harm is Harm.ASTRAY):
         return None
@@ -351,6 +371,22 @@ def harmed(target: Target, harm: Harm) -> Target | None:
         held = (*held[:-1], _of_before(held[-1]))
     fence = held[-1].marker.fence if held and held[-1].marker else None
     return Target(target.name, target.kind, fence, held, harm=harm)
+
+
+def _taken_back(target: Target, harm: Harm) -> Target | None:
+    """The target without the rows of its newest epochs; ``None`` where nothing of the kind can be done to it."""
+    count = MARKERS_LEFT[harm]
+    stays, leaves = target.held[:-count], target.held[-count:]
+    if target.kind is not Kind.DELTA or len(leaves) < count or any(one.epoch.replaces for one in leaves):
+        return None
+    held = (*stays, *(replace(one, content=None, back=True) for one in leaves))
+    fence, turn = target.fence or NOBODY, target.turn + 1
+    return replace(target, held=held, flights=(), harm=harm, changed=fence, turn=turn)
+
+
+def stood(target: Target, epoch: int) -> Target:
+    """The target whose newest epoch is an older one, by a fence that has just been installed."""
+    return replace(target, held=tuple(one for one in target.held if one.epoch.number <= epoch), changed=None)
 
 
 def _of_before(held: Held) -> Held:
@@ -434,10 +470,12 @@ class SimulatedLedger:
     Attributes:
         records: oldest first.
         generation: the newest one that was entered; kept only where generations are taken from the ledger.
+        aside: epochs that were set aside by a rewind, oldest first.
     """
 
     records: tuple[EpochRecord, ...] = ()
     generation: int = 0
+    aside: tuple[Epoch, ...] = ()
 
     def __hash__(self) -> int:
         return hash((self.generation, tuple([record.epoch.chain for record in self.records])))
@@ -461,6 +499,15 @@ class SimulatedLedger:
             receipts, files = receipts or earlier.receipts, files or earlier.files
         known[epoch.number] = EpochRecord(PIPELINE, NOBODY, epoch, receipts, files)
         return replace(self, records=tuple(known[number] for number in sorted(known)))
+
+    def supersede(self, first: int) -> SimulatedLedger:
+        """With the epochs from ``first`` on set aside."""
+        beyond = tuple(one.epoch for one in self.records if one.epoch.number >= first)
+        return replace(self, records=self.records[: len(self.records) - len(beyond)], aside=(*self.aside, *beyond))
+
+    def superseded(self, after: int) -> tuple[Superseded, ...]:
+        """What was ever set aside of epochs beyond ``after``."""
+        return tuple(Superseded(PIPELINE, epoch, "cut back") for epoch in self.aside if epoch.number > after)
 
     def completed(self, number: int, files: tuple[InputFile, ...]) -> SimulatedLedger:
         """With the files of an epoch whose record was read back from a marker, which names none."""

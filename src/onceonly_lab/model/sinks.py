@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from onceonly.machine.commands import Absent, Again, Committed, Installed, Outcome, Overtaken, Unknown
 from onceonly.machine.facts import Reading
-from onceonly.protocol import Position, Sight
+from onceonly.protocol import Disturbance, Position, Sight
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_lab.model.parts import (
@@ -421,6 +421,8 @@ class Wire:
 
     def _misplaced(self, target: Target, marker: Marker) -> Raised | None:
         """Whether the epoch does not continue what stands there."""
+        if target.changed is not None and target.changed == marker.fence:
+            return Raised("E209")  # who has read the position since was told
         if Rule.CHAIN in self._off:
             return None
         newest, epoch = target.newest, marker.epoch
@@ -492,15 +494,22 @@ def landed(target: Target, flight: Flight) -> Target:
         return fenced(target, flight.fence)
     held = replace(flight.held, stale=flight.fence != target.fence)
     target = cleared(target, held.epoch.replaces if flight.clears else None)
-    return replace(target, held=(*target.held, held))
+    return replace(target, held=(*target.held, held), changed=None)
 
 
 def reading(target: Target, fence: Fence, since: Receipt | None, after: int) -> Reading:
     """What a position and the history behind it say."""
     newest = target.newest
     number = newest.epoch.number if newest else 0
-    position = Position(fence, newest, number, target.identity, bool(target.held))
+    position = Position(fence, newest, number, target.identity, bool(target.held), _disturbances(target))
     ahead = tuple(
         (marker, receipt(marker, target.identity)) for marker in target.markers if marker.epoch.number > after
     )
     return Reading(target.name, position, since, ahead)
+
+
+def _disturbances(target: Target) -> tuple[Disturbance, ...]:
+    if target.changed is None:
+        return ()
+    version = max(at for at, held in enumerate(target.held, start=1) if held.back)
+    return (Disturbance("restored", f"RESTORE behind entry {version}", fatal=True, at=version),)

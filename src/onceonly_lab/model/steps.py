@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from onceonly.machine import commands as c
-from onceonly.machine import coordinator, look
+from onceonly.machine import coordinator, look, noting
 from onceonly.machine.state import Phase, State
 from onceonly.protocol import Sight
 from onceonly_checkpoints.content import Digest
@@ -141,7 +141,8 @@ class Opening:
     def recall(self, driver: Driver, state: State, _: c.Recall, ledger: SimulatedLedger) -> Changes:
         """Read the ledger's head."""
         head = ledger.head
-        after = self._machine.on(driver, state, c.Recalled(head))
+        cut = noting.cut(head, ledger.superseded(head.epoch.number if head else 0), 0)
+        after = self._machine.on(driver, state, c.Recalled(head, cut=cut))
         if self._bound.watched:
             after = replace(after, knew=head is not None)
         words = f"epoch {head.epoch.number}" if head else "nothing"

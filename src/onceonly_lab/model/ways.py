@@ -362,6 +362,10 @@ def _set_back(now: Situation, _: Planned) -> bool:
     return any(_ends_early(now, target) for target in now.targets)
 
 
+def _changed(now: Situation, _: Planned) -> bool:
+    return any(target.changed is not None for target in now.targets)
+
+
 def _ends_early(now: Situation, target: Target) -> bool:
     head, highest = now.ledger.head, now.highest
     told = max((one.epoch for one in (head.receipts if head else ()) if one.sink == target.name), default=0)
@@ -484,6 +488,7 @@ _SITUATIONS: Mapping[str, Callable[[Situation, Planned], bool]] = {
     "E206": _state_lost,
     "E207": _set_back,
     "E208": _replaced,
+    "E209": _changed,
     "E210": _other_history,
     "E211": _not_comparable,
     "E213": _left_out,

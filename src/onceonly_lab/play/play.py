@@ -14,7 +14,7 @@ from onceonly.faults import InjectedFault, Point
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.history import History
 from onceonly_lab.model.invariants import Violation
-from onceonly_lab.model.parts import RESTORED
+from onceonly_lab.model.parts import STOPPING
 from onceonly_lab.play.world import Broken, Killed, Process, Running, World
 from onceonly_lab.schedule import Action, Fault, Schedule
 
@@ -129,7 +129,7 @@ class _Play:
         self._world.befalls(number)
         for loss in self._schedule.losses:
             if loss.before == number:
-                if loss.what in RESTORED:
+                if loss.what in STOPPING:
                     self._kill_paused("restore")  # whoever restores a sink stops every driver before
                 self._world.lose(loss)
 

@@ -28,6 +28,7 @@ from onceonly_sinks.memory.store import Entry, MemoryStore, Writer
     "a_driver_that_hangs_with_a_preparation_holds_nobody_up",
     "nothing_of_an_older_fence_appears_after_an_install",
     "a_zombie_replaces_nothing",
+    "a_sink_stands_elsewhere_under_a_greater_fence_alone",
 )
 class CommitsWithoutFenceCheck(MemorySink):
     """Whoever continues the chain may commit."""

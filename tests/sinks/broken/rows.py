@@ -44,6 +44,8 @@ class RowsThenMarker(ReplacesNothing):
     "the_next_driver_finds_a_commit_whose_answer_was_lost",
     "recount_equals_the_committed_rows",
     "rows_and_marker_appear_together",
+    "a_target_that_was_set_back_stands_at_the_epoch_of_its_rows_and_gets_the_later_ones",
+    "a_sink_stands_elsewhere_under_a_greater_fence_alone",
 )
 class MarkerThenRows(ReplacesNothing):
     """The marker in one step, rows in a second."""
