@@ -136,7 +136,7 @@ def test_of_a_series_that_a_refresh_began_only_its_epochs_stand():
     assert isinstance(decide(facts(last=line[-1], epochs=known, held=ran[2:])), Epoch)
     code, reason = said(decide(facts(last=line[-1], epochs=known, held=ran)))
     assert code == "E242"
-    assert "it begins with epoch 1, and what stands begins with epoch 3, which replaced all before" in reason
+    assert "it begins with epoch 1, and what stands with epoch 3, which replaced all before" in reason
     assert "run epochs 3..4 again" in reason
 
 

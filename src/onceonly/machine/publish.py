@@ -91,9 +91,8 @@ def _behind(facts: PublishFacts, last: Epoch) -> Refusal | None:
     """What the rerun lacks of the epochs whose rows stand, or has beyond them; ``None``: nothing."""
     first, ran = facts.held[0][1].first, facts.held[-1][1]
     begun = standing_since(last, facts.epochs)
-    if first < begun:
-        reason = f"it begins with epoch {first}, and what stands begins with epoch {begun}, which replaced all before"
-        return _unfit(facts, f"{reason}: run epochs {begun}..{last.number} again, by another name, into another target")
+    if begun is None or first < begun:
+        return _early(facts, last, begun)
     for number in range(begun, first):
         epoch = facts.epochs.get(number)
         if epoch is None:
@@ -116,17 +115,32 @@ def _lags(facts: PublishFacts, ahead: Sequence[int], reason: str) -> Refusal:
     return Refusal.of("E240", pipeline=facts.pipeline, reason=reason, **said, **where)
 
 
-def standing_since(last: Epoch, epochs: Mapping[int, Epoch]) -> int:
+def _early(facts: PublishFacts, last: Epoch, begun: int | None) -> Refusal:
+    """The refusal of a rerun that begins before what stands, or may do so."""
+    if begun is None or begun not in {last.number, *facts.epochs}:
+        return _unfit(facts, "the ledger has forgotten with which epoch begins what stands")
+    begins = (
+        f"it begins with epoch {facts.held[0][1].first}, and what stands with epoch {begun}, which replaced all before"
+    )
+    return _unfit(facts, f"{begins}: run epochs {begun}..{last.number} again, by another name, into another target")
+
+
+def standing_since(last: Epoch, epochs: Mapping[int, Epoch]) -> int | None:
     """The first epoch whose input stands: rows that were published before are of the epochs that had been run again.
 
     Args:
         last: the newest epoch.
         epochs: those that are known, by number.
+
+    Returns:
+        Its number; ``None`` where what was published has epochs before it that are not known.
     """
     begun = last.series
     while begun > 1 and (epoch := last if begun == last.number else epochs.get(begun)) and epoch.replays:
         before = epochs.get(begun - 1)
-        begun = before.series if before else 1
+        if before is None:
+            return None
+        begun = before.series
     return begun
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -180,8 +180,8 @@ def rerun(
         found, address = known.epochs(pipeline), known.address
         places = {entry.name: dict(entry.sinks) for entry in known.pipelines() if entry.epoch}
     by_number = {record.epoch.number: record.epoch for record in found}
-    begun = standing_since(found[-1].epoch, by_number) if found else 1
-    wanted = records.demanded(pipeline, found, epochs, begun)
+    begun = standing_since(found[-1].epoch, by_number) if found else None
+    wanted = records.demanded(pipeline, found, epochs, begun or 1)
     # Of a sink that was opened no other handle can be made: the query opens the one that was given.
     unopened = copy.copy(into)
     asked = Asked(pipeline, own, wanted, found, unopened, address, before is not None)
@@ -216,9 +216,16 @@ def rerun(
     replay.run(range(start, wanted.stop), each, state=StateFrom(state), coalesce=coalesce)
     held = asked.held()
     recorded = tuple(_recorded(by_number[number] for number in range(ran.first, ran.last + 1)) for _, ran in held)
-    begun = standing_since(by_number[wanted.stop - 1], by_number)
-    lacking = any(one.lineage and begun <= one.number < wanted.start for one in by_number.values())
-    return Rerun(own, held, recorded, len(held) - len(done), unopened, ledger, begun <= wanted.start and not lacking)
+    whole = _begins(wanted.start, by_number[wanted.stop - 1], by_number)
+    return Rerun(own, held, recorded, len(held) - len(done), unopened, ledger, whole)
+
+
+def _begins(first: int, last: Epoch, epochs: Mapping[int, Epoch]) -> bool:
+    """Whether the first batch whose input stood at an epoch, and so each, is one of those from ``first`` on."""
+    begun = standing_since(last, epochs)
+    if begun is None or first < begun:
+        return False
+    return not any(one.lineage and begun <= one.number < first for one in epochs.values())
 
 
 def _given(epoch: Epoch) -> Digest:

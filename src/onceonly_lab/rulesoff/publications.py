@@ -163,8 +163,10 @@ def _drawn(chance: Random) -> _Line:
 
 
 def _part(chance: Random, line: _Line) -> list[int]:
-    """The batches whose input stands: all of them, those behind the newest publication, or some in a row."""
+    """The batches whose input stands: all, also with those replaced, those of the series, or some in a row."""
     those, how = sorted(line.standing), chance.random()
+    if how > 0.95 and those:
+        return [epoch.number for epoch in line.epochs if epoch.lineage and epoch.number < those[0]] + those
     if how < 0.2:
         return [number for number in those if number >= line.epochs[-1].series]
     first, last = chance.randint(0, len(those)), chance.randint(0, len(those))
@@ -245,7 +247,8 @@ def _of_epoch(case: Case, epoch: Epoch) -> Iterator[str]:
 def _of_refusal(case: Case, found: Refusal) -> Iterator[str]:
     said = dict(found.details)
     reason = str(said.get("reason", ""))
-    right = {"E240": _lags(case), "E241": bool(case.published), "E242": _unfit(case)}
+    unknown = bool(case.forgotten) and "has forgotten" in reason
+    right = {"E240": _lags(case), "E241": bool(case.published), "E242": _unfit(case) or unknown}
     if not right[found.code]:
         yield f"X-STUCK: refused by {found.code}: {reason}"
     if found.code == "E242" and "also writes" in reason and SINK in reason:
@@ -265,6 +268,7 @@ def _unfit(case: Case) -> bool:
     """Whether rows cannot be swapped, or the rerun begins behind what stands, or may stand."""
     facts, first = case.facts, min(case.ran, default=0)
     lacking = any(number < first for number in case.standing) or any(number < first for number in case.forgotten)
+    lacking = lacking or bool(case.ran and case.standing and first < min(case.standing))
     several = facts.last is not None and len(facts.last.sinks) > 1
     return facts.last is None or not facts.held or bool(facts.unfit) or several or case.kept or lacking
 

@@ -89,6 +89,7 @@ def drawn(chance: Random) -> Case:
         code=chance.random() < 0.4,
         gone={number: f"file {number}" for number in numbers if chance.random() < 0.15},
         chains=chains,
+        outlived={sink: f"another {sink}" for sink in names if stands[sink] and chance.random() < 0.05},
     )
     held = {
         (epoch.number, sink): _held(kinds[epoch.number - 1], sink, epoch.number) for epoch in line for sink in names

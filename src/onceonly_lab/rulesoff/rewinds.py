@@ -20,6 +20,7 @@ from onceonly.machine.rewind import (
     Nowhere,
     Origin,
     OriginKind,
+    Outlived,
     RewindFacts,
     Step,
     Unfit,
@@ -52,6 +53,8 @@ def judged(case: Case, found: object) -> Iterator[str]:
             yield from _of_nowhere(case, found)
         case Gone():
             yield from _of_gone(case, found)
+        case Outlived():
+            yield from _of_outlived(case, found)
         case _:
             yield f"X-STUCK: {found!r} is no verdict"
 
@@ -95,12 +98,14 @@ def _of_bring_up(case: Case, way: BringUp) -> Iterator[str]:
         if sink not in facts.stands:
             yield f"X-STUCK: there is no sink {sink}"
             return
+        if sink in facts.outlived:
+            yield f"X-STUCK: markers of {sink} say of every epoch that it is there, and no row of it is"
         if facts.stands[sink] < asked.to:
             yield f"X-UNNAMED: {sink} lacks epochs before {asked.to}, which nobody has named"
         yield from _of_steps(case, sink, [step for step in way.steps if step.sink == sink], way.newest)
     stand = {sink: at for sink, at in facts.stands.items() if sink not in asked.sinks}
-    if stand and way.newest != max(stand.values()):
-        yield f"X-STUCK: brought up to {way.newest}, and the others stand at {_spelled(stand)}"
+    if stand and way.newest != max(facts.stands.values()):
+        yield f"X-STUCK: brought up to {way.newest}, and sinks stand at {_spelled(facts.stands)}"
     if behind := [sink for sink, at in stand.items() if at < way.newest]:
         yield f"X-STUCK: {behind[0]} stays behind"
     if not stand and way.newest != facts.newest:
@@ -148,7 +153,7 @@ def _of_elsewhere(case: Case, found: Elsewhere) -> Iterator[str]:
     elif found.sink in asked.sinks:
         elsewhere = found.stands < asked.to
     else:
-        elsewhere = found.stands < max(at for sink, at in stands.items() if sink not in asked.sinks)
+        elsewhere = found.stands < max(stands.values())
     if not elsewhere:
         yield f"X-STUCK: {_wanted(asked)} is refused for {found.sink}, which stands at {found.stands}"
     verdicts = takewhile(lambda one: isinstance(one, Elsewhere), _obeyed(case.facts, found))
@@ -192,11 +197,21 @@ def _of_words(case: Case, found: Nowhere) -> Iterator[str]:
 
 
 def _of_gone(case: Case, found: Gone) -> Iterator[str]:
-    lost = _lacking(case)
-    if case.facts.asked.sinks or not lost:
+    if case.facts.asked.sinks or not _lacking(case):
         yield f"X-STUCK: refused for epoch {found.first} of the source, which nothing reads again"
-    elif (found.first, found.last) != (lost[0], lost[-1]) or found.reason != case.facts.gone[found.first]:
-        yield f"X-UNNAMED: epochs {found.first}..{found.last} are named, and the source lacks {lost}"
+        return
+    gone = [number for number in sorted(case.facts.gone) if number > case.facts.asked.to]
+    if (found.first, found.last) != (gone[0], gone[-1]) or found.reason != case.facts.gone[found.first]:
+        yield f"X-UNNAMED: epochs {found.first}..{found.last} are named, and the source lacks {gone}"
+
+
+def _of_outlived(case: Case, found: Outlived) -> Iterator[str]:
+    facts = case.facts
+    named = [sink for sink in facts.asked.sinks if sink in facts.outlived]
+    if found.sink not in named:
+        yield f"X-STUCK: refused for the markers of {found.sink}, which nobody brings up, or whose target is there"
+    elif (found.stands, found.now) != (facts.stands[found.sink], facts.outlived[found.sink]):
+        yield f"X-UNNAMED: {found.sink} is said to stand at {found.stands}, where there is {found.now}"
 
 
 def _spelled(stands: Mapping[str, int]) -> str:
