@@ -128,12 +128,12 @@ def test_with_all_rules_nothing_is_wrong_in_drawn_facts(table: str):
 
 def test_each_verdict_of_the_tables_is_reached_by_drawn_facts():
     rewinds, batches, published = Counter[str](), Counter[str](), Counter[str]()
-    for seed in range(400):
+    for seed in range(1000):
         rewinds[type(rewind.decide(rewindcases.drawn(random.Random(seed)).facts)).__name__] += 1
         batches[type(rerun.replayed(replays.drawn(random.Random(seed)).facts)).__name__] += 1
         found = publish.decide(publications.drawn(random.Random(seed)).facts)
         published[found.code if isinstance(found, Refusal) else "Epoch"] += 1
-    assert set(rewinds) == {"CutBack", "BringUp", "Unfit", "Elsewhere", "Nowhere", "Gone"}
+    assert set(rewinds) == {"CutBack", "BringUp", "Unfit", "Elsewhere", "Nowhere", "Gone", "Outlived"}
     assert set(batches) == {"NewEpoch", "Skip", "Refusal", "NoneType"}
     assert set(published) == {"Epoch", "E240", "E241", "E242"}
     assert min((rewinds + batches + published).values()) >= 10
@@ -144,7 +144,7 @@ def test_each_verdict_of_the_tables_is_reached_by_drawn_facts():
     [
         ("rewind._cut_back#3", "X-LOSS"),  # the source lacks rows that a cut back reads again
         ("rerun.replayed#6", "X-LOSS"),  # the target holds something else
-        ("publish._behind#3", "X-LOSS"),  # the pipeline went on
+        ("publish._behind#5", "X-LOSS"),  # the pipeline went on
     ],
 )
 def test_a_rule_of_a_table_is_noticed_by_drawn_facts_and_at_the_same_place_again(rule: str, noticed: str):

@@ -117,7 +117,7 @@ def _lags(facts: PublishFacts, ahead: Sequence[int], reason: str) -> Refusal:
 
 def _early(facts: PublishFacts, last: Epoch, begun: int | None) -> Refusal:
     """The refusal of a rerun that begins before what stands, or may do so."""
-    if begun is None or begun not in {last.number, *facts.epochs}:
+    if begun not in {last.number, *facts.epochs}:
         return _unfit(facts, "the ledger has forgotten with which epoch begins what stands")
     begins = (
         f"it begins with epoch {facts.held[0][1].first}, and what stands with epoch {begun}, which replaced all before"
