@@ -27,10 +27,8 @@ def crash() -> None:
     raise RuntimeError("a crash")
 
 
-FIGURES = [pytest.param(one, marks=[] if "9" in one else pytest.mark.slow) for one in cases()]
-
-
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", cases())
 def test_every_figure_comes_out_of_a_query_that_crashes_in_each_epoch(
     spark: SparkSession, pg: PostgresTarget, tmp_path: Path, name: str
 ) -> None:

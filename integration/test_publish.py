@@ -155,7 +155,7 @@ def read_while(reads: Callable[[], list[int]], act: Callable[[], object]) -> lis
     return [*seen, reads()]
 
 
-@pytest.mark.parametrize("target", ["postgres", pytest.param("delta", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.slow
 def test_a_query_that_went_on_is_caught_up_with_by_the_printed_command(
     orders: Recorded, inbox: Inbox, target, into, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,7 +170,9 @@ def test_one_topic_in_the_call_refuses_to_replace_before_the_query_starts(delta:
 
 @pytest.mark.kill
 @pytest.mark.postgres
-@pytest.mark.parametrize("point", [Point.COMMIT_AFTER, Point.COMMIT_SENT], ids=str)
+@pytest.mark.parametrize(
+    "point", [pytest.param(Point.COMMIT_AFTER, marks=pytest.mark.slow), Point.COMMIT_SENT], ids=str
+)
 def test_a_driver_killed_between_two_sinks_of_the_first_epoch_is_healed_and_the_old_rows_are_gone(
     any_postgres: Any, warm_drivers: Drivers, tmp_path: Path, point: Point, request: pytest.FixtureRequest
 ) -> None:

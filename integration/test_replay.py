@@ -42,7 +42,7 @@ STORES: Mapping[str, Mapping[str, str]] = {
 # ---- as they were
 
 
-@pytest.mark.parametrize("kind", ["files", "kafka", "delta"])
+@pytest.mark.parametrize("kind", ["files", "kafka", pytest.param("delta", marks=pytest.mark.slow)])
 def test_epochs_run_again_have_their_rows_their_clock_and_their_watermark(
     spark: SparkSession, tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:

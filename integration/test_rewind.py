@@ -123,11 +123,8 @@ def test_input_that_is_gone_refuses_a_cut_back_until_just_its_epoch_may_be_lost(
 # ---- bring up: one of several lacks epochs that another one holds
 
 
-@pytest.mark.parametrize(
-    "own_ledger",
-    [pytest.param(False, marks=pytest.mark.slow), True],
-    ids=["ledger apart", "ledger restored as well"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("own_ledger", [False, True], ids=["ledger apart", "ledger restored as well"])
 def test_a_database_that_was_set_back_gets_its_rows_from_a_table(stream, pg, delta, tmp_path, own_ledger) -> None:
     place = None if own_ledger else tmp_path / "ledger.db"
 
@@ -199,6 +196,7 @@ def test_sinks_that_were_set_back_to_different_epochs_are_brought_level_and_then
     assert audit(ledger.address).startswith("EXACTLY ONCE")
 
 
+@pytest.mark.slow
 def test_rows_that_somebody_changed_in_the_other_sink_are_not_brought(stream, pg, delta, ledger) -> None:
     def wrapped():
         return exactly_once(pg.sink(epoch_column="_epoch"), delta.sink(), ledger=ledger)

@@ -126,6 +126,7 @@ def test_rows_that_are_drawn_anew_are_refused_looked_at_and_given_up_by_what_is_
     assert audit(ledger.address).startswith("EXACTLY ONCE (rows of epochs 3 to 4 given up, accepted)")
 
 
+@pytest.mark.slow
 def test_code_that_gives_other_rows_writes_none_of_the_epoch_that_differs(behind, stream, pg, delta, ledger) -> None:
     told = behind()
     said = refused(filled_in(told, "jobs:changed"), "--yes")
