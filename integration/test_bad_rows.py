@@ -177,7 +177,7 @@ ALONE = [one for one in DEATHS if "stage" not in one and not one.endswith(":2")]
 """Where the one sink of the query that brings rows in again can die: it stages nothing."""
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.kill
 def test_no_kill_of_either_query_loses_or_doubles_a_mended_row(
     tmp_path: Path, warm_rivals: Drivers, spark: Any

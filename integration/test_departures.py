@@ -160,6 +160,7 @@ FROM onceonly.time_window w WHERE w.target = 'departures'::regclass
 """
 
 
+@pytest.mark.slow
 def test_a_year_of_flights_says_what_a_plain_loop_says_of_it_and_a_wait_ends_when_its_rows_are_there(
     tmp_path: Path, pg: PostgresTarget, delta: DeltaTarget, run: Callable[..., Run]
 ) -> None:

@@ -15,6 +15,7 @@ from integration.targets import PostgresTarget
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.kill, pytest.mark.long]
 
 
+@pytest.mark.slow
 def test_no_kill_changes_a_figure(any_postgres: PostgresAddress, tmp_path: Path, warm_drivers: Drivers) -> None:
     seed = random.randrange(2**32)
     [name] = drawn(1, seed)

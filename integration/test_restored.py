@@ -62,6 +62,7 @@ def several(any_postgres, any_kafka, tmp_path: Path, request) -> Several:
     return Several(tmp_path, any_postgres.database(name), f"{any_kafka.servers} {any_kafka.topic(name)}")
 
 
+@pytest.mark.slow
 def test_t6_of_three_sinks_a_table_and_then_a_database_are_restored(several: Several, warm_drivers: Drivers) -> None:
     several.inbox.fill(2)
     warm_drivers.finish(several.job())

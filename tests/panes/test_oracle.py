@@ -38,7 +38,7 @@ def test_on_random_streams_engine_and_brute_force_give_the_same_rows_drops_and_o
     assert all(seen[what] > STREAMS / 6 for what in ("EARLY", "ON_TIME", "LATE", "retracted", "dropped"))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_on_ten_thousand_random_streams_they_give_the_same(seed: int) -> None:
     agreed(seed, 10_000)
 

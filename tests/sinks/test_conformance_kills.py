@@ -83,7 +83,7 @@ def test_a_torn_sink_is_certified_in_no_run(torn: type[Any], request: pytest.Fix
     assert certified == 0, f"{torn.__name__} was certified in {certified} of {RUNS} runs"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_postgres_is_killed_at_two_hundred_moments(postgres: EmbeddedPostgres) -> None:
     dsn = postgres.database("killed")

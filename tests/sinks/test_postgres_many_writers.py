@@ -76,7 +76,7 @@ def write_for(writer: Polling, seconds: float, first: int) -> Callable[[], None]
     ("count", "seconds"),
     [
         pytest.param(8, 3.0, id="eight"),
-        pytest.param(32, 30.0, id="thirty-two", marks=pytest.mark.long),
+        pytest.param(32, 30.0, id="thirty-two", marks=pytest.mark.slow),
         pytest.param(32, 300.0, id="thirty-two for five minutes", marks=pytest.mark.slow),
     ],
 )
