@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.cli import checkpoint
 from onceonly.cli.functions import function
-from onceonly.cli.output import say, talk
+from onceonly.cli.output import plural, say, talk
 from onceonly.cli.places import Place, reads_topics
 from onceonly.cli.session import spark_session
 from onceonly.errors import CheckpointError, refuse
@@ -278,7 +278,8 @@ def carry_out(place: Place, plan: Plan) -> None:
         if plan.checkpoint and not plan.hindered:
             with checkpoint.opened(plan.checkpoint) as storage:
                 written = repair.apply(_files(place, storage, way.to), storage, replacing=True)
-            say(f"checkpoint cut back to epoch {way.to}: {len(written)} files written to {plan.checkpoint}")
+            files = plural(len(written), "file")
+            say(f"checkpoint cut back to epoch {way.to}: {files} written to {plan.checkpoint}")
     else:
         reads = plan.planned.reads
         topics = OriginKind.SOURCE in reads and reads_topics(plan.of.ledger.address, place.pipeline, None)
