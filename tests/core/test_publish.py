@@ -115,6 +115,20 @@ def test_what_the_ledger_does_not_know_may_stand():
     assert (code, reason) == ("E242", "it begins with epoch 3, and the ledger does not say what epoch 1 was")
 
 
+def test_a_rerun_that_may_begin_before_what_stands_is_refused_where_the_ledger_has_forgotten():
+    """Whether the series began with a full refresh, or with a rerun over all before; or what that rerun took over."""
+    later = changed(*LINE[:2], *(replace(epoch, series=3) for epoch in LINE[2:]))
+    held = tuple(
+        (ran, Replayed("orders", was.number, was.number, was.chain)) for (ran, _), was in zip(RERUN, later, strict=True)
+    )
+    known = {epoch.number: epoch for epoch in later if epoch.number != 3}
+    once = published()
+    for last, epochs_, ran in ((later[-1], known, held), (once, {once.number: once}, RERUN)):
+        code, reason = said(decide(facts(last=last, epochs=epochs_, held=ran, name="orders~v3")))
+        assert code == "E242"
+        assert reason.startswith("it begins with epoch 1, and the ledger has forgotten")
+
+
 def test_outputs_are_told_by_the_epochs_before_an_operator_s():
     line = changed(*LINE, outputs=(Output("clean", (A,), "s", Digest(1)),))
     adopted = chain.linked(

@@ -119,11 +119,10 @@ def cut(head: EpochRecord | None, aside: Iterable[Superseded], rewound: int) -> 
     """
     timed = (Timed(one.pipeline, one.epoch.number, one.epoch.time) for one in aside if one.epoch.time)
     seen = tuple(one.mark for one in timed)
-    if head is None:  # it was pruned, or lost, and then cut back behind the first that it knew
-        return Cut(0, seen) if seen else None
-    # A ledger that was set back with the sinks knows no epoch beyond, but who cut back to where it stands.
-    follows = rewound > head.fence.generation
-    return Cut(head.epoch.number if follows else 0, seen) if follows or seen else None
+    # A ledger that was set back with the sinks knows no epoch beyond, but who cut back to where it stands. One that was
+    # pruned, or lost, may know of none that stands, but of those that were set aside.
+    to = head.epoch.number if head and rewound > head.fence.generation else 0
+    return Cut(to, seen) if to or seen else None
 
 
 def clock(noting: Noting | None, known: Known) -> Clock | None:

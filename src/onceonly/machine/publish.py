@@ -117,12 +117,11 @@ def _lags(facts: PublishFacts, ahead: Sequence[int], reason: str) -> Refusal:
 
 def _early(facts: PublishFacts, last: Epoch, begun: int | None) -> Refusal:
     """The refusal of a rerun that begins before what stands, or may do so."""
+    begins = f"it begins with epoch {facts.held[0][1].first}"
     if begun not in {last.number, *facts.epochs}:
-        return _unfit(facts, "the ledger has forgotten with which epoch begins what stands")
-    begins = (
-        f"it begins with epoch {facts.held[0][1].first}, and what stands with epoch {begun}, which replaced all before"
-    )
-    return _unfit(facts, f"{begins}: run epochs {begun}..{last.number} again, by another name, into another target")
+        return _unfit(facts, f"{begins}, and the ledger has forgotten which one comes first of those whose rows stand")
+    again = f"run epochs {begun}..{last.number} again, by another name, into another target"
+    return _unfit(facts, f"{begins}, and what stands with epoch {begun}, which replaced all before: {again}")
 
 
 def standing_since(last: Epoch, epochs: Mapping[int, Epoch]) -> int | None:

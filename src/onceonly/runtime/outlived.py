@@ -28,12 +28,18 @@ def by(sinks: Sequence[Sink], stands: Mapping[str, int], recorded: Mapping[str, 
     found: dict[str, str] = {}
     for sink in (one for one in sinks if stands[one.id]):
         with naming(sink):
-            told = [receipt for _, receipt in sink.history(stands[sink.id] - 1)]
-            known = [*told, *([recorded[sink.id]] if sink.id in recorded else [])]
-            now = [_in_place_of(sink, one) for one in known]
-        if told and all(now) and all(one.identity for one in told):
+            now = [_in_place_of(sink, one) for one in _known(sink, stands[sink.id], recorded.get(sink.id))]
+        if now and all(now):
             found[sink.id] = now[0]
     return found
+
+
+def _known(sink: Sink, stands: int, recorded: Receipt | None) -> list[Receipt]:
+    """Receipts of targets that the sink has had; none where its markers do not say what they tell of."""
+    told = [receipt for _, receipt in sink.history(stands - 1)]
+    if not told or not all(one.identity for one in told):
+        return []
+    return [*told, recorded] if recorded else told
 
 
 def _in_place_of(sink: Sink, known: Receipt) -> str:
@@ -60,9 +66,8 @@ def demand(sinks: Sequence[Sink], where: Where, readings: Sequence[Reading]) -> 
     for reading in (one for one in readings if one.sink in named and one.position.epoch):
         sink, stands, now = named[reading.sink], reading.position.epoch, reading.position.identity
         with naming(sink):
-            told = {receipt.identity for _, receipt in sink.history(stands - 1)}
-        known = told | ({reading.receipt.identity} if reading.receipt else set())
-        if told and now not in known and "" not in told:
+            known = _known(sink, stands, reading.receipt)
+        if known and all(one.identity != now for one in known):
             raise refused(sink, where, stands, now)
 
 
