@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["onceonly_lab.plugin"]
+pytest_plugins = ["onceonly_lab.plugin", "tests.timing"]
 
 _PURE = {"core", "checkpoints", "panes"}
 """Folders of ``tests/`` about decisions and values; the others write into real destinations, or wait."""
