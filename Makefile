@@ -1,5 +1,5 @@
 # Two commands to start with: make demo, make test. Needs Python >= 3.11 and Java >= 17; everything else goes to .venv.
-#   make demo ARGS="--quick"     make test ARGS="-k judge"     make check     make bench     make fmt
+#   make demo ARGS="--quick"     make test ARGS="-k judge"     make fast     make check     make fmt
 
 PYTHON ?= python3
 ARGS ?=
@@ -11,7 +11,7 @@ LAB := src/onceonly_lab
 PROJECTS := pyproject.toml $(LAB)/pyproject.toml
 MAKEFLAGS += --no-print-directory
 
-.PHONY: streaming102 streaming102-sample demo test fast line lines connect connect-sample source source-sample torn long slow sample ways-out lab lab-schedules lab-points rules-off stores mutants mutants-of-checker containers browser pooler sampled ways-out-sample layers check pyright mypy lint package compose docs bench fmt java
+.PHONY: demo test fast test-time line lines connect connect-sample source source-sample torn slow drawn nightly ways-out ways-out-sample streaming102 streaming102-sample lab lab-schedules lab-points lab-tests rules-off stores mutants mutants-of-checker containers browser pooler sampled layers check pyright mypy lint package compose suites docs docs-site docs-tests bench fmt java
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -19,7 +19,11 @@ demo: $(STAMP)
 
 # Two workers, each with one Spark, one Postgres and one broker for all of its files; WORKERS=0 uses none.
 test: $(STAMP) java
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --times .cache/test-time.json $(ARGS)
+
+# Where the seconds of the last `make test` went; ARGS="--page" writes docs/how-it-is-proven/test-time.md.
+test-time: $(STAMP)
+	@$(BIN)/python scripts/timetable.py $(ARGS)
 
 # Decisions and values: no Spark, no server, no other process. A new test there is in it unless it needs one of these;
 # conftest.py says what is so.
@@ -51,10 +55,6 @@ endif
 source: $(STAMP) java
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m source $(ARGS)
 
-# What `make test` leaves out and CI does not: chains of kills, restored sinks, examples, every error code.
-long: $(STAMP) java
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "long and not slow" $(ARGS)
-
 # The figures of Streaming 102 on real queries into Postgres, two drivers killed in each epoch; ARGS="--cases 2 --seed 7"
 # draws two of them, --controls replays by the time of day as well, which must differ.
 streaming102: $(STAMP) java
@@ -63,17 +63,22 @@ streaming102: $(STAMP) java
 streaming102-sample:
 	@$(MAKE) streaming102 ARGS="--cases 2"
 
-# Every claim on every variant of a sink, which is much.
+# What `make test` leaves out: a claim once more on another variant, chains of kills, every code, every example. Hours.
 slow: $(STAMP) java
-	$(BIN)/pytest -m slow $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m slow $(ARGS)
+
+# Slow suites that fit into ten minutes, drawn by the commit; ARGS="--minutes 20 --seed 1f3" draws others.
+drawn: $(STAMP) java
+	@$(BIN)/python scripts/suites.py draw $(ARGS)
+
+# Every suite that `make test` leaves out, the stalest first; records what it saw for `make check` and the docs. ARGS="--only
+# connect" runs one, ARGS="--minutes 60" begins none after an hour.
+nightly: $(STAMP) java
+	@$(BIN)/python scripts/suites.py nightly $(ARGS)
 
 # Sinks that commit rows and marker in two transactions, each judged by the conformance suite twenty times: certified never.
 torn: $(STAMP)
 	$(BIN)/pytest -m "not browser" tests/sinks/test_conformance_kills.py $(ARGS)
-
-# A few of them, drawn by a seed that is printed.
-sample: $(STAMP) java
-	$(BIN)/pytest -m slow --sample 3 $(ARGS)
 
 # Every way out that a refusal prints, followed on real stores; writes docs/ways-out.md. ARGS="--sample 8 --ways-out
 # .cache/ways-out" walks a few, drawn by a seed that is printed, and leaves the page alone: the last folder named counts.
@@ -93,14 +98,18 @@ source-sample: $(STAMP) java
 
 # What CI takes a part of, and what it waits for: each uses one core, so two at a time, the longest first.
 sampled: $(STAMP) java
-	@$(MAKE) --jobs 2 --output-sync=target line rules-off containers connect-sample ways-out-sample source-sample browser sample pooler streaming102-sample
+	@$(MAKE) --jobs 2 --output-sync=target line rules-off containers connect-sample ways-out-sample source-sample browser pooler streaming102-sample
 
 # The product in a simulated world: every interleaving within two bounds, side by side; many random schedules; every
 # fault point struck by every action; random runs of several writers of one dataset; each condition of exactness dropped.
 # No server, no Java. What has one process goes two at a time.
 lab: $(STAMP)
 	$(BIN)/onceonly lab run --bound merged
-	@$(MAKE) --jobs 2 --output-sync=target lab-schedules lab-points
+	@$(MAKE) --jobs 2 --output-sync=target lab-schedules lab-points lab-tests
+
+# Searches by tests, which take longer than `make test` can wait.
+lab-tests: $(STAMP)
+	$(BIN)/pytest -m lab $(ARGS)
 
 lab-schedules: $(STAMP)
 	$(BIN)/onceonly lab run
@@ -148,7 +157,11 @@ layers: $(STAMP)
 
 # Two at a time: the two type checkers are most of it, and each uses one core.
 check: $(STAMP)
-	@$(MAKE) --jobs 2 --output-sync=target pyright mypy lint package compose
+	@$(MAKE) --jobs 2 --output-sync=target pyright mypy lint package compose suites
+
+# No suite has been forgotten: each has run within the last fifty commits.
+suites:
+	@$(BIN)/python scripts/suites.py check
 
 pyright:
 	$(BIN)/pyright
@@ -169,10 +182,16 @@ compose:
 	elif command -v docker-compose >/dev/null; then docker-compose --profile metrics config -q && echo "compose: the file is valid"; \
 	else echo "compose: docker-compose.yml was not checked (neither docker compose nor docker-compose is here)"; fi
 
-# The site, in site/; any warning is an error, and nothing in it is fetched from elsewhere when it is read.
-docs: $(STAMP)
+# The site and the words: pages, help texts, catalogues and printed commands against the code, and the code on the pages.
+docs: docs-site docs-tests
+
+# In site/; any warning is an error, and nothing in it is fetched from elsewhere when it is read.
+docs-site: $(STAMP)
 	@$(BIN)/pip install --quiet --group docs >&2
-	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --site-dir site $(ARGS)
+	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --site-dir site
+
+docs-tests: $(STAMP) java
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m docs $(ARGS)
 
 bench: $(STAMP) java
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -1,0 +1,287 @@
+"""Runs the slow suites: all of them, the stalest, or some drawn by a seed; records when each last ran whole.
+
+A suite is a file that has tests marked ``slow``, or a section of ``suites.toml``. ``check`` fails once a suite has not
+run for fifty commits, so that none is forgotten because CI draws others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import random
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import tomllib
+
+ROOT = Path(__file__).parent.parent
+RECORD = ROOT / "docs" / "how-it-is-proven" / "suites.json"
+PAGE = RECORD.with_suffix(".md")
+TIMES = ROOT / ".cache" / "suites-time.json"
+
+MOST_COMMITS = 50
+"""A suite that has not run for more commits than this is stale."""
+
+UNKNOWN_S = 120.0
+"""What a suite is taken to last until it has run."""
+
+WORKERS = 2
+
+_PYTEST = [str(ROOT / ".venv" / "bin" / "pytest"), "-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder"]
+_SLOW = ["-m", "slow and not browser and not connect and not waysout and not source"]
+_HEAD = """# Suites beyond `make test`
+
+Each file with tests marked `slow`, and each longer target. CI draws some by the commit, `make nightly` runs all. A
+suite that has not run whole for {most} commits fails `make check`. `python scripts/suites.py page` writes this page
+from what was recorded. Seconds are worker seconds for a file, of which two pass at a time, and wall seconds for a
+target.
+
+| suite | claims | seconds | result | ran at |
+| --- | --- | --- | --- | --- |
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A suite, and its last whole run.
+
+    Attributes:
+        name: a path with tests, or a section of ``suites.toml``.
+        claims: what it shows, in a sentence.
+        run: its command; empty: the slow tests of the file.
+        seconds: how long it took; 0: it has not run.
+        result: ``12 passed``, or what went wrong.
+        commit: at which it ran; empty: it has not run.
+        since: commit from which its age is counted until it has run.
+    """
+
+    name: str
+    claims: str
+    run: str = ""
+    seconds: float = 0.0
+    result: str = ""
+    commit: str = ""
+    since: str = ""
+
+    @property
+    def wall(self) -> float:
+        """Seconds that it takes where every worker has something to do."""
+        known = self.seconds or UNKNOWN_S
+        return known if self.run else known / WORKERS
+
+
+# ---- Which suites there are, and what is known of each.
+
+
+def suites(recorded: Mapping[str, Mapping[str, object]]) -> list[Suite]:
+    """All of them, with what was recorded; what was recorded of a suite that is no more is forgotten."""
+    listed = tomllib.loads((ROOT / "scripts" / "suites.toml").read_text(encoding="utf-8"))
+    found = [Suite(name, entry["claims"], entry["run"]) for name, entry in listed.items()]
+    found += [Suite(path, headline(ROOT / path)) for path in slow_files()]
+    kept = ("seconds", "result", "commit", "since")
+    return [
+        replace(suite, **{key: value for key, value in recorded.get(suite.name, {}).items() if key in kept})
+        for suite in found
+    ]
+
+
+def slow_files() -> list[str]:
+    """Files with tests that are marked ``slow``; asked of pytest, so that no list is kept by hand."""
+    asked = [*_PYTEST[:1], "--collect-only", "-qq", *_SLOW, "tests", "integration"]
+    answer = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = sorted(line.rpartition(":")[0] for line in answer.stdout.splitlines() if ".py: " in line)
+    if not found:
+        raise SystemExit(f"pytest collected no slow test:\n{answer.stdout}{answer.stderr}")
+    return found
+
+
+def headline(path: Path) -> str:
+    """First sentence of a file with tests."""
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+
+
+def load() -> dict[str, dict[str, object]]:
+    """What was recorded, by suite."""
+    recorded: dict[str, dict[str, object]] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else {}
+    return recorded
+
+
+def save(found: Iterable[Suite]) -> None:
+    """Record suites, and write the page."""
+    found = sorted(found, key=lambda suite: suite.name)
+    entries = {suite.name: {key: value for key, value in asdict(suite).items() if key != "name"} for suite in found}
+    RECORD.parent.mkdir(exist_ok=True)
+    RECORD.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(found), encoding="utf-8")
+
+
+def page(found: Sequence[Suite]) -> str:
+    """The page of the documentation, the longest first."""
+    rows = (
+        f"| `{suite.name}` | {suite.claims} | {f'{suite.seconds:.0f}' if suite.seconds else ''} "
+        f"| {suite.result or 'not yet run'} | {suite.commit and f'`{suite.commit}`'} |\n"
+        for suite in sorted(found, key=lambda suite: (-suite.seconds, suite.name))
+    )
+    return _HEAD.format(most=MOST_COMMITS) + "".join(rows)
+
+
+# ---- Decisions.
+
+
+def draw(found: Sequence[Suite], seconds: float, seed: int) -> list[Suite]:
+    """Some suites that fit into a time, the longest first; every suite that fits alone may be drawn."""
+    shuffled = list(found)
+    random.Random(seed).shuffle(shuffled)
+    drawn: list[Suite] = []
+    for suite in shuffled:
+        if suite.wall <= seconds:
+            drawn.append(suite)
+            seconds -= suite.wall
+    return sorted(drawn, key=lambda suite: -suite.wall)
+
+
+def stale(ages: Mapping[str, int | None]) -> list[str]:
+    """What is wrong with the ages of suites, commits since the last run; ``None``: history does not tell."""
+    return [
+        f"{name} has not run for {age} commits" if age is not None else f"{name}: its commit is not in this history"
+        for name, age in ages.items()
+        if age is None or age > MOST_COMMITS
+    ]
+
+
+# ---- Running them.
+
+
+def run(wanted: Sequence[Suite], commit: str) -> list[Suite]:
+    """Run suites and return them with their results: targets one after another, then all files on two workers."""
+    return [*(_run_target(suite, commit) for suite in wanted if suite.run), *_run_files(wanted, commit)]
+
+
+def failed(found: Iterable[Suite]) -> list[str]:
+    """Names of suites whose last run failed."""
+    return [suite.name for suite in found if suite.result.startswith("failed")]
+
+
+def _run_target(suite: Suite, commit: str) -> Suite:
+    start = time.monotonic()
+    print(f"== {suite.run}", flush=True)
+    code = subprocess.run(shlex.split(suite.run), cwd=ROOT, check=False).returncode
+    result = "passed" if code == 0 else f"failed: exit code {code}"
+    return replace(suite, seconds=round(time.monotonic() - start), result=result, commit=commit)
+
+
+def _run_files(wanted: Sequence[Suite], commit: str) -> list[Suite]:
+    files = [suite.name for suite in wanted if not suite.run]
+    if not files:
+        return []
+    TIMES.unlink(missing_ok=True)
+    code = subprocess.run([*_PYTEST, *_SLOW, "--times", str(TIMES), *files], cwd=ROOT, check=False).returncode
+    if not TIMES.is_file():
+        return [replace(suite, result=f"failed: pytest ended with {code}") for suite in wanted if not suite.run]
+    tests = json.loads(TIMES.read_text(encoding="utf-8"))["tests"]
+    return [_judged(suite, tests, commit) for suite in wanted if not suite.run]
+
+
+def _judged(suite: Suite, tests: Mapping[str, Mapping[str, object]], commit: str) -> Suite:
+    mine = [test for name, test in tests.items() if name.partition("::")[0] == suite.name]
+    spent = sum(float(str(test.get(phase, 0))) for test in mine for phase in ("setup", "call", "teardown"))
+    counts = {kind: sum(test["outcome"] == kind for test in mine) for kind in ("failed", "passed", "skipped")}
+    result = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    if counts["failed"] or not mine:
+        result = f"failed: {result or 'no test ran'}"
+    return replace(suite, seconds=round(spent, 1), result=result, commit=commit)
+
+
+# ---- The command.
+
+
+def main() -> int:
+    """Return 1 if a suite fails or is stale."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("draw", "nightly", "check", "page"))
+    parser.add_argument("--minutes", type=float, help="draw: the time that there is; nightly: begin none after it")
+    parser.add_argument("--seed", type=lambda text: int(text, 16), help="draw by another commit than this one")
+    parser.add_argument("--only", action="append", metavar="NAME", help="nightly: this suite; may be given again")
+    given = parser.parse_args()
+    if given.what == "check":
+        return _check()
+    known = suites(load())
+    if given.what == "page":
+        commit = _head()
+        save(replace(suite, since=suite.since or commit) for suite in known)
+        return 0
+    if given.what == "draw":
+        return _draw(known, 60 * (given.minutes or 10), int(_head(), 16) if given.seed is None else given.seed)
+    return _nightly(known, given.only, given.minutes)
+
+
+def _draw(known: Sequence[Suite], seconds: float, seed: int) -> int:
+    drawn = draw(known, seconds, seed)
+    print(f"drawn by --seed {seed:x} for {seconds / 60:.0f} minutes, {len(drawn)} of {len(known)} suites:", flush=True)
+    print("".join(f"  {suite.name}\n" for suite in drawn), end="", flush=True)
+    lost = failed(run(drawn, _head()))
+    print(f"{len(drawn) - len(lost)} suites passed, {len(lost)} failed{': ' if lost else ''}{', '.join(lost)}")
+    return 1 if lost else 0
+
+
+def _nightly(known: Sequence[Suite], only: Sequence[str] | None, minutes: float | None) -> int:
+    names = [suite.name for suite in known]
+    if unknown := [name for name in only or () if name not in names]:
+        print(f"there is no suite {', '.join(unknown)}; there are: {', '.join(names)}")
+        return 2
+    commit, ends = _head(), time.monotonic() + 60 * (minutes or float("inf"))
+    wanted = [suite for suite in known if not only or suite.name in only]
+    results = {suite.name: suite for suite in known}
+    for group in _groups(wanted):
+        if time.monotonic() < ends:
+            results.update({suite.name: suite for suite in run(group, commit)})
+            save(results.values())
+    lost = failed(results[suite.name] for suite in wanted)
+    print(f"{len(wanted)} suites, {len(lost)} failed{': ' if lost else ''}{', '.join(lost)}")
+    return 1 if lost else 0
+
+
+def _groups(wanted: Sequence[Suite]) -> list[list[Suite]]:
+    """What is run together, the stalest first: a night that is too short comes to each in its turn."""
+    wanted = sorted(wanted, key=lambda suite: -(_age(suite) or 0))
+    targets, files = ([suite for suite in wanted if bool(suite.run) is kind] for kind in (True, False))
+    # Each run of pytest starts servers and a JVM.
+    groups = [files[at : at + 8] for at in range(0, len(files), 8)] + [[target] for target in targets]
+    return sorted(groups, key=lambda group: -(_age(group[0]) or 0))
+
+
+def _check() -> int:
+    if not (ROOT / ".git").exists():
+        print("suites: without a history their age is not known")
+        return 0
+    recorded = [Suite(name=name, **entry) for name, entry in load().items()]  # type: ignore[arg-type]
+    wrong = stale({suite.name: _age(suite) for suite in recorded})
+    lost = failed(recorded)
+    for line in (*wrong, *(f"{name} failed when it last ran" for name in lost)):
+        print(f"suites: {line}: make nightly ARGS='--only {line.split()[0].rstrip(':')}'")
+    return 1 if wrong or lost else 0
+
+
+def _age(suite: Suite) -> int | None:
+    if not (suite.commit or suite.since):
+        return None
+    counted = _git("rev-list", "--count", f"{suite.commit or suite.since}..HEAD")
+    return int(counted) if counted else None
+
+
+def _head() -> str:
+    return _git("rev-parse", "--short=12", "HEAD")
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Which slow suites CI draws, and which are stale: decisions of ``scripts/suites.py``."""
+
+from __future__ import annotations
+
+from scripts import suites
+from scripts.suites import Suite
+
+FILES = [Suite(f"tests/test_{number}.py", "claims", seconds=20.0 * number) for number in range(1, 11)]
+TARGETS = [Suite("connect", "claims", run="make connect", seconds=300.0)]
+
+
+def test_what_is_drawn_fits_into_the_time() -> None:
+    for seed in range(50):
+        drawn = suites.draw([*FILES, *TARGETS], 400, seed)
+        assert sum(suite.wall for suite in drawn) <= 400, seed
+        assert drawn, seed
+
+
+def test_the_longest_is_run_first() -> None:
+    drawn = suites.draw([*FILES, *TARGETS], 1000, 7)
+    assert drawn == sorted([*FILES, *TARGETS], key=lambda suite: -suite.wall)
+
+
+def test_a_seed_draws_the_same_again_and_another_seed_draws_others() -> None:
+    draws = [{suite.name for suite in suites.draw(FILES, 150, seed)} for seed in range(20)]
+    assert draws == [{suite.name for suite in suites.draw(FILES, 150, seed)} for seed in range(20)]
+    assert set().union(*draws) == {suite.name for suite in FILES}
+    assert len({frozenset(draw) for draw in draws}) > 10
+
+
+def test_a_suite_that_never_ran_is_given_time_and_one_that_cannot_fit_is_left_out() -> None:
+    unknown = Suite("tests/test_new.py", "claims")
+    assert suites.draw([unknown], unknown.wall, 1) == [unknown]
+    assert suites.draw([unknown], unknown.wall - 1, 1) == []
+    assert suites.draw(TARGETS, 299, 1) == []
+
+
+def test_a_suite_is_stale_after_fifty_commits_and_where_its_commit_is_unknown() -> None:
+    assert suites.stale({"fresh": 0, "old enough": suites.MOST_COMMITS}) == []
+    assert suites.stale({"old": suites.MOST_COMMITS + 1}) == ["old has not run for 51 commits"]
+    assert suites.stale({"lost": None}) == ["lost: its commit is not in this history"]
+
+
+def test_each_recorded_suite_exists_and_each_target_is_one_of_the_makefile() -> None:
+    recorded = suites.load()
+    targets = {suite["run"] for suite in recorded.values() if suite["run"]}
+    makefile = (suites.ROOT / "Makefile").read_text(encoding="utf-8")
+    missing = [name for name, suite in recorded.items() if not suite["run"] and not (suites.ROOT / name).is_file()]
+    missing += [run for run in targets if run.startswith("make ") and f"\n{run[5:]}:" not in makefile]
+    assert recorded
+    assert missing == []
