@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
-from decimal import Decimal
+import random
 from functools import partial
-from math import inf, nan
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from tests.plain_values import plain_table
 
 from onceonly.protocol import Estimate
 from onceonly.spark import digest
@@ -27,9 +24,6 @@ from onceonly.spark.outputs import DividedBatch, OutputSpec, ResolvedOutput
 from onceonly_checkpoints.content import Digest
 
 pytestmark = pytest.mark.spark
-
-DECIMALS = [(sign, bits, more) for sign in (1, -1) for bits in (0, 7, 8, 63, 64, 119, 126) for more in (-1, 0, 1)]
-"""Sign, power of two and what is added, around which the number of bytes changes."""
 
 
 @pytest.fixture
@@ -76,8 +70,8 @@ def nowhere(df: DataFrame) -> Digest:
 def test_a_batch_has_one_digest_whichever_way_it_goes(rows: DataFrame, tmp_path) -> None:
     staged = SparkBatch(rows, Estimate(None, None))
     staged.write(str(tmp_path / "staged"))
-    assert driver(rows) == executors(rows) == nowhere(rows) == staged.digest()
-    assert driver(rows).rows == 500
+    assert (whole := driver(rows)) == executors(rows) == nowhere(rows) == staged.digest()
+    assert whole.rows == 500
 
 
 def test_a_structure_may_be_null_whose_parts_never_are(spark: SparkSession, tmp_path: Path) -> None:
@@ -125,32 +119,9 @@ def test_outputs_of_few_rows_are_counted_as_spark_counts_those_of_many(spark: Sp
     ]
 
 
-PLAIN = {
-    "yes": (pa.bool_(), [True, False]),
-    "tiny": (pa.int8(), [-(2**7), 2**7 - 1]),
-    "small": (pa.int16(), [-(2**15), 2**15 - 1]),
-    "number": (pa.int32(), [0, -1, -(2**31), 2**31 - 1]),
-    "Größe": (pa.int64(), [0, -1, -(2**63), 2**63 - 1]),
-    "single": (pa.float32(), [0.0, -0.0, nan, -inf, inf, 1.5, 1e-40]),
-    "a.b": (pa.float64(), [0.0, -0.0, nan, -inf, inf, 0.1, 5e-324]),
-    "text": (pa.string(), ["", "a", "ü€𝄞", "seven77", "eight888", "x" * 31, "x" * 32, "y" * 133, "nul\0"]),
-    "raw": (pa.binary(), [b"", b"\xff\x00", bytes(range(256))]),
-    "day": (pa.date32(), [date(1, 1, 1), date(1969, 12, 31), date(9999, 12, 31)]),
-    "seen": (pa.timestamp("us", "UTC"), [datetime(1, 1, 1, 0, 0, 0, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)]),
-    "clock": (pa.timestamp("us"), [datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(2024, 2, 29)]),
-    "price": (pa.decimal128(18, 2), [Decimal("-0.01"), Decimal(0), Decimal("9999999999999999.99")]),
-    "exact": (pa.decimal128(38, 0), [Decimal(sign * 2**bits + more) for sign, bits, more in DECIMALS]),
-}
-"""Columns of each type that the driver can hash by itself, with values at the edges of its forms."""
-
-
 def plain(session: SparkSession) -> DataFrame:
     """Every value beside every other column's, and nulls."""
-    columns = {}
-    for at, (name, (kind, values)) in enumerate(PLAIN.items()):
-        each = [*values, None]
-        columns[name] = pa.array([each[(row * (at + 1) + row // 7) % len(each)] for row in range(400)], kind)
-    return of_arrow(session, pa.table(columns))
+    return of_arrow(session, plain_table())
 
 
 def test_the_driver_hashes_plain_rows_as_spark_does(spark: SparkSession) -> None:
@@ -159,20 +130,47 @@ def test_the_driver_hashes_plain_rows_as_spark_does(spark: SparkSession) -> None
         assert driver(df, FEW) == driver(df) == nowhere(df)
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_the_driver_hashes_values_of_each_type_as_spark_does(spark: SparkSession, name: str) -> None:
-    for df in (one := plain(spark).select(f"`{name}`"), one.where(f"`{name}` IS NULL")):
-        assert driver(df, FEW) == driver(df)
+def with_hashes(df: DataFrame) -> pa.Table:
+    """The rows, and behind their columns what Spark makes of each column by itself, in one job."""
+    hashes = [row_hash(StructType([field])).alias(f"hash {at}") for at, field in enumerate(df.schema.fields)]
+    return pa.Table.from_batches(list(SparkBatch(df.select("*", *hashes), UNKNOWN).arrow()))
+
+
+def hashes_of(table: pa.Table, at: int) -> pa.Array:
+    """Spark's hashes of a column."""
+    return table[f"hash {at}"].combine_chunks()
+
+
+def test_the_driver_hashes_values_of_each_type_as_spark_does(spark: SparkSession) -> None:
+    df = plain(spark)
+    table, otherwise = with_hashes(df), []
+    for at, field in enumerate(df.schema.fields):
+        schema = StructType([field])
+        by_driver, by_row = digest.hashing(schema), digest.hashing_rows(schema)
+        assert by_driver is not None
+        assert by_row is not None
+        for rows in (table, table.filter(table.column(at).is_null())):
+            [batch] = rows.select([at]).combine_chunks().to_batches()
+            assert batch.num_rows > 0
+            if not by_row(batch).equals(hashes_of(rows, at)):
+                otherwise.append(f"{field.name}: each of {batch.num_rows} rows")
+            if by_driver(batch) != digest.of_hashes(hashes_of(rows, at)):
+                otherwise.append(f"{field.name}: {batch.num_rows} rows together")
+    assert otherwise == []
 
 
 def test_a_column_that_the_digest_leaves_out_is_left_out_by_the_driver_too(spark: SparkSession) -> None:
-    digests = set()
+    digests, others = set(), set()
     for estimate in (UNKNOWN, FEW):
-        batch = SparkBatch(plain(spark), estimate, frozenset({"a.b"}))
-        assert sum(part.num_rows for part in batch.arrow()) == 400
-        digests.add(batch.digest())
-    assert len(digests) == 1
-    assert digests != {driver(plain(spark))}
+        for df in (plain(spark), plain(spark).withColumn("a.b", f.lit(7.0))):
+            batch = SparkBatch(df, estimate, frozenset({"a.b"}))
+            assert sum(part.num_rows for part in batch.arrow()) == 400
+            digests.add(batch.digest())
+            others.add(driver(df, estimate))
+    assert len(digests) == 1, "whatever the column holds"
+    assert len(others) == 2
+    [left_out] = digests
+    assert left_out.left_out == ("a.b",)
 
 
 def test_types_with_a_hash_of_their_own_are_left_to_spark(rows: DataFrame) -> None:
@@ -182,31 +180,40 @@ def test_types_with_a_hash_of_their_own_are_left_to_spark(rows: DataFrame) -> No
     assert driver(rows, FEW) == driver(rows)
 
 
-@pytest.mark.parametrize("partitions", [1, 7])
-def test_rows_in_another_order_or_partition_have_the_same_digest(rows: DataFrame, partitions: int) -> None:
-    again = rows.repartition(partitions).sortWithinPartitions(f.desc("number"))
-    assert driver(again) == driver(rows)
-    assert nowhere(again) == driver(rows)
+def test_rows_in_another_order_or_partition_have_the_same_digest(rows: DataFrame) -> None:
+    wanted = nowhere(rows)
+    for partitions, way in ((1, driver), (7, nowhere)):
+        again = rows.repartition(partitions).sortWithinPartitions(f.desc("number"))
+        assert way(again) == wanted, f"{partitions} partitions, {way.__name__}"
 
 
 def test_no_rows_have_a_digest(rows: DataFrame) -> None:
     assert driver(rows.limit(0)) == nowhere(rows.limit(0)) == Digest(0)
 
 
-@pytest.mark.parametrize("way", [driver, nowhere])
-@pytest.mark.parametrize(
-    ("given", "other"),
-    [
-        ("(1, 2)", "(1, 3)"),
-        ("(1, null)", "(null, 1)"),
-        ("(1, 1), (2, 2)", "(1, 2), (2, 1)"),
-        ("(1, 1), (1, 1)", "(2, 2), (2, 2)"),
-        ("(1, 1)", "(1, 1), (1, 1), (1, 1)"),
-    ],
+OTHER_ROWS = (
+    ("(1, 2)", "(1, 3)"),
+    ("(1, null)", "(null, 1)"),
+    ("(1, 1), (2, 2)", "(1, 2), (2, 1)"),
+    ("(1, 1), (1, 1)", "(2, 2), (2, 2)"),
+    ("(1, 1)", "(1, 1), (1, 1), (1, 1)"),
 )
-def test_other_rows_have_another_digest(spark: SparkSession, given: str, other: str, way) -> None:
-    one, two = (spark.sql(f"SELECT * FROM VALUES {values} AS t(a, b)") for values in (given, other))
-    assert way(one) != way(two)
+"""Rows that differ in what a sum of hashes of their values would not see."""
+
+
+def test_other_rows_have_another_digest(spark: SparkSession) -> None:
+    sides = [(case, side, rows) for case, pair in enumerate(OTHER_ROWS) for side, rows in enumerate(pair)]
+    each = [f"SELECT {case} AS case, {side} AS side, * FROM VALUES {rows} AS t(a, b)" for case, side, rows in sides]
+    every = spark.sql(" UNION ALL ".join(each))
+    sums = digest.metrics(StructType(every.schema.fields[2:]))
+    summed = every.groupBy("case", "side").agg(*sums).collect()
+    found = {(row["case"], row["side"]): digest.from_metrics(row.asDict()) for row in summed}
+    assert len(found) == len(sides)
+    assert [pair for case, pair in enumerate(OTHER_ROWS) if found[case, 0] == found[case, 1]] == []
+    # The ways of a batch sum up alike.
+    ways = (driver, nowhere, partial(driver, estimate=FEW))
+    one = every.where("case = 3 AND side = 0").select("a", "b")
+    assert [way(one) for way in ways] == [found[3, 0]] * len(ways)
 
 
 NESTED = [
@@ -226,13 +233,14 @@ NESTED = [
 """Two values of one type, differing in what a hash of their parts alone would not see."""
 
 
-@pytest.mark.parametrize("way", [driver, nowhere, partial(driver, estimate=FEW)])
-@pytest.mark.parametrize(("given", "other"), NESTED)
-def test_other_values_of_a_nested_type_have_another_digest(spark: SparkSession, given: str, other: str, way) -> None:
-    both = spark.sql(f"SELECT 1 AS at, {given} AS it UNION ALL SELECT 2, {other}")
-    one, two = (both.where(f"at = {at}").select("it") for at in (1, 2))
-    assert way(one) == way(one)
-    assert way(one) != way(two)
+def test_other_values_of_a_nested_type_have_another_digest(spark: SparkSession) -> None:
+    sides = [", ".join(f"{pair[side]} AS it{at}" for at, pair in enumerate(NESTED)) for side in (0, 1)]
+    both = spark.sql(f"SELECT {sides[0]} UNION ALL SELECT {sides[1]}").coalesce(1)
+    one, two = both.select([row_hash(StructType([field])) for field in both.schema.fields]).collect()
+    assert [pair for at, pair in enumerate(NESTED) if one[at] == two[at]] == []
+    # On each way of a batch its digest is that of these hashes.
+    hashes = pa.array([row[0] for row in both.select(row_hash(both.schema)).collect()], pa.int64())
+    assert [driver(both), nowhere(both), driver(both, FEW)] == [digest.of_hashes(hashes)] * 3
 
 
 def test_the_order_of_a_maps_entries_is_not_its_value(spark: SparkSession) -> None:
@@ -240,40 +248,56 @@ def test_the_order_of_a_maps_entries_is_not_its_value(spark: SparkSession) -> No
     assert driver(one) == driver(two) == nowhere(two)
 
 
-@pytest.mark.parametrize("estimate", [UNKNOWN, FEW])
-def test_rows_without_columns_are_counted(spark: SparkSession, estimate: Estimate) -> None:
+def test_rows_without_columns_are_counted(spark: SparkSession) -> None:
     bare = spark.range(10).select()
-    assert driver(bare, estimate) == nowhere(bare) == executors(bare)
-    assert driver(bare, estimate).rows == 10
+    assert driver(bare) == driver(bare, FEW) == nowhere(bare) == executors(bare)
+    assert driver(bare).rows == 10
 
 
 SCALARS = {"int": [0, 1, 5], "bigint": [0, 1, 2**40], "boolean": [False, True], "string": ["", "0", "1"]}
 """Few values, so that flags, lengths and values of other depths look alike."""
 
-KEYS = st.sampled_from(sorted(SCALARS))
-TYPES = st.recursive(
-    KEYS,
-    lambda inner: st.one_of(
-        inner.map(lambda kind: f"array<{kind}>"),
-        st.tuples(inner, inner).map(lambda kinds: f"struct<a: {kinds[0]}, b: {kinds[1]}>"),
-        st.tuples(KEYS, inner).map(lambda kinds: f"map<struct<k: {kinds[0]}>, {kinds[1]}>"),
-    ),
-    max_leaves=4,
-)
+COLUMNS, VALUES = 12, 60
+"""Drawn types, which are hashed beside one another, and how many values each has."""
 
 
-def values(kind: DataType) -> st.SearchStrategy[Any]:
-    """Values of a type as Python has them, each null now and then but for keys."""
+def drawn_type(draw: random.Random, depth: int = 3) -> DataType:
+    """A type, nested up to a depth."""
+    kind = draw.choice(["scalar", "array", "struct", "map"]) if depth else "scalar"
+    match kind:
+        case "array":
+            return ArrayType(drawn_type(draw, depth - 1))
+        case "struct":
+            return StructType().add("a", drawn_type(draw, depth - 1)).add("b", drawn_type(draw, depth - 1))
+        case "map":
+            return MapType(StructType().add("k", drawn_type(draw, 0)), drawn_type(draw, depth - 1))
+    return StructType.fromDDL(f"it {draw.choice(sorted(SCALARS))}")["it"].dataType
+
+
+def holds_maps(kind: DataType, within: bool = False) -> bool:
+    """Whether a map lies in an array or a map."""
     match kind:
         case ArrayType(elementType=element):
-            some: st.SearchStrategy[Any] = st.lists(values(element), max_size=3)
+            return holds_maps(element, within=True)
         case StructType(fields=fields):
-            some = st.tuples(*(values(field.dataType) for field in fields))
+            return any(holds_maps(field.dataType, within) for field in fields)
+        case MapType(valueType=value):
+            return within or holds_maps(value, within=True)
+    return False
+
+
+def drawn_value(draw: random.Random, kind: DataType, null: bool = True) -> Any:
+    """A value of a type as Python has it, null now and then but for keys."""
+    if null and draw.random() < 0.2:
+        return None
+    match kind:
+        case ArrayType(elementType=element):
+            return [drawn_value(draw, element) for _ in range(draw.randrange(4))]
+        case StructType(fields=fields):
+            return tuple(drawn_value(draw, field.dataType) for field in fields)
         case MapType(keyType=key, valueType=value):
-            some = st.dictionaries(values(key).filter(lambda it: it is not None), values(value), max_size=2)
-        case _:
-            some = st.sampled_from(SCALARS[kind.simpleString()])
-    return st.none() | some
+            return {drawn_value(draw, key, null=False): drawn_value(draw, value) for _ in range(draw.randrange(3))}
+    return draw.choice(SCALARS[kind.simpleString()])
 
 
 def spelled(value: Any) -> str:
@@ -285,17 +309,25 @@ def spelled(value: Any) -> str:
     return repr(value)
 
 
-@settings(max_examples=12, deadline=None)
-@given(data=st.data(), kind=TYPES)
-def test_rows_of_any_nested_type_hash_alike_only_where_they_are_alike(spark: SparkSession, data, kind: str) -> None:
-    type_ = StructType.fromDDL(f"it {kind}")
-    found = data.draw(st.lists(values(type_["it"].dataType), min_size=60, max_size=60))
-    df = spark.createDataFrame([(value,) for value in found], type_).coalesce(1)
-    hashes = [row[0] for row in df.select(row_hash(df.schema)).collect()]
-    by_value = dict(zip(map(spelled, found), hashes, strict=True))
-    assert len(set(by_value.values())) == len(by_value)
-    assert hashes == [by_value[spelled(value)] for value in found]
-    assert driver(df) == nowhere(df) == executors(df.repartition(3)) == driver(df, FEW)
+def test_rows_of_any_nested_type_hash_alike_only_where_they_are_alike(spark: SparkSession) -> None:
+    seed = random.randrange(2**32)
+    draw = random.Random(seed)
+    schema = StructType([StructField(f"it{at}", drawn_type(draw, at % 4)) for at in range(COLUMNS)])
+    found = [tuple(drawn_value(draw, field.dataType) for field in schema.fields) for _ in range(VALUES)]
+    df = spark.createDataFrame(found, schema).coalesce(1)
+    hashes = df.select([row_hash(StructType([field])) for field in schema.fields]).collect()
+    otherwise = []
+    for at, field in enumerate(schema.fields):
+        pairs = {(spelled(row[at]), hashed[at]) for row, hashed in zip(found, hashes, strict=True)}
+        values, numbers = ({pair[side] for pair in pairs} for side in (0, 1))
+        if not len(values) == len(numbers) == len(pairs):
+            otherwise.append(f"{field.dataType.simpleString()}: {len(values)} values, {len(numbers)} hashes")
+    assert otherwise == [], f"seed {seed}"
+    # Not those with a map in a list or a map: Spark sends the map that it looked at last back with the metrics of what
+    # it writes, and its bytes may be another row's by then, over which the JVM has died (UnsafeMapData.readExternal).
+    whole = df.select([field.name for field in schema.fields if not holds_maps(field.dataType)])
+    assert whole.columns, f"seed {seed}"
+    assert driver(whole) == nowhere(whole) == executors(whole.repartition(3)) == driver(whole, FEW), f"seed {seed}"
 
 
 def test_rows_that_were_not_taken_to_the_last_have_no_digest(rows: DataFrame) -> None:

@@ -8,11 +8,16 @@ import json
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from integration.test_digest import FEW, PLAIN, driver, nowhere, plain, rows
+from integration.test_digest import FEW, driver, hashes_of, nowhere, plain, rows, with_hashes
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql import types as t
+from tests.plain_values import PLAIN
 
+from onceonly.spark import digest
+from onceonly.spark.batch import SparkBatch
 from onceonly_checkpoints.content import Digest
 
 __all__ = ["rows"]
@@ -43,33 +48,47 @@ def golden(name: str, found: dict[str, Digest]) -> None:
     assert now == known[name]
 
 
-def each(df: DataFrame) -> dict[str, DataFrame]:
-    return {name: df.select(f"`{name}`") for name in df.columns} | {"all": df}
+def by_column(df: DataFrame) -> dict[str, Digest]:
+    """What Spark sums up of each column by itself, in one job."""
+    fields = df.schema.fields
+    summed = [f.struct(*digest.metrics(t.StructType([field]))).alias(str(at)) for at, field in enumerate(fields)]
+    [found] = df.agg(*summed).collect()
+    return {field.name: digest.from_metrics(found[str(at)].asDict()) for at, field in enumerate(fields)}
 
 
 def test_plain_rows_hashed_by_the_driver(spark: SparkSession) -> None:
-    golden("plain", {name: driver(df, FEW) for name, df in each(plain(spark)).items()})
+    df = plain(spark)
+    table = pa.Table.from_batches(list(SparkBatch(df, FEW).arrow()))
+    found = {}
+    for field in df.schema.fields:
+        hashed = digest.hashing(t.StructType([field]))
+        assert hashed is not None
+        found[field.name] = sum((hashed(part) for part in table.select([field.name]).to_batches()), Digest(0))
+    golden("plain", found | {"all": driver(df, FEW)})
 
 
 def test_plain_rows_hashed_in_the_cluster(spark: SparkSession) -> None:
-    assert set(PLAIN) == set(plain(spark).columns)
-    golden("plain", {name: nowhere(df) for name, df in each(plain(spark)).items()})
+    df = plain(spark)
+    assert set(PLAIN) == set(df.columns)
+    golden("plain", by_column(df) | {"all": nowhere(df)})
 
 
 def test_rows_of_every_type_hashed_on_their_way_to_the_driver(rows: DataFrame) -> None:
-    golden("rows", {name: driver(df) for name, df in each(rows).items()})
+    table = with_hashes(rows)
+    hashed = {name: digest.of_hashes(hashes_of(table, at)) for at, name in enumerate(rows.columns)}
+    golden("rows", hashed | {"all": driver(rows)})
 
 
 def test_rows_of_every_type_hashed_where_they_are_written(rows: DataFrame) -> None:
-    golden("rows", {name: nowhere(df) for name, df in each(rows).items()})
+    golden("rows", by_column(rows) | {"all": nowhere(rows)})
 
 
 def test_types_that_only_sql_makes(spark: SparkSession) -> None:
     df = spark.range(0, 300, 1, 4).selectExpr(*(f"{sql} AS {name}" for name, sql in MORE.items()))
-    golden("more", {name: nowhere(one) for name, one in each(df).items()})
+    golden("more", by_column(df) | {"all": nowhere(df)})
 
 
 @pytest.mark.skipif(not hasattr(t, "VariantType"), reason="this Spark has no VARIANT")
 def test_variants(spark: SparkSession) -> None:
     df = spark.range(0, 300, 1, 4).selectExpr(f"{VARIANTS} AS free", f"array({VARIANTS}) AS listed")
-    golden("variant", {name: nowhere(one) for name, one in each(df).items()})
+    golden("variant", by_column(df) | {"all": nowhere(df)})
