@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from integration.streams import FileStream, plan_earlier, planned
-from integration.targets import events
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from tests.core.stories import cut
@@ -26,7 +26,7 @@ from onceonly.protocol.times import Clock, Times
 from onceonly.reading import Fixed, Reader, Window
 from onceonly.runtime.staging import StagedEpochs, Still
 from onceonly.runtime.together import InMemory
-from onceonly.spark import frames, outputs
+from onceonly.spark import frames, outputs, times
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.engine import Plan
 from onceonly.spark.outputs import DividedBatch, OutputSpec
@@ -88,18 +88,38 @@ def expected(rows: list[dict[str, Any]], horizon: int | None) -> Times:
     return Times(min(times), max(times), late, len(rows) - len(times))
 
 
-@pytest.mark.parametrize("horizon", [None, -5000, -1, 0, 17, END, -END - 1])
-@pytest.mark.parametrize("unit", ["ms", "integer"])
-@pytest.mark.parametrize("way", WAYS)
-def test_each_way_of_rows_counts_the_same_by_floor(
-    drawn: tuple[DataFrame, list[dict[str, Any]]], way: str, unit: Unit, horizon: int | None
+CLOCKS = tuple(
+    Clock("at" if unit == "ms" else "height", unit, horizon)
+    for unit in ("ms", "integer")
+    for horizon in (None, -5000, -1, 0, 17, END, -END - 1)
+)
+"""Each unit, with horizons between two rows and outside of all that a row can say."""
+
+
+def test_spark_counts_times_by_floor_in_each_unit_before_each_horizon(
+    drawn: tuple[DataFrame, list[dict[str, Any]]],
 ) -> None:
     frame, rows = drawn
-    size, act = WAYS[way]
-    batch = SparkBatch(frame, size).timed(Clock("at" if unit == "ms" else "height", unit, horizon))
-    act(batch)
-    assert batch.times() == expected(rows, horizon)
-    assert batch.digest().rows == len(rows)
+    counted = [
+        f.struct(f.count(f.lit(1)).alias("rows"), *times.metrics(clock)).alias(str(at))
+        for at, clock in enumerate(CLOCKS)
+    ]
+    [found] = frame.agg(*counted).collect()
+    said = {clock: times.from_metrics(found[str(at)].asDict()) for at, clock in enumerate(CLOCKS)}
+    assert said == {clock: expected(rows, clock.horizon) for clock in CLOCKS}
+
+
+def test_each_way_of_rows_counts_the_same(drawn: tuple[DataFrame, list[dict[str, Any]]]) -> None:
+    frame, rows = drawn
+    clocks = (Clock("at", "ms", 17), Clock("height", "integer", -1))
+    found, wanted = {}, {}
+    for number, (way, (size, act)) in enumerate(WAYS.items()):
+        clock = clocks[number % 2]
+        batch = SparkBatch(frame, size).timed(clock)
+        act(batch)
+        found[way] = (batch.times(), batch.digest().rows)
+        wanted[way] = (expected(rows, clock.horizon), len(rows))
+    assert found == wanted
 
 
 def in_files(batch: SparkBatch, root: Path) -> Still:
@@ -114,15 +134,13 @@ def in_memory(batch: SparkBatch, root: Path) -> Still:
 STILL = {"files": in_files, "memory": in_memory}
 
 
-@pytest.mark.parametrize("horizon", [None, -5000, 17, END])
-@pytest.mark.parametrize("unit", ["ms", "integer"])
-@pytest.mark.parametrize("way", STILL)
 def test_rows_that_lie_still_are_read_for_it_and_say_the_same(
-    drawn: tuple[DataFrame, list[dict[str, Any]]], tmp_path: Path, way: str, unit: Unit, horizon: int | None
+    drawn: tuple[DataFrame, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     frame, rows = drawn
-    still = STILL[way](SparkBatch(frame, UNKNOWN), tmp_path)
-    assert still.times_of(Clock("at" if unit == "ms" else "height", unit, horizon)) == expected(rows, horizon)
+    still = {way: lie(SparkBatch(frame, UNKNOWN), tmp_path) for way, lie in STILL.items()}
+    found = {(way, clock): one.times_of(clock) for way, one in still.items() for clock in CLOCKS}
+    assert found == {(way, clock): expected(rows, clock.horizon) for way, clock in found}
 
 
 @pytest.mark.parametrize("way", STILL)
@@ -140,12 +158,13 @@ def test_bad_rows_move_no_time_and_rows_that_an_output_leaves_out_do(
     assert still.times_of(Clock("at", "ms", 17)) == expected([row for row in rows if row["good"]], 17)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_batch_without_rows_says_nothing(drawn: tuple[DataFrame, Any], way: str) -> None:
-    size, act = WAYS[way]
-    batch = SparkBatch(drawn[0].limit(0), size).timed(Clock("at", "ms", 17))
-    act(batch)
-    assert batch.times() == Times()
+def test_a_batch_without_rows_says_nothing(drawn: tuple[DataFrame, Any]) -> None:
+    found = {}
+    for way, (size, act) in WAYS.items():
+        batch = SparkBatch(drawn[0].limit(0), size).timed(Clock("at", "ms", 17))
+        act(batch)
+        found[way] = batch.times()
+    assert found == dict.fromkeys(WAYS, Times())
 
 
 # ---- in a query: ids are seconds after noon
@@ -162,6 +181,8 @@ def ms(seconds: int) -> int:
 class Noting:
     """One pipeline into a store in memory, or into what ``sink`` makes."""
 
+    name = "orders"
+
     def __init__(self, stream: FileStream, tmp_path: Path, sink: Callable[[], Any] | None = None, **said: Any) -> None:
         self.stream, self.place, self.said = stream, tmp_path / "ledger.db", said
         self.store = MemoryStore()
@@ -173,7 +194,7 @@ class Noting:
 
     def times(self) -> list[EpochTime | None]:
         sink = self.sink()
-        sink.open("orders")
+        sink.open(self.name)
         found = [marker.epoch.time for marker, _ in sink.history()]
         sink.close()
         return found
@@ -188,7 +209,7 @@ class Noting:
     def events(self, kind: EventKind) -> list[str]:
         ledger = SqlLedger(str(self.place))
         ledger.open()
-        found = events(ledger, kind)
+        found = [event.reason for event in ledger.events(self.name) if event.kind is kind]
         ledger.close()
         return found
 
@@ -198,13 +219,80 @@ def noting(stream: FileStream, tmp_path: Path) -> Callable[..., Noting]:
     return lambda **said: Noting(stream, tmp_path, **said)
 
 
-def test_a_query_notes_the_greatest_time_less_the_delay_and_names_rows_that_came_late(
-    noting: Callable[..., Noting], caplog: pytest.LogCaptureFixture
-) -> None:
-    orders = noting(note_time=EventTime("event_time", delay="10 seconds"))
-    with caplog.at_level(logging.INFO, "onceonly"):
-        orders.stream.receive(range(60), [49, 48, 70], [71]).run(orders.wrapped())
-    first, second, third = orders.times()
+class Beside(Noting):
+    """One of several pipelines that a query writes to, with name, sink and ledger of its own."""
+
+    def __init__(self, stream: FileStream, folder: Path, name: str, **said: Any) -> None:
+        folder.mkdir()
+        super().__init__(stream, folder, lambda: MemorySink(id=f"memory:{name}", store=self.store), **said)
+        self.name = name
+
+
+CENTURY = 250_000_000_000
+"""An id, in seconds after noon, of the year 9948."""
+
+
+def far_off(df: DataFrame) -> DataFrame:
+    return at_noon(df.withColumn("id", f.when(f.col("id") == 70, CENTURY).otherwise(f.col("id"))))
+
+
+@dataclass
+class Told:
+    """A query of three epochs that several pipelines note time of, and what was told meanwhile."""
+
+    pipelines: dict[str, Beside]
+    asked: list[TimedEpoch]
+    few: MemoryStore
+    log: str
+
+    def __getitem__(self, name: str) -> Beside:
+        return self.pipelines[name]
+
+
+@pytest.fixture(scope="module")
+def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    place = tmp_path_factory.mktemp("told")
+    stream, asked, few = FileStream(spark, place), list[TimedEpoch](), MemoryStore()
+
+    def says(epoch: TimedEpoch) -> datetime | None:
+        asked.append(epoch)
+        return NOON + timedelta(seconds=epoch.number)
+
+    at_once = EventTime("event_time", delay="0s")
+    quality = Quality(expect={"of this century": "id < 1000"}, quarantine=MemorySink(id="memory:bad"), max_bad=10)
+    ways: dict[str, dict[str, Any]] = {
+        "greatest": {"note_time": EventTime("event_time", delay="10 seconds")},
+        "ingest": {"note_time": "ingest"},
+        "function": {"note_time": EventTime("event_time", says=says)},
+        "no watermark": {"note_time": "watermark"},
+        "bad rows": {"note_time": at_once, "quality": quality, "before": far_off},
+        "output": {"note_time": at_once},
+    }
+    made = {name: Beside(stream, place / name, name, **said) for name, said in ways.items()}
+    written = [one.wrapped(name=name) for name, one in made.items() if name != "output"]
+    second = Output(MemorySink(id="memory:few", store=few), name="few", where="id < 2")
+    one = made["output"]
+    both = {"name": "output", "ledger": one.place, "before": at_noon, "note_time": at_once}
+    written.append(exactly_once(one.sink(), second, **both))
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        for each in written:
+            each(df, batch_id)
+
+    log, logger = io.StringIO(), logging.getLogger("onceonly")
+    handler, level = logging.StreamHandler(log), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        stream.receive(range(60), [49, 48, 70], [71]).run(write)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    return Told(made, asked, few, log.getvalue())
+
+
+def test_a_query_notes_the_greatest_time_less_the_delay_and_names_rows_that_came_late(told: Told) -> None:
+    first, second, third = told["greatest"].times()
     assert first is not None
     said = EpochTime("ms", ms(49), ms(49), ms(59), first=ms(0), last=ms(59), ingest=first.ingest, column="event_time")
     assert first == said
@@ -213,8 +301,8 @@ def test_a_query_notes_the_greatest_time_less_the_delay_and_names_rows_that_came
     assert third is not None
     assert (third.noted, third.late) == (ms(61), 0)
     said = "1 row came late: all before 2026-01-01T12:00:49Z was noted as complete; the earliest is of "
-    assert orders.events(EventKind.BEHIND) == [f"{said}2026-01-01T12:00:48Z, 0:00:01 before that"]
-    assert "3 rows; complete through 2026-01-01T12:01:00Z, 1 late" in caplog.text
+    assert told["greatest"].events(EventKind.BEHIND) == [f"{said}2026-01-01T12:00:48Z, 0:00:01 before that"]
+    assert "3 rows; complete through 2026-01-01T12:01:00Z, 1 late" in told.log
 
 
 YEAR_MS = 365 * 86_400_000
@@ -250,30 +338,22 @@ def test_a_slice_that_is_replayed_a_year_later_has_the_same_times_and_makes_the_
     assert [window.status for window in again.windows()] == ["complete"] * 8 + ["open"]
 
 
-def test_ingest_is_the_moment_that_spark_planned_the_batch_at(noting: Callable[..., Noting]) -> None:
-    orders = noting(note_time="ingest")
-    orders.stream.receive(range(3), range(3, 5)).run(orders.wrapped())
-    sink = MemorySink(store=orders.store)
-    sink.open("orders")
-    for marker, _ in sink.history():
-        assert marker.epoch.time is not None
-        assert marker.epoch.lineage is not None
-        assert marker.epoch.time.noted == marker.epoch.time.ingest == marker.epoch.lineage.batch_timestamp_ms
+def test_ingest_is_the_moment_that_spark_planned_the_batch_at(told: Told) -> None:
+    ingest = told["ingest"]
+    sink = ingest.sink()
+    sink.open(ingest.name)
+    epochs = [marker.epoch for marker, _ in sink.history()]
+    moments = [planned(ingest.stream.checkpoint, batch) for batch in range(3)]
+    assert [epoch.time and (epoch.time.noted, epoch.time.ingest) for epoch in epochs] == [(at, at) for at in moments]
+    assert [epoch.lineage and epoch.lineage.batch_timestamp_ms for epoch in epochs] == moments
 
 
-def test_a_function_is_asked_once_for_each_epoch_that_is_written(noting: Callable[..., Noting]) -> None:
-    told: list[TimedEpoch] = []
-
-    def says(epoch: TimedEpoch) -> datetime | None:
-        told.append(epoch)
-        return NOON + timedelta(seconds=epoch.number)
-
-    orders = noting(note_time=EventTime("event_time", says=says))
-    orders.stream.receive(range(3), range(3, 5)).run(orders.wrapped())
-    assert orders.noted() == [ms(1), ms(2)]
-    assert [(epoch.number, epoch.rows, epoch.first, epoch.last) for epoch in told] == [
-        (1, 3, ms(0), ms(2)),
-        (2, 2, ms(3), ms(4)),
+def test_a_function_is_asked_once_for_each_epoch_that_is_written(told: Told) -> None:
+    assert told["function"].noted() == [ms(1), ms(2), ms(3)]
+    assert [(epoch.number, epoch.rows, epoch.first, epoch.last) for epoch in told.asked] == [
+        (1, 60, ms(0), ms(59)),
+        (2, 3, ms(48), ms(70)),
+        (3, 1, ms(71), ms(71)),
     ]
 
 
@@ -282,31 +362,66 @@ def windows(df: DataFrame) -> DataFrame:
     return timed.groupBy(f.window("event_time", "10 seconds").alias("w")).count()
 
 
-def test_windows_that_end_before_what_is_noted_are_there_and_change_no_more(noting: Callable[..., Noting]) -> None:
-    orders = noting(note_time="watermark", before=None)
-    orders.stream.receive(range(30), range(30, 60), range(60, 90)).run(orders.wrapped(), shape=windows)
+@dataclass
+class Watermarked:
+    """Windows of three batches: what was noted, and what was refused of another pipeline beside it."""
+
+    orders: Beside
+    by_column: Beside
+    refused: list[str]
+
+
+@pytest.fixture(scope="module")
+def watermarked(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Watermarked:
+    place = tmp_path_factory.mktemp("watermarked")
+    stream = FileStream(spark, place).receive(range(30), range(30, 60), range(60, 90))
+    orders = Beside(stream, place / "one", "orders", note_time="watermark", before=None)
+    other = Beside(stream, place / "two", "by column", note_time=EventTime("w", delay="0s"), before=None)
+    by_watermark, by_column, said = orders.wrapped(name="orders"), other.wrapped(name="by column"), list[str]()
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        by_watermark(df, batch_id)
+        if not said:
+            with pytest.raises(OnceOnlyError) as caught:
+                by_column(df, batch_id)
+            said.append(str(caught.value))
+
+    stream.run(write, shape=windows)
+    return Watermarked(orders, other, said)
+
+
+def test_windows_that_end_before_what_is_noted_are_there_and_change_no_more(watermarked: Watermarked) -> None:
+    orders = watermarked.orders
     noted = orders.noted()
     assert noted[0] is None
     assert noted[-1] == ms(89 - 5)
-    sink = MemorySink(store=orders.store)
+    sink = orders.sink()
     sink.open("orders")
-    ends = [int(row["w"]["end"].timestamp() * 1000) for row in sink.rows()]
-    assert sorted(ends) == [ms(10 * number) for number in range(1, 9)]
-    assert all(end <= noted[-1] for end in ends)
+    brought = [(epoch, int(row["w"]["end"].timestamp() * 1000)) for epoch, row in sink.read_rows((1, len(noted)))]
+    assert sorted(end for _, end in brought) == [ms(10 * number) for number in range(1, 9)], "each once"
+    through = [0, *(one or 0 for one in noted)]
+    strays = [(epoch, end) for epoch, end in brought if not through[epoch - 1] < end <= through[epoch]]
+    assert strays == [], "neither before what an earlier epoch noted, nor behind what its own one does"
     assert all(time is not None and time.closed == time.noted for time in orders.times())
     assert orders.events(EventKind.WARNED) == []
 
 
-def test_a_watermark_that_the_plan_does_not_have_is_warned_of_and_nothing_is_noted(
-    noting: Callable[..., Noting],
+def test_a_column_of_rows_is_refused_where_state_holds_them_back_and_the_watermark_is_named(
+    watermarked: Watermarked,
 ) -> None:
-    orders = noting(note_time="watermark")
-    orders.stream.receive(range(3)).run(orders.wrapped())
-    assert orders.noted() == [None]
-    (said,) = orders.events(EventKind.WARNED)
-    assert said.startswith('[ONCE-W704] Pipeline "orders" notes the engine\'s watermark')
+    [said] = watermarked.refused
+    assert "[ONCE-E131]" in said
+    assert 'exactly_once(..., note_time="watermark")' in said
+    assert watermarked.by_column.times() == []
 
 
+def test_a_watermark_that_the_plan_does_not_have_is_warned_of_and_nothing_is_noted(told: Told) -> None:
+    assert told["no watermark"].noted() == [None] * 3
+    (said,) = told["no watermark"].events(EventKind.WARNED)
+    assert said.startswith('[ONCE-W704] Pipeline "no watermark" notes the engine\'s watermark')
+
+
+@pytest.mark.slow
 def test_the_way_out_of_a_missing_watermark_notes_one(noting: Callable[..., Noting]) -> None:
     orders = noting(note_time="watermark", before=None)
 
@@ -318,26 +433,21 @@ def test_the_way_out_of_a_missing_watermark_notes_one(noting: Callable[..., Noti
     assert orders.events(EventKind.WARNED) == []
 
 
-def test_bad_rows_of_the_year_9999_move_no_time(noting: Callable[..., Noting], tmp_path: Path) -> None:
-    quality = Quality(expect={"of this century": "id < 1000"}, quarantine=MemorySink(id="memory:bad"), max_bad=10)
-    orders = noting(note_time=EventTime("event_time", delay="0s"), quality=quality)
-    orders.stream.receive([1, 2, 250_000_000_000], [3]).run(orders.wrapped())
-    assert orders.noted() == [ms(2), ms(3)]
-    assert [time and time.late for time in orders.times()] == [0, 0]
+def test_bad_rows_of_the_year_9948_move_no_time(told: Told) -> None:
+    assert told["bad rows"].noted() == [ms(59), ms(59), ms(71)]
+    assert [time and (time.last, time.late) for time in told["bad rows"].times()] == [
+        (ms(59), 0),
+        (ms(49), 2),
+        (ms(71), 0),
+    ]
 
 
-def test_sinks_of_an_output_carry_the_same_time(noting: Callable[..., Noting]) -> None:
-    store = MemoryStore()
-    orders = noting(note_time=EventTime("event_time", delay="0s"))
-    few = Output(MemorySink(id="memory:few", store=store), name="few", where="id < 2")
-    wrapped = exactly_once(
-        MemorySink(store=orders.store), few, ledger=orders.place, before=at_noon, note_time=orders.said["note_time"]
-    )
-    orders.stream.receive(range(5)).run(wrapped)
-    sink = MemorySink(id="memory:few", store=store)
-    sink.open("orders")
-    assert [marker.epoch.time for marker, _ in sink.history()] == orders.times()
-    assert orders.noted() == [ms(4)]
+def test_sinks_of_an_output_carry_the_same_time(told: Told) -> None:
+    sink = MemorySink(id="memory:few", store=told.few)
+    sink.open("output")
+    assert [marker.epoch.time for marker, _ in sink.history()] == told["output"].times()
+    assert told["output"].noted() == [ms(59), ms(70), ms(71)]
+    assert sorted(row["id"] for row in sink.rows()) == [0, 1]
 
 
 # ---- what is refused, and the way that each message names
@@ -349,6 +459,7 @@ def refused(orders: Noting, **said: Any) -> OnceOnlyError | str:
     return text
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_its_dataset_does_not_name_is_refused_and_the_names_that_are_told_are_taken(
     noting: Callable[..., Noting],
 ) -> None:
@@ -360,6 +471,7 @@ def test_a_pipeline_that_its_dataset_does_not_name_is_refused_and_the_names_that
     assert len(orders.times()) == 1
 
 
+@pytest.mark.slow
 def test_a_column_that_rows_do_not_have_is_refused_with_the_one_that_is_meant(noting: Callable[..., Noting]) -> None:
     orders = noting()
     said = refused(orders, note_time=EventTime("event_tme", delay="0s"))
@@ -369,45 +481,58 @@ def test_a_column_that_rows_do_not_have_is_refused_with_the_one_that_is_meant(no
     assert orders.noted() == [ms(2)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "unit", "way"),
-    [
-        ("date", "ms", "to_utc_timestamp('event_time', \"Europe/Berlin\")"),
-        ("string", "ms", "to_utc_timestamp('event_time', \"Europe/Berlin\")"),
-        ("timestamp_ntz", "ms", "to_utc_timestamp('event_time', \"Europe/Berlin\")"),
-        ("bigint", "ms", "timestamp_millis('event_time')"),
-        ("double", "ms", "col('event_time').cast(\"timestamp\")"),
-        ("timestamp", "integer", "col('event_time').cast(\"bigint\")"),
-    ],
+NO_INSTANT: tuple[tuple[str, Unit, str], ...] = (
+    ("date", "ms", "to_utc_timestamp('event_time', \"Europe/Berlin\")"),
+    ("string", "ms", "to_utc_timestamp('event_time', \"Europe/Berlin\")"),
+    ("timestamp_ntz", "ms", "to_utc_timestamp('event_time', \"Europe/Berlin\")"),
+    ("bigint", "ms", "timestamp_millis('event_time')"),
+    ("double", "ms", "col('event_time').cast(\"timestamp\")"),
+    ("timestamp", "integer", "col('event_time').cast(\"bigint\")"),
 )
-def test_a_column_that_is_no_instant_is_refused_with_what_makes_it_one(
-    noting: Callable[..., Noting], kind: str, unit: Unit, way: str
+
+
+def test_a_column_that_is_no_instant_is_refused_with_what_makes_it_one(noting: Callable[..., Noting]) -> None:
+    orders = noting()
+    stream, names = orders.stream.read(), {name: getattr(f, name) for name in dir(f)}
+    otherwise, made = [], []
+    for kind, unit, way in NO_INSTANT:
+        wrapped = orders.wrapped(
+            before=None, note_time=EventTime("event_time", delay="0s" if unit == "ms" else 0, unit=unit)
+        )
+        other = at_noon(stream).withColumn("event_time", f.col("event_time").cast(kind))
+        said = str(wrapped.explain(other))
+        if "[ONCE-E130]" not in said or f"make it one in before=: df.withColumn('event_time', {way})" not in said:
+            otherwise.append(f"{kind}: {said}")
+        if "will be refused" in str(wrapped.explain(other.withColumn("event_time", eval(way, names)))):
+            otherwise.append(f"{kind}: the way out is refused as well")
+        made.append(f.col("event_time").cast(kind).alias("event_time"))
+    assert otherwise == []
+    # And none of them is null for a row that has a time.
+    batch = at_noon(orders.stream.spark.range(1))
+    each = [
+        batch.select(column).select(eval(way, names).isNotNull().alias("there"))
+        for column, (_, _, way) in zip(made, NO_INSTANT, strict=True)
+    ]
+    assert [row["there"] for row in reduce(DataFrame.unionAll, each).collect()] == [True] * len(NO_INSTANT)
+
+
+@pytest.mark.parametrize("kind", ["string", pytest.param("double", marks=pytest.mark.slow)])
+def test_the_way_that_makes_a_column_an_instant_notes_time_in_the_refused_query(
+    noting: Callable[..., Noting], kind: str
 ) -> None:
     def other(df: DataFrame) -> DataFrame:
         return at_noon(df).withColumn("event_time", f.col("event_time").cast(kind))
 
-    time = EventTime("event_time", delay="0s" if unit == "ms" else 0, unit=unit)
-    orders = noting(note_time=time)
+    orders = noting(note_time=EventTime("event_time", delay="0s"))
     said = str(refused(orders, before=other))
-    assert "[ONCE-E130]" in said
+    [way] = [way for name, _, way in NO_INSTANT if name == kind]
     assert f"make it one in before=: df.withColumn('event_time', {way})" in said
-    names = {name: getattr(f, name) for name in ("col", "to_utc_timestamp", "timestamp_millis")}
+    names = {name: getattr(f, name) for name in dir(f)}
     orders.stream.run(orders.wrapped(before=lambda df: other(df).withColumn("event_time", eval(way, names))))
-    assert orders.noted() != [None]
+    assert orders.noted() == [ms(2 if kind == "double" else 2 - 3600)], "noon in Berlin is an hour before that in UTC"
 
 
-def test_a_column_of_rows_says_nothing_where_state_holds_them_back_and_the_watermark_does(
-    noting: Callable[..., Noting],
-) -> None:
-    orders = noting(before=None)
-    orders.stream.receive(range(3), range(3, 60))
-    said = orders.stream.fail(orders.wrapped(note_time=EventTime("w", delay="0s")), shape=windows)
-    assert "[ONCE-E131]" in said
-    assert 'exactly_once(..., note_time="watermark")' in said
-    orders.stream.run(orders.wrapped(note_time="watermark"), shape=windows)
-    assert orders.noted()[-1] == ms(59 - 5)
-
-
+@pytest.mark.slow
 def test_a_watermark_is_no_word_on_old_rows_where_spark_takes_them_all_the_same(
     noting: Callable[..., Noting],
 ) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from onceonly import EventTime, exactly_once
+from onceonly import EventTime, FromUpstream, exactly_once
+from onceonly.api import noting as choice
 from onceonly.errors import ConfigurationError
 from onceonly.machine.noting import Noting
+from onceonly.spark import engine
 from onceonly_checkpoints.epochtime import END
+from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
 
 
@@ -91,3 +95,73 @@ def test_the_promise_says_what_is_noted(said: Any, words: str) -> None:
     promise = exactly_once(MemorySink(), note_time=said).explain()
     assert f"Each epoch says up to when all rows are there: {words}\n" in promise
     assert "all rows are there" not in exactly_once(MemorySink()).explain()
+
+
+BERLIN = "to_utc_timestamp('at', \"Europe/Berlin\")"
+
+
+def test_a_column_that_says_no_time_is_refused_with_what_makes_it_one_and_the_others_are_taken() -> None:
+    cases = (
+        ("ms", "timestamp", None),
+        ("ms", "date", BERLIN),
+        ("ms", "string", BERLIN),
+        ("ms", "timestamp_ntz", BERLIN),
+        ("ms", "tinyint", "timestamp_millis('at')"),
+        ("ms", "smallint", "timestamp_millis('at')"),
+        ("ms", "int", "timestamp_millis('at')"),
+        ("ms", "bigint", "timestamp_millis('at')"),
+        ("ms", "double", "col('at').cast(\"timestamp\")"),
+        ("integer", "tinyint", None),
+        ("integer", "smallint", None),
+        ("integer", "int", None),
+        ("integer", "bigint", None),
+        ("integer", "timestamp", "col('at').cast(\"bigint\")"),
+        ("integer", "string", "col('at').cast(\"bigint\")"),
+    )
+    otherwise = []
+    for unit, kind, way in cases:
+        time = choice.chosen(EventTime("at", delay="0s" if unit == "ms" else 0, unit=unit))
+        said = None
+        try:
+            choice.check_columns(time, "orders", [("id", "bigint"), ("at", kind)])
+        except ConfigurationError as refusal:
+            said = f"{refusal.code} {refusal.remedy}"
+        wanted = way and f"E130 make it one in before=: df.withColumn('at', {way})"
+        if said != wanted and not (said and wanted and said.startswith(wanted)):
+            otherwise.append((unit, kind, said))
+    assert otherwise == []
+
+
+def test_a_column_that_rows_do_not_have_is_refused_with_the_nearest_name() -> None:
+    time = choice.chosen(EventTime("event_tme", delay="0s"))
+    with pytest.raises(ConfigurationError, match=r"did you mean event_time\?") as caught:
+        choice.check_columns(time, "orders", [("id", "bigint"), ("event_time", "timestamp")])
+    assert caught.value.code == "E130"
+    assert "id, event_time" in caught.value.remedy
+
+
+STATEFUL = engine.Plan(stateful=True, nondeterministic=None, sources=())
+
+
+@pytest.mark.parametrize(
+    ("said", "how"),
+    [
+        (EventTime("at", delay="0s"), "EventTime"),
+        (EventTime("at", says=noon), "EventTime"),
+        (FromUpstream(DeltaSink("/tables/clicks")), "FromUpstream"),
+        ("watermark", None),
+        ("ingest", None),
+        (noon, None),
+        (None, None),
+    ],
+)
+def test_rows_that_state_holds_back_say_nothing_of_time_and_the_watermark_does(said: Any, how: str | None) -> None:
+    time = choice.chosen(said)
+    choice.check_plan(time, replace(STATEFUL, stateful=False), "orders")
+    if how is None:
+        choice.check_plan(time, STATEFUL, "orders")
+        return
+    with pytest.raises(ConfigurationError, match=how) as caught:
+        choice.check_plan(time, STATEFUL, "orders")
+    assert caught.value.code == "E131"
+    assert 'note_time="watermark"' in caught.value.remedy
