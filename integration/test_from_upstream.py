@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 from tests.kafka_client import more_partitions
+from tests.reading.writing import Writer
 
-from onceonly import Dataset, EventTime, FromUpstream, exactly_once
+from onceonly import Dataset, EventTime, FromUpstream, OnceOnlyError, exactly_once
 from onceonly.reading import Reader
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import EventKind
@@ -103,23 +106,137 @@ def of_rows(df: DataFrame) -> DataFrame:
     return df.select("id", value.alias("key"), value.alias("value"))
 
 
-def test_a_query_that_reads_a_table_notes_what_it_was_complete_through_at_each_version(table: Row) -> None:
-    table.arrive(range(20), range(20, 40), range(40, 60))
-    from_first = FromUpstream(table.upstream(), unit="integer")
-    table.run(from_first)
+class Beside:
+    """One of several pipelines that a query writes to, into a store of its own.
+
+    Args:
+        name: of the pipeline.
+        note_time: as it says time.
+        ledger: of all of them.
+    """
+
+    def __init__(self, name: str, note_time: Any, ledger: Path) -> None:
+        self.name, self.note_time, self.ledger, self.store = name, note_time, ledger, MemoryStore()
+
+    def wrapped(self) -> Any:
+        sink = MemorySink(f"memory:{self.name}", self.store)
+        return exactly_once(sink, name=self.name, ledger=self.ledger, note_time=self.note_time)
+
+    def epochs(self) -> list[Epoch]:
+        sink = MemorySink(f"memory:{self.name}", self.store)
+        sink.open(self.name)
+        return [marker.epoch for marker, _ in sink.history()]
+
+    def noted(self) -> list[int | None]:
+        return [epoch.time.noted if epoch.time else None for epoch in self.epochs()]
+
+
+@dataclass
+class Downstream:
+    """A query that has read a table of two epochs, and two more at its next start, by one pipeline alone.
+
+    Attributes:
+        taken: pipelines that it wrote to.
+        before: what those of the upstream's word had noted at the end of the first start.
+        refused: code and message of those that it could not write to.
+    """
+
+    upstream: str
+    other: str
+    taken: dict[str, Beside]
+    before: list[int | None]
+    refused: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def downstream(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Downstream:
+    place = tmp_path_factory.mktemp("downstream")
+    path, other, ledger = str(place / "clicks"), str(place / "other"), place / "second.db"
+    Writer("first", DeltaSink(other)).write(9, noted=9)
+
+    def load() -> DataFrame:
+        return spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(path)
+
+    row = Row(spark, place, lambda: DeltaSink(path), load)
+    upstream = FromUpstream(DeltaSink(path), unit="integer")
+    ways = {
+        "second": upstream,
+        "by a column": EventTime("id", delay=1, unit="integer"),
+        "web": Dataset(FromUpstream(DeltaSink(path), unit="integer"), writers=("web", "app")),
+    }
+    wrong = {"E132": FromUpstream(DeltaSink(other), unit="integer"), "E134": FromUpstream(DeltaSink(path))}
+    taken = {name: Beside(name, said, ledger) for name, said in ways.items()}
+    beside = {code: Beside(code, said, ledger) for code, said in wrong.items()}
+    refused = dict[str, str]()
+
+    def run(*names: str) -> None:
+        written = [taken[name].wrapped() for name in names]
+        refusing = {code: one.wrapped() for code, one in beside.items() if code not in refused}
+
+        def write(df: DataFrame, batch_id: int) -> None:
+            for each in written:
+                each(df, batch_id)
+            for code in [code for code in refusing if code not in refused]:
+                with pytest.raises(OnceOnlyError) as caught:
+                    refusing[code](df, batch_id)
+                refused[code] = str(caught.value)
+
+        row.start(write).awaitTermination()
+
+    row.arrive(range(20), range(20, 40))
+    run(*taken)
+    before = taken["second"].noted()
+    row.arrive(range(40, 60), range(60, 80))
+    run("second")
+    assert [code for code, one in beside.items() if one.epochs()] == [], "refused, and written all the same"
+    return Downstream(path, other, taken, before, refused)
+
+
+def test_a_query_that_reads_a_table_notes_what_it_was_complete_through_at_each_version(downstream: Downstream) -> None:
+    second = downstream.taken["second"]
     # The first snapshot is read file by file, and nobody knows of which versions they are: only its end says something.
-    assert table.noted()[-1] == 49
-    assert set(table.noted()[:-1]) <= {None}
-    table.arrive(range(60, 80), range(80, 100))
-    table.run(from_first)
-    assert table.noted()[-2:] == [69, 89]
-    for number, noted in enumerate(table.noted(), start=1):
-        assert table.ids_until(number) >= set(range(noted or 0)), "what is called complete is there"
-    with Reader("second", MemorySink(store=table.store)) as reader:
-        assert reader.time_window().lower == 89
-    assert table.events(EventKind.UNPOLLED) == []
+    assert downstream.before[-1] == 29
+    assert set(downstream.before[:-1]) <= {None}
+    noted = second.noted()
+    assert noted[: len(downstream.before)] == downstream.before
+    assert noted[-2:] == [49, 69]
+    sink = MemorySink("memory:second", second.store)
+    sink.open("second")
+    absent = {}
+    for number, said in enumerate(noted, start=1):
+        there = {int(row["id"]) for _, row in sink.read_rows((1, number)) or ()}
+        absent[number] = set(range(said or 0)) - there
+    assert {number: ids for number, ids in absent.items() if ids} == {}, "what is called complete is there"
+    with Reader("second", MemorySink("memory:second", second.store)) as reader:
+        assert reader.time_window().lower == 69
+    with closing(SqlLedger(str(second.ledger))) as ledger:
+        ledger.open()
+        assert [event for event in ledger.events("second") if event.kind is EventKind.UNPOLLED] == []
 
 
+def test_a_column_of_rows_decides_over_what_the_upstream_notes(downstream: Downstream) -> None:
+    noted = downstream.taken["by a column"].noted()
+    assert None not in noted
+    assert noted[-1] == 38
+
+
+def test_one_of_several_writers_may_go_on_from_an_upstream(downstream: Downstream) -> None:
+    last = downstream.taken["web"].epochs()[-1].time
+    assert last is not None
+    assert (last.noted, last.lower, [mark.writer for mark in last.observed]) == (29, None, ["app", "web"])
+
+
+def test_an_upstream_that_no_source_reads_or_that_counts_otherwise_is_refused_before_anything_is_written(
+    downstream: Downstream,
+) -> None:
+    said = downstream.refused["E132"]
+    assert "[ONCE-E132]" in said
+    assert f'no source of pipeline "E132" reads delta:{downstream.other}' in said
+    assert "FromUpstream(DeltaSink(path)) with the path of the source" in said
+    assert "[ONCE-E134]" in downstream.refused["E134"]
+
+
+@pytest.mark.slow
 def test_a_query_that_reads_a_topic_notes_what_it_was_complete_through_at_its_offsets(
     spark: SparkSession, tmp_path: Path, any_kafka: KafkaAddress
 ) -> None:
@@ -174,28 +291,19 @@ def test_what_was_complete_waits_for_a_partition_that_appears_as_for_every_other
     assert row.events(EventKind.UNPOLLED) == []
 
 
-@pytest.mark.parametrize("kind", ["memory", pytest.param("postgres", marks=pytest.mark.postgres)])
-def test_a_column_of_rows_decides_over_what_the_upstream_notes(
-    table: Row, kind: str, request: pytest.FixtureRequest
-) -> None:
-    if kind == "postgres":
-        table.sink = request.getfixturevalue("pg").sink
+@pytest.mark.slow
+@pytest.mark.postgres
+def test_a_column_of_rows_decides_in_postgres_too(table: Row, request: pytest.FixtureRequest) -> None:
+    table.sink = request.getfixturevalue("pg").sink
     table.arrive(range(20))
     table.run(EventTime("id", delay=1, unit="integer"))
     assert table.noted() == [18]
 
 
-def test_one_of_several_writers_may_go_on_from_an_upstream(table: Row) -> None:
-    table.arrive(range(20))
-    table.run(Dataset(FromUpstream(table.upstream(), unit="integer"), writers=("second", "other")))
-    (time,) = [epoch.time for epoch in table.epochs()]
-    assert time is not None
-    assert (time.noted, time.lower, [mark.writer for mark in time.observed]) == (9, None, ["other", "second"])
-
-
 # ---- what is refused, and the way that each message names
 
 
+@pytest.mark.slow
 def test_an_upstream_that_no_source_reads_is_refused_and_the_one_that_is_read_is_taken(
     table: Row, tmp_path: Path
 ) -> None:
@@ -211,6 +319,7 @@ def test_an_upstream_that_no_source_reads_is_refused_and_the_one_that_is_read_is
     assert table.noted() == [9]
 
 
+@pytest.mark.slow
 def test_an_upstream_that_counts_otherwise_is_refused_before_anything_is_written(table: Row) -> None:
     table.arrive(range(20))
     said = table.refused(FromUpstream(table.upstream()))
@@ -219,6 +328,7 @@ def test_an_upstream_that_counts_otherwise_is_refused_before_anything_is_written
     assert table.noted() == [9]
 
 
+@pytest.mark.slow
 def test_an_upstream_says_nothing_of_rows_that_state_holds_back(table: Row) -> None:
     table.arrive(range(20))
     upstream = FromUpstream(table.upstream(), unit="integer")
