@@ -67,6 +67,7 @@ def test_our_own_refusal_knows_those_modes_by_the_names_of_sparks_classes(spark)
 # ---- versions
 
 
+@pytest.mark.slow
 def test_another_minor_version_of_pyspark_is_refused(stream, sink, ledger, monkeypatch):
     monkeypatch.setattr(pyspark, "__version__", "4.9.0")
     said = stream.receive(range(5)).fail(exactly_once(sink, ledger=ledger))
@@ -75,6 +76,7 @@ def test_another_minor_version_of_pyspark_is_refused(stream, sink, ledger, monke
     assert ids(sink) == []
 
 
+@pytest.mark.slow
 def test_a_query_whose_offset_log_is_to_go_from_version_1_to_2_stays_exactly_once(spark, stream, sink, ledger):
     stream.receive(range(5), range(5, 10)).run(exactly_once(sink, ledger=ledger))
     stream.remove("commits", 1)
@@ -102,13 +104,14 @@ def test_the_digest_does_not_see_how_many_partitions_a_shuffle_has(spark):
     rows = spark.range(5000).selectExpr("id % 97 AS key", "id", "concat('word ', id % 13) AS word")
     grouped = rows.groupBy("key", "word").agg(f.sum("id").alias("total"), f.max("id").alias("newest"))
     digests = set()
-    for partitions in ("1", "3", "8"):
+    for partitions in ("1", "7"):
         with settings(spark, {PARTITIONS: partitions}):
             digests.add(SparkBatch(grouped.repartition("key"), Estimate(None, None)).execute())
     assert len(digests) == 1
     assert digests.pop().rows == rows.select("key", "word").distinct().count()
 
 
+@pytest.mark.slow
 def test_a_stateful_replay_under_another_number_of_shuffle_partitions_is_still_a_proven_skip(
     spark, stream, sink, ledger
 ):

@@ -38,7 +38,11 @@ def joined(df):
     return df.join(df.sparkSession.createDataFrame([("w1", 1)], "word string, n int"), "word", "left")
 
 
-@pytest.mark.parametrize("shape", [plain, drawn, once, summed, joined], ids=lambda shape: shape.__name__)
+@pytest.mark.parametrize(
+    "shape",
+    [drawn, once, *(pytest.param(shape, marks=pytest.mark.slow) for shape in (plain, summed, joined))],
+    ids=lambda shape: shape.__name__,
+)
 def test_what_is_said_before_the_start_is_what_is_said_of_the_run(stream, sink, ledger, shape):
     wrapped = exactly_once(sink, ledger=ledger)
     stream.receive(range(5))
@@ -99,12 +103,13 @@ OTHERS = (
 )
 
 
-@pytest.mark.parametrize(("said", "code"), OTHERS, ids=str)
-def test_outputs_are_looked_at_before_the_start(stream, sink, said, code):
-    few = Output(MemorySink("memory:few"), name="few", **said)
-    told = exactly_once(sink, few).explain(stream.receive(range(5)).read())
-    assert ("will be refused" in told) is (code is not None)
-    assert (f"[ONCE-{code}]" in told) is (code is not None)
+def test_outputs_are_looked_at_before_the_start(stream, sink):
+    df, otherwise = stream.receive(range(5)).read(), []
+    for said, code in OTHERS:
+        told = str(exactly_once(sink, Output(MemorySink("memory:few"), name="few", **said)).explain(df))
+        if ("will be refused" in told) is not (code is not None) or (code and f"[ONCE-{code}]" not in told):
+            otherwise.append((said, told))
+    assert otherwise == []
     assert ids(sink) == []
 
 

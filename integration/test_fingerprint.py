@@ -49,7 +49,11 @@ def plans(ledger: Any) -> list[PlanFingerprint]:
 
 @pytest.mark.parametrize(
     ("shape", "before"),
-    [(other_literal, None), (without_filter, None), (kept, doubled)],
+    [
+        (other_literal, None),
+        pytest.param(without_filter, None, marks=pytest.mark.slow),
+        pytest.param(kept, doubled, marks=pytest.mark.slow),
+    ],
     ids=["literal", "filter", "before="],
 )
 def test_a_replay_under_other_code_is_said_once(

@@ -48,6 +48,7 @@ def test_a_topic_that_gets_more_partitions_under_a_running_query_loses_no_row(sp
     assert '"3":' in str(epochs[-1].written.end)
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_old_rows_of_a_partition_that_appears_are_late_and_counted_and_time_goes_on_over_all(
     spark, any_kafka, sink, ledger, tmp_path
