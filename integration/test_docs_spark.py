@@ -18,7 +18,7 @@ from onceonly.errors.refusals import read
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.delta import DeltaSink
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.docs]
 
 README = ROOT / "README.md"
 

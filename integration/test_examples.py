@@ -19,7 +19,7 @@ ALWAYS = {"migrate_from_delta_txn"}
 
 
 def example(path: Path) -> pytest.param:
-    return pytest.param(path, id=path.stem, marks=() if path.stem in ALWAYS else pytest.mark.long)
+    return pytest.param(path, id=path.stem, marks=() if path.stem in ALWAYS else pytest.mark.docs)
 
 
 @pytest.mark.parametrize("script", [example(path) for path in SCRIPTS])
@@ -35,7 +35,7 @@ def test_an_example_ends_as_it_says(
     module.main(spark, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.docs
 def test_an_example_runs_with_one_command(tmp_path: Path) -> None:
     script = FOLDER / "single_sink.py"
     done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=300, check=False)
@@ -43,7 +43,7 @@ def test_an_example_runs_with_one_command(tmp_path: Path) -> None:
     assert "EXACTLY ONCE  orders" in done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.docs
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     import nbformat
     from nbclient import NotebookClient
@@ -56,6 +56,7 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     assert "[ONCE-E211]" in str(notebook.cells[-1].outputs)
 
 
+@pytest.mark.docs
 def test_the_list_of_examples_is_whole() -> None:
     listed = (FOLDER / "index.md").read_text()
     for path in (*SCRIPTS, *FOLDER.glob("*.ipynb")):
