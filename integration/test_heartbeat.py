@@ -157,6 +157,7 @@ def test_the_silent_one_of_two_sources_holds_back_every_window_of_sparks(
     assert (read, windows) == (181, [])
 
 
+@pytest.mark.slow
 def test_beside_a_silent_source_windows_are_complete_by_what_commits_say(
     silent: Silent, two: tuple[FileStream, FileStream]
 ) -> None:
