@@ -10,7 +10,6 @@ import pytest
 from tests.cli.conftest import Run
 from tests.core.several import Pipeline
 
-LOOKS = 200
 COMMANDS = (("audit", "--limit", "1"), ("txn", "list"), ("audit", "--limit", "1"), ("watch", "--count", "1"))
 
 
@@ -38,14 +37,15 @@ def running(tmp_path: Path) -> Iterator[Pipeline]:
     assert not died
 
 
-def test_a_healthy_pipeline_is_clean_whenever_one_looks(run: Run, running: Pipeline) -> None:
+@pytest.mark.parametrize("looks", [40, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_healthy_pipeline_is_clean_whenever_one_looks(run: Run, running: Pipeline, looks: int) -> None:
     env = {"ONCEONLY_LEDGER": str(running.root / "ledger.db")}
     told: list[str] = []
-    for look in range(LOOKS):
+    for look in range(looks):
         found = run(*COMMANDS[look % len(COMMANDS)], **env)
         if found.exit_code or "next: restart" in found.stdout or "IN DOUBT" in found.stdout:
             told.append(f"{COMMANDS[look % len(COMMANDS)]}: {found.exit_code}\n{found.stdout}{found.stderr}")
     epochs = len(running.ledger.epochs("orders"))
-    print(f"{LOOKS} looks while {epochs} epochs were written")
-    assert epochs > LOOKS / 10, "the pipeline did not run beside the looks"
+    print(f"{looks} looks while {epochs} epochs were written")
+    assert epochs > looks / 10, "the pipeline did not run beside the looks"
     assert not told, "\n".join(told[:3])

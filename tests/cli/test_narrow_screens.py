@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -10,13 +11,18 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.audit.histories import FENCE, epoch_after
 
-from onceonly.cli.output import fitted
+from onceonly.cli import checks
+from onceonly.cli.app import app
+from onceonly.cli.doctor import emit_checks
+from onceonly.cli.output import Output, fitted
 from onceonly_checkpoints.epoch import EpochRecord, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Pipeline
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -47,14 +53,61 @@ def ledger(tmp_path: Path) -> Path:
     return tmp_path / "ledger.db"
 
 
-def on_screen(width: int, *arguments: str) -> str:
-    """What a command shows on a terminal so wide, without colours."""
-    main, screen = pty.openpty()
-    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+class Screen(io.StringIO):
+    """Takes itself for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Screen]:
+    """What this process prints goes on a screen so wide."""
+
+    def switched_on(width: int) -> Screen:
+        for name, value in (("TERM", "xterm"), ("COLUMNS", str(width)), ("LINES", "50")):
+            monkeypatch.setenv(name, value)
+        found = Screen()
+        monkeypatch.setattr(sys, "stdout", found)
+        return found
+
+    return switched_on
+
+
+def plain(said: str) -> str:
+    return _COLOUR.sub("", said).replace("\r", "")
+
+
+SHOWN = {
+    ("queries", "list"): ["orders-by-customer", _ADDRESS, _ID],
+    ("queries", "show", "orders-by-customer"): ["s3a://lake/checkpoints/orders", _ADDRESS],
+    ("epochs", "list"): [_END, "postgres:silver.orders_by_customer_and_day"],
+    ("audit",): ["postgres:silver.orders_by_customer_and_day"],
+    ("watch", "--count", "1"): ["12,034"],
+}
+"""Command to texts that somebody copies from its table."""
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_nothing_is_cut_on_a_narrow_screen(ledger: Path, screen: Callable[[int], Screen], width: int) -> None:
+    cut = {}
+    for command, whole in SHOWN.items():
+        printed = screen(width)
+        with suppress(SystemExit):
+            app([*command, "--ledger", str(ledger)])
+        said = plain(printed.getvalue())
+        if "…" in said or any(text not in said for text in whole):
+            cut[command] = said
+    assert cut == {}
+
+
+def test_nothing_is_cut_on_a_real_terminal_which_tells_its_width_by_itself(ledger: Path) -> None:
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 60, 0, 0))
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
-    command = [sys.executable, "-m", "onceonly", *arguments]
-    running = subprocess.Popen(command, stdin=screen, stdout=screen, stderr=subprocess.DEVNULL, env=env)
-    os.close(screen)
+    command = [sys.executable, "-m", "onceonly", "queries", "list", "--ledger", str(ledger)]
+    running = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=subprocess.DEVNULL, env=env)
+    os.close(terminal)
     said = b""
     while True:
         try:
@@ -65,40 +118,22 @@ def on_screen(width: int, *arguments: str) -> str:
             break
         said += part
     os.close(main)
-    running.wait()
-    return _COLOUR.sub("", said.decode()).replace("\r", "")
+    assert running.wait() == 0
+    told = plain(said.decode())
+    assert "…" not in told
+    assert [text for text in SHOWN["queries", "list"] if text not in told] == []
+    narrow = [line for line in told.splitlines() if _ADDRESS not in line]
+    assert max(map(len, narrow)) <= 60
 
 
-@pytest.mark.parametrize(
-    ("command", "whole"),
-    [
-        (["queries", "list"], ["orders-by-customer", _ADDRESS, _ID]),
-        (["queries", "show", "orders-by-customer"], ["s3a://lake/checkpoints/orders", _ADDRESS]),
-        (["epochs", "list"], [_END, "postgres:silver.orders_by_customer_and_day"]),
-        (["audit"], ["postgres:silver.orders_by_customer_and_day"]),
-    ],
-    ids=lambda value: value[0] if value[0] in {"queries", "epochs", "audit"} else "",
-)
-@pytest.mark.parametrize("width", [80, 60])
-def test_nothing_is_cut_on_a_narrow_screen(ledger: Path, command: list[str], whole: list[str], width: int) -> None:
-    said = on_screen(width, *command, "--ledger", str(ledger))
-    assert "…" not in said
-    for text in whole:
-        assert text in said, said
-
-
-def test_a_narrow_screen_cuts_nothing_that_is_watched(ledger: Path) -> None:
-    said = on_screen(60, "watch", "--count", "1", "--ledger", str(ledger))
-    assert "12,034" in said
-    assert "…" not in said
-
-
-def test_the_doctor_names_a_destination_once(ledger: Path) -> None:
-    said = on_screen(
-        80, "doctor", "--sink", f"delta:{ledger.parent}/a_table_with_a_rather_long_name_in_a_deep_directory"
-    )
-    table = said.partition("\n\n")[0]
-    assert table.count("a_table_with_a_rather_long_name") == 1, said
+def test_the_doctor_names_a_destination_once(tmp_path: Path, screen: Callable[[int], Screen]) -> None:
+    name = "a_table_with_a_rather_long_name_in_a_deep_directory"
+    found = list(checks.destination(f"delta:{tmp_path}/{name}"))
+    assert len(found) > 1
+    printed = screen(80)
+    emit_checks(found, Output.TABLE)
+    table = plain(printed.getvalue()).partition("\n\n")[0]
+    assert table.count(name) == 1, table
 
 
 def test_texts_are_wrapped_and_words_are_not() -> None:
