@@ -6,6 +6,10 @@ A sample is N of the chosen tests, and kills are drawn among many, each by a see
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,17 +17,35 @@ from hypothesis import settings
 
 pytest_plugins = ["onceonly_lab.plugin", "tests.timing"]
 
-_PURE = {"core", "checkpoints", "panes"}
-"""Folders of ``tests/`` about decisions and values; the others write into real destinations, or wait."""
+_NEEDS = {"spark", "connect", "postgres", "kafka", "browser", "containers", "kill", "waysout", "source"}
+"""Markers of tests that need a server or another process."""
 
-_NEEDS = ("spark", "connect", "postgres", "kafka", "browser", "containers", "kill", "long", "waysout", "slow")
-"""Markers of tests that need a server or another process, or minutes."""
+_APART = {"long", "slow", "docs", "lab"}
+"""Markers of tests that have a target of their own."""
+
+_LEAVES = frozenset(
+    {
+        "subprocess",
+        "multiprocessing",
+        "pty",
+        "typer.testing",
+        "deltalake",
+        "onceonly_lab.servers",
+        "onceonly_lab.demo.command",
+        "onceonly_sinks.conformance.SinkConformance",
+        "onceonly_sinks.conformance.killing",
+    }
+)
+"""Modules or parts of them that start processes, run commands (which may start some), write tables or kill writers."""
+
+_IMPORT = re.compile(r"^\s*(?:from ([\w.]+) import ([\w, ]*)|import ([\w.]+))", re.MULTILINE)
+_FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t].*\n|\n)+", re.MULTILINE)
 
 _WAYS = ("connect", "source")
 """Markers of ways in that reports of a run tell, so that ``scripts/lines.py`` can count each by itself."""
 
-_SERVERS = {"postgres", "kafka", "chromium"}
-"""Fixtures that start one; whatever asks for them through others asks for them, too."""
+_STARTING = {"postgres", "kafka", "chromium", "run"}
+"""Fixtures that start a server, or run a command; whatever asks for them through others asks for them, too."""
 
 # A busy machine must not turn a slow example into a failure.
 settings.register_profile("patient", deadline=None)
@@ -73,12 +95,35 @@ def pytest_collection_modifyitems(config: Any, items: list[pytest.Item]) -> None
 
 def _is_pure(item: pytest.Item) -> bool:
     """Whether a test needs nothing but this process and a disk; read from the test itself, so none is listed."""
-    where = item.path.relative_to(item.config.rootpath).parts
-    within = where[0] == "tests" and where[1] in _PURE
-    marked = any(item.get_closest_marker(name) for name in _NEEDS)
-    served = _SERVERS & set(getattr(item, "fixturenames", ()))
-    starts = {"subprocess", "multiprocessing"} & set(vars(getattr(item, "module", None) or object))
-    return within and not (marked or served or starts)
+    marks = {mark.name for mark in item.iter_markers()}
+    if marks & (_NEEDS | _APART) or _STARTING & set(getattr(item, "fixturenames", ())):
+        return False
+    return _stays(item.path, item.config.rootpath)
+
+
+@cache
+def _stays(path: Path, root: Path) -> bool:
+    """Whether a file of ``tests`` imports nothing that leaves the process, nor do the tests' files that it imports."""
+    if path.relative_to(root).parts[0] != "tests":
+        return False
+    found, following = set[Path](), [path]
+    while following:
+        file = following.pop()
+        if file not in found:
+            found.add(file)
+            names = list(_imported(file.read_text()))
+            if any(f"{name}.".startswith(f"{leaves}.") for name in names for leaves in _LEAVES):
+                return False
+            files = (root.joinpath(*name.split(".")).with_suffix(".py") for name in names)
+            following += [one for one in files if one.is_file()]
+    return True
+
+
+def _imported(text: str) -> Iterator[str]:
+    """Every module that a text imports, but for types; what it takes out of one may be a module, too."""
+    for within, parts, whole in _IMPORT.findall(_FOR_TYPES.sub("", text)):
+        yield within or whole
+        yield from (f"{within}.{part.split()[0]}" for part in parts.split(",") if part.strip())
 
 
 def _turn(item: pytest.Item) -> int:

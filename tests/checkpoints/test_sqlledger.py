@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -26,7 +27,9 @@ from onceonly_checkpoints.ledger import (
 from onceonly_checkpoints.ledger.location import place_of
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Slice, SourceOffsets
-from onceonly_lab.servers.postgres import EmbeddedPostgres
+
+if TYPE_CHECKING:
+    from onceonly_lab.servers.postgres import EmbeddedPostgres
 
 PIPELINE = Pipeline("orders", (("delta:t", "delta:/t"), ("postgres:t", "postgres:h/t")), QUERY, "file:/ck", 3, 77)
 
