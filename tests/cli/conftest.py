@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.testing
 from tests.audit.world import World
 from typer.testing import CliRunner, Result
 
 from onceonly.cli.app import app
 
 Run = Callable[..., Result]
+
+# typer builds the tree of commands for each call: 30 ms, more than most commands take. A program builds it once.
+typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True)
