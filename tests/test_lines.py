@@ -61,8 +61,13 @@ def test_a_line_without_spark_connect_is_refused_by_name() -> None:
     assert done.returncode == 1
 
 
-def test_tests_on_spark_connect_are_counted_with_the_others_and_by_themselves(lines: ModuleType) -> None:
+def test_tests_on_spark_connect_are_counted_with_the_others_and_by_themselves(
+    lines: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Both are skipped here or need nothing: one of a process with a classic session, one of a process without.
+    files = {(markers, test) for markers, *tests in lines.TESTS for test in tests if test.endswith("/test_line.py")}
+    assert len(files) == 2
+    monkeypatch.setattr(lines, "TESTS", sorted(files, reverse=True))
     chosen = "test_this_line_is_one_that_is_known or test_a_spark_connect_that_is_too_old"
     found = lines.run(lines.main_line(), ["-k", chosen])
     assert (found.passed, found.failed, found.skipped) == (1, 0, 1)
