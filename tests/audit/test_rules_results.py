@@ -188,10 +188,11 @@ def test_rows_that_an_operator_took_as_they_were_are_not_judged(scores: Scores) 
     assert none == Results()
 
 
-def test_random_histories_stand_and_a_row_that_is_taken_out_of_one_is_missed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("histories", [8, pytest.param(30, marks=pytest.mark.lab)])
+def test_random_histories_stand_and_a_row_that_is_taken_out_of_one_is_missed(tmp_path: Path, histories: int) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print("seed", seed)
-    for at in range(30):
+    for at in range(histories):
         rules, epochs = drawn(seed + at)
         rules = replace(rules, retracting=not rules.discarding)
         pipeline = Paned(tmp_path / str(at), ("a", "state"))
