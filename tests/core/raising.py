@@ -84,9 +84,16 @@ class Maker:
 
 def raising() -> Iterator[Raising]:
     """Every call of a maker, or of a function that hands its own code and details on to one."""
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield from raising_in(str(path.relative_to(ROOT)), path.read_text())
+    for path, text in mentioning():
+        yield from raising_in(path, text)
+
+
+@cache
+def mentioning() -> tuple[tuple[str, str], ...]:
+    """Modules with the name of a maker anywhere in their text, and the text: no other can call one."""
+    paths = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
+    texts = ((str(path.relative_to(ROOT)), path.read_text()) for path in paths)
+    return tuple((name, text) for name, text in texts if re.search(r"refuse|caution|Refusal", text))
 
 
 def raising_in(name: str, text: str) -> Iterator[Raising]:

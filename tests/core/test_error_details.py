@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.core.raising import PACKAGES, ROOT, Raising, raising, raising_in
+from tests.core.raising import PACKAGES, ROOT, Raising, mentioning, raising, raising_in
 
 from onceonly.errors import OF_THE_LEDGER, UNTOLD, fields
 from onceonly.errors.codes import CATALOGUE
@@ -146,13 +146,18 @@ def test_no_code_is_in_the_table_that_shows_all_it_is_given() -> None:
 
 def test_details_are_given_by_keyword_in_no_other_way_than_the_reader_knows() -> None:
     """A maker that is imported under another name, or is called through a module, would be overlooked."""
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            tree = ast.parse(path.read_text())
-            renamed = [one for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for one in node.names]
-            assert not [one for one in renamed if one.name in {"refuse", "caution", "Refusal"} and one.asname], path
-            through = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "caution"]
-            assert not [ast.unparse(node) for node in through], path
+    overlooked = []
+    for path, text in mentioning():
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.ImportFrom(names=names):
+                    renamed = [one.name for one in names if one.name in {"refuse", "caution", "Refusal"} and one.asname]
+                    overlooked += [f"{path}:{node.lineno}: {name}" for name in renamed]
+                case ast.Attribute(attr="caution"):
+                    overlooked.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
+                case _:
+                    pass
+    assert overlooked == []
 
 
 @pytest.mark.parametrize(
