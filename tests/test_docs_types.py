@@ -33,7 +33,7 @@ dsn = path = checkpoint = history = "somewhere"
 """
 """What a reader of the README has already."""
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.docs
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from integration.waysout import page
 from integration.waysout.situations import SITUATIONS
 from integration.waysout.world import SHAPES
 
 from onceonly.errors.codes import CATALOGUE
+
+pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parents[1]
 

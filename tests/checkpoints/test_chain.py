@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.checkpoints.samples import at, epoch_after, history, lineage
@@ -51,13 +50,14 @@ def test_an_honest_history_has_no_break() -> None:
     assert all(chain.sound(epoch) for epoch in epochs())
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("index", range(LENGTH))
-def test_any_change_of_one_epoch_is_found(change: str, index: int) -> None:
-    found = epochs()
-    found[index] = CHANGES[change](found[index])
-    broken = chain.first_break(found)
-    assert broken == index
+def test_any_change_of_one_epoch_is_found() -> None:
+    honest = epochs()
+    breaks = {
+        (change, index): chain.first_break([*honest[:index], alter(honest[index]), *honest[index + 1 :]])
+        for change, alter in CHANGES.items()
+        for index in range(LENGTH)
+    }
+    assert {case: broken for case, broken in breaks.items() if broken != case[1]} == {}
 
 
 @given(st.integers(0, LENGTH - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**40))
@@ -80,7 +80,7 @@ def test_an_epoch_taken_out_is_found(index: int) -> None:
 def test_two_epochs_exchanged_are_found(index: int) -> None:
     found = epochs()
     found[index], found[index + 1] = found[index + 1], found[index]
-    assert chain.first_break(found) is not None
+    assert chain.first_break(found) == max(index, 1)  # what comes before the first is not known
 
 
 def test_a_change_that_hides_itself_breaks_the_next_link() -> None:

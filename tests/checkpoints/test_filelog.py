@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -37,22 +38,24 @@ def storage(tmp_path: Path) -> CountingStorage:
     return CountingStorage(tmp_path)
 
 
-@pytest.mark.parametrize("upto", [0, 5, 8, 9, 10, 18, 19, 20, 24])
-@pytest.mark.parametrize("after", [None, 0, 4, 8, 9, 10, 19])
-def test_every_range_is_found_across_compacted_files(storage: CountingStorage, after: int | None, upto: int) -> None:
+def offsets(storage: CountingStorage, after: int | None, upto: int) -> list[int]:
+    return [each.log_offset for each in input_files(storage, 0, after, upto)]
+
+
+def test_every_range_is_found_across_compacted_files(storage: CountingStorage) -> None:
     write_checkpoint(storage, 25)
-    first = 0 if after is None else after + 1
-    assert [each.log_offset for each in input_files(storage, 0, after, upto)] == list(range(first, upto + 1))
+    ranges = list(itertools.product((None, 0, 4, 8, 9, 10, 19), (0, 5, 8, 9, 10, 18, 19, 20, 24)))
+    found = {(after, upto): offsets(storage, after, upto) for after, upto in ranges}
+    assert found == {(after, upto): list(range(0 if after is None else after + 1, upto + 1)) for after, upto in ranges}
 
 
-@pytest.mark.parametrize("after", [None, 2, 8, 9, 18])
-def test_files_that_were_purged_after_a_compaction_are_found_in_it(storage: CountingStorage, after: int | None) -> None:
+def test_files_that_were_purged_after_a_compaction_are_found_in_it(storage: CountingStorage) -> None:
     write_checkpoint(storage, 25)
     for number in (*range(9), *range(10, 19)):
         storage.delete(f"sources/0/{number}")
     storage.delete("sources/0/9.compact")
-    first = 0 if after is None else after + 1
-    assert [each.log_offset for each in input_files(storage, 0, after, 22)] == list(range(first, 23))
+    found = {after: offsets(storage, after, 22) for after in (None, 2, 8, 9, 18)}
+    assert found == {after: list(range(0 if after is None else after + 1, 23)) for after in (None, 2, 8, 9, 18)}
 
 
 def test_one_batch_costs_one_read_and_no_listing_however_long_the_log(storage: CountingStorage) -> None:
