@@ -174,6 +174,8 @@ class TestSqlite:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM ledger_epochs").fetchall()
         ledger.record(next(iter(history(1))))
+        assert reader.in_transaction, "it still reads"
+        assert len(ledger.epochs("orders")) == 1
         reader.close()
         ledger.close()
 

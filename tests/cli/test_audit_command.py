@@ -53,7 +53,9 @@ def test_all_pipelines_of_a_ledger_are_audited_and_the_worst_stands_on_top(
 def test_one_pipeline_can_be_chosen(on: Run, tmp_path: Path) -> None:
     other = World(tmp_path, "payments").write_all((1, 2))
     other.keep_rows(2, 4)
-    assert on("audit", "--query", "orders").exit_code == 0
+    result = on("audit", "--query", "orders", "-o", "json")
+    assert result.exit_code == 0
+    assert [one["pipeline"] for one in document(result)["pipelines"]] == ["orders"]
 
 
 @pytest.mark.parametrize("verb", [("audit",), ("watch", "--count", "1")], ids=lambda verb: verb[0])

@@ -165,6 +165,8 @@ def test_a_newer_log_version_is_refused(on: Run, checkpoint: Path) -> None:
     entry = checkpoint / "offsets" / "3"
     entry.write_text(entry.read_text().replace("v1", "v9", 1))
     assert "v9" in on("checkpoint", "show", str(checkpoint)).stdout
+    verified = on("checkpoint", "verify", str(checkpoint))
+    assert (verified.exit_code, "v9" in verified.stdout) == (1, True), verified.output
 
 
 def test_the_ledger_beside_a_local_checkpoint_is_found_by_itself(run: Run, tmp_path: Path) -> None:

@@ -64,7 +64,9 @@ def test_another_package_adds_a_command_of_its_own() -> None:
 
 
 def test_a_word_of_ours_is_not_taken_by_another_package() -> None:
-    assert "hello" not in invoked([point("audit", f"{__name__}:add_greeting")], "audit", "--help").stdout
+    points = [point("audit", f"{__name__}:add_greeting")]
+    assert "greet" not in invoked(points, "--help").stdout
+    assert invoked(points, "audit", "--help").stdout == invoked([], "audit", "--help").stdout
 
 
 def test_a_group_that_lacks_a_package_leaves_the_others_alone() -> None:

@@ -132,6 +132,7 @@ def test_a_pruned_pipeline_goes_on(on: Run, world: World) -> None:
     on("ledger", "prune", "--keep-epochs", "1", "--yes")
     world.write(3)
     assert on("audit").exit_code == 0
+    assert [record.epoch.number for record in world.ledger.epochs("orders")] == [4, 5]
 
 
 def test_prune_has_nothing_to_do_in_a_short_ledger(on: Run, world: World) -> None:

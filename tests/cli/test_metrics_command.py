@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 from tests.audit.histories import slice_
 from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless
@@ -288,7 +289,8 @@ def test_it_serves_what_prometheus_reads(world: World) -> None:
                 text = answer.read().decode()
         finally:
             server.kill()
-    assert 'onceonly_epoch{pipeline="orders"} 4.0' in text
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    assert [one.value for one in samples if (one.name, one.labels) == ("onceonly_epoch", {"pipeline": "orders"})] == [4]
 
 
 def test_without_a_ledger_it_says_so(run: Run) -> None:
