@@ -11,6 +11,10 @@ LAB := src/onceonly_lab
 PROJECTS := pyproject.toml $(LAB)/pyproject.toml
 MAKEFLAGS += --no-print-directory
 
+# What Python has compiled and pytest has rewritten is kept: else each start of a test run, and of each of the processes
+# that tests kill, compiles the library again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test fast test-time line lines connect connect-sample source source-sample torn slow drawn nightly ways-out ways-out-sample streaming102 streaming102-sample lab lab-schedules lab-points lab-tests rules-off stores mutants mutants-of-checker containers browser pooler sampled layers check pyright mypy lint package compose suites docs docs-site docs-tests bench fmt java
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
@@ -25,10 +29,9 @@ test: $(STAMP) java
 test-time: $(STAMP)
 	@$(BIN)/python scripts/timetable.py $(ARGS)
 
-# Decisions and values: no Spark, no server, no other process. A new test there is in it unless it needs one of these;
-# conftest.py says what is so.
+# Decisions and values: no Spark, no server, no other process. conftest.py reads from a test whether it is so.
 fast: $(STAMP)
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal --quiet -m pure tests/core tests/checkpoints $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --quiet -m pure tests $(ARGS)
 
 # Another line of Spark, in an environment of its own: make line L=3.5; without L one drawn by the commit, which is printed.
 # What must work there does; what needs jars that nobody built for it is refused by name. A line that the index does not
