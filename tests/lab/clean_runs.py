@@ -322,7 +322,8 @@ class World:
         start = self.offers[self.acknowledged][1] if self.acknowledged else 0
         if start == len(self.chunks):
             return False
-        stands = min(len(sink.epochs) for sink in self.sinks)
+        # Who has lost a sink to another driver sees of it what a reader does: before its yes, a slow one may show nothing.
+        stands = min(len(sink.epochs if sink.owner == me else sink.visible) for sink in self.sinks)
         nowhere = all(len(sink.epochs) < number and sink.owner == me for sink in self.sinks)
         if number not in self.offers or (nowhere and self.random.random() < 0.1):
             self.offers[number] = start, self.random.randint(start + 1, min(start + 3, len(self.chunks)))
