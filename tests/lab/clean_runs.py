@@ -322,7 +322,7 @@ class World:
         start = self.offers[self.acknowledged][1] if self.acknowledged else 0
         if start == len(self.chunks):
             return False
-        # Who has lost a sink to another driver sees of it what a reader does: before its yes, a slow one may show nothing.
+        # Who has lost a sink sees of it what a reader sees: before its yes, a slow one may show nothing.
         stands = min(len(sink.epochs if sink.owner == me else sink.visible) for sink in self.sinks)
         nowhere = all(len(sink.epochs) < number and sink.owner == me for sink in self.sinks)
         if number not in self.offers or (nowhere and self.random.random() < 0.1):

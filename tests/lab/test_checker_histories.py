@@ -73,7 +73,7 @@ def named(mutation: Mutation) -> str:
 
 @pytest.mark.parametrize(
     ("seeds", "least"),
-    [(range(QUICK // 3), 3), pytest.param(range(FIRST, FIRST + 600), 30, marks=pytest.mark.lab)],
+    [(range(QUICK // 3), 3), pytest.param(range(FIRST, FIRST + 200), 8, marks=pytest.mark.lab)],
     ids=["known runs", "drawn runs"],
 )
 def test_one_change_is_called_by_its_name_alone(seeds: range, least: int) -> None:

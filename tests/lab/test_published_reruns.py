@@ -11,14 +11,16 @@ from onceonly_lab.reruns.designs import MUTANTS, SHIPPED, Design
 from onceonly_lab.reruns.runs import findings, play
 from onceonly_lab.reruns.world import World
 
+QUICK = 400
 RUNS = 2_000
 FIRST = random.SystemRandom().randrange(1_000_000_000)
 
 
-def test_what_ships_is_clean_in_two_thousand_runs_that_go_through_all_that_can_happen() -> None:
+@pytest.mark.parametrize("runs", [QUICK, pytest.param(RUNS, marks=pytest.mark.lab)])
+def test_what_ships_is_clean_in_runs_that_go_through_all_that_can_happen(runs: int) -> None:
     print(f"seeds from {FIRST}")
     happened = Counter[str]()
-    for seed in range(FIRST, FIRST + RUNS):
+    for seed in range(FIRST, FIRST + runs):
         world = World(SHIPPED, random.Random(seed))
         assert play(world, seed) is None
         happened.update(world.happened)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -12,10 +13,16 @@ from onceonly_lab.explorer.search import Search, lines, search
 from onceonly_lab.model import invariants
 from onceonly_lab.model.invariants import Breach, shown
 from onceonly_lab.model.parts import Target
+from onceonly_lab.model.world import Bound
+
+READERS = replace(BOUNDS["readers"], unknowns=0, ledgers=0)
 
 
+@pytest.mark.parametrize(
+    "bound", [READERS, pytest.param(BOUNDS["readers"], marks=pytest.mark.lab)], ids=["two drivers", "and what is lost"]
+)
 def test_a_reader_at_a_point_sees_one_epoch_in_every_world_and_a_naive_one_does_not(
-    monkeypatch: pytest.MonkeyPatch,
+    bound: Bound, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points, newest = set[int](), invariants.newest_point
 
@@ -25,7 +32,7 @@ def test_a_reader_at_a_point_sees_one_epoch_in_every_world_and_a_naive_one_does_
         return point
 
     monkeypatch.setattr(invariants, "newest_point", told)
-    searched = Search(BOUNDS["readers"])
+    searched = Search(bound)
     found = searched.run()
     assert found.violation is None, "\n".join(lines(found))
     assert found.complete

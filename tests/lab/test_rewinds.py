@@ -28,16 +28,19 @@ from onceonly_lab.model.parts import Harm, Kind, Target
 from onceonly_lab.model.sinks import Raised, Wire
 from onceonly_lab.schedule import Action, Fault, Loss, Schedule
 
+LARGER = pytest.mark.lab
+"""Bounds that take seconds."""
+
 
 @pytest.mark.parametrize(
     ("bound", "ways"),
     [
-        ("rewound", {(True, False), (True, True)}),
         ("rewound-one", {(False, False), (False, True)}),
         ("rewound-both", {(True, False), (False, False)}),
-        ("rewound-rows", {(True, False), (True, True)}),
-        ("rewound-rows-one", {(False, False), (False, True)}),
-        ("rewound-rows-both", {(True, False), (False, False)}),
+        pytest.param("rewound", {(True, False), (True, True)}, marks=LARGER),
+        pytest.param("rewound-rows", {(True, False), (True, True)}, marks=LARGER),
+        pytest.param("rewound-rows-one", {(False, False), (False, True)}, marks=LARGER),
+        pytest.param("rewound-rows-both", {(True, False), (False, False)}, marks=LARGER),
     ],
 )
 def test_a_rewind_leads_on_whichever_sinks_were_set_back_or_made_anew_and_wherever_it_is_killed(
@@ -60,7 +63,11 @@ def test_a_rewind_leads_on_whichever_sinks_were_set_back_or_made_anew_and_wherev
 
 @pytest.mark.parametrize(
     ("bound", "refused"),
-    [("rewound-altered", {"ONCE-E233"}), ("rewound-files", {"ONCE-E230"}), ("rewound-astray", {"ONCE-E232"})],
+    [
+        ("rewound-altered", {"ONCE-E233"}),
+        ("rewound-astray", {"ONCE-E232"}),
+        pytest.param("rewound-files", {"ONCE-E230"}, marks=LARGER),
+    ],
 )
 def test_a_rewind_that_would_bring_other_rows_or_lose_some_is_refused_and_what_it_prints_leads_on(
     bound: str, refused: set[str], monkeypatch: pytest.MonkeyPatch
@@ -236,7 +243,10 @@ def test_who_writes_behind_a_rewind_notes_that_time_goes_back(monkeypatch: pytes
     assert not any(" notes that " in step for step in unaware.steps)
 
 
-def test_what_a_sink_was_made_anew_lacks_is_brought_from_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("records", [2, pytest.param(3, marks=LARGER)])
+def test_what_a_sink_that_was_made_anew_lacks_is_brought_from_the_other(
+    records: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     brought, bring = list[tuple[str, int]](), rewinding._bring
 
     def told(of, state, sink, step, rows):
@@ -244,6 +254,7 @@ def test_what_a_sink_was_made_anew_lacks_is_brought_from_the_other(monkeypatch: 
         return bring(of, state, sink, step, rows)
 
     monkeypatch.setattr(rewinding, "_bring", told)
-    found = search(replace(BOUNDS["rewound"], harms=(Harm.REPLACED,)))
+    found = search(replace(BOUNDS["rewound"], records=records, harms=(Harm.REPLACED,)))
     assert found.violation is None, "\n".join(lines(found))
-    assert {number for _, number in brought} >= {1, 2, 3}
+    assert found.complete
+    assert {number for _, number in brought} >= {*range(1, records + 1)}
