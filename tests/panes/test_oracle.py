@@ -22,8 +22,10 @@ from onceonly.panes.state import Place
 
 TEN = [Row(TEAM, one["value"], seconds(one["event"])) for one in records() if one["id"] != "r11"]
 
-STREAMS = 400
-ARRIVALS = 500
+STREAMS = 150
+MANY = 2_000
+ARRIVALS = 150
+LARGER = pytest.mark.lab
 
 
 @pytest.fixture
@@ -33,9 +35,12 @@ def seed() -> int:
     return found
 
 
-def test_on_random_streams_engine_and_brute_force_give_the_same_rows_drops_and_open_windows(seed: int) -> None:
-    seen = agreed(seed, STREAMS)
-    assert all(seen[what] > STREAMS / 6 for what in ("EARLY", "ON_TIME", "LATE", "retracted", "dropped"))
+@pytest.mark.parametrize("streams", [STREAMS, pytest.param(MANY, marks=LARGER)])
+def test_on_random_streams_engine_and_brute_force_give_the_same_rows_drops_and_open_windows(
+    streams: int, seed: int
+) -> None:
+    seen = agreed(seed, streams)
+    assert all(seen[what] > streams / 6 for what in ("EARLY", "ON_TIME", "LATE", "retracted", "dropped"))
 
 
 @pytest.mark.slow
@@ -43,10 +48,14 @@ def test_on_ten_thousand_random_streams_they_give_the_same(seed: int) -> None:
     agreed(seed, 10_000)
 
 
+ORDERS = [ARRIVALS, pytest.param(MANY, marks=LARGER)]
+
+
 @pytest.mark.parametrize("how", ["discarding", "accumulating", "retracting"])
-def test_in_whatever_order_rows_come_each_window_ends_with_the_batch_result(how: str, seed: int) -> None:
+@pytest.mark.parametrize("arrivals", ORDERS)
+def test_in_whatever_order_rows_come_each_window_ends_with_the_batch_result(how: str, arrivals: int, seed: int) -> None:
     draw, ends = random.Random(seed), [14, 22, 3, 12]
-    for number in range(ARRIVALS):
+    for number in range(arrivals):
         rules = replace(drawn_refinement(draw), window=Fixed(120), discarding=how == "discarding")
         rules = replace(rules, retracting=how == "retracting")
         epochs = drawn_arrivals(draw)
@@ -55,9 +64,10 @@ def test_in_whatever_order_rows_come_each_window_ends_with_the_batch_result(how:
         assert list(standing(panes, how).values()) == ends, told
 
 
-def test_in_whatever_order_rows_come_sessions_end_as_two(seed: int) -> None:
+@pytest.mark.parametrize("arrivals", ORDERS)
+def test_in_whatever_order_rows_come_sessions_end_as_two(arrivals: int, seed: int) -> None:
     draw = random.Random(seed)
-    for number in range(ARRIVALS):
+    for number in range(arrivals):
         rules = replace(drawn_refinement(draw), window=Sessions(60), retracting=True)
         epochs = drawn_arrivals(draw)
         panes = [pane for panes in run(definition_of(rules), epochs, draw).panes for pane in panes]
@@ -69,9 +79,12 @@ def test_in_whatever_order_rows_come_sessions_end_as_two(seed: int) -> None:
         }, told
 
 
-def test_signed_rows_and_discarded_parts_come_to_the_batch_result_of_what_was_not_dropped(seed: int) -> None:
+@pytest.mark.parametrize("streams", [STREAMS // 2, pytest.param(MANY // 2, marks=LARGER)])
+def test_signed_rows_and_discarded_parts_come_to_the_batch_result_of_what_was_not_dropped(
+    streams: int, seed: int
+) -> None:
     draw = random.Random(seed)
-    for number in range(STREAMS // 2):
+    for number in range(streams):
         retracting, epochs = draw.random() < 0.5, drawn_epochs(draw)
         epochs += [Epoch(epochs[-1].clock + 1, (), END)]
         rules = replace(drawn_rules(draw), discarding=not retracting, retracting=retracting, value=sum)
@@ -82,7 +95,7 @@ def test_signed_rows_and_discarded_parts_come_to_the_batch_result_of_what_was_no
 
 def test_the_long_form_of_a_trigger_gives_the_panes_of_the_short_one(seed: int) -> None:
     draw, several = random.Random(seed), 0
-    while several < STREAMS // 4:
+    while several < STREAMS // 3:
         rules, epochs = drawn_rules(draw), drawn_epochs(draw)
         short = definition_of(rules).panes.trigger
         if not isinstance(short, AtWatermark) or isinstance(rules.window, Sessions) or not short.parts:
@@ -103,7 +116,7 @@ def test_a_timer_that_comes_due_when_a_count_has_shown_all_writes_nothing() -> N
 
 def test_upserts_make_the_table_that_signed_rows_sum_to(seed: int) -> None:
     draw, tables = random.Random(seed), 0
-    while tables < STREAMS // 6:
+    while tables < STREAMS // 3:
         rules, epochs = drawn_rules(draw), drawn_epochs(draw)
         if rules.discarding or (isinstance(rules.window, Sessions) and not rules.retracting):
             continue

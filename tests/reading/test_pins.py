@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,18 +74,33 @@ def test_a_pin_goes_when_its_reader_fails(pipeline: Pipeline) -> None:
 
 
 def test_a_pin_is_renewed_while_it_is_held(pipeline: Pipeline) -> None:
-    with reading.pin("orders", 1, ledger=pipeline.ledger, lease=0.3):
-        [first] = pipeline.ledger.pins("orders")
-        time.sleep(0.6)
-        [later] = pipeline.ledger.pins("orders")
-    assert later.until_ms > first.until_ms
-    assert later.since_ms == first.since_ms
+    renewals = list[Pin]()
+
+    class Watched(SqlLedger):
+        """Tells of every pin that is written."""
+
+        def pin(self, pin: Pin) -> None:
+            super().pin(pin)
+            renewals.append(pin)
+            renewed.release()
+
+    renewed, ledger = threading.Semaphore(0), Watched(pipeline.ledger.address)
+    with reading.pin("orders", 1, ledger=ledger, lease=0.3):
+        assert all(renewed.acquire(timeout=60) for _ in range(3)), "the pin itself, and two renewals"
+    ledger.close()
+    first, second, third = renewals[:3]
+    assert first.until_ms < second.until_ms < third.until_ms
+    assert first.since_ms == second.since_ms == third.since_ms
+    assert first.token == second.token == third.token
 
 
 def test_the_pin_of_a_reader_that_died_ends_by_itself(pipeline: Pipeline) -> None:
-    pipeline.ledger.pin(Pin("orders", "dead", 1, "ann@host:1", 0, time.time_ns() // 1_000_000 + 50))
+    dead, now = Pin("orders", "dead", 1, "ann@host:1", 0, 0), time.time_ns() // 1_000_000
+    pipeline.ledger.pin(replace(dead, until_ms=now + 3_600_000))
     assert [pin.epoch for pin in pipeline.ledger.pins("orders")] == [1]
-    time.sleep(0.1)
+    pruned(pipeline)
+    assert recorded(pipeline) == [1, 2, 3, 4]
+    pipeline.ledger.pin(replace(dead, until_ms=now - 1))
     assert pipeline.ledger.pins("orders") == []
     pruned(pipeline)
     assert recorded(pipeline) == [4]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from tests.reading.writing import Writer
 from onceonly import OnceOnlyError, read_point
 from onceonly.machine.marks import Writers
 from onceonly.reading import Fixed, NotComplete, Reader, TimeWindow, Window
+from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
@@ -223,13 +223,25 @@ def test_a_period_in_words_is_no_size_for_a_dataset_that_counts(store: MemorySto
 def test_waiting_ends_when_it_is_complete(store: MemoryStore) -> None:
     web = writer(store, unit="ms")
     web.write(1_000, noted=1_000)
-    looking = reader(store)
+    looked = threading.Event()
+
+    class Watched(MemorySink):
+        """Tells when somebody has looked."""
+
+        def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
+            looked.set()
+            return super().history(after)
+
+    def write() -> None:
+        assert looked.wait(60)
+        web.write(61_000, noted=61_000)
+
+    looking = Reader("web", Watched(store=store))
     assert looking.wait_complete("1970-01-01T00:00:01Z", timeout=0).lower == 1_000
-    later = threading.Timer(0.2, lambda: web.write(61_000, noted=61_000))
+    looked.clear()
+    later = threading.Thread(target=write)
     later.start()
-    began = time.monotonic()
-    assert looking.wait_complete("1970-01-01T00:01Z", timeout=30, poll=0.02).lower == 61_000
-    assert time.monotonic() - began < 20
+    assert looking.wait_complete("1970-01-01T00:01Z", timeout=60, poll=0.02).lower == 61_000
     later.join()
 
 
