@@ -1,17 +1,16 @@
 """The embedded server starts, crashes and comes back on the same port; it never outlives who started it."""
 
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import psycopg
 import pytest
 
+from onceonly_lab.servers import postgres
+from onceonly_lab.servers.ports import free_ports
 from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
 
 pytestmark = pytest.mark.postgres
@@ -24,12 +23,6 @@ server.start()
 print(server.port, flush=True)
 time.sleep(600)
 """
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedPostgres]:
-    with temporary_postgres() as server:
-        yield server
 
 
 def count(dsn: str, table: str) -> int:
@@ -82,8 +75,19 @@ def test_a_server_does_not_outlive_a_killed_parent_and_its_data_starts_again(ser
         time.sleep(0.02)
 
 
-def test_a_port_that_another_server_took_is_not_shared(server: EmbeddedPostgres, tmp_path: Path) -> None:
-    server.start()
+def directory(dsn: str) -> str:
+    """Where the server that answers there has its data."""
+    with psycopg.connect(dsn) as connection:
+        (place,) = connection.execute("SHOW data_directory").fetchone() or ("",)
+    return str(place)
+
+
+def test_a_port_that_another_server_took_meanwhile_is_left_to_it(
+    server: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "free_ports", lambda count: [server.port, *free_ports(count)])
     with temporary_postgres() as other:
         assert other.port != server.port
-        assert os.path.commonpath([other.data_dir, server.data_dir]) != str(server.data_dir)
+        found = {directory(one.dsn): str(one.data_dir) for one in (other, server)}
+    assert [*found] == [*found.values()]
+    assert len(found) == 2

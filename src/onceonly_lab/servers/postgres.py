@@ -242,12 +242,13 @@ class EmbeddedPostgres:
         deadline = time.monotonic() + _START_SECONDS
         while self.running and time.monotonic() < deadline:
             try:
-                psycopg.connect(self.dsn, connect_timeout=5).close()
-            except psycopg.OperationalError:
-                time.sleep(_POLL_SECONDS)
-            else:
-                # Another server may own the port: only the one on our directory counts.
-                return self.running and _postmaster(self.data_dir) is not None
+                with psycopg.connect(self.dsn, connect_timeout=5) as connection:
+                    # Another server may own the port while ours, not yet refused it, has its pid file already.
+                    if connection.execute("SHOW data_directory").fetchone() == (str(self.data_dir),):
+                        return True
+            except psycopg.Error:
+                pass
+            time.sleep(_POLL_SECONDS)
         self._end(signal.SIGQUIT, _STOP_SECONDS)
         return False
 
