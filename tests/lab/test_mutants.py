@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,32 +12,13 @@ from onceonly_lab.checker import Anomaly, Verdict
 from onceonly_lab.model.parts import Kind
 from onceonly_lab.mutants.play import Mutant, mutants, tried
 from onceonly_lab.schedule import Schedule
-from onceonly_lab.servers.kafka import EmbeddedKafka
-from onceonly_lab.servers.kafkaproxy import KafkaProxy
-from onceonly_lab.servers.postgres import temporary_postgres
-from onceonly_lab.servers.postgresproxy import PostgresProxy
-from onceonly_lab.stores.places import Broker, Servers
+from onceonly_lab.stores.places import Servers
 from onceonly_lab.stores.world import Making
 
 MUTANTS = {one.id: one for one in mutants()}
 PAGE = Path(__file__).parents[2] / "docs" / "fault-lab.md"
 QUICK = [one for one in MUTANTS.values() if Kind.KAFKA not in one.kinds and one.id != "M15"]
 """M15 has to wait until a client gives up; Kafka has to be waited for anyway."""
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Servers]:
-    with (
-        tempfile.TemporaryDirectory() as root,
-        temporary_postgres() as server,
-        PostgresProxy(("127.0.0.1", server.port)) as wire,
-    ):
-        yield Servers(Path(root), (server, wire))
-
-
-@pytest.fixture
-def with_broker(servers: Servers, kafka: EmbeddedKafka, wire: KafkaProxy, inner_wire: KafkaProxy) -> Servers:
-    return replace(servers, kafka=Broker(kafka, wire, inner_wire))
 
 
 def assert_killed(mutant: Mutant, servers: Servers) -> None:

@@ -19,7 +19,7 @@ from onceonly_lab.history import Entry, Header, Kind, Mark, Promise, Row, load
 from onceonly_lab.history.recorder import Poller, Recorder, Seen, SinkUnreachable
 from onceonly_lab.reading import Columns, DeltaReader, KafkaReader, PostgresReader, fingerprint
 from onceonly_lab.servers.kafka import EmbeddedKafka
-from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 
 COLUMNS = Columns("id", key="k", epoch="_epoch", values=("amount",))
 MARKER = {"sink": "s", "epoch": {"number": 1, "digest": {"rows": 2, "high": 5, "low": 7}}}
@@ -89,12 +89,6 @@ def test_a_reader_that_fails_does_not_stop_unseen(recorder: Recorder) -> None:
 
 
 # Postgres
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedPostgres]:
-    with temporary_postgres() as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 
@@ -24,8 +22,6 @@ from onceonly_lab.mutants.play import mutants
 from onceonly_lab.play.many import broken
 from onceonly_lab.play.play import Played
 from onceonly_lab.schedule import Action, Fault, Schedule
-from onceonly_lab.servers.postgres import temporary_postgres
-from onceonly_lab.servers.postgresproxy import PostgresProxy
 from onceonly_lab.stores.places import Servers
 from onceonly_lab.stores.runner import RecordingRunner
 from onceonly_lab.stores.world import ORDINARY, SHIPPED, Making, Terms
@@ -147,16 +143,6 @@ ON_STORES = {
         Terms(random=True),
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Servers]:
-    with (
-        tempfile.TemporaryDirectory() as root,
-        temporary_postgres() as server,
-        PostgresProxy(("127.0.0.1", server.port)) as wire,
-    ):
-        yield Servers(Path(root), (server, wire))
 
 
 def assert_played(played: Played) -> None:
