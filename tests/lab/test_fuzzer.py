@@ -151,7 +151,7 @@ def test_a_share_that_comes_out_otherwise_is_called_by_its_name(rule, bad, anoma
 
 @pytest.mark.parametrize("rule", [Rule.SET_ASIDE, Rule.MARKERS_OUTPUT])
 def test_random_schedules_notice_a_share_that_comes_out_otherwise(rule):
-    fuzzed = fuzz(1, 2000, frozenset({rule}))
+    fuzzed = fuzz(50, 2000, frozenset({rule}))
     assert fuzzed.shrunk is not None
     print(fuzzed.schedules, fuzzed.shrunk.name, fuzzed.shrunk.schedule.line)
     assert fuzzed.shrunk.schedule.gets
@@ -320,7 +320,7 @@ def test_without_the_look_another_job_that_is_refused_has_stopped_the_healthy_on
 
 def test_random_schedules_notice_a_product_without_the_look_and_the_one_that_does_is_made_smaller(monkeypatch):
     blind(monkeypatch)
-    fuzzed = fuzz(1, 2000, checked=False)
+    fuzzed = fuzz(80, 2000, checked=False)
     assert fuzzed.shrunk is not None
     assert fuzzed.shrunk.name is Breach.KILLED
     assert broken(play(fuzzed.shrunk.schedule), checked=False) is Breach.KILLED

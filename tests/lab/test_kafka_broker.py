@@ -85,6 +85,8 @@ def test_what_was_committed_survives_a_kill_on_the_same_ports_and_what_was_open_
     send(writer, topic, "a")
     writer.commit_transaction(10)
     send(writer, topic, "b")
+    broker.start()  # it runs: nothing happens
+    broker.kill()
     broker.kill()
     assert not broker.running
     broker.start()
@@ -94,6 +96,7 @@ def test_what_was_committed_survives_a_kill_on_the_same_ports_and_what_was_open_
     assert committed(servers, topic) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_starting_and_stopping_may_repeat(broker: EmbeddedKafka) -> None:
     broker.start()
     broker.stop()

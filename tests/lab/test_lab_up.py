@@ -145,7 +145,13 @@ def is_refused(folder: Path, place: Path) -> None:
         assert f"Another process has its servers in {place}" in said
 
 
-def test_of_one_kind_only_that_is_started_its_data_stay_in_a_directory_and_only_one_works_there(folder: Path) -> None:
+def server_of(command: Up) -> psutil.Process:
+    [server] = [one for one in psutil.Process(command.process.pid).children() if names([one]) == {"postgres"}]
+    return server
+
+
+def test_in_a_directory_of_ones_own_the_data_stay_and_a_server_that_dies_there_ends_the_command(folder: Path) -> None:
+    """Of one kind only that is started, and only one command works in a directory."""
     place = folder / "servers"
     for times in (1, 2):
         with up(folder, "--only", "postgres", "--dir", str(place)) as one:
@@ -156,10 +162,14 @@ def test_of_one_kind_only_that_is_started_its_data_stay_in_a_directory_and_only_
             assert "java" not in names(one.family)
             if times == 1:
                 is_refused(folder, place)
-            code, said = one.ends(signal.SIGTERM)
-            assert code == 0
-            assert f"data stay in {place}" in said
-            assert one.left() == []
+                code, said = one.ends(signal.SIGTERM)
+                assert (code, one.left()) == (0, []), said
+                assert f"data stay in {place}" in said
+            else:
+                server_of(one).kill()
+                code, said = one.ends()
+                assert (code, one.left()) == (3, []), said
+                assert "Postgres has ended" in said
 
 
 def starting(command: psutil.Process) -> list[psutil.Process]:
@@ -178,17 +188,6 @@ def test_told_to_end_while_it_starts_it_ends(folder: Path, group: bool) -> None:
         code, said = one.ends(signal.SIGINT, group=group)
         assert code == 0, said
         assert "Traceback" not in said
-        assert one.left() == []
-
-
-def test_a_server_that_dies_ends_the_command_with_its_last_words(folder: Path) -> None:
-    with up(folder, "--only", "postgres") as one:
-        one.told()
-        [server] = [child for child in psutil.Process(one.process.pid).children() if names([child]) == {"postgres"}]
-        server.kill()
-        code, said = one.ends()
-        assert code == 3
-        assert "Postgres has ended" in said
         assert one.left() == []
 
 

@@ -110,8 +110,9 @@ def seen(names: str, world: str, *place: str) -> list[dict[str, str]]:
     return found
 
 
-def test_the_product_with_all_its_rules_breaks_nothing():
-    assert seen("", "restored-one") == []
+@pytest.mark.parametrize("world", ["scenes", pytest.param("restored-one", marks=pytest.mark.lab)])
+def test_the_product_with_all_its_rules_breaks_nothing(world: str):
+    assert seen("", world) == []
 
 
 def test_with_all_rules_nothing_is_wrong_at_the_end_of_a_scene():

@@ -22,9 +22,9 @@ from onceonly.panes.state import Place
 
 TEN = [Row(TEAM, one["value"], seconds(one["event"])) for one in records() if one["id"] != "r11"]
 
-STREAMS = 150
+STREAMS = 100
 MANY = 2_000
-ARRIVALS = 150
+ARRIVALS = 100
 LARGER = pytest.mark.lab
 
 
