@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections import Counter
 from itertools import islice
@@ -323,18 +322,3 @@ def test_the_ledger_beside_a_checkpoint_goes_with_what_sqlite_adds_to_it(checkpo
         checkpoint.with_name(f"checkpoint.onceonly.db{end}").touch()
     assert operate(checkpoint, "ledger")
     assert [path.name for path in checkpoint.parent.iterdir()] == ["checkpoint"]
-
-
-# ---- the plugin
-
-
-def test_pytest_pays_nothing_for_the_plugin_where_nobody_uses_it():
-    code = "import sys, pytest, onceonly_lab.plugin; print(*(m for m in sys.modules if m.startswith('onceonly')))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert sorted(loaded) == ["onceonly_lab", "onceonly_lab.plugin"]
-
-
-def test_the_plugin_is_registered_with_its_options_and_markers(pytestconfig: pytest.Config):
-    assert pytestconfig.pluginmanager.has_plugin("onceonly_lab.plugin")
-    assert pytestconfig.getoption("--chaos-budget") is None
-    assert any(line.startswith("chaos_level(level)") for line in pytestconfig.getini("markers"))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ast
-import json
 import random
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +15,11 @@ from onceonly.machine.facts import Refusal
 from onceonly_lab.rulesoff import publications, replays, rewindcases
 from onceonly_lab.rulesoff import rules as rulesoff
 from onceonly_lab.rulesoff.drawn import TABLES
-from onceonly_lab.rulesoff.drawn import played as played_of_facts
 from onceonly_lab.rulesoff.rules import INSTEAD, rules, source_of, without
 from onceonly_lab.rulesoff.scenes import SCENES
 from onceonly_lab.rulesoff.trial import alike, changed, chosen, page, recorded
 
 ROOT = Path(__file__).parents[2]
-CHILD = Path(rulesoff.__file__).with_name("child.py")
 
 
 def test_rules_have_names_of_their_own():
@@ -103,18 +98,6 @@ def test_rules_are_drawn_by_a_seed_whether_any_was_tried_before_or_not():
     assert len({chosen((), new=False, count=2, seed=seed) for seed in range(9)}) > 1
 
 
-def seen(names: str, world: str, *place: str) -> list[dict[str, str]]:
-    line = [sys.executable, str(CHILD), names, world, *place]
-    ran = subprocess.run(line, capture_output=True, text=True, timeout=300, check=True)
-    found: list[dict[str, str]] = json.loads(ran.stdout.splitlines()[-1])
-    return found
-
-
-@pytest.mark.parametrize("world", ["scenes", pytest.param("restored-one", marks=pytest.mark.lab)])
-def test_the_product_with_all_its_rules_breaks_nothing(world: str):
-    assert seen("", world) == []
-
-
 def test_with_all_rules_nothing_is_wrong_at_the_end_of_a_scene():
     assert {scene.__name__: wrong for scene in SCENES if (wrong := scene())} == {}
 
@@ -140,31 +123,6 @@ def test_each_verdict_of_the_tables_is_reached_by_drawn_facts():
     assert set(batches) == {"NewEpoch", "Skip", "Refusal", "NoneType"}
     assert set(published) == {"Epoch", "E240", "E241", "E242"}
     assert min((rewinds + batches + published).values()) >= 10
-
-
-@pytest.mark.parametrize(
-    ("rule", "noticed"),
-    [
-        ("rewind._cut_back#3", "X-LOSS"),  # the source lacks rows that a cut back reads again
-        ("rerun.replayed#6", "X-LOSS"),  # the target holds something else
-        ("publish._behind#5", "X-LOSS"),  # the pipeline went on
-    ],
-)
-def test_a_rule_of_a_table_is_noticed_by_drawn_facts_and_at_the_same_place_again(rule: str, noticed: str):
-    (found,) = seen(rule, "drawn facts")
-    assert found["noticed"] == noticed
-    assert list(played_of_facts(found["at"])) == [(found["at"], "")]
-    assert seen(rule, "drawn facts", found["at"]) == [found]
-
-
-def test_a_sink_that_is_healed_for_ever_is_noticed_where_a_destination_holds_nothing():
-    assert seen("transitions._heal#1", "refusing")[0]["noticed"] == "X-STUCK"
-
-
-def test_a_rule_that_another_stands_in_for_is_noticed_beside_it():
-    both = "transitions._looked#1,transitions._read_one#1"
-    assert [one["at"] for one in seen(both, "scenes")] == ["markers_of_another_pipeline"]
-    assert not any(seen(name, "scenes") for name in both.split(","))
 
 
 def test_rules_stand_in_for_each_other_where_they_read_or_ask_the_same_or_are_of_one_proof():
