@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from onceonly import exactly_once
+from onceonly.api import openings
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
@@ -92,6 +94,36 @@ class Recorded:
         return sorted(str(path) for path in Path(self.checkpoint).rglob("*"))
 
 
+class Kept:
+    """A query that ran once for all cases of a module: each gets its directory as the run left it.
+
+    Paths stay the same, since a checkpoint says which files were read. The sink is not put back: whoever writes to it,
+    or puts files there and runs the query again, needs a :class:`Recorded` of its own.
+    """
+
+    def __init__(self, spark: SparkSession, home: Path) -> None:
+        self.inbox = Inbox(home)
+        self.inbox.put(BATCHES)
+        self.orders = Recorded(spark, home, self.inbox.source).run()
+        self._copy = home.with_name(f"{home.name}-kept")
+        _let_go()
+        shutil.copytree(home, self._copy)
+
+    def put_back(self) -> Kept:
+        """Have the directory be what it was."""
+        _let_go()
+        shutil.rmtree(self.orders.home)
+        shutil.copytree(self._copy, self.orders.home)
+        self.inbox.back_to(BATCHES)
+        return self
+
+
+def _let_go() -> None:
+    """Wait for runs that have ended: SQLite, closing, would take the log of a file that came in its place along."""
+    for watch in openings._watches:
+        watch.join(60)
+
+
 def same(found: Sequence[tuple[EpochRecord, Digest]]) -> bool:
     return all(digest == record.epoch.digest for record, digest in found)
 
@@ -102,6 +134,10 @@ class Inbox:
     def __init__(self, home: Path) -> None:
         self.home, self._files = home / "in", itertools.count()
         self.home.mkdir()
+
+    def back_to(self, batches: int) -> None:
+        """Go on behind so many files."""
+        self._files = itertools.count(batches)
 
     def put(self, batches: int) -> None:
         for number in itertools.islice(self._files, batches):

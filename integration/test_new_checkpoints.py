@@ -81,6 +81,7 @@ def job(spark: SparkSession, any_kafka: KafkaAddress, tmp_path: Path) -> Job:
     return Job(spark, any_kafka, tmp_path)
 
 
+@pytest.mark.slow
 def test_from_the_beginning_rows_come_again_only_after_they_were_accepted(job: Job) -> None:
     assert job.send(range(10)).start() == ""
     said = job.lose_checkpoint().send(range(10, 15)).start()
@@ -104,6 +105,7 @@ def test_from_the_end_rows_are_missing_only_after_that_was_accepted(job: Job) ->
     assert job.ids() == Counter([*range(10), *range(12, 20)])
 
 
+@pytest.mark.slow
 def test_lost_state_is_one_decision_and_rows_that_come_again_another(job: Job) -> None:
     job.stateful = True
     assert job.send(range(10)).start() == ""

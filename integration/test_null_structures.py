@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.cases import each
 from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import DataFrame
 
 from onceonly import exactly_once
+from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -22,20 +25,27 @@ def shape(df: DataFrame) -> DataFrame:
 WANTED = [None] * 5 + [{"x": number, "z": {"y": f"w{number}"}} for number in range(5, 10)]
 
 
-@pytest.mark.parametrize("through", ["driver", "executors", "staged"])
-def test_it_reaches_every_destination(stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, through: str) -> None:
-    via: Any = "auto" if through == "staged" else through
-    tables = (delta.sink(),) if through == "staged" else ()
-    if through == "staged":
-        stream.receive(range(10)).run(exactly_once(pg.sink(), *tables), shape=shape)
-    else:
-        stream.receive(range(10)).run(exactly_once(pg.sink(via=via)), shape=shape)
-    rows = pg.says("select record from orders order by id")
-    assert [json.loads(one) if isinstance(one, str) else one for (one,) in rows] == WANTED
-    if tables:
-        assert delta.table.to_pyarrow_table().sort_by("id")["record"].to_pylist() == WANTED
+def test_it_reaches_every_destination(
+    stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, tmp_path: Path
+) -> None:
+    alone = DeltaTarget(str(tmp_path / "alone"))
+
+    def into(table: str, **options: Any) -> PostgresSink:
+        return PostgresSink(pg.dsn, table=table, **options)
+
+    wrapped = {
+        "driver": exactly_once(into("by_driver", via="driver"), name="driver"),
+        "executors": exactly_once(into("by_executors", via="executors"), name="executors"),
+        "staged": exactly_once(into("staged"), delta.sink(), name="staged"),
+        "delta alone": exactly_once(alone.sink(), name="alone"),
+    }
+    said = each(stream.receive(range(10)), wrapped, shape=shape)
+    assert said == dict.fromkeys(wrapped, "")
+    found = {table: records(pg, table) for table in ("by_driver", "by_executors", "staged")}
+    found |= {one.path: one.table.to_pyarrow_table().sort_by("id")["record"].to_pylist() for one in (delta, alone)}
+    assert {place: rows for place, rows in found.items() if rows != WANTED} == {}
 
 
-def test_it_reaches_a_delta_table_alone(stream: FileStream, delta: DeltaTarget) -> None:
-    stream.receive(range(10)).run(exactly_once(delta.sink()), shape=shape)
-    assert delta.table.to_pyarrow_table().sort_by("id")["record"].to_pylist() == WANTED
+def records(pg: PostgresTarget, table: str) -> list[Any]:
+    rows = pg.says(f"select record from {table} order by id")
+    return [json.loads(one) if isinstance(one, str) else one for (one,) in rows]

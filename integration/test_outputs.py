@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.cases import each
 from integration.processes import Drivers, was_killed
 from integration.several import Several
 from integration.stage import ROWS
@@ -89,13 +89,14 @@ def test_a_sink_that_is_behind_gets_its_output_also_from_a_program_that_wants_an
     assert in_delta(delta) == sorted(loud(range(0, 20, 2)) + loud(range(21, 30, 2)))
 
 
-@pytest.mark.parametrize("via", ["executors", "driver"])
+@pytest.mark.parametrize("via", ["executors", pytest.param("driver", marks=pytest.mark.slow)])
 def test_executors_write_an_output_from_the_same_files(stream: FileStream, pg: PostgresTarget, via: str) -> None:
     few = Output(pg.sink(via=via), name="few", where="id < 13", select=["word", "id"])
     stream.receive(range(10), range(10, 20)).run(exactly_once(MemorySink(id="memory:orders"), few))
     assert pg.says("select id, word from orders order by id") == [(number, f"w{number}") for number in range(13)]
 
 
+@pytest.mark.slow
 def test_spark_writes_an_output_into_a_table_that_only_it_can_write(stream: FileStream, delta: DeltaTarget) -> None:
     few = Output(delta.sink(committer="spark"), name="few", where=f.col("id") < 13)
     stream.receive(range(10), range(10, 20)).run(exactly_once(MemorySink(id="memory:orders"), few))
@@ -121,6 +122,7 @@ def test_each_row_is_computed_once_whatever_number_of_outputs_it_is_in(stream: F
     assert [receipt.rows for receipt in wrapped.last_receipts] == [10, 5, 5, 10]
 
 
+@pytest.mark.slow
 def test_a_replayed_batch_of_a_stateful_query_is_proven_with_its_outputs(
     stream: FileStream, pg: PostgresTarget, delta: DeltaTarget
 ) -> None:
@@ -147,17 +149,21 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("said", WRONG.values(), ids=[*WRONG])
 def test_what_cannot_be_made_of_single_rows_is_refused_before_anything_is_written(
-    stream: FileStream, pg: PostgresTarget, said: dict[str, Any]
+    stream: FileStream, pg: PostgresTarget
 ) -> None:
-    rows = MemorySink(id="memory:orders")
-    seen = stream.receive(range(10)).fail(exactly_once(rows, Output(pg.sink(), name="picked", **said)))
-    assert "[ONCE-E121]" in seen, seen[:2000]
-    assert rows.rows() == []
+    rows = {case: MemorySink(id=f"memory:{case}") for case in WRONG}
+    wrapped = {
+        case: exactly_once(rows[case], Output(pg.sink(), name="picked", **wrong), name=case)
+        for case, wrong in WRONG.items()
+    }
+    said = each(stream.receive(range(10)), wrapped)
+    assert {case: one for case, one in said.items() if "[ONCE-E121]" not in one} == {}
+    assert {case: sink.rows() for case, sink in rows.items() if sink.rows()} == {}
+    assert pg.says("select to_regclass('orders')") == [(None,)]
     # The remedy that is printed: what is wanted is computed in before=.
     remedied = exactly_once(
-        rows,
+        MemorySink(id="memory:orders"),
         Output(pg.sink(), name="picked", where="odd", select=["id"]),
         before=lambda df: df.withColumn("odd", f.col("id") % 2 == 1),
     )
@@ -176,26 +182,28 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("made", STRANGE.values(), ids=[*STRANGE])
 def test_a_type_that_a_sink_does_not_take_is_refused_in_an_output_as_in_a_row(
-    stream: FileStream, pg: PostgresTarget, made: Callable[[], Column]
+    stream: FileStream, pg: PostgresTarget
 ) -> None:
-    def refused(*given: Any) -> str:
-        seen = stream.fail(
-            exactly_once(*given, MemorySink(id="memory:b"), before=lambda df: df.withColumn("it", made()))
-        )
-        assert "[ONCE-" in seen, seen[:1000]
-        return seen.partition("[ONCE-")[2][:4]
+    def wrapped(case: str, given: Any) -> Any:
+        made = STRANGE[case]
+        before = lambda df: df.withColumn("it", made())  # noqa: E731
+        return exactly_once(given, MemorySink(id=f"memory:{given}"), before=before, name=f"{case} {type(given)}")
 
-    stream.receive(range(10))
-    assert refused(Output(pg.sink(), name="few", select=["id", "it"])) == refused(pg.sink())
+    output = {case: wrapped(case, Output(pg.sink(), name="few", select=["id", "it"])) for case in STRANGE}
+    row = {f"{case} in a row": wrapped(case, pg.sink()) for case in STRANGE}
+    said = each(stream.receive(range(10)), output | row)
+    codes = {case: one.partition("[ONCE-")[2][:4] for case, one in said.items()}
+    assert {case: code for case, code in codes.items() if not code.startswith("E")} == {}, said
+    assert {case: codes[case] for case in STRANGE} == {case: codes[f"{case} in a row"] for case in STRANGE}
 
 
 def test_an_output_may_not_have_the_name_of_a_column(stream: FileStream, pg: PostgresTarget) -> None:
-    seen = stream.receive(range(10)).fail(exactly_once(Output(pg.sink(), name="word")))
-    assert "[ONCE-E120]" in seen
-    assert 'name="word_rows"' in seen
-    stream.run(exactly_once(Output(pg.sink(), name="word_rows")))
+    names = ("word", "word_rows")
+    said = each(stream.receive(range(10)), {one: exactly_once(Output(pg.sink(), name=one), name=one) for one in names})
+    assert "[ONCE-E120]" in said["word"]
+    assert 'name="word_rows"' in said["word"]
+    assert said["word_rows"] == ""
     assert pg.ids() == [*range(10)]
 
 

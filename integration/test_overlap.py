@@ -48,6 +48,7 @@ def fail(stream: FileStream, write: Callable[[DataFrame, int], None]) -> str:
 
 
 @pytest.mark.postgres
+@pytest.mark.parametrize("target", ["postgres", pytest.param("delta", marks=pytest.mark.slow)], indirect=True)
 def test_after_a_deleted_checkpoint_only_new_files_are_written(stream, target):
     place = str(stream.root / "ledger.db")
     run(stream.receive(range(5), range(5, 10)), trimming(target.sink(), ledger=place))
@@ -67,6 +68,7 @@ def test_after_a_deleted_checkpoint_only_new_files_are_written(stream, target):
     ledger.close()
 
 
+@pytest.mark.slow
 def test_a_new_checkpoint_that_is_cut_file_by_file_is_trimmed_until_it_is_past_what_is_written(stream, sink, ledger):
     run(stream.receive(range(5), range(5, 10)), trimming(sink, ledger=ledger))
     stream.lose_checkpoint()
@@ -76,6 +78,7 @@ def test_a_new_checkpoint_that_is_cut_file_by_file_is_trimmed_until_it_is_past_w
     assert len(events(ledger, EventKind.TRIMMED)) == 2
 
 
+@pytest.mark.slow
 def test_a_restart_in_the_middle_of_catching_up_goes_on_or_stops_but_doubles_nothing(stream, sink, ledger):
     run(stream.receive(range(5), range(5, 10), range(10, 15)), trimming(sink, ledger=ledger))
     stream.lose_checkpoint()
@@ -88,7 +91,14 @@ def test_a_restart_in_the_middle_of_catching_up_goes_on_or_stops_but_doubles_not
     assert ids(sink) == list(range(20))
 
 
-@pytest.mark.parametrize("point", [Point.PREPARE_AFTER, Point.COMMIT_AFTER, Point.RETURN_BEFORE], ids=str)
+@pytest.mark.parametrize(
+    "point",
+    [
+        Point.COMMIT_AFTER,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (Point.PREPARE_AFTER, Point.RETURN_BEFORE)),
+    ],
+    ids=str,
+)
 def test_a_crash_while_trimming_is_trimmed_again_or_skipped(stream, sink, ledger, point):
     run(stream.receive(range(5)), trimming(sink, ledger=ledger))
     stream.lose_checkpoint()
@@ -103,6 +113,7 @@ def test_a_crash_while_trimming_is_trimmed_again_or_skipped(stream, sink, ledger
     assert skips == (0 if point is Point.PREPARE_AFTER else 1)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_was_rolled_back_and_cut_anew_is_trimmed(stream, sink, ledger):
     run(stream.receive(range(5)), trimming(sink, ledger=ledger))
     shutil.copytree(stream.checkpoint, stream.root / "copy")
@@ -113,6 +124,7 @@ def test_a_checkpoint_that_was_rolled_back_and_cut_anew_is_trimmed(stream, sink,
     assert ids(sink) == list(range(15))
 
 
+@pytest.mark.slow
 def test_files_that_a_checkpoint_handed_to_nobody_are_a_gap_and_nothing_is_trimmed(stream, sink, ledger):
     run(stream.receive(range(5), range(5, 10)), trimming(sink, ledger=ledger))
     stream.lose_checkpoint()
@@ -132,6 +144,7 @@ def test_a_file_that_was_changed_since_is_not_taken_for_the_one_that_was_written
     assert ids(sink) == list(range(5))
 
 
+@pytest.mark.slow
 def test_a_ledger_without_the_file_lists_proves_nothing(stream, sink, tmp_path):
     run(stream.receive(range(5), range(5, 10)), trimming(sink, ledger=tmp_path / "one.db"))
     stream.lose_checkpoint()
@@ -158,6 +171,7 @@ def test_without_the_column_the_query_is_refused_on_its_first_day(stream, sink, 
     assert "file_path string" in said
 
 
+@pytest.mark.slow
 def test_a_column_that_is_not_the_sources_ends_the_action(stream, sink, ledger):
     run(stream.receive(range(5)), trimming(sink, ledger=ledger))
     stream.lose_checkpoint()
@@ -166,6 +180,7 @@ def test_a_column_that_is_not_the_sources_ends_the_action(stream, sink, ledger):
     assert ids(sink) == list(range(5))
 
 
+@pytest.mark.slow
 def test_a_plan_with_state_is_refused_on_its_first_day(stream, sink, ledger):
     def counted(df):
         return df.groupBy(f.col("_metadata.file_path").alias("file_path")).count()
@@ -175,6 +190,7 @@ def test_a_plan_with_state_is_refused_on_its_first_day(stream, sink, ledger):
     assert "keeps state" in said
 
 
+@pytest.mark.slow
 def test_two_sources_are_refused_on_their_first_day(stream, spark, sink, ledger):
     other = FileStream(spark, stream.root / "other").receive(range(5, 10))
     both = stream.receive(range(5))
@@ -247,6 +263,7 @@ def test_a_new_checkpoint_over_a_topic_writes_only_offsets_that_no_epoch_holds(t
     assert "6 of 6 offsets" in events(ledger, EventKind.TRIMMED)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(topic, any_kafka, sink, ledger):
     from confluent_kafka.admin import AdminClient, NewTopic
@@ -261,6 +278,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(topic, any_kafk
     assert ids(sink) == list(range(10))
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_a_new_checkpoint_that_starts_exactly_where_the_last_epoch_ended_goes_on_by_itself(topic, sink, ledger):
     assert topic.send(range(10)).run(by_offset(sink, ledger=ledger)) == ""
@@ -271,6 +289,7 @@ def test_a_new_checkpoint_that_starts_exactly_where_the_last_epoch_ended_goes_on
     assert ids(sink) == list(range(16))
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_a_source_that_reads_lost_offsets_as_nothing_is_refused(topic, sink, ledger):
     said = topic.send(range(4)).run(by_offset(sink, ledger=ledger), failOnDataLoss="false")

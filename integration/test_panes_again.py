@@ -41,7 +41,7 @@ def again(events: Events, pg: PostgresTarget, said: Any, epochs: range | None = 
 @pytest.mark.parametrize(
     "said",
     [
-        {"accumulation": "retracting", "window": Sessions("30 seconds")},
+        pytest.param({"accumulation": "retracting", "window": Sessions("30 seconds")}, marks=pytest.mark.slow),
         {"accumulation": "discarding"},
     ],
     ids=["sessions that take back", "what came since"],
@@ -92,6 +92,7 @@ def test_other_code_differs_from_the_epoch_on_in_which_it_counts_otherwise(
     assert refused.value.code == "E110"
 
 
+@pytest.mark.slow
 def test_windows_that_were_given_up_begin_anew(events: Events, pg: PostgresTarget) -> None:
     made = panes(trigger=EARLY)
 

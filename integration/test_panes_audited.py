@@ -64,8 +64,18 @@ BATCHES = (
 )
 
 
-@pytest.mark.parametrize("how", ["discarding", "accumulating", "retracting"])
-@pytest.mark.parametrize("sessions", [False, True])
+@pytest.mark.parametrize(
+    ("sessions", "how"),
+    [
+        (True, "retracting"),
+        *(
+            pytest.param(sessions, how, marks=pytest.mark.slow)
+            for sessions in (False, True)
+            for how in ("discarding", "accumulating", "retracting")
+            if (sessions, how) != (True, "retracting")
+        ),
+    ],
+)
 def test_results_of_every_kind_in_postgres_and_delta_are_what_their_state_says(
     events: Events, pg: PostgresTarget, delta: DeltaTarget, found: Any, how: str, sessions: bool
 ) -> None:
@@ -101,6 +111,7 @@ def test_a_row_that_was_upserted_is_compared_with_its_state(events: Events, pg: 
     assert missed.evidence.endswith("by the state pane 1 stands, and no row does")
 
 
+@pytest.mark.slow
 def test_a_table_that_does_not_tell_its_rows_by_epoch_is_said(
     events: Events, delta: DeltaTarget, pg: PostgresTarget, found: Any
 ) -> None:

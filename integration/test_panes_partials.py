@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import resource
-import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -88,6 +87,9 @@ VALUES = {
     "last_day": Last("day", by="small"),
     "doubled": Sum("number + number DIV 2"),
 }
+FEW = {name: VALUES[name] for name in ("rows", "number_sum", "last_price")}
+"""Enough where windows are the question: Spark compiles a plan of all values for a second."""
+
 _1970 = datetime(1970, 1, 1, tzinfo=timezone.utc)
 BOUND = Bound(AsOf(1, 1, 1_000, "scores"))
 
@@ -147,10 +149,10 @@ def both(asked: Action) -> tuple[Counted, Counted]:
     return asked.counted(few=True), asked.counted(few=False)
 
 
-def windows(window: Window, time: str = "at") -> Panes:
+def windows(window: Window, time: str = "at", values: Mapping[str, Any] = VALUES) -> Panes:
     # Sessions take no trigger that marks: of two that merge it could not be said what it waits for.
     trigger = AtWatermark() if isinstance(window, Sessions) else AtMark("said")
-    return Panes(key=KEYS, values=VALUES, time=time, window=window, trigger=trigger)
+    return Panes(key=KEYS, values=values, time=time, window=window, trigger=trigger)
 
 
 def millis(value: datetime) -> int:
@@ -203,32 +205,51 @@ MINUTES = {
 NUMBERS = {"fixed": Fixed(7, offset=3), "sliding": Sliding(10, 4), "sessions": Sessions(2), "global": Global()}
 
 
-@pytest.mark.parametrize("window", MINUTES.values(), ids=MINUTES)
-def test_both_ways_give_what_the_rules_say(spark: SparkSession, window: Window) -> None:
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    rows = drawn(rng, 150)
-    df = frame(spark, rows)
-    asked = action(df, windows(window), horizon=-7)
-    wanted = sorted(expected(asked.definition, rows))
-    for counted in both(asked):
-        assert sorted(counted.partials) == wanted
-        assert counted.rows == len(rows)
-        assert counted.times == times(rows, -7)
-        assert counted.late is None
+def unlike(case: str, asked: Action, rows: list[dict[str, Any]], said: Times | None, of: str = "at") -> list[str]:
+    """Where one of the two ways does not give what the rules say of these rows."""
+    wanted = sorted(expected(asked.definition, rows, of))
+    assert wanted, case
+    found = []
+    for way, counted in zip(("here", "by Spark"), both(asked), strict=True):
+        held = {
+            "partial results": sorted(counted.partials) == wanted,
+            "rows": counted.rows == len(rows),
+            "times": said is None or counted.times == said,
+            "late rows": counted.late is None,
+        }
+        found += [f"{case}, {way}: {what}" for what, same in held.items() if not same]
+    return found
 
 
-@pytest.mark.parametrize("window", NUMBERS.values(), ids=NUMBERS)
-def test_so_they_do_where_time_is_a_number(spark: SparkSession, window: Window) -> None:
+WHOLE = pytest.mark.parametrize(
+    "whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["few values", "all values"]
+)
+
+
+@WHOLE
+def test_both_ways_give_what_the_rules_say_of_every_window(spark: SparkSession, whole: bool) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     rows = drawn(random.Random(seed), 150)
-    asked = action(frame(spark, rows), windows(window, "offset"), horizon=4)
-    wanted = sorted(expected(asked.definition, rows, "offset"))
-    for counted in both(asked):
-        assert sorted(counted.partials) == wanted
-        assert counted.times == times(rows, 4, "offset")
+    df, found = frame(spark, rows), list[str]()
+    for case, window in MINUTES.items():
+        # Of windows that stand by themselves and of those that merge all values are asked for at any time.
+        values = VALUES if whole or case in ("moved", "sessions") else FEW
+        asked = action(df, windows(window, values=values), horizon=-7)
+        found += unlike(case, asked, rows, times(rows, -7))
+    assert found == []
+
+
+@WHOLE
+def test_so_they_do_where_time_is_a_number(spark: SparkSession, whole: bool) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    rows = drawn(random.Random(seed), 150)
+    df, found = frame(spark, rows), list[str]()
+    for case, window in NUMBERS.items():
+        asked = action(df, windows(window, "offset", VALUES if whole else FEW), horizon=4)
+        found += unlike(case, asked, rows, times(rows, 4, "offset"), "offset")
+    assert found == []
 
 
 ZONES = {
@@ -241,18 +262,25 @@ ZONES = {
 }
 
 
-@pytest.mark.parametrize(("zone", "offset", "change"), ZONES.values(), ids=ZONES)
-def test_local_days_are_the_same_both_ways_where_clocks_change(
-    spark: SparkSession, zone: str, offset: str, change: datetime
-) -> None:
+@WHOLE
+def test_local_days_are_the_same_both_ways_where_clocks_change(spark: SparkSession, whole: bool) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
-    rows = drawn(random.Random(seed), 300, millis(change), 3 * 3_600_000)
-    asked = action(frame(spark, rows), windows(Fixed("1 day", offset=offset, timezone=zone)))
-    wanted = sorted(expected(asked.definition, rows))
-    assert all(one.place.start <= one.first and one.last < one.place.end for one in wanted)
-    for counted in both(asked):
-        assert sorted(counted.partials) == wanted
+    found = list[str]()
+    for case, (zone, offset, change) in ZONES.items():
+        if not whole and case not in ("an hour twice", "no midnight"):
+            continue
+        rows = drawn(random.Random(seed), 300, millis(change), 3 * 3_600_000)
+        window = Fixed("1 day", offset=offset, timezone=zone)
+        asked = action(frame(spark, rows), windows(window, values=VALUES if whole else FEW))
+        found += unlike(case, asked, rows, None)
+        outside = [
+            one
+            for one in expected(asked.definition, rows)
+            if not (one.place.start <= one.first and one.last < one.place.end)
+        ]
+        found += [f"{case}: {one}" for one in outside]
+    assert found == []
 
 
 def test_an_epoch_without_rows_gives_nothing(spark: SparkSession) -> None:
@@ -319,23 +347,44 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize("noted", [None, 0, 60_001, END])
-@pytest.mark.parametrize("window", LATE.values(), ids=LATE)
+NOTED = (None, 0, 60_001, END)
+"""What the epoch before had noted."""
+
+AT_ANY_TIME = list(zip(LATE, (60_001, 0, 60_001, END, 60_001, None), strict=True))
+"""Each window with one of them; the others are among the slow tests."""
+
+
+@pytest.mark.parametrize(
+    ("noted_of", "values"),
+    [
+        (AT_ANY_TIME, FEW),
+        pytest.param([(window, noted) for window in LATE for noted in NOTED], VALUES, marks=pytest.mark.slow),
+    ],
+    ids=["each window", "each window, whatever was noted"],
+)
 def test_rows_that_are_dropped_come_whole_once_for_each_window(
-    spark: SparkSession, window: Window, noted: int | None
+    spark: SparkSession, noted_of: list[tuple[str, int | None]], values: dict[str, Any]
 ) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     rows = drawn(random.Random(seed), 60)
-    bound = Bound(AsOf(1, 2, 2_000, "scores"), noted_before=noted)
-    asked = action(frame(spark, rows), windows(window), bound, noted, late=True)
-    wanted = _dropped(asked.definition, rows, noted)
-    for counted in both(asked):
-        assert counted.late is not None
-        assert counted.late.column_names == [*SCHEMA.names, "window_start", "window_end", "horizon"]
-        found = [tuple(row.values()) for row in counted.late.to_pylist()]
-        assert sorted(repr(_plain(row[:-1])) for row in found) == sorted(wanted)
-        assert {_plain([row[-1]])[0] for row in found} <= {None if noted in (None, END) else noted * 1000}
+    df, found = frame(spark, rows), list[str]()
+    for window, noted in noted_of:
+        bound = Bound(AsOf(1, 2, 2_000, "scores"), noted_before=noted)
+        asked = action(df, windows(LATE[window], values=values), bound, noted, late=True)
+        wanted = sorted(_dropped(asked.definition, rows, noted))
+        for way, counted in zip(("here", "by Spark"), both(asked), strict=True):
+            assert counted.late is not None
+            columns = [*SCHEMA.names, "window_start", "window_end", "horizon"]
+            late = [tuple(row.values()) for row in counted.late.to_pylist()]
+            horizon = None if noted in (None, END) else noted * 1000
+            held = {
+                "columns": counted.late.column_names == columns,
+                "rows": sorted(repr(_plain(row[:-1])) for row in late) == wanted,
+                "horizon": {_plain([row[-1]])[0] for row in late} <= {horizon},
+            }
+            found += [f"{window}, noted {noted}, {way}: {what}" for what, same in held.items() if not same]
+    assert found == []
 
 
 def _dropped(definition: Definition, rows: list[dict[str, Any]], noted: int | None) -> list[str]:
@@ -389,33 +438,38 @@ def test_a_row_is_executed_and_each_expression_computed_once(spark: SparkSession
         assert computed.value - before == 100, "50 rows, and two expressions"
 
 
-@pytest.mark.parametrize("few", [True, False])
-def test_one_job_is_run(spark: SparkSession, few: bool) -> None:
-    asked = action(frame(spark, drawn(random.Random(5), 50)), windows(Sessions("1 minute")), late=True)
-    group = f"panes {few}"
+def jobs(spark: SparkSession, group: str, asked: Action, *, few: bool) -> list[int]:
+    """How many stages each job has that an action runs."""
     spark.sparkContext.setJobGroup(group, "one job")
     try:
         # As in the session of a stream: adaptive execution makes a job of each stage.
         with setting(asked.rows, "spark.sql.adaptive.enabled", "false"):
             asked.counted(few=few)
-        assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) == 1
+        tracker = spark.sparkContext.statusTracker()
+        told = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        return [len(one.stageIds) for one in told if one is not None]
     finally:
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
 
 
-def test_a_hundred_rows_cost_a_few_milliseconds_more_than_bringing_them(spark: SparkSession) -> None:
+def test_one_job_is_run(spark: SparkSession) -> None:
+    asked = action(frame(spark, drawn(random.Random(5), 50)), windows(Sessions("1 minute"), values=FEW), late=True)
+    for few in (True, False):
+        assert len(jobs(spark, f"panes {few}", asked, few=few)) == 1
+
+
+def test_of_a_hundred_rows_nothing_is_shuffled_and_the_next_epoch_compiles_nothing(spark: SparkSession) -> None:
     df = of_arrow(spark, pa.Table.from_pylist(drawn(random.Random(6), 100), schema=SCHEMA))
     panes = Panes(key="team", values={"total": Sum("number")}, time="at", window=Fixed("2 minutes"))
-    asked = action(df, panes)
-    took: dict[str, list[float]] = {"plain": [], "panes": []}
-    for _ in range(15):
-        for name, run in (("plain", lambda: list(bring(df.select("*")))), ("panes", lambda: asked.counted(few=True))):
-            began = time.perf_counter()
-            run()
-            took[name].append(time.perf_counter() - began)
-    more = statistics.median(took["panes"]) - statistics.median(took["plain"])
-    print(f"{more * 1000:.1f} ms more")
-    assert more < 0.05, "a shuffle or a compiler is in the way"
+    compiled = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount  # type: ignore[union-attr]
+    assert jobs(spark, "few rows", action(df, panes), few=True) == [1]
+    before = compiled()
+    later = action(df, panes, Bound(AsOf(2, 2, 9_000, "scores"), noted_before=60_000), 60_000)
+    assert jobs(spark, "few rows later", later, few=True) == [1]
+    assert compiled() == before
+    # A plan that shuffles has two stages, and one that nobody has seen is compiled: both are noticed here.
+    assert jobs(spark, "many rows", action(df, panes), few=False) == [2]
+    assert compiled() > before
 
 
 @pytest.mark.slow

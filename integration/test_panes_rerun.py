@@ -264,6 +264,7 @@ def obeyed(found: OnceOnlyError | str, jobs: str, *more: str) -> str:
     return done.output
 
 
+@pytest.mark.slow
 def test_each_refusal_prints_the_rerun_that_can_be_and_it_is_obeyed(
     events: Events, pg: PostgresTarget, delta: DeltaTarget, jobs: str
 ) -> None:
@@ -290,6 +291,7 @@ def test_each_refusal_prints_the_rerun_that_can_be_and_it_is_obeyed(
     assert CliRunner().invoke(app, command(str(gone), "epochs show")[1:]).exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_query_without_windows_is_refused_with_the_rerun_of_its_rows(
     events: Events, pg: PostgresTarget, jobs: str
 ) -> None:
@@ -299,6 +301,7 @@ def test_a_query_without_windows_is_refused_with_the_rerun_of_its_rows(
     assert "2 have the rows on record" in obeyed(found, jobs)
 
 
+@pytest.mark.slow
 def test_windows_that_wait_for_a_time_that_nobody_noted_are_refused_and_others_are_stepped(
     events: Events, pg: PostgresTarget
 ) -> None:

@@ -45,6 +45,7 @@ def test_functions_of_the_user_and_draws_are_named_and_the_promise_is_kept_once(
     assert events(ledger, EventKind.PROMISED) == [kept]
 
 
+@pytest.mark.slow
 def test_a_promise_that_changes_is_kept_beside_the_old_one(stream, sink, ledger):
     stream.receive(range(5)).run(exactly_once(sink, ledger=ledger))
     stream.receive(range(5, 10)).run(exactly_once(sink, ledger=ledger, before=lambda df: df.where("id > 6")))
@@ -53,6 +54,7 @@ def test_a_promise_that_changes_is_kept_beside_the_old_one(stream, sink, ledger)
     assert "before=" not in before
 
 
+@pytest.mark.slow
 def test_a_digest_that_leaves_columns_out_is_a_warning_in_the_log(stream, sink, ledger):
     def averaged(df):
         return df.groupBy((f.col("id") % 2).alias("k")).agg(f.avg("id").alias("mean"))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from integration.printed import command, killed, refused, run
-from integration.recorded import BATCHES, ROWS, Inbox, Recorded
+from integration.recorded import ROWS, Inbox, Recorded
 from integration.targets import PostgresTarget
 from pyspark.sql import DataFrame, SparkSession
 
@@ -30,14 +30,25 @@ from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
-ALL = list(range(BATCHES * ROWS))
+FILES = 3
+"""One epoch each; the row that other code drops is in the last."""
+
+ALL = list(range(FILES * ROWS))
 LESS = [number for number in ALL if number != 12]
 """Ids that stand before, and after the rerun whose code drops one."""
 
 
 @pytest.fixture
+def inbox(tmp_path: Path) -> Inbox:
+    """Files of three batches."""
+    made = Inbox(tmp_path)
+    made.put(FILES)
+    return made
+
+
+@pytest.fixture
 def orders(spark: SparkSession, tmp_path: Path, inbox: Inbox, target) -> Recorded:
-    """Six epochs of a file source in a real table."""
+    """Three epochs of a file source in a real table."""
     return Recorded(spark, tmp_path, inbox.source, sink=target.sink()).run()
 
 
@@ -69,13 +80,14 @@ def verdict(orders: Recorded, sink: Sink) -> tuple[Verdict, set[str]]:
     return found.verdict, {one.code for one in found.findings}
 
 
+@pytest.mark.slow
 def test_a_rerun_takes_the_place_of_what_stands_and_the_query_goes_on_by_the_new_code(
     orders: Recorded, inbox: Inbox, target, into
 ) -> None:
     orders.sink.close()
     rerun(orders, into())
     done = publish(orders, into(), target.sink())
-    assert (done.number, done.replaces, done.digest.rows) == (BATCHES + 1, (1, BATCHES), len(LESS))
+    assert (done.number, done.replaces, done.digest.rows) == (FILES + 1, (1, FILES), len(LESS))
     assert target.ids() == LESS
     assert verdict(orders, target.sink())[0] is Verdict.EXACTLY_ONCE
     with pytest.raises(OnceOnlyError) as again:
@@ -83,7 +95,7 @@ def test_a_rerun_takes_the_place_of_what_stands_and_the_query_goes_on_by_the_new
     assert again.value.code == "E241"
     inbox.put(1)
     replace(orders, sink=target.sink(), shape=lambda df: df.where("id <> 12")).run()
-    assert target.ids() == [*LESS, *range(BATCHES * ROWS, (BATCHES + 1) * ROWS)]
+    assert target.ids() == [*LESS, *range(FILES * ROWS, (FILES + 1) * ROWS)]
     assert verdict(orders, target.sink())[0] is Verdict.EXACTLY_ONCE
 
 
@@ -97,7 +109,7 @@ def test_of_a_pipeline_that_was_refreshed_what_stands_is_run_again_and_no_more(
     shutil.rmtree(orders.checkpoint)
     replace(orders, sink=target.sink()).run().sink.close()
     last = orders.records[-1].epoch
-    assert last.series == BATCHES + 2  # behind the operator's epoch
+    assert last.series == FILES + 2  # behind the operator's epoch
     every = (
         PostgresSink(target.dsn, "every") if isinstance(target, PostgresTarget) else DeltaSink(str(tmp_path / "every"))
     )
@@ -113,6 +125,7 @@ def test_of_a_pipeline_that_was_refreshed_what_stands_is_run_again_and_no_more(
     assert verdict(orders, target.sink())[0] is Verdict.EXACTLY_ONCE
 
 
+@pytest.mark.parametrize("target", ["postgres", pytest.param("delta", marks=pytest.mark.slow)], indirect=True)
 def test_readers_see_the_old_rows_or_the_new_ones_and_a_driver_that_runs_is_fenced_out(
     spark: SparkSession, orders: Recorded, inbox: Inbox, target, into
 ) -> None:
@@ -178,19 +191,20 @@ def changed(spark):
     printed = [word.replace("MODULE:FUNCTION", "jobs:changed") for word in command(str(behind.value), "epochs rerun")]
     run(printed, "--yes")
     publishes = ["onceonly", "epochs", "publish", "orders~v2", "--over", "orders", "--ledger", orders.ledger]
-    assert f"rows of epochs 1..{BATCHES + 1} leave" in run(publishes, code=2)
+    assert f"rows of epochs 1..{FILES + 1} leave" in run(publishes, code=2)
     for point in (Point.PREPARE_AFTER, Point.COMMIT_BEFORE):
         killed(publishes, point)
-        assert target.ids() == list(range((BATCHES + 1) * ROWS))
+        assert target.ids() == list(range((FILES + 1) * ROWS))
     killed(publishes, Point.COMMIT_AFTER)
     said = refused(publishes, "--yes")
     assert "[ONCE-E241]" in said
     assert "orders~v2" in run(command(said, "epochs show"))
-    assert target.ids() == [number for number in range((BATCHES + 1) * ROWS) if number != 12]
+    assert target.ids() == [number for number in range((FILES + 1) * ROWS) if number != 12]
     replace(orders, sink=target.sink(), shape=lambda df: df.where("id <> 12")).run()
     assert verdict(orders, target.sink())[0] is Verdict.EXACTLY_ONCE
 
 
+@pytest.mark.slow
 def test_rows_with_a_key_belong_to_no_epoch_and_are_not_swapped(
     spark: SparkSession, tmp_path: Path, inbox: Inbox, pg
 ) -> None:
@@ -201,5 +215,5 @@ def test_rows_with_a_key_belong_to_no_epoch_and_are_not_swapped(
     with pytest.raises(OnceOnlyError) as error:
         publish(orders, into, pg.sink(key="id"))
     assert error.value.code == "E242"
-    assert len(re.findall("^[1-9]", run(command(str(error.value), "epochs list")), re.MULTILINE)) == BATCHES
+    assert len(re.findall("^[1-9]", run(command(str(error.value), "epochs list")), re.MULTILINE)) == FILES
     assert pg.ids() == ALL

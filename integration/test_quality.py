@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.cases import each
 from integration.processes import Drivers, was_killed
 from integration.servers import KafkaAddress
 from integration.several import Several
@@ -84,23 +85,11 @@ def test_a_bad_row_is_set_aside_once_and_reaches_no_other_sink(
     ledger.close()
 
 
-def test_what_is_neither_true_nor_false_is_bad(stream: FileStream, pg: PostgresTarget) -> None:
-    quality = Quality(expect={"known": "customer <> 'nobody'"}, quarantine=aside(pg))
-    wrapped = exactly_once(
-        pg.sink(), quality=quality, before=lambda df: df.withColumn("customer", f.expr("if(id > 7, null, word)"))
-    )
-    stream.receive(range(10)).run(wrapped)
-    assert pg.ids() == [*range(8)]
-    assert [number for number, _ in bad(pg)] == [8, 9]
-    [[first], _] = pg.says("select row from orders_bad order by 1")
-    assert json.loads(first) == {"id": 8, "word": "w8", "customer": None}
-
-
 def died() -> None:
     raise RuntimeError("died between two sinks")
 
 
-@pytest.mark.parametrize("after", [1, 2])
+@pytest.mark.parametrize("after", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_quarantine_that_is_behind_gets_the_bad_rows_of_the_epoch_and_not_those_of_the_program(
     stream: FileStream, pg: PostgresTarget, after: int
 ) -> None:
@@ -138,6 +127,7 @@ def test_without_a_quarantine_a_bad_row_stops_the_query_and_the_printed_way_lead
     assert bad(pg) == broken(range(10, 20))
 
 
+@pytest.mark.slow
 def test_more_bad_rows_than_may_be_stop_the_query_until_an_operator_lets_them_through(
     stream: FileStream, pg: PostgresTarget
 ) -> None:
@@ -157,24 +147,109 @@ def test_more_bad_rows_than_may_be_stop_the_query_until_an_operator_lets_them_th
     assert pg.ids() == good(range(330), range(340, 680))
 
 
-def test_an_expectation_may_be_called_like_anything_that_is_counted(stream: FileStream, pg: PostgresTarget) -> None:
-    expect = {"rows": "id <> 1", "filtered": "id <> 2", "high": "id <> 3", "low": "id > 3", "bad": "id < 9"}
-    wrapped = exactly_once(pg.sink(), quality=Quality(expect=expect, quarantine=aside(pg)))
-    stream.receive(range(10)).run(wrapped)
-    assert pg.ids() == [4, 5, 6, 7, 8]
-    assert [receipt.rows for receipt in wrapped.last_receipts] == [5, 5]
-    ledger = SqlLedger(pg.dsn)
+# ---- one batch of ten rows under expectations of every kind
+
+
+class Wards:
+    """Five pipelines over one batch, each with two tables of its own."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self.said: dict[str, str] = {}
+        self.receipts: dict[str, list[int]] = {}
+
+    def sink(self, name: str) -> PostgresSink:
+        return PostgresSink(self.dsn, table=name)
+
+    def aside(self, name: str) -> PostgresSink:
+        return PostgresSink(self.dsn, table=f"{name}_bad")
+
+    def says(self, statement: str) -> list[tuple[Any, ...]]:
+        return PostgresTarget(self.dsn).says(statement)
+
+    def ids(self, name: str) -> list[int]:
+        return [number for (number,) in self.says(f"select id from {name} order by id")]
+
+    def bad(self, name: str) -> list[dict[str, Any]]:
+        """Rows that are set aside, by id."""
+        found = [json.loads(row) for (row,) in self.says(f"select row from {name}_bad")]
+        return sorted(found, key=lambda row: row["id"])
+
+
+NAMES = {"rows": "id <> 1", "filtered": "id <> 2", "high": "id <> 3", "low": "id > 3", "bad": "id < 9"}
+"""Called like things that are counted."""
+
+
+@pytest.fixture(scope="module")
+def wards(spark: Any, any_postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Wards:
+    """What became of one batch, under each of five expectations."""
+    made = Wards(any_postgres.database("quality_wards"))
+
+    def quality(name: str, expect: dict[str, Any], **said: Any) -> Quality:
+        return Quality(expect=expect, quarantine=made.aside(name), **said)
+
+    nobody = lambda df: df.withColumn("customer", f.expr("if(id > 7, null, word)"))  # noqa: E731
+    few = Output(made.sink("guarded"), name="few", where="10 / id >= 2", select=["id", "10 / id AS share"])
+    wrapped = {
+        "unknown": exactly_once(
+            made.sink("unknown"),
+            quality=quality("unknown", {"known": "customer <> 'nobody'"}),
+            before=nobody,
+            name="unknown",
+        ),
+        "called": exactly_once(made.sink("called"), quality=quality("called", NAMES), name="called"),
+        "valueless": exactly_once(
+            made.sink("valueless"), quality=quality("valueless", EXPECT, values=False), name="valueless"
+        ),
+        "guarded": exactly_once(
+            MemorySink(id="memory:all"), few, quality=quality("guarded", {"not nought": "id > 0"}), name="guarded"
+        ),
+        "column": exactly_once(
+            made.sink("column_bad_is"),
+            quality=quality("column", EXPECT),
+            before=lambda df: df.withColumn("bad", f.col("id")),
+            name="column",
+        ),
+    }
+    stream = FileStream(spark, tmp_path_factory.mktemp("wards")).receive(range(10))
+    made.said = each(stream, wrapped)
+    made.receipts = {case: [one.rows for one in write.last_receipts] for case, write in wrapped.items()}
+    return made
+
+
+def test_what_is_neither_true_nor_false_is_bad(wards: Wards) -> None:
+    assert wards.said["unknown"] == ""
+    assert wards.ids("unknown") == [*range(8)]
+    assert wards.bad("unknown") == [{"id": number, "word": f"w{number}", "customer": None} for number in (8, 9)]
+
+
+def test_an_expectation_may_be_called_like_anything_that_is_counted(wards: Wards) -> None:
+    assert wards.said["called"] == ""
+    assert wards.ids("called") == [4, 5, 6, 7, 8]
+    assert wards.receipts["called"] == [5, 5]
+    ledger = SqlLedger(wards.dsn)
     ledger.open()
-    [record] = ledger.epochs("orders")
+    records = ledger.epochs("called")
     ledger.close()
-    assert record.epoch.bad is not None
-    assert dict(record.epoch.bad.reasons) == {"rows": 1, "filtered": 1, "high": 1, "low": 4, "bad": 1}
+    [reasons] = [record.epoch.bad.reasons for record in records if record.epoch.bad]
+    assert dict(reasons) == {"rows": 1, "filtered": 1, "high": 1, "low": 4, "bad": 1}
 
 
-def test_values_are_left_out_on_request(stream: FileStream, pg: PostgresTarget) -> None:
-    quality = Quality(expect=EXPECT, quarantine=aside(pg), values=False)
-    stream.receive(range(10)).run(exactly_once(pg.sink(), quality=quality))
-    assert pg.says("select count(*), count(row), count(distinct hash) from orders_bad") == [(3, 0, 3)]
+def test_values_are_left_out_on_request(wards: Wards) -> None:
+    assert wards.said["valueless"] == ""
+    assert wards.says("select count(*), count(row), count(distinct hash) from valueless_bad") == [(3, 0, 3)]
+
+
+def test_an_expectation_guards_what_an_output_computes(wards: Wards) -> None:
+    assert wards.said["guarded"] == ""
+    assert wards.ids("guarded") == [1, 2, 3, 4, 5]
+    assert [row["id"] for row in wards.bad("guarded")] == [0]
+
+
+def test_a_column_called_bad_is_a_column(wards: Wards) -> None:
+    assert wards.said["column"] == ""
+    assert wards.says("select bad from column_bad_is order by id") == [(number,) for number in range(7)]
+    assert [row["id"] for row in wards.bad("column")] == [7, 8, 9]
 
 
 # ---- killed
@@ -233,17 +308,23 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("expected", WRONG.values(), ids=[*WRONG])
 def test_what_is_no_condition_on_a_row_is_refused_before_anything_is_written(
-    stream: FileStream, pg: PostgresTarget, expected: str
+    stream: FileStream, pg: PostgresTarget
 ) -> None:
-    rows = MemorySink(id="memory:orders")
-    quality = Quality(expect={"fine": "id >= 0", "it": expected}, quarantine=aside(pg))
-    seen = stream.receive(range(10)).fail(exactly_once(rows, quality=quality))
-    assert '[ONCE-E121] Expectation "it" of "orders"' in seen, seen[:2000]
-    assert rows.rows() == []
+    rows = {case: MemorySink(id=f"memory:{case}") for case in WRONG}
+
+    def wrapped(case: str) -> Any:
+        quality = Quality(expect={"fine": "id >= 0", "it": WRONG[case]}, quarantine=aside(pg))
+        return exactly_once(rows[case], quality=quality, name=case)
+
+    said = each(stream.receive(range(10)), {case: wrapped(case) for case in WRONG})
+    wanted = {case: f'[ONCE-E121] Expectation "it" of "{case}"' for case in WRONG}
+    assert {case: one for case, one in said.items() if wanted[case] not in one} == {}
+    assert {case: sink.rows() for case, sink in rows.items() if sink.rows()} == {}
+    assert pg.says("select to_regclass('orders_bad')") == [(None,)]
 
 
+@pytest.mark.slow
 def test_an_expectation_that_raises_stops_the_query_and_writes_nothing(stream: FileStream, pg: PostgresTarget) -> None:
     quality = Quality(expect={"number": "CAST(word AS INT) > 3"}, quarantine=aside(pg))
     seen = stream.receive(range(10)).fail(exactly_once(pg.sink(), quality=quality))
@@ -254,21 +335,7 @@ def test_an_expectation_that_raises_stops_the_query_and_writes_nothing(stream: F
     assert pg.ids() == [*range(4, 10)]
 
 
-def test_an_expectation_guards_what_an_output_computes(stream: FileStream, pg: PostgresTarget) -> None:
-    few = Output(pg.sink(), name="few", where="10 / id >= 2", select=["id", "10 / id AS share"])
-    quality = Quality(expect={"not nought": "id > 0"}, quarantine=aside(pg))
-    stream.receive(range(10)).run(exactly_once(MemorySink(id="memory:all"), few, quality=quality))
-    assert pg.ids() == [1, 2, 3, 4, 5]
-    assert [number for number, _ in bad(pg)] == [0]
-
-
-def test_a_column_called_bad_is_a_column(stream: FileStream, pg: PostgresTarget) -> None:
-    quality = Quality(expect=EXPECT, quarantine=aside(pg))
-    wrapped = exactly_once(pg.sink(), quality=quality, before=lambda df: df.withColumn("bad", f.col("id")))
-    stream.receive(range(10)).run(wrapped)
-    assert pg.says("select bad from orders order by id") == [(number,) for number in range(7)]
-
-
+@pytest.mark.slow
 def test_each_expectation_is_computed_once_for_a_row(stream: FileStream, pg: PostgresTarget, tmp_path: Any) -> None:
     seen = tmp_path / "seen"
 
@@ -292,6 +359,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", REFUSED)
 def test_a_row_that_postgres_refuses_can_be_set_aside_as_its_message_says(
     stream: FileStream, pg: PostgresTarget, code: str
@@ -312,6 +380,7 @@ def test_a_row_that_postgres_refuses_can_be_set_aside_as_its_message_says(
     assert (held, kept) == ((5, 5) if code == "E503" else (9, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_a_row_that_brokers_refuse_can_be_set_aside_as_its_message_says(
     stream: FileStream, pg: PostgresTarget, any_kafka: KafkaAddress
@@ -347,6 +416,7 @@ def test_a_topic_gets_the_whole_of_a_bad_row_as_json(
     assert pg.ids() == [*range(7)]
 
 
+@pytest.mark.slow
 def test_a_replayed_batch_of_a_stateful_query_is_proven_with_its_bad_rows(
     stream: FileStream, pg: PostgresTarget
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from integration.cases import each
 from integration.servers import KafkaAddress
 from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
@@ -58,31 +59,38 @@ def each_broken_once(df: DataFrame) -> DataFrame:
     )
 
 
-def kept(pg: PostgresTarget) -> dict[int, list[Mapping[str, str]]]:
-    return {json.loads(row)["id"]: json.loads(why) for row, why in pg.says("select row, reasons from orders_bad")}
+def kept(pg: PostgresTarget, table: str = "orders_bad") -> dict[int, list[Mapping[str, str]]]:
+    return {json.loads(row)["id"]: json.loads(why) for row, why in pg.says(f"select row, reasons from {table}")}
 
 
-@pytest.mark.parametrize("via", ["driver", "executors"])
+@pytest.mark.parametrize("ways", [["driver"], pytest.param(["driver", "executors"], marks=pytest.mark.slow)])
 def test_each_thing_that_a_table_cannot_hold_is_a_reason(
-    stream: FileStream, pg: PostgresTarget, via: str, caplog: pytest.LogCaptureFixture
+    stream: FileStream, pg: PostgresTarget, ways: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Whether the driver writes the rows or executors do."""
     pg.says(MADE)
-    pg.says(
-        f"create table orders (id bigint, {', '.join(f'{n} {one[0]}' for n, one in COLUMNS.items())}, _epoch bigint)"
-    )
-    every = len(COLUMNS)
-    wrapped = exactly_once(pg.sink(via=via), quality=Quality(quarantine=aside(pg)))
-    stream.receive(range(every + 3), range(every + 3, every + 6)).run(wrapped, shape=each_broken_once)
-    assert pg.ids() == [*range(every + 1, every + 6)]
-    why = kept(pg)
-    assert {at: [one["rule"] for one in said] for at, said in why.items() if at < every} == {
-        at: [said] for at, said in enumerate(REASONS.values())
-    }
-    assert sorted(one["rule"] for one in why[every]) == sorted(REASONS.values())
-    assert {one["by"] for said in why.values() for one in said} == {"postgres:orders"}
-    assert "15 of 17 rows set aside: at: a multiple of 1000 microseconds 2, clean: text in UTF-8" in caplog.text
+    columns = ", ".join(f"{name} {one[0]}" for name, one in COLUMNS.items())
+    every, wrapped = len(COLUMNS), {}
+    for way in ways:
+        pg.says(f"create table by_{way} (id bigint, {columns}, _epoch bigint)")
+        quality = Quality(quarantine=PostgresSink(pg.dsn, table=f"bad_{way}"))
+        wrapped[way] = exactly_once(PostgresSink(pg.dsn, table=f"by_{way}", via=way), quality=quality, name=way)
+    said = each(stream.receive(range(every + 3), range(every + 3, every + 6)), wrapped, shape=each_broken_once)
+    assert said == dict.fromkeys(ways, "")
+    for way in ways:
+        held = [number for (number,) in pg.says(f"select id from by_{way} order by id")]
+        assert held == [*range(every + 1, every + 6)], way
+        why = kept(pg, f"bad_{way}")
+        assert {at: [one["rule"] for one in said] for at, said in why.items() if at < every} == {
+            at: [said] for at, said in enumerate(REASONS.values())
+        }, way
+        assert sorted(one["rule"] for one in why[every]) == sorted(REASONS.values()), way
+        assert {one["by"] for said in why.values() for one in said} == {f"postgres:by_{way}"}
+    told = "15 of 17 rows set aside: at: a multiple of 1000 microseconds 2, clean: text in UTF-8"
+    assert caplog.text.count(told) == len(ways)
 
 
+@pytest.mark.slow
 def test_without_a_quarantine_nothing_is_asked_and_the_row_is_refused(stream: FileStream, pg: PostgresTarget) -> None:
     pg.says("create table orders (id bigint, word varchar(2), _epoch bigint)")
     said = stream.receive(range(5, 15)).fail(exactly_once(pg.sink(), quality=Quality(expect={"ids": "id >= 0"})))
@@ -114,6 +122,7 @@ def test_a_row_that_one_of_the_sinks_cannot_hold_reaches_none_of_them(
     }
 
 
+@pytest.mark.slow
 def test_what_an_output_computes_is_asked_for_what_it_wants_alone(stream: FileStream, pg: PostgresTarget) -> None:
     pg.says("create table orders (id smallint, share smallint not null, _epoch bigint)")
     select = ["id", "cast(100000 / (id - 3) as int) AS share"]
@@ -126,6 +135,7 @@ def test_what_an_output_computes_is_asked_for_what_it_wants_alone(stream: FileSt
     assert [one["rule"] for one in kept(pg)[4]] == ["share: from -32768 to 32767"]
 
 
+@pytest.mark.slow
 def test_rules_are_read_anew_by_the_next_start(stream: FileStream, pg: PostgresTarget) -> None:
     pg.says("create table orders (id bigint, word varchar(2), _epoch bigint)")
     stream.receive(range(5, 15)).run(exactly_once(pg.sink(), quality=Quality(quarantine=aside(pg))))
@@ -135,6 +145,7 @@ def test_rules_are_read_anew_by_the_next_start(stream: FileStream, pg: PostgresT
     assert (pg.ids(), len(kept(pg))) == ([*range(5, 10), *range(15, 20)], 5)
 
 
+@pytest.mark.slow
 def test_a_table_that_is_not_there_yet_demands_what_it_will_be_made_of(stream: FileStream, pg: PostgresTarget) -> None:
     wrapped = exactly_once(pg.sink(key="id"), quality=Quality(quarantine=aside(pg)))
     shape = ["if(id = 3, null, id) as id", "if(id = 4, char(0), word) as word"]
@@ -147,6 +158,7 @@ def test_a_table_that_is_not_there_yet_demands_what_it_will_be_made_of(stream: F
     ]
 
 
+@pytest.mark.slow
 def test_columns_that_a_table_cannot_take_at_all_are_refused_as_ever(stream: FileStream, pg: PostgresTarget) -> None:
     pg.says("create table orders (id bigint, _epoch bigint)")
     said = stream.receive(range(3)).fail(exactly_once(pg.sink(), quality=Quality(quarantine=aside(pg))))
@@ -156,6 +168,7 @@ def test_columns_that_a_table_cannot_take_at_all_are_refused_as_ever(stream: Fil
     assert pg.ids() == [0, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committer", ["log", "spark"])
 def test_delta_sets_aside_what_its_columns_and_constraints_refuse(
     stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, spark: Any, committer: str
@@ -185,6 +198,7 @@ def test_delta_sets_aside_what_its_columns_and_constraints_refuse(
     ]
 
 
+@pytest.mark.slow
 def test_an_expectation_guards_a_constraint_that_would_raise(
     stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, spark: Any
 ) -> None:
@@ -200,6 +214,7 @@ def test_an_expectation_guards_a_constraint_that_would_raise(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_brokers_are_not_sent_what_no_topic_holds(
     stream: FileStream, pg: PostgresTarget, any_kafka: KafkaAddress
@@ -227,6 +242,7 @@ def test_brokers_are_not_sent_what_no_topic_holds(
     }
 
 
+@pytest.mark.slow
 def test_a_row_that_is_as_its_table_demands_and_breaks_a_check_is_refused_with_the_way_out(
     stream: FileStream, pg: PostgresTarget
 ) -> None:

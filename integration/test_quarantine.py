@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from integration.cases import each
 from integration.servers import KafkaAddress
 from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
@@ -44,8 +45,8 @@ def kept(pg: PostgresTarget) -> list[int]:
     return sorted(json.loads(row)["id"] for (row,) in pg.says("select row from orders_bad"))
 
 
-def verdict(*sinks: Sink) -> Verdict:
-    found = audit(None, "orders", sinks).verdict
+def verdict(*sinks: Sink, pipeline: str = "orders") -> Verdict:
+    found = audit(None, pipeline, sinks).verdict
     for sink in sinks:
         sink.close()
     return found
@@ -69,29 +70,62 @@ REFUSES = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSES)
+@pytest.mark.parametrize(
+    "cases",
+    [("another type", "a CHECK", "a column less"), pytest.param(tuple(REFUSES), marks=pytest.mark.slow)],
+    ids=["three", "all"],
+)
 def test_a_table_that_does_not_take_a_bad_row_is_said_to_be_the_quarantine_and_once_it_does_all_goes_on(
-    stream: FileStream, pg: PostgresTarget, case: str
+    stream: FileStream, pg: PostgresTarget, cases: tuple[str, ...]
 ) -> None:
-    breaks, mends, told = REFUSES[case]
+    """A column of another type, what only the commit meets, and a column that is not there."""
+    refuses = {case: REFUSES[case] for case in cases}
+    tables = {case: f"t{at}" for at, case in enumerate(refuses)}
 
-    def wrapped() -> Any:
-        return exactly_once(pg.sink(), quality=Quality(expect=EXPECT, quarantine=aside(pg)))
+    def sinks(case: str) -> tuple[PostgresSink, PostgresSink]:
+        return PostgresSink(pg.dsn, table=tables[case]), PostgresSink(pg.dsn, table=f"{tables[case]}_bad")
 
-    stream.receive(range(10)).run(wrapped())
-    pg.says(f"alter table orders_bad {breaks}")
-    seen = stream.receive(range(10, 20)).fail(wrapped())
-    assert "[ONCE-E524] The quarantine postgres:orders_bad cannot keep a bad row" in seen, seen[:1500]
-    assert told in seen
-    assert "have the target take every row of texts reasons and row" in seen
-    assert "sets such rows aside" not in seen
-    assert pg.ids() == good(*range(10)), "a good row of an epoch whose bad row is nowhere"
-    assert pg.says("select count(*) from orders_bad") == [(1,)]
-    pg.says(f"alter table orders_bad {mends}")
-    stream.run(wrapped())
-    assert pg.ids() == good(*range(20))
-    assert pg.says("select count(*) from orders_bad") == [(2,)]
-    assert verdict(pg.sink(), aside(pg)) is Verdict.EXACTLY_ONCE
+    def wrapped() -> dict[str, Any]:
+        found = {}
+        for case in refuses:
+            rows, bad = sinks(case)
+            quality = Quality(expect=EXPECT, quarantine=bad)
+            found[case] = exactly_once(rows, quality=quality, name=tables[case])
+        return found
+
+    def held(table: str, what: str) -> list[tuple[Any, ...]]:
+        return pg.says(f"select {what} from {table} order by 1")
+
+    well = dict.fromkeys(refuses, "")
+    assert each(stream.receive(range(10)), wrapped()) == well
+    for case, (breaks, _, _) in refuses.items():
+        pg.says(f"alter table {tables[case]}_bad {breaks.replace('orders_bad', f'{tables[case]}_bad')}")
+    seen = each(stream.receive(range(10, 20)), wrapped())
+    wrong = {}
+    for case, (_, mends, told) in refuses.items():
+        table = tables[case]
+        holds = {
+            "says whose fault it is": f"[ONCE-E524] The quarantine postgres:{table}_bad cannot keep a bad row"
+            in seen[case],
+            "says why": told in seen[case],
+            "says what to do": "have the target take every row of texts reasons and row" in seen[case],
+            "advises no quarantine": "sets such rows aside" not in seen[case],
+            "no good row of an epoch whose bad row is nowhere": held(table, "id")
+            == [(one,) for one in good(*range(10))],
+            "one bad row": held(f"{table}_bad", "count(*)") == [(1,)],
+        }
+        wrong |= {f"{case}: {what}": seen[case] for what, is_so in holds.items() if not is_so}
+        pg.says(f"alter table {table}_bad {mends}")
+    assert wrong == {}
+    assert each(stream, wrapped()) == well
+    for case, table in tables.items():
+        holds = {
+            "good rows": held(table, "id") == [(one,) for one in good(*range(20))],
+            "two bad rows": held(f"{table}_bad", "count(*)") == [(2,)],
+            "audit": verdict(*sinks(case), pipeline=table) is Verdict.EXACTLY_ONCE,
+        }
+        wrong |= {f"{case}: {what}": table for what, is_so in holds.items() if not is_so}
+    assert wrong == {}
 
 
 # ---- a quarantine that is away
@@ -105,6 +139,7 @@ def away(postgres: EmbeddedPostgres, request: pytest.FixtureRequest) -> Iterator
         postgres.start()
 
 
+@pytest.mark.slow
 def test_a_quarantine_that_is_away_stops_the_query_before_anything_is_written_and_lets_it_go_on(
     stream: FileStream, delta: DeltaTarget, away: PostgresTarget, postgres: EmbeddedPostgres, tmp_path: Any
 ) -> None:
@@ -128,6 +163,7 @@ def test_a_quarantine_that_is_away_stops_the_query_before_anything_is_written_an
     assert verdict(delta.sink(), aside(away)) is Verdict.EXACTLY_ONCE
 
 
+@pytest.mark.slow
 def test_a_quarantine_that_goes_away_between_the_commits_of_an_epoch_gets_it_from_the_next_start(
     stream: FileStream, delta: DeltaTarget, away: PostgresTarget, postgres: EmbeddedPostgres, tmp_path: Any
 ) -> None:
@@ -152,6 +188,7 @@ def test_a_quarantine_that_goes_away_between_the_commits_of_an_epoch_gets_it_fro
 # ---- a quarantine of somebody else
 
 
+@pytest.mark.slow
 def test_a_quarantine_that_another_pipeline_writes_to_is_refused_by_its_name_and_another_table_is_not(
     stream: FileStream, pg: PostgresTarget, spark: SparkSession, tmp_path: Any
 ) -> None:
@@ -177,6 +214,7 @@ def test_a_quarantine_that_another_pipeline_writes_to_is_refused_by_its_name_and
 # ---- what is older than its time
 
 
+@pytest.mark.slow
 def test_bad_rows_go_once_they_are_older_than_their_time_and_an_audit_is_exact(
     stream: FileStream, pg: PostgresTarget
 ) -> None:
@@ -194,6 +232,7 @@ def test_bad_rows_go_once_they_are_older_than_their_time_and_an_audit_is_exact(
     assert verdict(pg.sink(), aside(pg)) is Verdict.GAPS
 
 
+@pytest.mark.slow
 def test_old_rows_of_a_delta_quarantine_go_as_its_refusal_says(
     stream: FileStream, pg: PostgresTarget, delta: DeltaTarget
 ) -> None:
@@ -214,34 +253,51 @@ def test_old_rows_of_a_delta_quarantine_go_as_its_refusal_says(
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("kind", ["postgres", "delta", "kafka"])
 def test_what_was_set_aside_is_shown_out_of_each_kind_of_sink(
-    stream: FileStream, pg: PostgresTarget, tmp_path: Any, any_kafka: KafkaAddress, kind: str
+    stream: FileStream, pg: PostgresTarget, tmp_path: Any, any_kafka: KafkaAddress
 ) -> None:
-    made: dict[str, Any] = {
-        "postgres": lambda: aside(pg),
-        "delta": lambda: DeltaSink(str(tmp_path / "bad")),
-        "kafka": lambda: KafkaSink(any_kafka.servers, any_kafka.topic("shown-aside")),
+    quarantines: dict[str, Sink] = {
+        "postgres": aside(pg),
+        "delta": DeltaSink(str(tmp_path / "bad")),
+        "kafka": KafkaSink(any_kafka.servers, any_kafka.topic("shown-aside")),
     }
-    quarantine = made[kind]()
     expect = {**EXPECT, "small": "id < 15"}
-    stream.receive(range(10), range(10, 20)).run(
-        exactly_once(pg.sink(), quality=Quality(expect=expect, quarantine=quarantine))
-    )
-    quarantine.close()
-    words = ["quarantine", "show", "orders", "--ledger", pg.dsn, "-o", "json"]
-    shown = CliRunner().invoke(app, words)
-    assert shown.exit_code == 0, (shown.output, shown.exception)
-    found = json.loads(shown.stdout)
-    ids = [
-        (one["epoch"], json.loads(one["row"])["id"], [why["rule"] for why in one["reasons"]]) for one in found["rows"]
-    ]
+    wrapped = {
+        kind: exactly_once(
+            PostgresSink(pg.dsn, table=f"beside_{kind}"),
+            quality=Quality(expect=expect, quarantine=quarantine),
+            ledger=pg.dsn,
+            name=kind,
+        )
+        for kind, quarantine in quarantines.items()
+    }
+    assert each(stream.receive(range(10), range(10, 20)), wrapped) == dict.fromkeys(quarantines, "")
+    for quarantine in quarantines.values():
+        quarantine.close()
     both = ["no seven", "small"]
-    expected = [(2, 15, ["small"]), (2, 16, ["small"]), (2, 17, both), (2, 18, ["small"]), (2, 19, ["small"])]
-    assert sorted(ids) == [(1, 7, ["no seven"]), *expected]
-    listed = json.loads(CliRunner().invoke(app, ["quarantine", "list", *words[2:]]).stdout)
-    assert (listed["bad"], listed["reasons"]) == (6, {"small": 5, "no seven": 2})
+    later = [(2, 15, ["small"]), (2, 16, ["small"]), (2, 17, both), (2, 18, ["small"]), (2, 19, ["small"])]
+    rows = [(1, 7, ["no seven"]), *later]
+    found = {kind: shown(kind, pg.dsn) for kind in quarantines}
+    assert {kind: one for kind, one in found.items() if one != rows} == {}
+    listed = {kind: asked("list", kind, pg.dsn) for kind in quarantines}
+    counts = {kind: (one["bad"], one["reasons"]) for kind, one in listed.items()}
+    assert {kind: one for kind, one in counts.items() if one != (6, {"small": 5, "no seven": 2})} == {}
     ledger = SqlLedger(pg.dsn)
     ledger.open()
-    assert [one.epoch.number for one in ledger.epochs("orders")] == [1, 2]
+    epochs = {kind: [one.epoch.number for one in ledger.epochs(kind)] for kind in quarantines}
     ledger.close()
+    assert {kind: one for kind, one in epochs.items() if one != [1, 2]} == {}
+
+
+def asked(verb: str, pipeline: str, ledger: str) -> dict[str, Any]:
+    """What ``onceonly quarantine`` tells of a pipeline."""
+    done = CliRunner().invoke(app, ["quarantine", verb, pipeline, "--ledger", ledger, "-o", "json"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def shown(pipeline: str, ledger: str) -> list[tuple[int, int, list[str]]]:
+    """Epoch, id and broken expectations of each row that was set aside."""
+    rows = asked("show", pipeline, ledger)["rows"]
+    return sorted((one["epoch"], json.loads(one["row"])["id"], [why["rule"] for why in one["reasons"]]) for one in rows)

@@ -162,12 +162,12 @@ def files(spark: SparkSession, inbox: Inbox, tmp_path: Path) -> Pipeline:
 @pytest.mark.parametrize(
     ("before", "after", "interval"),
     [
-        pytest.param(1, 2, None, id="one batch"),
+        pytest.param(1, 2, None, id="one batch", marks=pytest.mark.slow),
         pytest.param(4, 3, None, id="no compacted log yet"),
-        pytest.param(13, 9, None, id="one compacted log, and the next compaction"),
+        pytest.param(13, 9, None, id="one compacted log, and the next compaction", marks=pytest.mark.slow),
         pytest.param(23, 8, None, id="two compacted logs, and the next compaction", marks=pytest.mark.slow),
         pytest.param(23, 8, "3", id="another compaction interval than was recorded", marks=pytest.mark.slow),
-        pytest.param(12, 8, "5", id="another compaction interval, short log"),
+        pytest.param(12, 8, "5", id="another compaction interval, short log", marks=pytest.mark.slow),
     ],
 )
 def test_a_lost_checkpoint_of_a_file_source_is_rebuilt_and_spark_goes_on(
@@ -190,6 +190,7 @@ def test_a_lost_checkpoint_of_a_file_source_is_rebuilt_and_spark_goes_on(
     assert chain.first_break([record.epoch for record in files.records()]) is None
 
 
+@pytest.mark.slow
 def test_rebuilding_at_an_earlier_epoch_replays_what_came_after_it(files: Pipeline, inbox: Inbox) -> None:
     inbox.put(*range(6))
     files.run()
@@ -200,6 +201,7 @@ def test_rebuilding_at_an_earlier_epoch_replays_what_came_after_it(files: Pipeli
     assert files.run(recording=False) == [(4, [4]), (5, [5])]
 
 
+@pytest.mark.slow
 def test_a_rebuilt_checkpoint_can_be_lost_and_rebuilt_again(files: Pipeline, inbox: Inbox) -> None:
     inbox.put(*range(3))
     files.run()
@@ -210,6 +212,7 @@ def test_a_rebuilt_checkpoint_can_be_lost_and_rebuilt_again(files: Pipeline, inb
         assert files.run() == [(more, [more])]
 
 
+@pytest.mark.slow
 def test_a_lost_checkpoint_of_an_offset_source_is_rebuilt(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = Pipeline(spark, tmp_path, lambda: ticks(spark), dict([FAST_LOGS]))
     first = pipeline.run()
@@ -222,6 +225,7 @@ def test_a_lost_checkpoint_of_an_offset_source_is_rebuilt(spark: SparkSession, t
     assert pipeline.run() == [(2, [value + 10 for value in second[-1][1]])]
 
 
+@pytest.mark.slow
 def test_several_sources_one_of_them_without_an_offset_are_rebuilt(
     spark: SparkSession, inbox: Inbox, tmp_path: Path
 ) -> None:
@@ -341,13 +345,39 @@ def five_batches(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
     return home
 
 
-@pytest.mark.parametrize("name", DAMAGES)
+OF_EACH_EFFECT = (
+    "nothing",
+    "commits lag by two",
+    "old offsets are empty",
+    "the newest offsets are torn",
+    "the newest offsets are gone, their commit is not",
+)
+"""One damage of each effect; what Spark does to the others is looked at by the slow tests."""
+
+
+def damaged(five_batches: Path, place: Path, name: str) -> Path:
+    shutil.copytree(five_batches / "checkpoint", place, ignore=shutil.ignore_patterns(".*.crc"))
+    DAMAGES[name][0](place)
+    return place
+
+
+def test_verify_says_the_effect_of_every_damage_to_a_checkpoint_of_spark(five_batches: Path, tmp_path: Path) -> None:
+    found = {
+        name: [one.effect for one in verify(LocalStorage(damaged(five_batches, tmp_path / name, name)))]
+        for name in DAMAGES
+    }
+    worst = {name: min(effects, key=list(Effect).index) if effects else None for name, effects in found.items()}
+    assert worst == {name: effect for name, (_, effect) in DAMAGES.items()}
+
+
+@pytest.mark.parametrize(
+    "name", [one if one in OF_EACH_EFFECT else pytest.param(one, marks=pytest.mark.slow) for one in DAMAGES]
+)
 def test_spark_does_to_a_damaged_checkpoint_what_verify_says(
     spark: SparkSession, five_batches: Path, tmp_path: Path, name: str
 ) -> None:
-    damage, expected = DAMAGES[name]
-    shutil.copytree(five_batches / "checkpoint", tmp_path / "checkpoint", ignore=shutil.ignore_patterns(".*.crc"))
-    damage(tmp_path / "checkpoint")
+    expected = DAMAGES[name][1]
+    damaged(five_batches, tmp_path / "checkpoint", name)
     pipeline = Pipeline(spark, tmp_path, Inbox(spark, five_batches / "in").stream, dict([FAST_LOGS]))
 
     found = [problem.effect for problem in verify(pipeline.storage)]
@@ -382,7 +412,10 @@ SHAPES: dict[Effect | None, Any] = {
 }
 
 
-@pytest.mark.parametrize("path", ["offsets/4", "commits/4", "sources/0/4", "metadata"])
+@pytest.mark.parametrize(
+    "path",
+    ["sources/0/4", *(pytest.param(one, marks=pytest.mark.slow) for one in ("offsets/4", "commits/4", "metadata"))],
+)
 def test_a_file_edited_under_its_checksum_is_refused_by_spark_and_found_by_verify(
     spark: SparkSession, five_batches: Path, tmp_path: Path, path: str
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from integration.recorded import BATCHES, ROWS, Inbox, Recorded, counted, timed
+from integration.recorded import BATCHES, ROWS, Inbox, Kept, Recorded, counted, timed
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -23,6 +23,24 @@ from onceonly.errors import OnceOnlyError
 pytestmark = pytest.mark.spark
 
 EQUAL, DIFFERS, CANNOT = map(str, Answer)
+
+
+@pytest.fixture(scope="module")
+def kept(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """Six epochs of a file source, run once."""
+    return Kept(spark, tmp_path_factory.mktemp("kept"))
+
+
+@pytest.fixture
+def orders(kept: Kept) -> Recorded:
+    """The six epochs, as they were left."""
+    return kept.put_back().orders
+
+
+@pytest.fixture
+def inbox(kept: Kept) -> Inbox:
+    """Their files."""
+    return kept.put_back().inbox
 
 
 def again(
@@ -65,6 +83,7 @@ def test_other_code_differs_and_files_that_are_gone_are_told(orders: Recorded, i
     assert "epoch 3: 4 rows, and 5 on record" in found.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [timed, counted])
 def test_rows_that_hang_on_clock_or_state_are_computed_one_by_one(
     spark: SparkSession, tmp_path: Path, inbox: Inbox, shape: Callable[[DataFrame], DataFrame]
@@ -78,6 +97,7 @@ def test_rows_that_hang_on_clock_or_state_are_computed_one_by_one(
         assert shown(again(orders, epochs=range(3, 5), state="beginning")) == [(3, 4, EQUAL)]
 
 
+@pytest.mark.slow
 def test_a_query_by_chance_proves_nothing(spark: SparkSession, tmp_path: Path, inbox: Inbox) -> None:
     orders = Recorded(spark, tmp_path, inbox.source, lambda df: df.withColumn("chance", f.rand())).run()
     found = again(orders)
@@ -117,6 +137,7 @@ def stream(spark):
 """
 
 
+@pytest.mark.slow
 def test_an_audit_computes_again_and_says_so_on_its_page(spark: SparkSession, tmp_path: Path, inbox: Inbox, pg) -> None:
     orders = Recorded(spark, tmp_path, inbox.source, sink=pg.sink()).run()
     (tmp_path / "jobs.py").write_text(JOB.format(inbox=str(inbox.home)))

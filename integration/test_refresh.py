@@ -51,6 +51,7 @@ def doubled(df: DataFrame) -> DataFrame:
 
 @pytest.mark.spark
 @pytest.mark.postgres
+@pytest.mark.parametrize("target", ["postgres", pytest.param("delta", marks=pytest.mark.slow)], indirect=True)
 def test_a_refresh_stops_and_the_printed_command_replaces(stream: FileStream, target: Any) -> None:
     options = {"ledger": stream.root / "ledger.db"}
     stream.receive(range(5), range(5, 10)).run(exactly_once(target.sink(), **options))
@@ -64,6 +65,7 @@ def test_a_refresh_stops_and_the_printed_command_replaces(stream: FileStream, ta
     assert words(target) == {f"w{number}w{number}" for number in range(15)}
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_refresh_stops_and_a_new_pipeline_on_a_new_table_keeps_what_stands(
     stream: FileStream, delta: DeltaTarget, tmp_path: Path
@@ -77,6 +79,7 @@ def test_a_refresh_stops_and_a_new_pipeline_on_a_new_table_keeps_what_stands(
     assert words(delta) == {f"w{number}" for number in range(10)}
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_query_that_goes_on_with_its_old_checkpoint_uses_the_command_up(
     stream: FileStream, delta: DeltaTarget
@@ -91,6 +94,7 @@ def test_the_query_that_goes_on_with_its_old_checkpoint_uses_the_command_up(
     assert "[ONCE-E246]" in refresh(stream).fail(exactly_once(delta.sink(), **options))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.postgres
 def test_state_and_rows_begin_together(stream: FileStream, pg: PostgresTarget) -> None:
@@ -106,6 +110,7 @@ def test_state_and_rows_begin_together(stream: FileStream, pg: PostgresTarget) -
 
 @pytest.mark.spark
 @pytest.mark.postgres
+@pytest.mark.parametrize("target", [pytest.param("postgres", marks=pytest.mark.slow), "delta"], indirect=True)
 def test_refresh_after_refresh_replaces_and_a_restart_in_between_goes_on(stream: FileStream, target: Any) -> None:
     def write() -> Any:
         return exactly_once(target.sink(), on_refresh="replace", ledger=stream.root / "ledger.db")
@@ -120,6 +125,7 @@ def test_refresh_after_refresh_replaces_and_a_restart_in_between_goes_on(stream:
     assert words(target) == {f"w{number}" for number in range(15)}
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_checkpoint_that_is_lost_in_a_series_is_no_refresh(stream: FileStream, delta: DeltaTarget) -> None:
     def write() -> Any:
@@ -133,8 +139,16 @@ def test_a_checkpoint_that_is_lost_in_a_series_is_no_refresh(stream: FileStream,
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("options", [{"key": "id"}, {"partition_by": "word"}], ids=lambda said: next(iter(said)))
-@pytest.mark.parametrize("committer", ["log", "spark"])
+@pytest.mark.parametrize(
+    ("committer", "options"),
+    [
+        ("log", {"key": "id"}),
+        pytest.param("log", {"partition_by": "word"}, marks=pytest.mark.slow),
+        pytest.param("spark", {"key": "id"}, marks=pytest.mark.slow),
+        pytest.param("spark", {"partition_by": "word"}, marks=pytest.mark.slow),
+    ],
+    ids=lambda said: said if isinstance(said, str) else next(iter(said)),
+)
 def test_both_committers_of_delta_replace_in_one_version(
     stream: FileStream, tmp_path: Path, committer: str, options: dict[str, Any]
 ) -> None:
@@ -202,6 +216,7 @@ def test_a_driver_killed_between_two_sinks_of_the_first_epoch_is_healed_and_the_
 # ---- what it is instead of
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_vendors_sample_skips_a_refresh_in_silence(stream: FileStream, tmp_path: Path) -> None:
     """A constant application id with the batch id as its version: after a refresh every batch counts as written."""

@@ -56,6 +56,7 @@ def test_a_refusal_is_logged_once_and_what_led_to_it_is_not_in_the_traceback(str
     assert "psycopg" not in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_a_refusal_on_an_executor_is_the_one_that_is_raised(stream, pg, ledger):
     pg.says("create table orders (id bigint, word text)")

@@ -17,6 +17,7 @@ def counted(df):
     return df.groupBy((f.col("id") % 3).alias("id")).agg(f.count("*").alias("n"))
 
 
+@pytest.mark.parametrize("target", ["postgres", pytest.param("delta", marks=pytest.mark.slow)], indirect=True)
 def test_a_deleted_checkpoint_is_put_back(stream, target):
     stream.receive(range(5), range(5, 10)).run(exactly_once(target.sink()))
     stream.lose_checkpoint()
@@ -26,6 +27,7 @@ def test_a_deleted_checkpoint_is_put_back(stream, target):
     assert target.ids() == list(range(15))
 
 
+@pytest.mark.slow
 def test_where_a_pipeline_stands_is_printed_without_its_checkpoint(stream, either):
     stream.receive(range(5), range(5, 10)).run(exactly_once(either.sink()))
     stream.lose_checkpoint()
@@ -33,6 +35,7 @@ def test_where_a_pipeline_stands_is_printed_without_its_checkpoint(stream, eithe
     assert '"logOffset":1' in run(command(said, "checkpoint offsets"))
 
 
+@pytest.mark.slow
 def test_rows_are_written_again_only_when_that_is_said(stream, either):
     stream.receive(range(5)).run(exactly_once(either.sink()))
     stream.lose_checkpoint()
@@ -42,6 +45,7 @@ def test_rows_are_written_again_only_when_that_is_said(stream, either):
     assert Counter(either.ids()) == Counter([*range(5), *range(10)])
 
 
+@pytest.mark.slow
 def test_a_gap_is_given_up_by_name(stream, either):
     stream.receive(range(5)).run(exactly_once(either.sink()))
     stream.receive(range(5, 10)).run(lambda df, batch_id: None)
@@ -52,6 +56,7 @@ def test_a_gap_is_given_up_by_name(stream, either):
     assert either.ids() == [*range(5), *range(10, 15)]
 
 
+@pytest.mark.slow
 def test_a_batch_that_was_not_handed_over_is_read_again(stream, either):
     stream.receive(range(5)).run(exactly_once(either.sink()))
     stream.receive(range(5, 10)).run(lambda df, batch_id: None)
@@ -71,6 +76,7 @@ def test_a_batch_that_was_cut_anew_gets_its_recorded_entry_back(stream, either):
     assert either.ids() == list(range(15))
 
 
+@pytest.mark.slow
 def test_a_lost_table_is_filled_from_here_on_by_name(stream, target):
     ledger = stream.root / "ledger.db"
     stream.receive(range(5)).run(exactly_once(target.sink(), ledger=ledger))
@@ -82,6 +88,7 @@ def test_a_lost_table_is_filled_from_here_on_by_name(stream, target):
     assert target.ids() == list(range(5, 10))
 
 
+@pytest.mark.slow
 def test_lost_state_is_accepted_by_name(stream, either):
     options = {"shape": counted, "mode": "update"}
     stream.receive(range(9)).run(exactly_once(either.sink()), **options)
@@ -96,6 +103,7 @@ def test_lost_state_is_accepted_by_name(stream, either):
     assert either.ids() == [0, 0, 1, 1, 2, 2]
 
 
+@pytest.mark.slow
 def test_recomputed_state_is_kept_by_name(stream, either):
     options = {"shape": counted, "mode": "update"}
     stream.receive(range(9), range(9, 18)).run(exactly_once(either.sink()), **options)
@@ -108,6 +116,7 @@ def test_recomputed_state_is_kept_by_name(stream, either):
     assert either.ids() == sorted([0, 1, 2] * 3)
 
 
+@pytest.mark.slow
 def test_missing_input_is_given_up_by_name(stream, either):
     stream.receive(range(5)).run(exactly_once(either.sink()))
     stream.receive(range(5, 10)).fail(_dies)
@@ -132,6 +141,7 @@ def test_a_change_by_somebody_else_is_accepted_by_name(stream, delta):
     assert delta.ids() == [0, 1, 2, *range(4, 10)]
 
 
+@pytest.mark.slow
 def test_an_audit_of_a_clean_pipeline_says_exactly_once(stream, either):
     ledger = str(stream.root / "ledger.db")
     stream.receive(range(5), range(5, 10)).run(exactly_once(either.sink(), ledger=ledger))

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from integration.printed import command
-from integration.recorded import BATCHES, ROWS, Inbox, Recorded, counted, timed
+from integration.recorded import BATCHES, ROWS, Inbox, Kept, Recorded, counted, timed
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from typer.testing import CliRunner
@@ -37,6 +37,24 @@ from onceonly_sinks.postgres import PostgresSink
 pytestmark = pytest.mark.spark
 
 
+@pytest.fixture(scope="module")
+def kept(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """Six epochs of a file source, run once."""
+    return Kept(spark, tmp_path_factory.mktemp("kept"))
+
+
+@pytest.fixture
+def orders(kept: Kept) -> Recorded:
+    """The six epochs, as they were left."""
+    return kept.put_back().orders
+
+
+@pytest.fixture
+def inbox(kept: Kept) -> Inbox:
+    """Their files."""
+    return kept.put_back().inbox
+
+
 def again(orders: Recorded, into: Any, epochs: range | None = None, **more: Any) -> repair.Rerun:
     given = {"job": orders.job, **more}
     return repair.rerun("orders", epochs, into=into, ledger=orders.ledger, spark=orders.spark, **given)
@@ -52,7 +70,9 @@ def audited(orders: Recorded, sink: Any, name: str = "orders~v2") -> Verdict:
         return judge(gather(ledger, name, [sink])).verdict
 
 
-@pytest.mark.parametrize("kind", ["postgres", "delta", "memory"])
+@pytest.mark.parametrize(
+    "kind", ["postgres", *(pytest.param(one, marks=pytest.mark.slow) for one in ("delta", "memory"))]
+)
 def test_a_rerun_holds_the_same_rows_in_a_pipeline_of_its_own(
     orders: Recorded, tmp_path: Path, kind: str, pg: Any
 ) -> None:
@@ -70,6 +90,7 @@ def test_a_rerun_holds_the_same_rows_in_a_pipeline_of_its_own(
     assert orders.run().records[-1].epoch.number == BATCHES  # the query was not fenced out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [timed, counted])
 def test_clock_and_state_are_those_of_the_original(
     spark: SparkSession, tmp_path: Path, inbox: Inbox, shape: Callable[[DataFrame], DataFrame]
@@ -86,12 +107,10 @@ def test_epochs_can_be_written_as_one(orders: Recorded) -> None:
     assert (found.same, found.rows) == (2, BATCHES * ROWS)
 
 
-def test_rows_that_other_code_gives_are_shown(spark: SparkSession, tmp_path: Path, inbox: Inbox) -> None:
-    orders = Recorded(spark, tmp_path, inbox.source, sink=DeltaSink(str(tmp_path / "table"))).run()  # type: ignore[arg-type]
-    into = DeltaSink(str(tmp_path / "again"))
-    found = again(orders, into, job=without_12(orders))
+def test_rows_that_other_code_gives_are_shown(orders: Recorded, pg: Any) -> None:
+    found = again(orders, PostgresSink(pg.dsn, table="again"), job=without_12(orders))
     assert [epoch.number for epoch, _ in found.different] == [3]
-    shown = found.diff(spark, DeltaSink(str(tmp_path / "table")))
+    shown = found.diff(orders.spark, orders.sink)
     assert shown is not None
     assert (shown.less, shown.more, [(sign, row.id) for sign, row in shown.examples]) == (1, 0, [("-", 12)])
 
@@ -106,7 +125,9 @@ def test_rows_that_other_code_gives_are_shown(spark: SparkSession, tmp_path: Pat
         ),
     ],
 )
-@pytest.mark.parametrize("shape", [lambda df: df, counted], ids=["stateless", "stateful"])
+@pytest.mark.parametrize(
+    "shape", [lambda df: df, pytest.param(counted, marks=pytest.mark.slow)], ids=["stateless", "stateful"]
+)
 def test_a_rerun_that_was_cut_off_goes_on_where_its_target_stands(
     spark: SparkSession, tmp_path: Path, inbox: Inbox, point: Point, shape: Callable[[DataFrame], DataFrame]
 ) -> None:
@@ -164,6 +185,7 @@ def onceonly(home: Path, *words: str, fault: str = "") -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.slow
 def test_the_command_prints_its_plan_goes_on_after_a_kill_and_shows_what_differs(
     spark: SparkSession, tmp_path: Path, inbox: Inbox, pg: Any
 ) -> None:
@@ -339,6 +361,7 @@ def keyed(df: DataFrame) -> DataFrame:
     return df.select((f.col("id") % 10).alias("key"), "id")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["postgres", "delta"])
 def test_what_is_replaced_by_key_is_compared_as_the_last_epoch_left_it(
     spark: SparkSession, tmp_path: Path, inbox: Inbox, kind: str, pg: Any

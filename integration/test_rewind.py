@@ -52,6 +52,7 @@ def counted(df):
 # ---- cut back: every sink stands at one epoch
 
 
+@pytest.mark.parametrize("target", ["postgres", pytest.param("delta", marks=pytest.mark.slow)], indirect=True)
 def test_a_table_that_was_set_back_is_gone_on_from_and_holds_every_row(stream, target, tmp_path) -> None:
     place = tmp_path / "ledger.db"
 
@@ -71,7 +72,11 @@ def test_a_table_that_was_set_back_is_gone_on_from_and_holds_every_row(stream, t
 
 
 @pytest.mark.parametrize(
-    "provider", ["RocksDBStateStoreProvider", pytest.param("HDFSBackedStateStoreProvider", marks=pytest.mark.slow)]
+    "provider",
+    [
+        pytest.param(one, marks=pytest.mark.slow)
+        for one in ("RocksDBStateStoreProvider", "HDFSBackedStateStoreProvider")
+    ],
 )
 def test_a_query_with_state_goes_on_with_the_state_of_where_it_is_cut_back_to(spark, stream, pg, tmp_path, provider):
     from integration.streams import settings
@@ -253,7 +258,7 @@ def paned(_: PostgresTarget) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("options", "beside", "again", "column", "shown"),
     [
-        pytest.param(deduped, "orders_seen", [3, 12], "id", list(range(25)), id="dedupe"),
+        pytest.param(deduped, "orders_seen", [3, 12], "id", list(range(25)), id="dedupe", marks=pytest.mark.slow),
         pytest.param(paned, "orders_state", [], "total", [20, 25, 70, 75], id="panes", marks=pytest.mark.slow),
     ],
 )
@@ -299,7 +304,7 @@ KILLED = (
 @pytest.mark.parametrize(
     ("kept", "origin"),
     [
-        pytest.param(9, "3 from stage", id="from the stage"),
+        pytest.param(9, "3 from stage", id="from the stage", marks=pytest.mark.slow),
         pytest.param(1, "2 from sink:delta:table, 1 from stage", id="from another sink", marks=pytest.mark.slow),
     ],
 )

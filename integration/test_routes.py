@@ -39,6 +39,7 @@ def test_each_row_goes_into_the_table_of_its_value_in_one_transaction(stream: Fi
     assert len(transactions) == 2, "one for each epoch, whatever the table"
 
 
+@pytest.mark.slow
 def test_a_value_that_nobody_named_stops_the_query_and_the_printed_way_leads_on(
     stream: FileStream, pg: PostgresTarget
 ) -> None:
@@ -65,6 +66,7 @@ def test_values_may_share_a_table_and_others_be_ignored(
     assert sorted(row["id"] for row in every.rows()) == [*range(10)]
 
 
+@pytest.mark.slow
 def test_what_is_no_column_is_refused_before_anything_is_written(stream: FileStream, pg: PostgresTarget) -> None:
     said = stream.receive(range(10)).fail(exactly_once(Route("kin", {"order": pg.sink()})), shape=kinds)
     assert "[ONCE-E121]" in said

@@ -93,7 +93,7 @@ def died() -> None:
     [
         pytest.param(["id", "other", "word"], marks=pytest.mark.slow),
         pytest.param(["id", "word"], marks=pytest.mark.slow),
-        ["id", "cast(id as string) AS word", "other", "1 AS more"],
+        pytest.param(["id", "cast(id as string) AS word", "other", "1 AS more"], marks=pytest.mark.slow),
     ],
     ids=["swapped", "fewer", "more, of other types"],
 )
@@ -207,6 +207,7 @@ def test_t3_without_the_staged_bytes_a_changed_program_is_refused(several: Sever
     several.hold_everything()
 
 
+@pytest.mark.slow
 @pytest.mark.kill
 @pytest.mark.kafka
 @pytest.mark.postgres

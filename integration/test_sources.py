@@ -46,7 +46,7 @@ def told(spark: SparkSession, place: Any, **options: str) -> Told:
     return stream
 
 
-@pytest.mark.parametrize("name", [MISSING, CORRUPT])
+@pytest.mark.parametrize("name", [MISSING, pytest.param(CORRUPT, marks=pytest.mark.slow)])
 def test_a_session_that_passes_over_files_is_refused_by_name(spark, stream, sink, ledger, name: str) -> None:
     stream.receive(range(5))
     with settings(spark, {f"spark.sql.files.{name}": "true"}):
@@ -57,7 +57,9 @@ def test_a_session_that_passes_over_files_is_refused_by_name(spark, stream, sink
     assert ids(sink) == list(range(5))
 
 
-@pytest.mark.parametrize("name", [MISSING, CORRUPT, MISSING.upper()])
+@pytest.mark.parametrize(
+    "name", [MISSING.upper(), *(pytest.param(one, marks=pytest.mark.slow) for one in (MISSING, CORRUPT))]
+)
 def test_a_source_that_passes_over_files_is_refused_by_name(spark, tmp_path, sink, ledger, name: str) -> None:
     said = told(spark, tmp_path, **{name: "True"}).receive(range(5)).fail(exactly_once(sink, ledger=ledger))
     assert "[ONCE-E126]" in said
@@ -75,9 +77,9 @@ def test_a_source_that_was_told_to_stop_counts_before_the_session(spark, tmp_pat
 @pytest.mark.parametrize(
     ("conf", "options", "code"),
     [
-        ({f"spark.sql.files.{MISSING}": "true"}, {}, "E126"),
+        pytest.param({f"spark.sql.files.{MISSING}": "true"}, {}, "E126", marks=pytest.mark.slow),
         ({}, {"failOnDataLoss": "false"}, "E116"),
-        ({}, {}, ""),
+        pytest.param({}, {}, "", marks=pytest.mark.slow),
     ],
 )
 def test_a_delta_source_is_asked_the_same(spark, tmp_path, sink, ledger, conf, options, code: str) -> None:
@@ -98,7 +100,7 @@ def test_a_delta_source_is_asked_the_same(spark, tmp_path, sink, ledger, conf, o
 # ---- files that are cleared up
 
 
-@pytest.mark.parametrize("clean", ["delete", "archive"])
+@pytest.mark.parametrize("clean", ["delete", pytest.param("archive", marks=pytest.mark.slow)])
 def test_files_that_spark_clears_up_belong_to_epochs_that_are_written(spark, tmp_path, sink, ledger, clean) -> None:
     stream = told(spark, tmp_path, cleanSource=clean, sourceArchiveDir=str(tmp_path / "old"))
     with settings(spark, {"spark.sql.streaming.fileSource.cleaner.numThreads": "0"}):
@@ -112,6 +114,7 @@ def test_files_that_spark_clears_up_belong_to_epochs_that_are_written(spark, tmp
     assert f"cleanSource={clean}" in wrapped.explain()
 
 
+@pytest.mark.slow
 def test_a_rolled_back_checkpoint_whose_files_are_cleared_up_loses_and_doubles_nothing(
     spark, tmp_path, sink, ledger
 ) -> None:
@@ -155,6 +158,7 @@ def from_socket(spark: SparkSession, port: int, place: Any, write: Callable[[Dat
     return writer.option("checkpointLocation", str(place / "ck")).trigger(processingTime="0 seconds").start()
 
 
+@pytest.mark.slow
 def test_a_socket_is_refused_by_name(spark, tmp_path, sink, ledger) -> None:
     with server(["1", "2"]) as port:
         query = from_socket(spark, port, tmp_path, exactly_once(sink, ledger=ledger))
@@ -183,6 +187,7 @@ def test_a_socket_is_read_where_the_user_says_so_and_the_promise_names_it(
     assert "socket sources cannot give rows again" in wrapped.explain()
 
 
+@pytest.mark.slow
 def test_a_rate_source_gives_a_batch_that_was_cut_off_again(spark, tmp_path, sink, ledger) -> None:
     seen: list[list[tuple[Any, ...]]] = []
     done = threading.Event()
@@ -214,7 +219,7 @@ def test_a_rate_source_gives_a_batch_that_was_cut_off_again(spark, tmp_path, sin
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("client", ["kept", "closed"])
+@pytest.mark.parametrize("client", ["kept", pytest.param("closed", marks=pytest.mark.slow)])
 def test_a_topic_made_anew_between_two_batches_is_noticed_by_the_next_one(topic: Topic, sink, ledger, client) -> None:
     wrapped = by_offset(sink, ledger=ledger)
 

@@ -73,6 +73,7 @@ def test_t1_a_driver_that_wakes_after_another_took_over_changes_nothing(scene, r
     one.holds_everything()
 
 
+@pytest.mark.slow
 def test_t1_a_driver_stopped_inside_its_commit_does_not_block_the_next_one(scene, rivals, tmp_path):
     one = scene("postgres")
     one.inbox.fill(2)
@@ -101,6 +102,7 @@ def _sessions(connection: psycopg.Connection, condition: str) -> int:
 # ---- T2: the commit landed and the answer was cut; or the request was cut before it landed
 
 
+@pytest.mark.slow
 def test_t2_a_commit_whose_answer_is_lost_is_one_copy(scene, warm_drivers):
     both = [scene(kind) for kind in KINDS]
     both[0].inbox.fill(3)
@@ -112,7 +114,9 @@ def test_t2_a_commit_whose_answer_is_lost_is_one_copy(scene, warm_drivers):
         ]
 
 
-@pytest.mark.parametrize(("act", "found"), [(Act.CUT_REQUEST, False), (Act.CUT_ANSWER, True)])
+@pytest.mark.parametrize(
+    ("act", "found"), [pytest.param(Act.CUT_REQUEST, False, marks=pytest.mark.slow), (Act.CUT_ANSWER, True)]
+)
 def test_t2_a_commit_cut_on_the_wire_is_one_copy(scene, warm_drivers, postgres, tmp_path, act, found):
     one = scene("postgres")
     one.inbox.fill(2)
@@ -131,6 +135,7 @@ def test_t2_a_commit_cut_on_the_wire_is_one_copy(scene, warm_drivers, postgres, 
 # ---- T4: the checkpoint is deleted
 
 
+@pytest.mark.slow
 def test_t4_after_a_deleted_checkpoint_the_printed_command_continues(scene, warm_drivers):
     both = [scene(kind) for kind in KINDS]
     both[0].ledger_place = f"{both[0].checkpoint}.onceonly.db"
@@ -163,6 +168,7 @@ def _run_printed(one: Scene, said: str) -> None:
 # ---- T5: the checkpoint is copied to a second cluster
 
 
+@pytest.mark.slow
 def test_t5_of_two_clusters_on_copies_of_a_checkpoint_one_wins_and_the_other_stops(scene, rivals, tmp_path):
     one = scene("postgres")
     one.inbox.fill(1)
@@ -188,6 +194,7 @@ def test_t5_of_two_clusters_on_copies_of_a_checkpoint_one_wins_and_the_other_sto
 # ---- T7: the ledger is deleted, or a second machine has its own
 
 
+@pytest.mark.slow
 def test_t7_without_its_ledger_or_with_another_nothing_is_lost_doubled_or_unfenced(scene, rivals, tmp_path):
     one = scene("delta")
     one.inbox.fill(2)
@@ -277,6 +284,7 @@ def test_sigterm_to_the_whole_group_in_the_middle_of_an_epoch_abandons_it(scene,
     one.holds_everything()
 
 
+@pytest.mark.slow
 def test_a_driver_that_stops_its_query_on_sigterm_finishes_or_abandons_the_epoch(scene, rivals, tmp_path):
     one = scene("delta")
     one.inbox.fill(3)

@@ -75,6 +75,7 @@ def test_an_epoch_is_one_transaction_with_the_ledgers_record(
     verdict(pg, spark)
 
 
+@pytest.mark.slow
 def test_what_is_too_large_for_the_driver_is_staged_and_still_one_transaction(
     stream: FileStream, pg: PostgresTarget, spark: Any
 ) -> None:
@@ -87,6 +88,7 @@ def test_what_is_too_large_for_the_driver_is_staged_and_still_one_transaction(
     verdict(pg, spark)
 
 
+@pytest.mark.slow
 def test_a_program_that_was_written_with_files_goes_on_without_and_back(
     stream: FileStream, pg: PostgresTarget, spark: Any, tmp_path: Path
 ) -> None:
@@ -121,6 +123,7 @@ def test_a_table_elsewhere_is_brought_to_the_epoch_of_those_that_commit_together
     assert pg.says("select count(*) from bad") == [(9,)]
 
 
+@pytest.mark.slow
 def test_a_full_refresh_replaces_the_rows_of_all_of_them_at_once(
     stream: FileStream, pg: PostgresTarget, spark: Any
 ) -> None:

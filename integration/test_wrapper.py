@@ -104,6 +104,7 @@ def test_a_replayed_batch_is_skipped_with_proof(stream, sink, ledger):
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
 
+@pytest.mark.slow
 def test_a_checkpoint_rolled_back_by_several_batches_is_skipped_as_far_as_it_proves_itself(stream, sink, ledger):
     stream.receive(range(5), range(5, 10), range(10, 15), range(15, 20)).run(exactly_once(sink, ledger=ledger))
     stream.remove("commits", 3, 2, 1)
@@ -125,6 +126,7 @@ def test_a_lost_ledger_is_filled_from_the_sink_and_the_replay_still_skipped(stre
     assert [record.epoch.number for record in second.epochs("orders")] == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_record_rebuilt_from_a_marker_gets_its_input_files_back_from_the_replay(stream, sink, tmp_path):
     stream.receive(range(5)).run(exactly_once(sink, ledger=tmp_path / "one.db"))
     stream.remove("commits", 0)
@@ -145,6 +147,7 @@ def test_a_deleted_checkpoint_is_refused_and_nothing_is_lost_or_doubled(stream, 
     assert ids(sink) == list(range(10))
 
 
+@pytest.mark.slow
 def test_a_new_checkpoint_with_the_same_offset_text_but_more_files_is_refused(stream, sink, ledger):
     stream.receive(range(5)).run(exactly_once(sink, ledger=ledger))
     stream.lose_checkpoint()
@@ -154,6 +157,7 @@ def test_a_new_checkpoint_with_the_same_offset_text_but_more_files_is_refused(st
     assert ids(sink) == list(range(5))
 
 
+@pytest.mark.slow
 def test_a_moved_checkpoint_goes_on(stream, sink, ledger):
     stream.receive(range(5)).run(exactly_once(sink, ledger=ledger))
     stream.checkpoint = stream.checkpoint.rename(stream.root / "elsewhere")
@@ -172,6 +176,7 @@ def test_a_batch_id_that_comes_back_for_another_range_is_refused(stream, sink, l
     assert ids(sink) == list(range(10))
 
 
+@pytest.mark.slow
 def test_an_old_copy_of_a_checkpoint_is_refused_where_it_diverges(stream, sink, ledger):
     stream.receive(range(5)).run(exactly_once(sink, ledger=ledger))
     shutil.copytree(stream.checkpoint, stream.root / "copy")
@@ -183,6 +188,7 @@ def test_an_old_copy_of_a_checkpoint_is_refused_where_it_diverges(stream, sink, 
     assert ids(sink) == list(range(10))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_another_callback_moved_on_is_ahead(stream, sink, ledger):
     stream.receive(range(5)).run(exactly_once(sink, ledger=ledger))
     stream.receive(range(5, 10), range(10, 15))
@@ -196,6 +202,7 @@ def test_a_checkpoint_that_another_callback_moved_on_is_ahead(stream, sink, ledg
     assert ids(sink) == list(range(20))
 
 
+@pytest.mark.slow
 def test_returning_early_on_an_empty_batch_is_noticed_and_said(stream, sink, ledger):
     wrapped = exactly_once(sink, ledger=ledger)
 
@@ -234,6 +241,7 @@ def test_an_unknown_offset_log_version_is_refused(stream, sink, ledger):
     assert "[ONCE-E601]" in stream.fail(later_version)
 
 
+@pytest.mark.slow
 def test_an_emptied_offset_entry_is_refused(stream, sink, ledger):
     def emptied(df, batch_id):
         run = engine_for(df).discover(df)
@@ -262,6 +270,7 @@ def _dies(df, batch_id):
 # ---- first contact and names
 
 
+@pytest.mark.slow
 def test_a_sink_with_rows_of_unknown_origin_is_refused_unless_adopted(stream, spark, sink, ledger):
     stream.receive(range(5)).run(exactly_once(sink, ledger=ledger))
     other = FileStream(spark, stream.root / "other", name="newcomer").receive(range(100, 105))
@@ -272,6 +281,7 @@ def test_a_sink_with_rows_of_unknown_origin_is_refused_unless_adopted(stream, sp
     assert ids(sink) == [*range(5), *range(100, 105)]
 
 
+@pytest.mark.slow
 def test_an_empty_sink_behind_a_running_query_is_refused_unless_adopted(stream, sink, ledger):
     stream.receive(range(5)).run(lambda df, batch_id: None)
     stream.receive(range(5, 10))
@@ -280,6 +290,7 @@ def test_an_empty_sink_behind_a_running_query_is_refused_unless_adopted(stream, 
     assert ids(sink) == list(range(5, 10))
 
 
+@pytest.mark.slow
 def test_a_query_without_a_name_is_refused(stream, sink, ledger):
     stream.name = None
     assert "[ONCE-E101]" in stream.receive(range(5)).fail(exactly_once(sink, ledger=ledger))
@@ -287,6 +298,7 @@ def test_a_query_without_a_name_is_refused(stream, sink, ledger):
     assert ids(sink) == list(range(5))
 
 
+@pytest.mark.slow
 def test_a_temporary_checkpoint_is_refused(spark, stream, sink, ledger):
     writer = stream.receive(range(5)).read().writeStream.queryName("orders")
     query = writer.foreachBatch(exactly_once(sink, ledger=ledger)).trigger(availableNow=True).start()
@@ -294,6 +306,7 @@ def test_a_temporary_checkpoint_is_refused(spark, stream, sink, ledger):
         query.awaitTermination()
 
 
+@pytest.mark.slow
 def test_one_pipeline_twice_in_one_process_is_refused(spark, stream, sink, ledger):
     first = stream.receive(range(5)).start(exactly_once(sink, ledger=ledger), processingTime="1 second")
     try:
@@ -310,6 +323,7 @@ def test_a_call_outside_of_a_query_is_refused(spark, sink):
         exactly_once(sink, name="orders")(spark.range(3), 0)
 
 
+@pytest.mark.slow
 def test_a_plain_thread_inside_the_callback_is_refused(stream, sink, ledger):
     wrapped = exactly_once(sink, ledger=ledger)
     caught = []
@@ -333,7 +347,9 @@ def test_a_plain_thread_inside_the_callback_is_refused(stream, sink, ledger):
 # ---- interrupts
 
 
-@pytest.mark.parametrize("stop", [SystemExit, KeyboardInterrupt, GeneratorExit])
+@pytest.mark.parametrize(
+    "stop", [KeyboardInterrupt, *(pytest.param(one, marks=pytest.mark.slow) for one in (SystemExit, GeneratorExit))]
+)
 def test_a_base_exception_in_the_callback_stops_the_query_instead_of_hanging_it(stream, sink, ledger, stop):
     def leave(df):
         raise stop
@@ -406,6 +422,7 @@ def test_a_skipped_stateful_batch_is_executed_so_that_state_goes_on(stream, sink
     assert Counter(row["n"] for row in sink.rows()) == {3: 3, 6: 3, 9: 3}
 
 
+@pytest.mark.slow
 def test_a_stateful_replay_with_other_results_is_refused(stream, sink, ledger):
     stream.receive(range(9), range(9, 18)).run(exactly_once(sink, ledger=ledger), shape=counted, mode="update")
     stream.remove("commits", 1)
@@ -417,6 +434,7 @@ def test_a_stateful_replay_with_other_results_is_refused(stream, sink, ledger):
     assert "[ONCE-E215]" in said
 
 
+@pytest.mark.slow
 def test_drop_duplicates_goes_on_after_a_replay(stream, sink, ledger):
     def unique(df):
         return df.dropDuplicates(["word"])
@@ -439,6 +457,7 @@ def test_a_batch_without_data_that_closes_a_window_is_an_epoch(stream, sink, led
     assert sum(row["n"] for row in sink.rows()) == sum(record.epoch.digest.rows * 3 for record in records)
 
 
+@pytest.mark.slow
 def test_a_lost_checkpoint_of_a_stateful_query_says_that_state_is_lost(stream, sink, ledger):
     stream.receive(range(9)).run(exactly_once(sink, ledger=ledger), shape=counted, mode="update")
     stream.lose_checkpoint()
@@ -446,7 +465,9 @@ def test_a_lost_checkpoint_of_a_stateful_query_says_that_state_is_lost(stream, s
     assert "[ONCE-E206]" in said
 
 
-@pytest.mark.parametrize("expression", ["rand()", "uuid()", "now()"])
+@pytest.mark.parametrize(
+    "expression", ["uuid()", *(pytest.param(one, marks=pytest.mark.slow) for one in ("rand()", "now()"))]
+)
 def test_a_nondeterministic_stateful_plan_is_refused_by_name(stream, sink, ledger, expression):
     def unstable(df):
         return counted(df.where(f"length(cast({expression} as string)) > 0"))
@@ -457,6 +478,7 @@ def test_a_nondeterministic_stateful_plan_is_refused_by_name(stream, sink, ledge
     assert sink.rows() == []
 
 
+@pytest.mark.slow
 def test_a_nondeterministic_stateless_plan_is_fine(stream, sink, ledger):
     stream.receive(range(5)).run(
         exactly_once(sink, ledger=ledger), shape=lambda df: df.select("id", f.expr("uuid()").alias("word"))
