@@ -71,8 +71,12 @@ class Recorded:
             ledger.close()
 
     def again(self, **options: Any) -> list[tuple[EpochRecord, Digest]]:
-        """Digests of the epochs, run again."""
-        found: list[tuple[EpochRecord, Digest]] = []
+        """Digests of the epochs, run again.
+
+        Args:
+            options: of ``replayed``; ``found``: a list for what was run, where it may be refused half way.
+        """
+        found: list[tuple[EpochRecord, Digest]] = options.pop("found", [])
         records = options.pop("records", self.records)
         job = options.pop("job", self.job)
 
@@ -84,9 +88,11 @@ class Recorded:
         return found
 
     def refused(self, **options: Any) -> OnceOnlyError:
-        """What running them again is refused with; no row was handed on by the step that was refused."""
+        """What running them again is refused with; no epoch was handed on."""
+        found: list[tuple[EpochRecord, Digest]] = []
         with pytest.raises(OnceOnlyError) as stopped:
-            self.again(**options)
+            self.again(**options, found=found)
+        assert found == []
         assert not list(Path(replays_of(self.checkpoint)).glob("*"))
         return stopped.value
 

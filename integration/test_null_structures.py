@@ -25,7 +25,7 @@ def shape(df: DataFrame) -> DataFrame:
 WANTED = [None] * 5 + [{"x": number, "z": {"y": f"w{number}"}} for number in range(5, 10)]
 
 
-def test_it_reaches_every_destination(
+def test_it_reaches_postgres_by_each_way_and_delta(
     stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, tmp_path: Path
 ) -> None:
     alone = DeltaTarget(str(tmp_path / "alone"))

@@ -90,14 +90,14 @@ def test_a_sink_that_is_behind_gets_its_output_also_from_a_program_that_wants_an
 
 
 @pytest.mark.parametrize("via", ["executors", pytest.param("driver", marks=pytest.mark.slow)])
-def test_executors_write_an_output_from_the_same_files(stream: FileStream, pg: PostgresTarget, via: str) -> None:
+def test_an_output_is_written_by_executors_and_by_the_driver(stream: FileStream, pg: PostgresTarget, via: str) -> None:
     few = Output(pg.sink(via=via), name="few", where="id < 13", select=["word", "id"])
     stream.receive(range(10), range(10, 20)).run(exactly_once(MemorySink(id="memory:orders"), few))
     assert pg.says("select id, word from orders order by id") == [(number, f"w{number}") for number in range(13)]
 
 
 @pytest.mark.slow
-def test_spark_writes_an_output_into_a_table_that_only_it_can_write(stream: FileStream, delta: DeltaTarget) -> None:
+def test_spark_commits_an_output_into_a_delta_table(stream: FileStream, delta: DeltaTarget) -> None:
     few = Output(delta.sink(committer="spark"), name="few", where=f.col("id") < 13)
     stream.receive(range(10), range(10, 20)).run(exactly_once(MemorySink(id="memory:orders"), few))
     assert in_delta(delta) == [(number, f"w{number}") for number in range(13)]

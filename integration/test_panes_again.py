@@ -38,10 +38,11 @@ def again(events: Events, pg: PostgresTarget, said: Any, epochs: range | None = 
     return repair.recompute("scores", epochs, panes=said, ledger=pg.dsn, spark=events.spark, **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "said",
     [
-        pytest.param({"accumulation": "retracting", "window": Sessions("30 seconds")}, marks=pytest.mark.slow),
+        {"accumulation": "retracting", "window": Sessions("30 seconds")},
         {"accumulation": "discarding"},
     ],
     ids=["sessions that take back", "what came since"],

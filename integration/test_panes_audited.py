@@ -64,18 +64,9 @@ BATCHES = (
 )
 
 
-@pytest.mark.parametrize(
-    ("sessions", "how"),
-    [
-        (True, "retracting"),
-        *(
-            pytest.param(sessions, how, marks=pytest.mark.slow)
-            for sessions in (False, True)
-            for how in ("discarding", "accumulating", "retracting")
-            if (sessions, how) != (True, "retracting")
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["discarding", "accumulating", "retracting"])
+@pytest.mark.parametrize("sessions", [False, True])
 def test_results_of_every_kind_in_postgres_and_delta_are_what_their_state_says(
     events: Events, pg: PostgresTarget, delta: DeltaTarget, found: Any, how: str, sessions: bool
 ) -> None:

@@ -27,6 +27,7 @@ from onceonly.panes import (
     Last,
     Max,
     Mean,
+    Min,
     Panes,
     Sessions,
     Sliding,
@@ -179,17 +180,18 @@ def test_discarding_results_are_added_up_by_a_function_of_the_users_each_once_wh
 
 def test_values_of_every_kind_over_windows_that_overlap(events: Events, pg: PostgresTarget) -> None:
     values = {"total": Sum("value"), "rows": Count(), "most": Max("value"), "mean": Mean("value * 2")}
+    values |= {"least": Min("value"), "newest": Last("value", by="at")}
     sliding = panes(values=values, window=Sliding("2 minutes", "1 minute"))
     write = exactly_once(pg.sink(), note_time=TIME, panes=sliding)
     events.come([("a", 1, 10), ("a", 4, 70), (None, 7, 70)], [("z", 0, 1000)]).run(write)
-    found = scores(pg, "team, window_start, total, rows, most, mean")
+    found = scores(pg, "team, window_start, total, rows, most, mean, least, newest")
     minute = timedelta(minutes=1)
     assert found == [
-        ("a", NOON - minute, 1, 1, 1, 2.0),
-        ("a", NOON, 5, 2, 4, 5.0),
-        ("a", NOON + minute, 4, 1, 4, 8.0),
-        (None, NOON, 7, 1, 7, 14.0),
-        (None, NOON + minute, 7, 1, 7, 14.0),
+        ("a", NOON - minute, 1, 1, 1, 2.0, 1, 1),
+        ("a", NOON, 5, 2, 4, 5.0, 1, 4),
+        ("a", NOON + minute, 4, 1, 4, 8.0, 4, 4),
+        (None, NOON, 7, 1, 7, 14.0, 7, 7),
+        (None, NOON + minute, 7, 1, 7, 14.0, 7, 7),
     ]
 
 

@@ -75,10 +75,11 @@ def fence(pg: PostgresTarget) -> Any:
         return sink.fence()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "said",
     [
-        pytest.param({"accumulation": "retracting", "window": p.Sessions("30 seconds")}, marks=pytest.mark.slow),
+        {"accumulation": "retracting", "window": p.Sessions("30 seconds")},
         {"accumulation": "discarding"},
     ],
     ids=["sessions that take back", "what came since"],

@@ -52,7 +52,7 @@ def counted(df):
 # ---- cut back: every sink stands at one epoch
 
 
-@pytest.mark.parametrize("target", ["postgres", pytest.param("delta", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.slow
 def test_a_table_that_was_set_back_is_gone_on_from_and_holds_every_row(stream, target, tmp_path) -> None:
     place = tmp_path / "ledger.db"
 

@@ -71,3 +71,4 @@ def test_what_is_no_column_is_refused_before_anything_is_written(stream: FileStr
     said = stream.receive(range(10)).fail(exactly_once(Route("kin", {"order": pg.sink()})), shape=kinds)
     assert "[ONCE-E121]" in said
     assert "kin" in said
+    assert pg.says("select to_regclass('orders')") == [(None,)]

@@ -36,7 +36,7 @@ def several(any_postgres, any_kafka, tmp_path: Path, request) -> Several:
 
 @pytest.mark.spark
 @pytest.mark.postgres
-def test_three_sinks_hold_the_same_rows_of_every_type(
+def test_three_sinks_hold_the_same_rows_of_nine_types(
     stream: FileStream, pg: PostgresTarget, delta: DeltaTarget
 ) -> None:
     memory = MemorySink(id="memory:orders")

@@ -74,12 +74,13 @@ def test_a_source_that_was_told_to_stop_counts_before_the_session(spark, tmp_pat
     assert ids(sink) == list(range(5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("conf", "options", "code"),
     [
-        pytest.param({f"spark.sql.files.{MISSING}": "true"}, {}, "E126", marks=pytest.mark.slow),
+        ({f"spark.sql.files.{MISSING}": "true"}, {}, "E126"),
         ({}, {"failOnDataLoss": "false"}, "E116"),
-        pytest.param({}, {}, "", marks=pytest.mark.slow),
+        ({}, {}, ""),
     ],
 )
 def test_a_delta_source_is_asked_the_same(spark, tmp_path, sink, ledger, conf, options, code: str) -> None:

@@ -105,6 +105,7 @@ def died() -> None:
     raise RuntimeError("died between two transactions")
 
 
+@pytest.mark.slow
 def test_a_table_elsewhere_is_brought_to_the_epoch_of_those_that_commit_together(
     stream: FileStream, pg: PostgresTarget, delta: DeltaTarget
 ) -> None:

@@ -46,7 +46,11 @@ def test_the_ledger_knows_the_input_files_of_each_epoch(stream, sink, ledger):
 
 def test_the_default_ledger_lies_beside_the_checkpoint_and_survives_its_loss(stream, sink):
     stream.receive(range(3)).run(exactly_once(sink))
-    assert (stream.root / "ck.onceonly.db").is_file()
+    stream.lose_checkpoint()
+    kept = SqlLedger(str(stream.root / "ck.onceonly.db"))
+    assert [record.epoch.digest.rows for record in kept.epochs("orders")] == [3]
+    kept.close()
+    assert "[ONCE-E211]" in stream.fail(exactly_once(sink))
 
 
 def test_the_running_query_and_the_files_on_disk_say_the_same(stream, sink, ledger):
