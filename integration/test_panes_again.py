@@ -61,6 +61,7 @@ def test_every_epoch_of_windows_is_computed_again_with_its_results_and_its_state
     assert again(events, pg, made, range(4, 6), before=shaped).equal
 
 
+@pytest.mark.slow
 def test_other_code_differs_from_the_epoch_on_in_which_it_counts_otherwise(
     events: Events, pg: PostgresTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -258,6 +258,7 @@ def test_a_late_row_whose_columns_are_called_as_those_beside_it_is_refused_with_
     assert said["horizon_"] == ""
 
 
+@pytest.mark.slow
 def test_windows_that_are_given_up_leave_nothing_and_the_query_goes_on(events: Events, pg: PostgresTarget) -> None:
     import json
 

@@ -72,6 +72,7 @@ def test_two_sinks_on_one_target_are_a_warning_in_the_log(stream, ledger):
     assert told.startswith("[ONCE-W701]")
 
 
+@pytest.mark.slow
 def test_rows_that_spark_drops_as_late_are_counted_by_epoch(stream, sink, ledger):
     def windows(df):
         timed = df.select("id", f.timestamp_seconds("id").alias("at")).withWatermark("at", "10 seconds")

@@ -89,6 +89,7 @@ def died() -> None:
     raise RuntimeError("died between two sinks")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_quarantine_that_is_behind_gets_the_bad_rows_of_the_epoch_and_not_those_of_the_program(
     stream: FileStream, pg: PostgresTarget, after: int

@@ -57,7 +57,7 @@ def one(request: pytest.FixtureRequest, tmp_path: Path) -> One:
     return One(tmp_path, lambda: KafkaSink(broker.servers, topic, id=f"kafka:{topic}"), as_records)
 
 
-@now("delta", "postgres history", "kafka")
+@now("delta", "postgres", "kafka")
 def test_spark_reads_what_is_read_without_it(one: One, spark: SparkSession) -> None:
     one.written(1, 2, 3)
     newest_alone = "key=" in one.make().address and "history" not in one.make().address and "postgres" in one.make().id
@@ -69,7 +69,7 @@ def test_spark_reads_what_is_read_without_it(one: One, spark: SparkSession) -> N
     one.ledger.close()
 
 
-@now("delta", "postgres history")
+@now("delta")
 def test_a_frame_stays_that_of_its_epoch_however_late_it_is_read(one: One, spark: SparkSession) -> None:
     driver = one.driver()
     driver.writes(1, 2, table=one.shape(rows(1)))
@@ -83,7 +83,7 @@ def test_a_frame_stays_that_of_its_epoch_however_late_it_is_read(one: One, spark
         one.ledger.close()
 
 
-@now("postgres", "kafka")
+@now("postgres")
 def test_spark_reads_later_rows_alone(one: One, spark: SparkSession) -> None:
     one.written(1, 2, 3)
     address = one.make().address

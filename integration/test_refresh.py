@@ -110,7 +110,7 @@ def test_state_and_rows_begin_together(stream: FileStream, pg: PostgresTarget) -
 
 @pytest.mark.spark
 @pytest.mark.postgres
-@pytest.mark.parametrize("target", [pytest.param("postgres", marks=pytest.mark.slow), "delta"], indirect=True)
+@pytest.mark.slow
 def test_refresh_after_refresh_replaces_and_a_restart_in_between_goes_on(stream: FileStream, target: Any) -> None:
     def write() -> Any:
         return exactly_once(target.sink(), on_refresh="replace", ledger=stream.root / "ledger.db")

@@ -66,6 +66,7 @@ def test_a_batch_that_was_not_handed_over_is_read_again(stream, either):
     assert either.ids() == list(range(15))
 
 
+@pytest.mark.slow
 def test_a_batch_that_was_cut_anew_gets_its_recorded_entry_back(stream, either):
     stream.receive(range(5), range(5, 10)).run(exactly_once(either.sink()))
     stream.remove("commits", 1)

@@ -60,7 +60,7 @@ def inbox(kept: Kept) -> Inbox:
     return kept.put_back().inbox
 
 
-@pytest.mark.parametrize("kind", ["files", "kafka", pytest.param("delta", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["files", *(pytest.param(one, marks=pytest.mark.slow) for one in ("kafka", "delta"))])
 def test_epochs_run_again_have_their_rows_their_clock_and_their_watermark(
     spark: SparkSession, tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:

@@ -115,19 +115,9 @@ def test_rows_that_other_code_gives_are_shown(orders: Recorded, pg: Any) -> None
     assert (shown.less, shown.more, [(sign, row.id) for sign, row in shown.examples]) == (1, 0, [("-", 12)])
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        Point.COMMIT_AFTER,
-        *(
-            pytest.param(one, marks=pytest.mark.slow)
-            for one in (Point.DISCOVER_AFTER, Point.COMMIT_BEFORE, Point.RETURN_BEFORE)
-        ),
-    ],
-)
-@pytest.mark.parametrize(
-    "shape", [lambda df: df, pytest.param(counted, marks=pytest.mark.slow)], ids=["stateless", "stateful"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("point", [Point.COMMIT_AFTER, Point.DISCOVER_AFTER, Point.COMMIT_BEFORE, Point.RETURN_BEFORE])
+@pytest.mark.parametrize("shape", [lambda df: df, counted], ids=["stateless", "stateful"])
 def test_a_rerun_that_was_cut_off_goes_on_where_its_target_stands(
     spark: SparkSession, tmp_path: Path, inbox: Inbox, point: Point, shape: Callable[[DataFrame], DataFrame]
 ) -> None:

@@ -100,6 +100,7 @@ def test_a_query_with_state_goes_on_with_the_state_of_where_it_is_cut_back_to(sp
     assert audit(place).startswith("EXACTLY ONCE")
 
 
+@pytest.mark.slow
 def test_input_that_is_gone_refuses_a_cut_back_until_just_its_epoch_may_be_lost(stream, pg, tmp_path) -> None:
     place = tmp_path / "ledger.db"
     stream.receive(*FIVES[:2]).run(exactly_once(pg.sink(), ledger=place))

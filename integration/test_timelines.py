@@ -220,6 +220,7 @@ def test_t7_without_its_ledger_or_with_another_nothing_is_lost_doubled_or_unfenc
 # ---- T8: an opening races another; the answer to a fence is lost
 
 
+@pytest.mark.slow
 def test_t8_of_two_drivers_that_open_one_checkpoint_at_once_each_generation_has_one_owner(scene, rivals, tmp_path):
     one = scene("postgres")
     one.inbox.fill(4)
