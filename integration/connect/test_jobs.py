@@ -69,7 +69,7 @@ def test_two_tables_of_one_postgres_commit_together(
     assert pg.ids() == [row[0] for row in pg.says("select id from copy order by id")] == list(range(30))
     wrote = "select o.xmin::text, c.xmin::text, e.xmin::text from orders o join copy c using (id) "
     together = pg.says(f"{wrote} join onceonly.epoch e on e.epoch = o._epoch")
-    assert len(together) == 30
+    assert len(together) >= 30  # of each row, what each of the sinks keeps of its epoch
     assert [one for one in together if len({*one}) != 1] == []
 
 
