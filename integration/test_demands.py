@@ -13,23 +13,41 @@ from onceonly.protocol.demands import Digits, Rule
 from onceonly.spark import choose, demands, frames
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("sample", SAMPLES.values(), ids=[*SAMPLES])
-@pytest.mark.parametrize("each", [False, True], ids=["value", "elements"])
-def test_spark_judges_a_value_as_python_does(spark: Any, sample: Sample, each: bool) -> None:
-    if not demands.judges(sample.demand):
-        assert (choose.line().minor, type(sample.demand)) == ("3.5", Digits)
-        return
+def held(sample: Sample, each: bool) -> list[Any]:
+    """The values of a sample; with ``each`` as elements of lists, of which some are empty and some are not there."""
     values = [aware(sample.kind, one) for one in sample.values(20)]
-    rule = Rule("c d", sample.demand, each)
     drawn = random.Random(7)
-    held = [drawn.choice([None, [], [one], [values[-1], one]]) for one in values] if each else values
-    kind = pa.list_(sample.kind) if each else sample.kind
-    table = pa.table({"c d": pa.array(held, kind), "at": [*range(len(held))]})
-    rows = frames.of_arrow(spark, table)
-    column = rows["`c d`"]
-    judged = rows.select("at", demands.met(rule, column, rows.schema["c d"].dataType).alias("met"))
-    found = [row["met"] for row in judged.orderBy("at").collect()]
-    wanted = [rule.met(one) for one in held]
-    assert found == wanted, [(one, met) for one, met, said in zip(held, found, wanted, strict=True) if met != said][:5]
-    assert {True, False} == set(wanted), "values of one kind prove nothing"
+    return [drawn.choice([None, [], [one], [values[-1], one]]) for one in values] if each else values
+
+
+@pytest.mark.spark
+def test_spark_judges_each_value_and_each_element_as_python_does(spark: Any) -> None:
+    """All demands beside each other, each over a column of its own: one table and one job."""
+    left_out = {name for name, sample in SAMPLES.items() if not demands.judges(sample.demand)}
+    assert {type(SAMPLES[name].demand) for name in left_out} == ({Digits} if choose.line().minor == "3.5" else set())
+    cases = {
+        f"{name}, {'elements' if each else 'value'}": (sample, each, held(sample, each))
+        for name, sample in SAMPLES.items()
+        for each in (False, True)
+        if name not in left_out
+    }
+    longest = max(len(values) for _, _, values in cases.values())
+    columns = {
+        case: pa.array(values + [None] * (longest - len(values)), pa.list_(sample.kind) if each else sample.kind)
+        for case, (sample, each, values) in cases.items()
+    }
+    rows = frames.of_arrow(spark, pa.table({**columns, "at": [*range(longest)]}))
+    rules = {case: Rule(case, sample.demand, each) for case, (sample, each, _) in cases.items()}
+    judged = rows.select(
+        "at",
+        *(demands.met(rule, rows[f"`{case}`"], rows.schema[case].dataType).alias(case) for case, rule in rules.items()),
+    )
+    found = judged.orderBy("at").collect()
+    wrong = {}
+    for case, (_, _, values) in cases.items():
+        wanted = [rules[case].met(one) for one in values]
+        assert {True, False} == set(wanted), f"{case}: values of one kind prove nothing"
+        pairs = zip(values, wanted, (row[case] for row in found), strict=False)
+        if differing := [(value, met, said) for value, met, said in pairs if met != said]:
+            wrong[case] = differing[:5]
+    assert wrong == {}, "by case: value, what Python says, what Spark says"

@@ -1,7 +1,9 @@
 """What each line of Spark must do: append, upsert, keep state, stage for several sinks, replay, heal, trim,
 leave out what was seen before, say up to when all is there, run recorded epochs again.
 
-`make line` runs it on each line. What needs jars is refused by name on a line that has none.
+`make line` runs it on each line, `make lines` on the main one, too. Here the same is proven at length in files of their
+own, so that most of it is `slow`: what has no such mark is proven nowhere else. What needs jars is refused by name on a
+line that has none.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ def test_this_line_is_one_that_is_known() -> None:
     assert LINES[LINE.minor] is LINE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [None, 0])
 def test_rows_are_appended_once_through_the_driver_and_by_executors(
     stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, ledger: SqlLedger, limit: int | None
@@ -68,6 +71,7 @@ def test_rows_are_appended_once_through_the_driver_and_by_executors(
     assert pg.ids() == delta.ids() == list(range(20))
 
 
+@pytest.mark.slow
 def test_one_epoch_goes_to_several_sinks_and_a_replay_to_none(
     stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, ledger: SqlLedger
 ) -> None:
@@ -78,6 +82,7 @@ def test_one_epoch_goes_to_several_sinks_and_a_replay_to_none(
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
 
+@pytest.mark.slow
 def test_a_sink_gets_an_output_and_a_replay_gives_it_to_none(
     stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, ledger: SqlLedger
 ) -> None:
@@ -93,6 +98,7 @@ def test_a_sink_gets_an_output_and_a_replay_gives_it_to_none(
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
 
+@pytest.mark.slow
 def test_a_bad_row_is_set_aside_and_a_replay_does_not_bring_it_again(
     stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, ledger: SqlLedger
 ) -> None:
@@ -109,23 +115,26 @@ def test_a_bad_row_is_set_aside_and_a_replay_does_not_bring_it_again(
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
 
+@pytest.mark.slow
 def test_state_goes_on_over_a_replay(stream: FileStream, pg: PostgresTarget, ledger: SqlLedger) -> None:
-    for name in ("a", "b", "c"):
+    for _ in range(3):
         stream.receive(range(5))
         stream.run(exactly_once(pg.sink(key="word"), ledger=ledger), shape=counts, mode="update")
         stream.remove("commits", stream.newest("commits"))
-        assert name
     stream.run(exactly_once(pg.sink(key="word"), ledger=ledger), shape=counts, mode="update")
     found = dict(pg.says("select word, count from orders"))
     assert found == Counter({f"w{number}": 3 for number in range(5)})
+    assert len(events(ledger, EventKind.SKIPPED)) == 3
 
 
+@pytest.mark.slow
 def test_keys_are_merged_into_delta(stream: FileStream, delta: DeltaTarget, ledger: SqlLedger) -> None:
-    for _ in range(2):
-        stream.receive(range(5)).run(exactly_once(delta.sink(key="id"), ledger=ledger))
-    assert delta.ids() == list(range(5))
+    for shape in (lambda df: df, lambda df: df.withColumn("word", f.lit("new"))):
+        stream.receive(range(5)).run(exactly_once(delta.sink(key="id"), ledger=ledger), shape=shape)
+    assert sorted(delta.rows("id", "word")) == [(number, "new") for number in range(5)]
 
 
+@pytest.mark.slow
 def test_a_lost_checkpoint_is_trimmed(stream: FileStream, pg: PostgresTarget, ledger: SqlLedger) -> None:
     def shape(df: DataFrame) -> DataFrame:
         return df.selectExpr("*", "_metadata.file_path as file_path")
@@ -145,6 +154,7 @@ def way(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     return {} if request.param == "few" else {"staging": tmp_path / "staging"}
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_a_row_that_is_repeated_is_left_out_and_a_replay_brings_none(
     stream: FileStream, pg: PostgresTarget, ledger: SqlLedger, way: dict[str, Any]
@@ -162,6 +172,7 @@ def test_a_row_that_is_repeated_is_left_out_and_a_replay_brings_none(
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_an_epoch_says_up_to_what_time_all_is_there_and_a_replay_says_it_again(
     stream: FileStream, pg: PostgresTarget, ledger: SqlLedger, way: dict[str, Any]
@@ -202,6 +213,7 @@ class Most(Aggregate):
         return partial["most"]
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.parametrize("most", [Max("id"), Most()], ids=["few rows", "by Spark"])
 def test_windows_are_written_once_with_their_state_and_a_replay_writes_none_again(
@@ -250,6 +262,7 @@ def drivers(tmp_path: Path) -> Iterator[Drivers]:
     made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.kill
 @pytest.mark.postgres
 def test_no_kill_of_a_driver_and_its_jvm_loses_or_doubles_a_row(
@@ -279,6 +292,7 @@ def test_spark_itself_commits_to_delta_and_a_replay_is_skipped(
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
 
+@pytest.mark.slow
 @needs_delta
 def test_delta_serves_as_a_source(spark: SparkSession, tmp_path: Path, sink: MemorySink, ledger: SqlLedger) -> None:
     table = str(tmp_path / "source")
@@ -291,6 +305,7 @@ def test_delta_serves_as_a_source(spark: SparkSession, tmp_path: Path, sink: Mem
     assert ids(sink) == list(range(10))
 
 
+@pytest.mark.slow
 @needs_kafka
 @pytest.mark.kafka
 def test_a_topic_is_read_and_its_brokers_say_who_they_are(
@@ -315,6 +330,7 @@ def test_a_topic_is_read_and_its_brokers_say_who_they_are(
     assert "10 of 16 offsets" in events(ledger, EventKind.TRIMMED)[0]
 
 
+@pytest.mark.slow
 @needs_kafka
 @pytest.mark.kafka
 def test_a_topic_that_may_lose_offsets_is_refused(
@@ -325,6 +341,7 @@ def test_a_topic_that_may_lose_offsets_is_refused(
     assert ids(sink) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [timed, counted])
 def test_recorded_epochs_run_again_have_their_rows_their_clock_and_their_state(
     spark: SparkSession, tmp_path: Path, shape: Callable[[DataFrame], DataFrame]
@@ -345,11 +362,12 @@ def test_jars_of_a_kafka_source_are_refused_by_name_where_none_are_known() -> No
         kafka_source_jars()
 
 
-def test_what_needs_the_jars_of_delta_is_refused_by_name_where_there_are_none(
+def test_a_builder_gets_the_jars_of_delta_or_a_refusal_by_name_where_there_are_none(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     if LINE.delta is not None:
-        with_delta(SparkSession.builder)
+        told = with_delta(SparkSession.Builder())._options  # type: ignore[attr-defined]
+        assert "DeltaSparkSessionExtension" in told["spark.sql.extensions"]
         return
     with pytest.raises(ConfigurationError) as caught:
         with_delta(SparkSession.builder)
