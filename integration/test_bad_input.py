@@ -6,17 +6,132 @@ import ast
 import datetime
 import os
 import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame
 
 from onceonly import OnceOnlyError, exactly_once
+from onceonly.protocol import Sink
+from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka.columns import Columns
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+
+# ---- rows that no sink takes, all in one batch of one query
+
+
+@dataclass(frozen=True)
+class Bad:
+    """Rows that must be refused.
+
+    Attributes:
+        select: of the rows of a batch: expressions, or a function of the batch.
+        code: of the refusal.
+        words: what it must say.
+        ddl: columns of the table that is there before; empty for none.
+        options: of the sink.
+    """
+
+    select: tuple[str, ...] | Callable[[DataFrame], DataFrame]
+    code: str
+    words: tuple[str, ...] = ()
+    ddl: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+
+    def of(self, rows: DataFrame) -> DataFrame:
+        return self.select(rows) if callable(self.select) else rows.selectExpr(*self.select)
+
+
+def vectors(rows: DataFrame) -> DataFrame:
+    from pyspark.ml.feature import VectorAssembler
+
+    return VectorAssembler(inputCols=["id"], outputCol="point").transform(rows).select("id", "point")
+
+
+KEY = (("key", "id"),)
+KEYS = {
+    "null key": Bad(("nullif(id, 3) as id", "word"), "E504", options=KEY),
+    "key twice": Bad(("id div 2 as id", "word"), "E505", options=KEY),
+    "misspelt key": Bad(("id", "word"), "E506", ("wrod", "id, word", "did you mean word?"), options=(("key", "wrod"),)),
+}
+VALUES = {
+    "NUL": Bad(("id", "concat(word, char(0)) as word"), "E503", ("word",), "word text"),
+    "over-long": Bad(("id", "'far too long' as word"), "E503", ("word",), "word varchar(3)"),
+    "overflow": Bad(("id", "cast(123456.7 as decimal(10,1)) as word"), "E503", ("word",), "word numeric(4,1)"),
+    "past the year 9999, inside JSON": Bad(
+        ("id", "named_struct('until', timestamp_micros(253402300800000000 + 86400000000 * id)) as word"),
+        "E503",
+        ("column word",),
+    ),
+    "a type of the user's own": Bad(vectors, "E506", ("VectorUDT",)),
+}
+FORMLESS = {
+    "parse_json(concat('{\"a\": \"', word, '\"}'))": "variant",
+    "array(parse_json('1'))": "array<variant>",
+    "map(named_struct('a', word), 1)": "map<struct<a:string>,int>",
+}
+VALUES |= {
+    f"{kind}, {'table there' if ddl else 'no table'}": Bad(("id", f"{expression} as word"), "E506", (kind,), ddl)
+    for expression, kind in FORMLESS.items()
+    for ddl in ("", "word jsonb")
+}
+
+
+def refusals(stream: Any, cases: dict[str, Bad], sink: Callable[[str, Bad], Sink]) -> dict[str, str]:
+    """Offer one batch to a pipeline for each case, and return what each was refused with."""
+    found = {}
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        for case, bad in cases.items():
+            wrapped = exactly_once(
+                sink(case, bad), name=f"orders, {case}", ledger=str(stream.root / "ledger.db"), before=bad.of
+            )
+            try:
+                wrapped(rows, batch_id)
+                found[case] = "nothing"
+            except OnceOnlyError as refused:
+                found[case] = str(refused)
+
+    stream.receive(range(5)).run(write)
+    assert set(found) == set(cases)
+    return found
+
+
+def other_than_wanted(found: dict[str, str], cases: dict[str, Bad]) -> dict[str, str]:
+    return {
+        case: said
+        for case, said in found.items()
+        if not all(words in said for words in (f"[ONCE-{cases[case].code}]", *cases[case].words))
+    }
+
+
+def test_rows_that_postgres_cannot_hold_are_refused_by_column_or_type_and_nothing_is_written(stream, pg):
+    cases = {**KEYS, **VALUES}
+    tables = {case: f"t{number}" for number, case in enumerate(cases)}
+    for case, bad in cases.items():
+        if bad.ddl:
+            pg.says(f"create table {tables[case]} (id bigint, {bad.ddl}, _epoch bigint)")
+    found = refusals(stream, cases, lambda case, bad: PostgresSink(pg.dsn, table=tables[case], **dict(bad.options)))
+    assert other_than_wanted(found, cases) == {}
+    assert "OverflowError" not in found["past the year 9999, inside JSON"]
+    there = {table for (table,) in pg.says("select relname from pg_class where relkind = 'r' and relname ~ '^t[0-9]'")}
+    assert there == {tables[case] for case, bad in cases.items() if bad.ddl}
+    assert [table for table in sorted(there) if pg.says(f"select count(*) from {table}") != [(0,)]] == []
+
+
+def test_rows_that_a_delta_table_cannot_merge_are_refused_and_nothing_is_written(stream, tmp_path):
+    found = refusals(stream, KEYS, lambda case, bad: DeltaSink(tmp_path / case, **dict(bad.options)))
+    assert other_than_wanted(found, KEYS) == {}
+    assert [case for case in KEYS if list(Path(tmp_path / case).glob("*.parquet"))] == []
 
 
 # ---- both sinks
@@ -41,49 +156,25 @@ def test_a_replaced_table_is_refused(stream, target):
     assert "[ONCE-E208]" in said
 
 
-def test_a_column_that_disappears_between_epochs_is_refused(stream, either):
-    stream.receive(range(10)).run(exactly_once(either.sink()))
-    said = stream.receive(range(10, 20)).fail(
-        exactly_once(either.sink()), shape=lambda df: df.select("id", f.col("word").alias("other"))
-    )
-    assert "[ONCE-E506]" in said
-    assert "other" in said
-    assert either.ids() == list(range(10))
+CHANGED = {
+    "a column disappears": ({}, ("id", "word as other"), "other"),
+    "a type changes": ({}, ("id", "id as word"), "word"),
+    "a key is misspelt": ({"key": "wrod"}, ("id", "word"), "did you mean word?"),
+}
 
 
-def test_a_type_that_changes_between_epochs_is_refused(stream, target):
+def test_columns_that_change_between_epochs_are_refused_and_the_batch_is_written_when_they_are_back(stream, target):
     stream.receive(range(10)).run(exactly_once(target.sink()))
-    said = stream.receive(range(10, 20)).fail(
-        exactly_once(target.sink()), shape=lambda df: df.select("id", f.col("id").alias("word"))
-    )
-    assert "[ONCE-E506]" in said
-    assert "word" in said
+    stream.receive(range(10, 20))
+    found = {}
+    for case, (options, select, words) in CHANGED.items():
+        said = stream.fail(exactly_once(target.sink(**options)), shape=lambda df, select=select: df.selectExpr(*select))
+        if "[ONCE-E506]" not in said or words not in said:
+            found[case] = said
+    assert found == {}
     assert target.ids() == list(range(10))
-
-
-def test_a_null_key_is_refused(stream, target):
-    said = stream.receive(range(10)).fail(
-        exactly_once(target.sink(key="id")), shape=lambda df: df.selectExpr("nullif(id, 3) as id", "word")
-    )
-    assert "[ONCE-E504]" in said
-
-
-def test_a_key_twice_in_one_epoch_is_refused(stream, target):
-    said = stream.receive(range(10)).fail(
-        exactly_once(target.sink(key="id")), shape=lambda df: df.selectExpr("id div 2 as id", "word")
-    )
-    assert "[ONCE-E505]" in said
-
-
-@pytest.mark.parametrize("existing", [False, True])
-def test_a_misspelt_key_lists_the_columns_and_names_the_one_that_was_meant(stream, either, existing):
-    if existing:
-        stream.receive(range(5)).run(exactly_once(either.sink(key="id")))
-    said = stream.receive(range(5, 10)).fail(exactly_once(either.sink(key="wrod")))
-    assert "[ONCE-E506]" in said
-    assert "wrod" in said
-    assert "id, word" in said
-    assert "did you mean word?" in said
+    stream.run(exactly_once(target.sink()))
+    assert target.ids() == list(range(20))
 
 
 def test_an_upsert_takes_the_newest_of_a_key(stream, either):
@@ -91,7 +182,13 @@ def test_an_upsert_takes_the_newest_of_a_key(stream, either):
     stream.receive(range(10), range(10, 20)).run(
         exactly_once(sink), shape=lambda df: df.selectExpr("id % 5 as id", "word", "id as seq")
     )
-    assert either.ids() == [0, 1, 2, 3, 4]
+    assert newest(either) == [(number, f"w{number + 15}") for number in range(5)]
+
+
+def newest(target: Any) -> list[tuple[Any, ...]]:
+    if hasattr(target, "says"):
+        return target.says("select id, word from orders order by id")
+    return sorted(target.rows("id", "word"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -154,71 +251,10 @@ def test_a_database_that_is_away_at_the_start_is_named(stream):
     assert "onceonly doctor" in said
 
 
-@pytest.mark.parametrize(
-    ("ddl", "expression", "said"),
-    [
-        ("word text", "concat(word, char(0))", "word"),
-        ("word varchar(3)", "'far too long'", "word"),
-        ("word numeric(4,1)", "cast(123456.7 as decimal(10,1))", "word"),
-    ],
-    ids=["NUL", "over-long", "overflow"],
-)
-def test_a_value_that_postgres_cannot_hold_is_refused_by_column(stream, pg, ddl, expression, said):
-    pg.says(f"create table orders (id bigint, {ddl}, _epoch bigint)")
-    message = stream.receive(range(5)).fail(
-        exactly_once(pg.sink()), shape=lambda df: df.selectExpr("id", f"{expression} as word")
-    )
-    assert "[ONCE-E503]" in message
-    assert said in message
-    assert pg.ids() == []
-
-
-@pytest.mark.parametrize("existing", [False, True])
-@pytest.mark.parametrize(
-    ("expression", "named"),
-    [
-        ("parse_json(concat('{\"a\": \"', word, '\"}'))", "variant"),
-        ("array(parse_json('1'))", "array<variant>"),
-        ("map(named_struct('a', word), 1)", "map<struct<a:string>,int>"),
-    ],
-)
-def test_a_type_without_a_form_in_postgres_is_refused_by_its_name(stream, pg, expression, named, existing):
-    if existing:
-        pg.says("create table orders (id bigint, word jsonb, _epoch bigint)")
-    said = stream.receive(range(5)).fail(
-        exactly_once(pg.sink()), shape=lambda df: df.selectExpr("id", f"{expression} as word")
-    )
-    assert "[ONCE-E506]" in said
-    assert named in said
-    assert pg.says("select count(*) from pg_class where relname = 'orders'") == [(int(existing),)]
-
-
-def test_a_users_own_type_is_refused_by_its_name(stream, pg):
-    from pyspark.ml.feature import VectorAssembler
-
-    vectors = VectorAssembler(inputCols=["id"], outputCol="point")
-    said = stream.receive(range(5)).fail(
-        exactly_once(pg.sink()), shape=lambda df: vectors.transform(df).select("id", "point")
-    )
-    assert "[ONCE-E506]" in said
-    assert "VectorUDT" in said
-
-
-def test_a_moment_past_the_year_9999_inside_json_is_refused_by_column(stream, pg):
-    far = "timestamp_micros(253402300800000000 + 86400000000 * id)"
-    said = stream.receive(range(5)).fail(
-        exactly_once(pg.sink()), shape=lambda df: df.selectExpr("id", f"named_struct('until', {far}) as word")
-    )
-    assert "[ONCE-E503]" in said
-    assert "column word" in said
-    assert "OverflowError" not in said
-
-
 def test_a_table_restored_to_an_older_state_is_refused(stream, pg):
     stream.receive(range(10)).run(exactly_once(pg.sink()))
     pg.says("create table kept as select * from onceonly.head")
-    stream.receive(range(10, 20)).run(exactly_once(pg.sink(), ledger=stream.root / "own.db"))
-    stream.receive(range(20, 30)).run(exactly_once(pg.sink(), ledger=stream.root / "own.db"))
+    stream.receive(range(10, 20), range(20, 30)).run(exactly_once(pg.sink(), ledger=stream.root / "own.db"))
     pg.says("delete from onceonly.epoch where epoch > 1")
     pg.says("update onceonly.head set epoch = 1, chain = (select chain from kept)")
     pg.says("delete from orders where _epoch > 1")
@@ -281,3 +317,5 @@ def test_values_of_all_kinds_come_back_from_delta_as_spark_made_them(stream, spa
     assert rows[3].a == [3, None]
     assert rows[3].s.x == "w3"
     assert rows[3].day == datetime.date(2020, 1, 4)
+    assert [row.d for row in rows] == [Decimal(number).quantize(Decimal("0.01")) for number in range(5)]
+    assert [row.t for row in rows] == [datetime.datetime(2020, 1, 1 + number, 10) for number in range(5)]
