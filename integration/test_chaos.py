@@ -111,7 +111,6 @@ def test_jobs_with_the_changed_line_hold_through_a_whole_campaign(chaos, name):
     result = chaos(getattr(chaos_jobs, name), budget="6m", seed=2)
     result.assert_exactly_once()
     assert result.kills >= 10
-    assert result.rate >= 1
 
 
 @pytest.mark.slow
@@ -188,7 +187,7 @@ def test_a_job_that_cannot_be_judged_is_named_and_is_3(name, code, said):
     assert said in run.stderr
 
 
-def test_what_cannot_be_played_is_3_before_anything_starts(tmp_path):
+def test_what_cannot_be_played_is_3(tmp_path):
     asleep = Schedule((Kind.DELTA,), 1, faults=(Fault(1, Point.COMMIT_SENT, Action.PAUSE),), job=job("wrapped"))
     assert lab("replay", saved(asleep, tmp_path), "--level", "L3").exit_code == 3
     nobody = Schedule((Kind.DELTA,), 1, faults=(DEADLY,), job="integration.chaos_jobs:nobody")

@@ -21,7 +21,7 @@ from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 
 def shaped(df):
@@ -69,15 +69,18 @@ def test_a_changed_value_is_found_in_each_sink_and_named_by_its_epoch(audited, s
     memory = MemorySink(id="memory:orders")
     sinks = (pg.sink(), delta.sink(), memory)
     stream.receive(range(20), range(20, 40), range(40, 60))
-    stream.run(exactly_once(*sinks, ledger=tmp_path / "ledger.db"), shape=shaped)
+    stream.run(exactly_once(*sinks, ledger=tmp_path / "ledger.db", note_time=NOTED), shape=shaped)
     sinks = (pg.sink(), delta.sink(), MemorySink(id="memory:orders", store=memory.store))
-    assert codes(audited(sinks)) == []
+    found = audited(sinks)
+    assert codes(found) == of_time(found) == []
 
-    pg.says("update orders set ratio = ratio + 1 where id = 25")
+    pg.says("update orders set ratio = ratio + 1, seen = seen - interval '1 hour' where id = 25")
     delta.table.update(predicate="id = 45", updates={"word": "'another'"})
-    assert codes(audited(sinks, deep=False)) == []
+    shallow = audited(sinks, deep=False)
+    assert codes(shallow) == of_time(shallow) == []
     found = audited(sinks)
     assert codes(found) == [("A129", "postgres:orders", 2), ("A129", "delta:table", 3)]
+    assert of_time(found) == [("A173", "postgres:orders", 2)]
     assert found.verdict is Verdict.IN_DOUBT
     assert codes(audited(sinks, since=3)) == [("A129", "delta:table", 3)]
 
@@ -103,6 +106,7 @@ def test_a_changed_value_is_found_in_each_sink_and_named_by_its_epoch(audited, s
     assert [one["epoch"] for one in told if one["code"] == "A129"] == [2, 3]
 
 
+@pytest.mark.slow
 def test_what_rows_say_cannot_be_told_where_they_are_replaced_or_mixed_or_of_other_types(audited, stream, pg, delta):
     stream.receive(range(20), range(20, 40))
     also = PostgresSink(pg.dsn, table="tiny", id="postgres:tiny")
@@ -137,6 +141,7 @@ def of_time(result: AuditResult) -> list[tuple[str, str | None, int | None]]:
     return [(one.code, one.sink, one.epoch) for one in result.findings if one.code in TIMES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noted", [NOTED, HEIGHTS], ids=["moments", "numbers"])
 def test_times_of_rows_are_counted_again_in_each_sink_and_one_that_was_changed_is_found(
     audited, stream, pg, delta, noted
@@ -157,6 +162,7 @@ def test_times_of_rows_are_counted_again_in_each_sink_and_one_that_was_changed_i
     assert "time in doubt" in found.spoken
 
 
+@pytest.mark.slow
 def test_the_command_that_is_printed_shows_what_the_epoch_said_and_rows_set_right_by_it_are_in_no_doubt(
     audited, stream, pg
 ):
@@ -176,6 +182,7 @@ def test_the_command_that_is_printed_shows_what_the_epoch_said_and_rows_set_righ
     assert of_time(audited((pg.sink(),))) == []
 
 
+@pytest.mark.slow
 def test_times_of_rows_that_are_dealt_out_to_tables_are_counted_together(audited, stream, pg):
     def tables():
         return {f"k{at}": PostgresSink(pg.dsn, table=name) for at, name in enumerate(("one", "two", "three"))}
@@ -191,6 +198,7 @@ def test_times_of_rows_that_are_dealt_out_to_tables_are_counted_together(audited
     assert "10 to 49, 4 late, 0 without a time by the epoch; 3 to 49, 5 late" in evidence
 
 
+@pytest.mark.slow
 def test_times_cannot_be_told_where_rows_are_replaced(audited, stream, pg):
     stream.receive(range(20))
     stream.run(exactly_once(pg.sink(key="id"), note_time=NOTED), shape=timed)
