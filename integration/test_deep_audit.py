@@ -65,14 +65,12 @@ def codes(result: AuditResult) -> list[tuple[str, str | None, int | None]]:
     return [(one.code, one.sink, one.epoch) for one in result.findings if one.code in ROWS]
 
 
-def test_a_changed_value_is_found_in_each_sink_and_named_by_its_epoch(audited, stream, pg, delta, tmp_path):
+def test_a_changed_value_is_found_in_its_sink_alone_and_named_by_its_epoch(audited, stream, pg, delta, tmp_path):
     memory = MemorySink(id="memory:orders")
-    sinks = (pg.sink(), delta.sink(), memory)
+    place = str(tmp_path / "ledger.db")
     stream.receive(range(20), range(20, 40), range(40, 60))
-    stream.run(exactly_once(*sinks, ledger=tmp_path / "ledger.db", note_time=NOTED), shape=shaped)
+    stream.run(exactly_once(pg.sink(), delta.sink(), memory, ledger=place, note_time=NOTED), shape=shaped)
     sinks = (pg.sink(), delta.sink(), MemorySink(id="memory:orders", store=memory.store))
-    found = audited(sinks)
-    assert codes(found) == of_time(found) == []
 
     pg.says("update orders set ratio = ratio + 1, seen = seen - interval '1 hour' where id = 25")
     delta.table.update(predicate="id = 45", updates={"word": "'another'"})
@@ -82,28 +80,12 @@ def test_a_changed_value_is_found_in_each_sink_and_named_by_its_epoch(audited, s
     assert codes(found) == [("A129", "postgres:orders", 2), ("A129", "delta:table", 3)]
     assert of_time(found) == [("A173", "postgres:orders", 2)]
     assert found.verdict is Verdict.IN_DOUBT
-    assert codes(audited(sinks, since=3)) == [("A129", "delta:table", 3)]
 
-    said = CliRunner().invoke(
-        app,
-        [
-            "audit",
-            "--deep",
-            "-q",
-            "orders",
-            "--ledger",
-            str(tmp_path / "ledger.db"),
-            "-o",
-            "json",
-            "--sink",
-            pg.sink().address,
-            "--sink",
-            delta.sink().address,
-        ],
-    )
+    words = ["audit", "--deep", "-q", "orders", "--ledger", place, "-o", "json", "--since", "3"]
+    said = CliRunner().invoke(app, [*words, *(word for sink in sinks[:2] for word in ("--sink", sink.address))])
     assert said.exit_code == 1, said.stderr
     told = json.loads(said.stdout)["findings"]
-    assert [one["epoch"] for one in told if one["code"] == "A129"] == [2, 3]
+    assert [one["epoch"] for one in told if one["code"] == "A129"] == [3]
 
 
 @pytest.mark.slow
