@@ -9,7 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
+from tests.sinks.memory_harness import with_column
 
+from onceonly.protocol import Batch
 from onceonly_sinks.conformance import NotTested, SinkHarness
 from onceonly_sinks.conformance.story import PIPELINE
 from onceonly_sinks.conformance.typetable import Case, Cell, Kind
@@ -20,12 +22,13 @@ class DeltaHarness(SinkHarness):
     # A process starts in a tenth of a second, and each version makes the table slower to read.
     moments = 12
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(self, folder: Path, *, sink: type[DeltaSink] = DeltaSink, **options: Any) -> None:
         self._folder, self.path = folder, folder / "rows"
+        self._sink = sink
         self._options = options
 
     def connect(self) -> DeltaSink:
-        return DeltaSink(self.path, **self._options)
+        return self._sink(self.path, **self._options)
 
     def rows(self) -> list[dict[str, Any]]:
         if not DeltaTable.is_deltatable(str(self.path)):
@@ -37,7 +40,7 @@ class DeltaHarness(SinkHarness):
         return "forkserver"  # deltalake's threads do not live through a fork
 
     def another(self) -> SinkHarness:
-        return type(self)(self._folder / uuid.uuid4().hex, **self._options)
+        return type(self)(self._folder / uuid.uuid4().hex, sink=self._sink, **self._options)
 
     def values(self) -> list[Any]:
         if set(self._options) - {"driver_limit"}:
@@ -84,3 +87,18 @@ class DeltaHarness(SinkHarness):
         for path in log.glob("*.json"):
             if int(path.stem) < newest:
                 path.unlink()
+
+
+class DeletingDeltaHarness(DeltaHarness):
+    """Every row says that it stays."""
+
+    def batch(self, table: pa.Table, **how: bool) -> Batch:
+        return super().batch(with_column(table, "gone"), **how)
+
+
+class NarrowDeltaHarness(DeltaHarness):
+    """The table lacks a column of the rows, and any epoch may be the first to add it."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__(folder, **{"schema": "add_columns", **options})
+        DeltaTable.create(self.path, pa.schema([("id", pa.int64()), ("step", pa.int64())]))

@@ -42,12 +42,13 @@ example: Any = _loaded()
 class DuckDBHarness(SinkHarness):
     moments = 4  # a file is opened and closed for each look at it: some 30 ms
 
-    def __init__(self) -> None:
+    def __init__(self, sink: Any = example.DuckDBSink) -> None:
+        self._sink = sink
         self._folder = Path(tempfile.mkdtemp())
         self._path = self._folder / "orders.duckdb"
 
     def connect(self) -> Any:
-        return example.DuckDBSink(self._path, "orders")
+        return self._sink(self._path, "orders")
 
     def rows(self) -> list[dict[str, Any]]:
         with example.opened(self._path) as db:
@@ -100,7 +101,7 @@ class DuckDBHarness(SinkHarness):
             yield
 
     def another(self) -> DuckDBHarness:
-        return DuckDBHarness()
+        return DuckDBHarness(self._sink)
 
     def close(self) -> None:
         shutil.rmtree(self._folder)

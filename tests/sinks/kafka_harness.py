@@ -41,8 +41,11 @@ class KafkaHarness(SinkHarness):
     # Whoever follows a killed producer waits for the brokers to end its transaction.
     moments = 12
 
-    def __init__(self, kafka: EmbeddedKafka, *, by_column: bool = False, **options: Any) -> None:
+    def __init__(
+        self, kafka: EmbeddedKafka, *, by_column: bool = False, sink: type[KafkaSink] = KafkaSink, **options: Any
+    ) -> None:
         self._kafka = kafka
+        self._sink = sink
         self._servers = kafka.servers
         self.topic = kafka.topic(f"target-{next(_numbers)}", PARTITIONS)
         self._by_column = by_column
@@ -51,7 +54,7 @@ class KafkaHarness(SinkHarness):
     def connect(self) -> KafkaSink:
         topic = None if self._by_column else self.topic
         # The pipeline is the same in every story; the id keeps their markers apart.
-        return KafkaSink(self._servers, topic, id=f"kafka:{self.topic}", **self._options)
+        return self._sink(self._servers, topic, id=f"kafka:{self.topic}", **self._options)
 
     def batch(self, table: pa.Table, *, duplicate_attempts: bool = False, breaks_off: bool = False) -> Batch:
         records = as_records(table, self.topic if self._by_column else None)
@@ -70,7 +73,7 @@ class KafkaHarness(SinkHarness):
         return "forkserver"  # librdkafka's threads do not live through a fork
 
     def another(self) -> SinkHarness:
-        return type(self)(self._kafka, by_column=self._by_column, **self._options)
+        return type(self)(self._kafka, by_column=self._by_column, sink=self._sink, **self._options)
 
     def __getstate__(self) -> dict[str, Any]:
         """What a driver in a process of its own needs; the broker stays here."""

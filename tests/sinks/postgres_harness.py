@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, LiteralString
 from urllib.parse import urlsplit, urlunsplit
 
@@ -14,7 +15,9 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import dict_row, scalar_row
+from tests.sinks.memory_harness import with_column
 
+from onceonly.protocol import Batch
 from onceonly_lab.servers.postgresproxy import COMMIT, PostgresProxy
 from onceonly_lab.servers.proxy import Act
 from onceonly_sinks.conformance import NotTested, SinkHarness, Wire
@@ -171,3 +174,56 @@ class PostgresHarness(SinkHarness):
     def _exists(connection: psycopg.Connection[Any], table: str) -> bool:
         cursor = psycopg.Cursor(connection, row_factory=scalar_row)
         return bool(cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [table]).fetchone())
+
+
+def _insert(cursor: psycopg.Cursor[Any], staged: Any, epoch: int, *, into: str) -> None:
+    target = sql.Identifier(into)
+    create = sql.SQL("CREATE TABLE IF NOT EXISTS {} (id bigint PRIMARY KEY, step bigint, note text)")
+    cursor.execute(create.format(target))
+    cursor.execute(sql.SQL("INSERT INTO {} SELECT * FROM {}").format(target, staged))
+
+
+class AppliedHarness(PostgresHarness):
+    """The rows are brought by a function of the user's."""
+
+    def connect(self) -> PostgresSink:
+        return self._sink(self._dsn, self._table, apply=partial(_insert, into=self._table), **self._options)
+
+    def set_back(self, epoch: int) -> int:
+        raise NotTested("What a function of the user's has written, the sink does not know.")
+
+    def values(self) -> list[Any]:
+        raise NotTested("The user's function decides what becomes of a value.")
+
+
+class DeletingHarness(PostgresHarness):
+    """Every row says that it stays."""
+
+    def batch(self, table: pa.Table, **how: bool) -> Batch:
+        return super().batch(with_column(table, "gone"), **how)
+
+
+class NarrowHarness(PostgresHarness):
+    """The table lacks a column of the rows, and any epoch may be the first to add it."""
+
+    def __init__(self, dsn: str, **options: Any) -> None:
+        super().__init__(dsn, **{"schema": "add_columns", **options})
+        self._makes()
+
+    def _makes(self) -> None:
+        self._runs("CREATE TABLE {} (id bigint, step bigint, _epoch bigint)")
+
+    def set_back(self, epoch: int) -> int:
+        at = super().set_back(epoch)
+        self._makes()
+        return at
+
+    def intrude(self, table: pa.Table) -> None:
+        # Who adds rows by hand has added the column for them.
+        self._runs("ALTER TABLE {} ADD COLUMN IF NOT EXISTS note text")
+        super().intrude(table)
+
+    def rows(self) -> list[dict[str, Any]]:
+        with closing(psycopg.connect(self._dsn, row_factory=dict_row)) as connection:
+            query = sql.SQL("SELECT id, step, to_jsonb(t) ->> 'note' AS note FROM {} t")
+            return connection.execute(query.format(sql.Identifier(self._table))).fetchall()

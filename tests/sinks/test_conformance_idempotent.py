@@ -27,7 +27,10 @@ from onceonly_sinks.conformance.killing import a_marker_never_stands_before_all_
 QUICK = [claim for claim in CLAIMS if claim not in KILLING]
 
 
+@pytest.mark.slow
 class TestFolder(IdempotentSinkConformance):
+    """Each claim by itself; ``make test`` asks for all of them in one report, below."""
+
     @pytest.fixture
     def harness(self) -> Iterator[SinkHarness]:
         harness = FolderHarness()
@@ -91,11 +94,16 @@ def test_by_claims_alone_that_every_sink_must_hold_a_sink_without_transactions_i
     assert (report.certified, report.conforms) == (None, False)
 
 
-def test_nothing_is_certified_where_nothing_was_promised_or_something_broke() -> None:
+@pytest.fixture(scope="module")
+def marker_first() -> Report:
+    """The claims of its own on a sink that puts the marker before the rows."""
+    return check(harness_of(MarkerFirst), IDEMPOTENT_CLAIMS)
+
+
+def test_nothing_is_certified_where_nothing_was_promised_or_something_broke(marker_first: Report) -> None:
     assert check(FolderHarness, FENCING[:2]).certified is None
-    broken = check(harness_of(MarkerFirst), IDEMPOTENT_CLAIMS)
-    assert (broken.certified, broken.conforms) == (None, False)
-    assert "certified" not in str(broken)
+    assert (marker_first.certified, marker_first.conforms) == (None, False)
+    assert "certified" not in str(marker_first)
 
 
 def test_a_claim_that_is_not_promised_is_skipped_by_pytest_with_its_reason() -> None:
@@ -104,15 +112,24 @@ def test_a_claim_that_is_not_promised_is_skipped_by_pytest_with_its_reason() -> 
         claim.check(harness)
 
 
+def test_each_sink_that_puts_in_the_wrong_way_is_caught_by_its_own_claims(marker_first: Report) -> None:
+    reports = {MarkerFirst: marker_first}
+    for broken in PUTS.keys() - {MarkerFirst}:
+        claims = [claim for claim in IDEMPOTENT_CLAIMS if claim.name in PUTS[broken]]
+        reports[broken] = check(harness_of(broken), claims)
+    caught = {broken: {result.claim.name for result in report.failures} for broken, report in reports.items()}
+    assert caught == PUTS, "\n".join(map(str, reports.values()))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", list(PUTS), ids=lambda broken: broken.__name__)
-def test_a_sink_that_puts_in_the_wrong_way_is_caught_by_its_own_claims(broken: type[Any]) -> None:
+def test_a_sink_that_puts_in_the_wrong_way_is_caught_by_no_other_claim(broken: type[Any]) -> None:
     report = check(harness_of(broken), [*QUICK, *IDEMPOTENT_CLAIMS])
     assert {result.claim.name for result in report.failures} == PUTS[broken], report
 
 
-def test_a_marker_before_its_rows_is_called_that() -> None:
-    [claim] = [claim for claim in IDEMPOTENT_CLAIMS if claim.name == marker_last.__name__]
-    [result] = check(harness_of(MarkerFirst), [claim]).failures
+def test_a_marker_before_its_rows_is_called_that(marker_first: Report) -> None:
+    [result] = [result for result in marker_first.failures if result.claim.name == marker_last.__name__]
     assert "stands and" in (result.evidence or "")
     assert "of its 120 rows" in (result.evidence or "")
 

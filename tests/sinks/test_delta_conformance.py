@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.sinks.delta_harness import DeltaHarness
-from tests.sinks.variants import lengthy_claims_are_slow
+from tests.sinks.variants import asked_for_what_it_changes
 
 from onceonly_sinks.conformance import SinkConformance
 
@@ -15,14 +15,14 @@ class TestDeltaAppendThroughTheDriver(SinkConformance):
         return DeltaHarness(tmp_path)
 
 
-@lengthy_claims_are_slow
+@asked_for_what_it_changes
 class TestDeltaAppendThroughExecutors(SinkConformance):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> DeltaHarness:
         return DeltaHarness(tmp_path, driver_limit=0)
 
 
-@lengthy_claims_are_slow
+@asked_for_what_it_changes
 class TestDeltaMerge(SinkConformance):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> DeltaHarness:

@@ -3,54 +3,44 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
-from tests.sinks.delta_harness import DeltaHarness
-from tests.sinks.memory_harness import with_column
+from tests.sinks.delta_harness import DeletingDeltaHarness, DeltaHarness, NarrowDeltaHarness
+from tests.sinks.variants import asked_for_what_it_changes
 
 from onceonly.errors import OnceOnlyError
-from onceonly.protocol import Batch
 from onceonly_sinks.conformance import SinkConformance
 from onceonly_sinks.conformance.story import Plan, Story, plan
 from onceonly_sinks.delta import Merge
 
-pytestmark = pytest.mark.slow
 
-
+@asked_for_what_it_changes
 class TestDeltaPartitionedWithAnEpochColumn(SinkConformance):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> DeltaHarness:
         return DeltaHarness(tmp_path, epoch_column="_epoch", partition_by="step")
 
 
+@asked_for_what_it_changes
 class TestDeltaMergeByHand(SinkConformance):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> DeltaHarness:
         return DeltaHarness(tmp_path, merge=Merge("t.id = s.id").when_matched_update().when_not_matched_insert())
 
 
-class DeletingHarness(DeltaHarness):
-    """Every row says that it stays."""
-
-    def batch(self, table: pa.Table, **how: bool) -> Batch:
-        return super().batch(with_column(table, "gone"), **how)
-
-
+@asked_for_what_it_changes
 class TestDeltaMergeWithADeleteColumn(SinkConformance):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> DeltaHarness:
-        return DeletingHarness(tmp_path, key="id", sequence="step", delete="gone")
+        return DeletingDeltaHarness(tmp_path, key="id", sequence="step", delete="gone")
 
 
+@asked_for_what_it_changes
 class TestDeltaAddingAColumn(SinkConformance):
     """The table lacks a column of the rows, and any epoch may be the first to add it."""
 
     @pytest.fixture(params=[{}, {"driver_limit": 0}, {"key": "id"}], ids=str)
     def harness(self, tmp_path: Path, request: pytest.FixtureRequest) -> DeltaHarness:
-        narrow = pa.schema([("id", pa.int64()), ("step", pa.int64())])
-        DeltaTable.create(tmp_path / "rows", narrow)
-        return DeltaHarness(tmp_path, schema="add_columns", **request.param)
+        return NarrowDeltaHarness(tmp_path, **request.param)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.sinks.duckdb_harness import DuckDBHarness, example
 from tests.sinks.epochs import epoch_after
+from tests.sinks.variants import asked_for_what_it_changes
 
 from onceonly.errors import DestinationError
 from onceonly.protocol.batch import ArrowBatch
@@ -16,6 +17,7 @@ from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_sinks.conformance import SinkConformance, SinkHarness
 
 
+@asked_for_what_it_changes
 class TestDuckDB(SinkConformance):
     @pytest.fixture
     def harness(self) -> Iterator[SinkHarness]:

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.sinks.kafka_harness import KafkaHarness
+from tests.sinks.variants import asked_for_what_it_changes
 
 from onceonly.protocol import Sight
 from onceonly_lab.servers.kafka import EmbeddedKafka
@@ -15,7 +16,7 @@ class TestOneTopic(SinkConformance):
         return KafkaHarness(kafka)
 
 
-@pytest.mark.slow
+@asked_for_what_it_changes
 class TestTopicsByColumn(SinkConformance):
     @pytest.fixture
     def harness(self, kafka: EmbeddedKafka) -> KafkaHarness:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from tests.sinks.epochs import epoch_after
 from tests.sinks.postgres_harness import PostgresHarness
-from tests.sinks.variants import lengthy_claims_are_slow
+from tests.sinks.psycopg_sink import PsycopgHarness, PsycopgSink
+from tests.sinks.variants import asked_for_what_it_changes
 
 from onceonly import faults
 from onceonly.faults import Point
@@ -20,61 +21,18 @@ from onceonly.protocol import OutcomeUnknown, Superseded
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_lab.servers.postgres import EmbeddedPostgres
-from onceonly_sinks.conformance import NotTested, SinkConformance
+from onceonly_sinks.conformance import SinkConformance
 from onceonly_sinks.sql import Database, Failure, SqlSink, Tables
 from onceonly_sinks.sql.database import rendered
 from onceonly_sinks.sql.outcome import check_counted, check_identity, landed, sending, settling
 
 
-class PsycopgSink(SqlSink):
-    """The base over psycopg, with what a server wants: a lock that is taken by a read, types, and an oid."""
-
-    kind = "psycopg"
-    paramstyle = "pyformat"
-    lock = "FOR UPDATE"
-    errors = (psycopg.Error,)
-
-    def connect(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self.where, autocommit=True, options="-c lock_timeout=2s")
-
-    def columns(self, db: Database, table: str) -> Sequence[str]:
-        query = """SELECT attname FROM pg_catalog.pg_attribute
-                   WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
-        return [name for (name,) in db.execute(query, {"table": table}).fetchall()]
-
-    def create(self, db: Database) -> None:
-        db.execute("SELECT pg_advisory_xact_lock(1)")  # CREATE TABLE IF NOT EXISTS fails where two run it at once
-        super().create(db)
-
-    def identity(self, db: Database) -> str:
-        oid = db.execute("SELECT to_regclass(%(table)s)::oid", {"table": self.table}).fetchone()[0]
-        return f"{super().identity(db)}/{oid}" if oid else ""
-
-    def type_of(self, field: Any) -> str:
-        return {"int64": "bigint", "string": "text"}[str(field.type)]
-
-    def read(self, error: Exception) -> Failure | None:
-        if not isinstance(error, psycopg.Error):
-            return None
-        state, severity = error.sqlstate or "", error.diag.severity_nonlocalized
-        over = severity == "ERROR" and not state.startswith(("08", "40003"))
-        return Failure(state or type(error).__name__, over, conflicts=state in ("40001", "40P01"), quotes=True)
-
-
-class _Harness(PostgresHarness):
-    def __init__(self, dsn: str, **options: Any) -> None:
-        super().__init__(dsn, **{**options, "sink": PsycopgSink})
-
-    def values(self) -> list[Any]:
-        raise NotTested("The driver knows the types of a few columns.")
-
-
 @pytest.mark.postgres
-@lengthy_claims_are_slow
+@asked_for_what_it_changes
 class TestAnotherDriver(SinkConformance):
     @pytest.fixture
     def harness(self, postgres: EmbeddedPostgres) -> PostgresHarness:
-        return _Harness(postgres.database("sql_base"))
+        return PsycopgHarness(postgres.database("sql_base"))
 
 
 class Unlocked(PsycopgSink):
