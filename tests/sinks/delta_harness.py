@@ -20,7 +20,7 @@ from onceonly_sinks.delta import DeltaSink
 
 class DeltaHarness(SinkHarness):
     # A process starts in a tenth of a second, and each version makes the table slower to read.
-    moments = 12
+    moments = 8
 
     def __init__(self, folder: Path, *, sink: type[DeltaSink] = DeltaSink, **options: Any) -> None:
         self._folder, self.path = folder, folder / "rows"

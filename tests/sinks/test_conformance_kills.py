@@ -5,7 +5,9 @@ Three of them are run every time, and twenty times by ``make long``; all of them
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +19,12 @@ from tests.sinks.broken.torn import (
     SQLiteReplacing,
     SQLiteRowsFirst,
 )
+from tests.sinks.delta_harness import DeltaHarness
+from tests.sinks.kafka_harness import KafkaHarness
 from tests.sinks.postgres_harness import PostgresHarness
 from tests.sinks.sqlite_harness import WholeSQLiteHarness
 
-from onceonly_lab.servers.postgres import EmbeddedPostgres
-from onceonly_sinks.conformance import Report, SinkHarness, check, killing, replacing
+from onceonly_sinks.conformance import Report, SinkHarness, check, killing, racing, replacing
 from onceonly_sinks.postgres import PostgresSink
 
 RUNS = 20
@@ -85,14 +88,29 @@ def test_a_torn_sink_is_certified_in_no_run(torn: type[Any], request: pytest.Fix
 
 @pytest.mark.slow
 @pytest.mark.postgres
-def test_postgres_is_killed_at_two_hundred_moments(postgres: EmbeddedPostgres) -> None:
-    dsn = postgres.database("killed")
-
-    def harness() -> PostgresHarness:
-        made = PostgresHarness(dsn)
-        made.moments = 200
+@pytest.mark.kafka
+@pytest.mark.parametrize(("kind", "moments"), [("postgres", 200), ("delta", 50), ("kafka", 24)])
+def test_a_sink_is_killed_and_watched_at_many_moments(
+    kind: str, moments: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    def harness() -> SinkHarness:
+        made = _harness(kind, request, tmp_path)
+        made.moments = moments
         return made
 
-    report = check(harness, CLAIMS, seconds=240)
+    watched = [claim for claim in racing.CLAIMS if claim.name == racing.rows_and_marker_appear_together.__name__]
+    report = check(harness, [*CLAIMS, *watched], seconds=600)
     assert report.conforms, report
-    assert not report.untested, report
+    assert kind != "postgres" or not report.untested, report
+
+
+def _harness(kind: str, request: pytest.FixtureRequest, folder: Path) -> SinkHarness:
+    match kind:
+        case "postgres":
+            return PostgresHarness(request.getfixturevalue("postgres").database("killed"))
+        case "delta":
+            place = folder / uuid.uuid4().hex
+            place.mkdir()
+            return DeltaHarness(place)
+        case _:
+            return KafkaHarness(request.getfixturevalue("kafka"))

@@ -144,9 +144,9 @@ TOUCHED: Mapping[str, Mapping[str, str]] = {
     },
     "TestDuckDB": {
         **DRIVER,
-        "every_type_comes_back_or_is_refused": "the database has types of its own",
         "a_target_that_is_replaced_after_prepare_takes_nothing_in_silence": "the target is a file",
         "the_address_finds_the_target_again": "the target is a file",
+        "every_type_comes_back_or_is_refused": "the database has types of its own",
         "a_driver_killed_while_it_commits_leaves_its_epoch_or_nothing": "the database has a journal of its own",
     },
     "TestTopicsByColumn": {

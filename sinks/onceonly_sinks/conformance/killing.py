@@ -23,8 +23,8 @@ from onceonly_sinks.conformance.story import Driver, Plan, Story, expect, plan
 
 Answer = TypeVar("Answer")
 
-MEASURED = 7
-"""How many commits are measured before the first driver is killed in one."""
+_MEASURED, _LEAST_MEASURED = 7, 3
+"""How many commits are measured before the first driver is killed in one; fewer where few are killed."""
 
 _ROWS = 20
 
@@ -40,7 +40,7 @@ def a_driver_killed_while_it_commits_leaves_its_epoch_or_nothing(harness: SinkHa
     """A driver that is killed at any moment of a commit leaves the epoch's rows and its marker, or neither."""
     with Story(harness) as story:
         life = Life(story)
-        usual = median(life.commits() for _ in range(MEASURED))
+        usual = usual_seconds(life.commits, harness.moments)
         tried = within_budget(harness.moments, lambda part: life.dies(part * usual * BEYOND))
         life.goes_on()
     return f"killed at {tried} moments of a commit of {usual * 1000:.1f} ms"
@@ -48,7 +48,7 @@ def a_driver_killed_while_it_commits_leaves_its_epoch_or_nothing(harness: SinkHa
 
 def a_driver_killed_in_its_first_commit_leaves_its_epoch_or_nothing(harness: SinkHarness) -> str:
     """A driver that is killed while it commits to a target that is not there yet leaves the epoch, or nothing."""
-    usual = median(_first_commit(harness, Life.commits) for _ in range(MEASURED))
+    usual = usual_seconds(lambda: _first_commit(harness, Life.commits), harness.moments)
     tried = within_budget(
         harness.moments // 4, lambda part: _first_commit(harness, lambda life: life.dies(part * usual * BEYOND))
     )
@@ -63,6 +63,16 @@ def a_driver_killed_between_two_statements_leaves_its_epoch_or_nothing(harness: 
         number = life.dies_before_each(wire.hold)
         life.goes_on()
     return f"killed before each of {number} statements"
+
+
+def usual_seconds(commits: Callable[[], float], moments: int) -> float:
+    """How long a commit usually takes, by a few of them.
+
+    Args:
+        commits: has a driver commit; the seconds that it took.
+        moments: at how many moments drivers are to be killed.
+    """
+    return median(commits() for _ in range(min(_MEASURED, max(_LEAST_MEASURED, moments // 4))))
 
 
 def within_budget(most: int, act: Callable[[float], object], seconds: float = BUDGET_S) -> int:
@@ -256,7 +266,7 @@ def _killed(moments: int, commits: Callable[[], float], dies: Callable[[float], 
     told = ""
     ends = time.monotonic() + BUDGET_S
     for _ in range(_ROUNDS):
-        usual = median(commits() for _ in range(MEASURED))
+        usual = usual_seconds(commits, moments)
         tried = within_budget(moments, _at_parts_of(usual, dies, died), ends - time.monotonic())
         told = f"killed at {len(died)} moments of a commit of {usual * 1000:.1f} ms, {sum(died)} epochs were cut off"
         if any(died):

@@ -160,7 +160,7 @@ def rows_and_marker_appear_together(harness: SinkHarness) -> str:
         with ThreadPoolExecutor(_WATCHERS) as pool:
             watching = [pool.submit(_watches, story, done) for _ in range(_WATCHERS)]
             try:
-                written = _writes_watched(driver, watching)
+                written = _writes_watched(driver, watching, min(_WATCHED_COMMITS, 4 * harness.moments))
             finally:
                 done.set()
             looks = sum(watch.result() for watch in watching)
@@ -170,6 +170,8 @@ def rows_and_marker_appear_together(harness: SinkHarness) -> str:
 
 _WATCHERS = 2
 _WATCHED_COMMITS = 200
+"""Fewer where few moments are enough for the harness."""
+
 _WATCHED_ROWS = 8
 _WATCHED_S = 60.0
 
@@ -185,11 +187,11 @@ def _switching_often() -> Generator[None]:
         sys.setswitchinterval(usual)
 
 
-def _writes_watched(driver: Driver, watching: Sequence[Future[int]]) -> list[Plan]:
+def _writes_watched(driver: Driver, watching: Sequence[Future[int]], commits: int) -> list[Plan]:
     """Write epochs until there are enough, nobody watches any more, or time is up."""
     written: list[Plan] = []
     ends = time.monotonic() + _WATCHED_S
-    while len(written) < _WATCHED_COMMITS and time.monotonic() < ends and not any(one.done() for one in watching):
+    while len(written) < commits and time.monotonic() < ends and not any(one.done() for one in watching):
         planned = plan(written[-1].epoch if written else None, driver.sink.id, _WATCHED_ROWS)
         driver.tries(planned)
         written.append(planned)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from statistics import median
 
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Replaces, Sink, Superseded
@@ -13,7 +12,7 @@ from onceonly.protocol.optional import Span
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.conformance.harness import SHOWS_PARTS, NotTested, SinkHarness, claims_of
-from onceonly_sinks.conformance.killing import BEYOND, MEASURED, Life, within_budget
+from onceonly_sinks.conformance.killing import BEYOND, Life, usual_seconds, within_budget
 from onceonly_sinks.conformance.story import PIPELINE, Driver, Plan, Story, expect, plan, refused, replayed
 
 
@@ -168,7 +167,7 @@ def a_driver_killed_while_it_replaces_leaves_all_old_rows_or_all_new_ones(harnes
     with Story(harness) as story:
         _refreshed(story)
         life = _Refreshing(story)
-        usual = median(life.commits() for _ in range(MEASURED))
+        usual = usual_seconds(life.commits, harness.moments)
         tried = within_budget(harness.moments, lambda part: life.dies(part * usual * BEYOND))
         life.goes_on()
     return f"killed at {tried} moments of a replacement of {usual * 1000:.1f} ms"
