@@ -38,7 +38,10 @@ class TestDeltaMergeWithADeleteColumn(SinkConformance):
 class TestDeltaAddingAColumn(SinkConformance):
     """The table lacks a column of the rows, and any epoch may be the first to add it."""
 
-    @pytest.fixture(params=[{}, {"driver_limit": 0}, {"key": "id"}], ids=str)
+    @pytest.fixture(
+        params=[{"driver_limit": 0}, *(pytest.param(way, marks=pytest.mark.slow) for way in ({}, {"key": "id"}))],
+        ids=str,
+    )
     def harness(self, tmp_path: Path, request: pytest.FixtureRequest) -> DeltaHarness:
         return NarrowDeltaHarness(tmp_path, **request.param)
 

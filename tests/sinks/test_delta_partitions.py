@@ -17,7 +17,7 @@ from onceonly_sinks.delta import files
 from onceonly_sinks.delta.files import WriteFiles
 from onceonly_sinks.delta.shape import Demands, Shape
 
-VALUES = 3000
+VALUES = 600
 
 FEW_FILES = f"""
 import resource, sys
@@ -39,7 +39,9 @@ with Story(harness) as story:
 """
 
 
-@pytest.mark.parametrize("limit", [0, 1 << 30], ids=["executors", "driver"])
+@pytest.mark.parametrize(
+    "limit", [pytest.param(0, id="executors"), pytest.param(1 << 30, id="driver", marks=pytest.mark.slow)]
+)
 def test_more_partitions_than_a_process_may_open_files_are_written(tmp_path: Path, limit: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FEW_FILES, tmp_path, str(limit)], capture_output=True, text=True, check=False

@@ -45,9 +45,11 @@ def exact(harness: DeltaHarness, last: int) -> None:
         assert story.reader().recount() == dict.fromkeys(range(1, last + 1), 5)
 
 
-@pytest.mark.parametrize("limit", [0, 1 << 20], ids=["executors", "driver"])
+@pytest.mark.parametrize(
+    "limit", [pytest.param(0, id="executors"), pytest.param(1 << 20, id="driver", marks=pytest.mark.slow)]
+)
 def test_three_drivers_that_keep_fencing_each_other_out_write_every_epoch_once(tmp_path: Path, limit: int) -> None:
-    harness, last = DeltaHarness(tmp_path), 24
+    harness, last = DeltaHarness(tmp_path), 15
     with ExitStack() as stack:
         drivers = [stack.enter_context(worker(harness.path, f"driver-{n}", last, limit)) for n in range(3)]
         for driver in drivers:
@@ -59,8 +61,8 @@ def test_drivers_killed_at_random_moments_leave_no_epoch_out_and_none_twice(tmp_
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    harness, last = DeltaHarness(tmp_path), 40
-    for kill in range(6):
+    harness, last = DeltaHarness(tmp_path), 25
+    for kill in range(4):
         with worker(harness.path, f"victim-{kill}", last, chance.choice([0, 1 << 20])) as victim:
             assert victim.stdout is not None
             victim.stdout.readline()

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 from tests.sinks.postgres_writer import Writer, orders, rows, run, staged, there
+from tests.sinks.variants import BOTH_WAYS
 
 from onceonly.audit import audit
 from onceonly.errors import ConfigurationError, DestinationError
@@ -19,13 +20,12 @@ from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres
 
-WAYS = ("driver", "executors")
 STOCK = "CREATE TABLE target (id bigint PRIMARY KEY, seen bigint NOT NULL, note text)"
 
 Apply = Callable[[psycopg.Cursor[Any], Any, int], object]
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=BOTH_WAYS)
 def via(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

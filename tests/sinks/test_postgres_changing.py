@@ -6,13 +6,14 @@ import psycopg
 import pyarrow as pa
 import pytest
 from tests.sinks.postgres_writer import Writer, orders, rows, run, staged
+from tests.sinks.variants import BOTH_WAYS
 
 from onceonly.errors import DestinationError
 
 pytestmark = pytest.mark.postgres
 
 
-@pytest.fixture(params=["driver", "executors"])
+@pytest.fixture(params=BOTH_WAYS)
 def via(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

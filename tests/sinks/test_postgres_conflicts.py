@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.core.stories import cut, offer
 from tests.sinks.postgres_writer import PIPELINE, Writer, orders, rows, run, staged, there
+from tests.sinks.variants import BOTH_WAYS
 
 from onceonly.errors import ConfigurationError, DestinationError, OnceOnlyError
 from onceonly.machine import coordinator
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.postgres
 SECONDS = 60.0
 
 
-@pytest.fixture(params=["driver", "executors"])
+@pytest.fixture(params=BOTH_WAYS)
 def via(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

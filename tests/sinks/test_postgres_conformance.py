@@ -2,7 +2,7 @@
 
 import pytest
 from tests.sinks.postgres_harness import AppliedHarness, DeletingHarness, NarrowHarness, PostgresHarness
-from tests.sinks.variants import asked_for_what_it_changes
+from tests.sinks.variants import BOTH_WAYS, asked_for_what_it_changes
 
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.conformance import SinkConformance
@@ -53,7 +53,7 @@ class TestApplyByExecutors(SinkConformance):
 
 @asked_for_what_it_changes
 class TestUpsertWithADeleteColumn(SinkConformance):
-    @pytest.fixture(params=["driver", "executors"])
+    @pytest.fixture(params=BOTH_WAYS)
     def harness(self, postgres: EmbeddedPostgres, request: pytest.FixtureRequest) -> PostgresHarness:
         dsn = postgres.database("upsert_delete")
         return DeletingHarness(dsn, key="id", sequence="step", delete="gone", via=request.param)
@@ -61,6 +61,6 @@ class TestUpsertWithADeleteColumn(SinkConformance):
 
 @asked_for_what_it_changes
 class TestAddingAColumn(SinkConformance):
-    @pytest.fixture(params=["driver", "executors"])
+    @pytest.fixture(params=BOTH_WAYS)
     def harness(self, postgres: EmbeddedPostgres, request: pytest.FixtureRequest) -> PostgresHarness:
         return NarrowHarness(postgres.database("add_columns"), via=request.param)

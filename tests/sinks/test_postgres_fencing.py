@@ -12,6 +12,7 @@ import psutil
 import psycopg
 import pytest
 from tests.sinks.postgres_writer import PIPELINE, Writer, orders, rows, run, staged
+from tests.sinks.variants import BOTH_WAYS
 
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Superseded
@@ -47,7 +48,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("via", ["driver", "executors"])
+@pytest.mark.parametrize("via", BOTH_WAYS)
 def test_a_driver_stopped_with_the_head_locked_is_ended_and_changes_nothing(dsn: str, tmp_path: Path, via: str) -> None:
     with process(dsn, tmp_path, via, "1", "stop") as zombie:
         says(zombie, "holding the head")
@@ -63,7 +64,7 @@ def test_a_driver_stopped_with_the_head_locked_is_ended_and_changes_nothing(dsn:
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("via", ["driver", "executors"])
+@pytest.mark.parametrize("via", BOTH_WAYS)
 def test_a_driver_stopped_with_rows_in_the_table_is_ended_and_changes_nothing(
     dsn: str, tmp_path: Path, via: str
 ) -> None:
@@ -80,7 +81,7 @@ def test_a_driver_stopped_with_rows_in_the_table_is_ended_and_changes_nothing(
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("via", ["driver", "executors"])
+@pytest.mark.parametrize("via", BOTH_WAYS)
 @pytest.mark.parametrize(
     ("point", "landed"),
     [("install.sent", False), ("prepare.sent", False), ("commit.sent", True)],

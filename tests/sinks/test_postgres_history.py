@@ -15,6 +15,7 @@ from tests.sinks.postgres_writer import Writer, run
 from tests.sinks.test_postgres_replacing import replaces
 from tests.sinks.test_postgres_replacing import written as writer_of_two
 from tests.sinks.test_rows_by_epoch import One
+from tests.sinks.variants import BOTH_WAYS
 
 from onceonly import OnceOnlyError, faults, reading
 from onceonly.faults import Point
@@ -132,7 +133,7 @@ def test_a_history_that_was_left_out_for_some_epochs_begins_anew(made: Any, dsn:
     without.ledger.close()
 
 
-@pytest.mark.parametrize("via", ["driver", "executors"])
+@pytest.mark.parametrize("via", BOTH_WAYS)
 def test_what_a_full_refresh_replaced_is_kept(dsn: str, via: str) -> None:
     with writer_of_two(dsn, via, key="id", history=True) as writer:
         replaces(writer, 1, 9)
@@ -230,6 +231,7 @@ def test_versions_that_ended_long_ago_go_and_reading_them_is_an_error(made: Any,
         read_at("orders", 47, one.make(), ledger=one.ledger)
 
 
+@pytest.mark.slow
 def test_versions_that_a_reader_has_pinned_stay(made: Any, dsn: str) -> None:
     one = made(keep_history=64)
     written(one, 20)
@@ -258,6 +260,7 @@ def test_a_table_with_such_columns_of_its_own_is_refused(made: Any, dsn: str) ->
         made().written(1)
 
 
+@pytest.mark.slow  # measured by the clock
 def test_a_history_costs_less_than_writing_twice_more(made: Any, dsn: str) -> None:
     """The bar is 2.2 times an upsert without one; what a busy machine adds is left to it."""
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.sinks.postgres_writer import run, there
 from tests.sinks.test_postgres_tombstones import At
+from tests.sinks.variants import BOTH_WAYS
 
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import AsOf
@@ -52,7 +53,7 @@ def test_before_the_first_epoch_no_id_is_known_and_nothing_is_made(dsn: str) -> 
         assert list(keeper.sink.lookup(AsOf(1, 1, 0))(iter([[], [named(1)]]))) == [frozenset(), frozenset()]
 
 
-@pytest.mark.parametrize("via", ["driver", "executors"])
+@pytest.mark.parametrize("via", BOTH_WAYS)
 def test_an_id_is_known_to_later_epochs_for_its_time_and_to_no_earlier_one(dsn: str, via: str) -> None:
     with Keeper(dsn, via=via) as keeper:
         keeper.keep(1, 2)

@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.sinks.postgres_writer import PIPELINE, Writer, orders, rows, run
+from tests.sinks.variants import BOTH_WAYS
 
 from onceonly.errors import DestinationError, OnceOnlyError
 from onceonly_sinks.postgres import PostgresSink
@@ -21,7 +22,7 @@ CREATE SERVER far FOREIGN DATA WRAPPER elsewhere;
 ELSEWHERE = "SERVER far"
 
 
-@pytest.fixture(params=["driver", "executors"])
+@pytest.fixture(params=BOTH_WAYS)
 def via(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -10,6 +10,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from tests.sinks.postgres_writer import Writer, orders, rows, run, staged, there
+from tests.sinks.variants import BOTH_WAYS
 
 from onceonly import faults
 from onceonly.errors import OnceOnlyError
@@ -25,10 +26,8 @@ from onceonly_sinks.postgres.loading import PostgresPrepared
 
 pytestmark = pytest.mark.postgres
 
-WAYS = ("driver", "executors")
 
-
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=BOTH_WAYS)
 def via(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -423,8 +422,8 @@ def test_a_role_with_just_enough_rights_can_write(guarded: str, dsn: str) -> Non
     run(dsn, "GRANT CREATE ON DATABASE tests TO guarded")
     run(dsn, "CREATE TABLE target (id bigint, note text, _epoch bigint)")
     run(dsn, "GRANT SELECT, INSERT ON target TO guarded")
-    for via in WAYS:
-        with Writer(allowed, via=via, generation=1 + WAYS.index(via)) as writer:
+    for number, via in enumerate(("driver", "executors")):
+        with Writer(allowed, via=via, generation=1 + number) as writer:
             writer.write(orders(1))
             writer.sink.sweep()
             assert writer.position().has_rows

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.sinks.postgres_writer import PIPELINE, Writer, orders, rows, run, there
+from tests.sinks.variants import BOTH_WAYS
 
 from onceonly.errors import ConfigurationError, DestinationError, IdentityError
 from onceonly.protocol import AsOf, KeepsState, RecallsState, Superseded
@@ -56,7 +57,7 @@ def kept(window: Window, epoch: int) -> StateRow:
 
 
 @pytest.mark.parametrize("windows", [(ONE,), ()], ids=["state", "none yet"])
-@pytest.mark.parametrize("via", ["driver", "executors"])
+@pytest.mark.parametrize("via", BOTH_WAYS)
 def test_the_table_is_made_with_the_first_epoch_and_finds_windows_by_what_is_due(
     dsn: str, via: str, windows: tuple[Window, ...]
 ) -> None:
@@ -77,7 +78,7 @@ def test_a_table_of_ids_has_its_index_though_its_first_epoch_had_no_ids(dsn: str
     assert sorted(line.partition("USING ")[2] for (line,) in made) == ["btree (at)", "btree (id)"]
 
 
-@pytest.mark.parametrize("via", ["driver", "executors"])
+@pytest.mark.parametrize("via", BOTH_WAYS)
 def test_state_is_recalled_by_all_ways_in_which_rows_come(dsn: str, via: str) -> None:
     with State(dsn, via=via) as state:
         state.keep(ONE, TWO)

@@ -130,6 +130,7 @@ def test_old_markers_go_under_one_opening_and_the_audit_goes_on_from_the_milesto
     assert (position.epoch, position.marker is not None) == (1024, True)
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_the_first_epoch_of_an_opening_takes_nothing_away_that_the_ledger_was_not_found_to_hold(
     stored: Stored, dsn: str
@@ -169,7 +170,7 @@ def adopts(stored: Stored, kind: str, *sinks: str) -> None:
     ("kind", "sink"),
     [
         pytest.param("continue", "", marks=pytest.mark.slow),
-        ("accept-state-loss", ""),
+        pytest.param("accept-state-loss", "", marks=pytest.mark.slow),
         pytest.param("drop-sink", "kafka:b", marks=pytest.mark.slow),
         ("accept-loss", "kafka:b"),
     ],
@@ -188,6 +189,7 @@ def test_an_adoption_that_takes_no_rows_of_this_sink_leaves_them_compared(
     assert ("A121", 56) in found
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_rows_that_went_before_they_were_accepted_are_let_be_and_those_after_are_compared(
     stored: Stored, dsn: str
@@ -219,6 +221,7 @@ def test_a_marker_that_cannot_be_read_takes_no_commit_with_it(
     assert "old epoch rows are left to the next time" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_a_server_that_hangs_while_rows_go_is_not_waited_for_without_end(
     postgres: EmbeddedPostgres, dsn: str, tmp_path: Path
@@ -260,6 +263,7 @@ def test_a_fenced_driver_takes_no_marker_away(stored: Stored, dsn: str) -> None:
     transactions.close()
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_a_sink_that_keeps_all_keeps_all(dsn: str, tmp_path: Path) -> None:
     stored = Stored(PostgresSink(dsn, "orders", markers=None), tmp_path)

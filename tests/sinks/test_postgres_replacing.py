@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.sinks.epochs import epoch_after
 from tests.sinks.postgres_writer import PIPELINE, Writer, orders, rows, run
+from tests.sinks.variants import BOTH_WAYS
 
 from onceonly import faults
 from onceonly.audit import audit
@@ -22,7 +23,7 @@ from onceonly_sinks.postgres.loading import PostgresPrepared
 pytestmark = pytest.mark.postgres
 
 
-@pytest.fixture(params=["driver", "executors"])
+@pytest.fixture(params=BOTH_WAYS)
 def via(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

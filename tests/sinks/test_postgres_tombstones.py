@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.sinks.postgres_writer import Writer, rows, run
+from tests.sinks.variants import BOTH_WAYS
 
 from onceonly.errors import ConfigurationError
 from onceonly.protocol.batch import ArrowBatch
@@ -57,7 +58,7 @@ def wanted(seed: int) -> list[tuple[str, int, int]]:
     return [(str(seed), one, order) for one, order, gone in newest.values() if not gone]
 
 
-@pytest.mark.parametrize("via", ["driver", "executors"])
+@pytest.mark.parametrize("via", BOTH_WAYS)
 def test_the_newest_change_of_a_key_wins_in_whatever_order_changes_come(dsn: str, via: str) -> None:
     right = sorted(row for seed in range(SCHEDULES) for row in wanted(seed))
     for table, said in (("kept", {"tombstones": "7 days"}), ("lost", {})):
@@ -122,7 +123,7 @@ def test_what_was_removed_is_rolled_back_with_its_epoch(dsn: str) -> None:
     assert held(dsn) == []
 
 
-@pytest.mark.parametrize("via", ["driver", "executors"])
+@pytest.mark.parametrize("via", BOTH_WAYS)
 def test_a_full_refresh_forgets_what_was_removed_before_it(dsn: str, via: str) -> None:
     with Writer(dsn, via=via, tombstones="7 days", **{**KEYED, "epoch_column": "auto"}) as writer:
         writer.write(batch([(1, 5, True), (2, 1, False)]))

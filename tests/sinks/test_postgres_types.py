@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.sinks.postgres_writer import Writer, rows, run
+from tests.sinks.variants import BOTH_WAYS
 
 from onceonly.errors import DestinationError
 from onceonly.spark.frames import USER_DEFINED
@@ -20,7 +21,6 @@ from onceonly_sinks.postgres.lanes import ValueRefused, spell
 from onceonly_sinks.postgres.schema import Column, Table
 from onceonly_sinks.postgres.server import TableName
 
-WAYS = ("driver", "executors")
 UTC = dt.UTC
 
 
@@ -61,7 +61,7 @@ NATIVE: list[tuple[pa.DataType, str, list[Any]]] = [
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("via", WAYS)
+@pytest.mark.parametrize("via", BOTH_WAYS)
 def test_every_type_that_postgres_has_comes_back_as_it_was(dsn: str, via: str) -> None:
     run(dsn, "ALTER DATABASE tests SET timezone = 'UTC'")
     columns = {f"c{index}": pa.array([*values, None], type_) for index, (type_, _, values) in enumerate(NATIVE)}
@@ -97,7 +97,7 @@ NESTED: list[tuple[pa.DataType, Any, Any]] = [
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("via", WAYS)
+@pytest.mark.parametrize("via", BOTH_WAYS)
 def test_nested_values_become_jsonb(dsn: str, via: str) -> None:
     table = pa.table({f"c{index}": pa.array([value, None], type_) for index, (type_, value, _) in enumerate(NESTED)})
     with Writer(dsn, via=via) as writer:
@@ -135,7 +135,7 @@ EXISTING: list[tuple[str, pa.DataType, Any, Any]] = [
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("via", WAYS)
+@pytest.mark.parametrize("via", BOTH_WAYS)
 def test_a_wider_or_other_type_of_the_table_is_filled_exactly(dsn: str, via: str) -> None:
     run(dsn, "CREATE TYPE mood AS ENUM ('happy', 'sad'); CREATE DOMAIN positive AS bigint CHECK (VALUE > 0)")
     run(dsn, f"CREATE TABLE target ({', '.join(f'c{n} {ddl}' for n, (ddl, _, _, _) in enumerate(EXISTING))})")
@@ -304,7 +304,7 @@ def test_a_users_own_type_is_refused_by_its_name_whatever_it_is_stored_as() -> N
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("via", WAYS)
+@pytest.mark.parametrize("via", BOTH_WAYS)
 @pytest.mark.parametrize(
     ("ddl", "storage", "ticks"),
     [

@@ -108,7 +108,7 @@ def read_each_by_itself(folder: Path, dsn: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("reads", "kills"), [(60, 3), pytest.param(1000, 20, marks=[pytest.mark.slow, pytest.mark.long])]
+    ("reads", "kills"), [(20, 3), pytest.param(1000, 20, marks=[pytest.mark.slow, pytest.mark.long])]
 )
 def test_no_read_at_a_point_sees_two_epochs_and_reads_without_one_do(
     postgres: EmbeddedPostgres, fork_server: ForkServer, folder: Path, reads: int, kills: int
@@ -142,7 +142,7 @@ def digest(ledger: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("reads", "kills"), [(1000, 3), pytest.param(20_000, 20, marks=[pytest.mark.slow, pytest.mark.long])]
+    ("reads", "kills"), [(300, 3), pytest.param(20_000, 20, marks=[pytest.mark.slow, pytest.mark.long])]
 )
 def test_no_statement_over_two_views_sees_two_epochs_and_one_over_the_tables_does(
     postgres: EmbeddedPostgres, fork_server: ForkServer, folder: Path, reads: int, kills: int

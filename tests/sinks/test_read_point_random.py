@@ -20,6 +20,8 @@ from onceonly_checkpoints.ledger.sql import SqlLedger
 
 SINKS = ("delta:t", "postgres:t", "kafka:t")
 
+FEW_OR_MANY = pytest.mark.parametrize("count", [20, pytest.param(100, marks=pytest.mark.slow)])
+
 Points = set[tuple[str, int, str, str]]
 """Pipeline, epoch, chain and sink."""
 
@@ -75,24 +77,26 @@ def newest(points: Points, name: str) -> int | None:
     return max((epoch for pipeline, epoch, _, _ in points if pipeline == name), default=None)
 
 
-def test_view_and_function_agree_on_two_hundred_random_ledgers_in_sqlite(tmp_path: Path) -> None:
+@FEW_OR_MANY
+def test_view_and_function_agree_on_random_ledgers_in_sqlite(tmp_path: Path, count: int) -> None:
     place = str(tmp_path / "ledger.db")
     with closing(SqlLedger(place)) as ledger:
         ledger.open()
-        names = [name for number in range(100) for name in fill(ledger, random.Random(number))]
+        names = [name for number in range(count) for name in fill(ledger, random.Random(number))]
         with closing(sqlite3.connect(place)) as connection:
             view: Points = set(connection.execute("SELECT pipeline, epoch, chain, sink FROM read_point"))
         assert view == by_function(ledger, names)
         tops = {name: top for name in names if (top := newest(view, name)) is not None}
         assert {name: read_point(name, ledger=ledger).epoch for name in tops} == tops
-        assert len(tops) > 100
+        assert len(tops) > count
 
 
 @pytest.mark.postgres
-def test_view_and_function_agree_on_two_hundred_random_ledgers_in_postgres(dsn: str) -> None:
+@FEW_OR_MANY
+def test_view_and_function_agree_on_random_ledgers_in_postgres(dsn: str, count: int) -> None:
     with closing(SqlLedger(dsn)) as ledger:
         ledger.open()
-        names = [name for number in range(100) for name in fill(ledger, random.Random(number))]
+        names = [name for number in range(count) for name in fill(ledger, random.Random(number))]
         view: Points = set(run(dsn, "SELECT pipeline, epoch, chain, sink FROM onceonly.read_point"))
         assert view == by_function(ledger, names)
-        assert len({name for name, *_ in view}) > 100
+        assert len({name for name, *_ in view}) > count

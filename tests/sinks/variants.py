@@ -12,6 +12,9 @@ from onceonly_sinks.conformance import CLAIMS, SinkConformance, SinkHarness
 
 Variant = TypeVar("Variant", bound=type[SinkConformance])
 
+BOTH_WAYS = ["driver", pytest.param("executors", marks=pytest.mark.slow)]
+"""For a test that is about neither way of the rows: what executors can change is tried by the suite, below."""
+
 EXECUTORS = {
     "nothing_is_visible_before_the_commit": "tasks have written when prepare ends",
     "an_abandoned_preparation_leaves_nothing": "what tasks have written is taken away",
@@ -23,9 +26,8 @@ EXECUTORS = {
     "a_zombie_cannot_sweep_its_successor_away": "a sweep removes what tasks wrote",
     "sweeping_leaves_what_was_committed": "a sweep removes what tasks wrote",
     "a_row_that_the_destination_refuses_is_refused_with_a_code": "a refusal comes from a task, or from the commit",
-    "every_type_comes_back_or_is_refused": "values are encoded by tasks",
 }
-"""Rows are written by tasks before the commit, beside the target."""
+"""Rows are written by tasks before the commit, beside the target; test_type_table.py has values encoded by them."""
 
 BESIDE = {
     "nothing_is_visible_before_the_commit": "rows wait in another relation",
@@ -146,8 +148,6 @@ TOUCHED: Mapping[str, Mapping[str, str]] = {
         **DRIVER,
         "a_target_that_is_replaced_after_prepare_takes_nothing_in_silence": "the target is a file",
         "the_address_finds_the_target_again": "the target is a file",
-        "every_type_comes_back_or_is_refused": "the database has types of its own",
-        "a_driver_killed_while_it_commits_leaves_its_epoch_or_nothing": "the database has a journal of its own",
     },
     "TestTopicsByColumn": {
         "a_fresh_target_has_no_fence_and_no_marker": "no topic is known before there are rows",
