@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,8 @@ def test_the_statement_of_a_point_reads_the_history(made: Any, dsn: str) -> None
     from onceonly import read_point
 
     one = made().written(1, 2)
-    statement = read_point("orders", 1, ledger=one.ledger).sql(one.make())
+    with closing(one.make()) as sink:
+        statement = read_point("orders", 1, ledger=one.ledger).sql(sink)
     assert len(run(dsn, statement)) == 10
 
 

@@ -188,7 +188,8 @@ def test_an_address_says_that_triggers_are_allowed(filtered: str) -> None:
     trigger(filtered)
     address = PostgresSink(filtered, "target", triggers="allow").address
     again = PostgresSink.from_address(address)
-    again.open(PIPELINE)
+    assert again.address == address
+    again.open(PIPELINE)  # it would be refused without them, as above
     again.close()
 
 
