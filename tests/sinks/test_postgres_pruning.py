@@ -67,6 +67,9 @@ def test_an_address_says_how_many_are_kept(markers: int | None) -> None:
 
 
 # ---- a real table
+#
+# Markers go once 256 epochs stand, so each of these writes as many. That they go, and what an audit makes of rows
+# below, is tried each time; what else may be in the way is slow.
 
 
 @pytest.fixture
@@ -165,13 +168,14 @@ def adopts(stored: Stored, kind: str, *sinks: str) -> None:
     stored.line.append(epoch)
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.parametrize(
     ("kind", "sink"),
     [
-        pytest.param("continue", "", marks=pytest.mark.slow),
-        pytest.param("accept-state-loss", "", marks=pytest.mark.slow),
-        pytest.param("drop-sink", "kafka:b", marks=pytest.mark.slow),
+        ("continue", ""),
+        ("accept-state-loss", ""),
+        ("drop-sink", "kafka:b"),
         ("accept-loss", "kafka:b"),
     ],
     ids=str,
@@ -208,9 +212,8 @@ def test_rows_that_went_before_they_were_accepted_are_let_be_and_those_after_are
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize(
-    "text", [pytest.param("{}", marks=pytest.mark.slow), '{"pipeline"'], ids=["another form", "not JSON"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["{}", '{"pipeline"'], ids=["another form", "not JSON"])
 def test_a_marker_that_cannot_be_read_takes_no_commit_with_it(
     stored: Stored, dsn: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -241,6 +244,7 @@ def test_a_server_that_hangs_while_rows_go_is_not_waited_for_without_end(
         stored.ledger.close()
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_a_milestone_that_the_next_epoch_does_not_follow_is_found(stored: Stored, dsn: str) -> None:
     stored.write(5)
