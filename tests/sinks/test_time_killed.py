@@ -130,8 +130,10 @@ def read(kind: str, target: str) -> int | None:
         return reader.time_window().lower
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kinds", [("postgres",), ("postgres", "delta")], ids="-".join)
+@pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kinds", [pytest.param(("postgres",), marks=pytest.mark.slow), ("postgres", "delta")], ids="-".join
+)
 def test_after_no_kill_is_less_complete_than_was_said_and_what_is_said_is_what_epochs_make_it(
     postgres: EmbeddedPostgres, fork_server: ForkServer, tmp_path: Path, kinds: tuple[str, ...], kills: int
 ) -> None:
