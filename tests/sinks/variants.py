@@ -44,6 +44,7 @@ BESIDE = {
 
 UPSERT = {
     "recount_equals_the_committed_rows": "rows that were replaced cannot be counted",
+    "markers_of_replaced_epochs_stand": "rows that were replaced cannot be counted",
     "an_epoch_that_replaces_takes_the_old_rows_away_and_brings_its_own": "a row is found by its key",
     "rows_that_stand_are_not_replaced_again": "a row is found by its key",
     "rows_of_another_pipeline_stay_or_the_replacement_is_refused": "rows of others are met by key",

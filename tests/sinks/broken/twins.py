@@ -196,6 +196,7 @@ class Twin:
 
 _REPLACED = "an_epoch_that_replaces_takes_the_old_rows_away_and_brings_its_own"
 _FENCED_BETWEEN = "a_zombie_fenced_between_prepare_and_commit_writes_nothing"
+_MARKERS = "markers_of_replaced_epochs_stand"
 _RECOUNT = "recount_equals_the_committed_rows"
 _REFUSED_ROW = "a_row_that_the_destination_refuses_is_refused_with_a_code"
 _ATTEMPTS = "duplicate_attempts_are_counted_once"
@@ -206,7 +207,7 @@ def _twin(sink: type[Any], variant: str, *claims: str, others: bool = False) -> 
 
 
 TWINS: tuple[Twin, ...] = (
-    _twin(CountsAnUpsert, "TestMemoryUpsert", _RECOUNT),
+    _twin(CountsAnUpsert, "TestMemoryUpsert", _RECOUNT, _MARKERS),
     _twin(MemoryRemovesWhatStays, "TestMemoryUpsertWithADeleteColumn", _REPLACED, others=True),
     _twin(
         CommitsWhateverLiesThere,
@@ -227,7 +228,7 @@ TWINS: tuple[Twin, ...] = (
     _twin(BringsWhatWaitsAlone, "TestUpsertThroughTheDriver", _FENCED_BETWEEN, others=True),
     _twin(BringsWhatWaitsAlone, "TestApplyThroughTheDriver", _FENCED_BETWEEN, others=True),
     _twin(BringsWhatWaitsAlone, "TestAddingAColumn", "a_first_epoch_with_another_number_is_refused", others=True),
-    _twin(PostgresCountsAnUpsert, "TestUpsertThroughTheDriver", _RECOUNT),
+    _twin(PostgresCountsAnUpsert, "TestUpsertThroughTheDriver", _RECOUNT, _MARKERS),
     _twin(PostgresRemovesWhatStays, "TestUpsertWithADeleteColumn", _REPLACED, others=True),
     _twin(PsycopgReadsNoError, "TestAnotherDriver", _REFUSED_ROW, others=True),
     _twin(DuckDBReadsNoError, "TestDuckDB", _REFUSED_ROW, others=True),
