@@ -20,7 +20,7 @@ pytest_plugins = ["onceonly_lab.plugin", "tests.timing"]
 _NEEDS = {"spark", "connect", "postgres", "kafka", "browser", "containers", "kill", "waysout", "source"}
 """Markers of tests that need a server or another process."""
 
-_APART = {"long", "slow", "docs", "lab"}
+_APART = {"slow", "docs", "lab"}
 """Markers of tests that have a target of their own."""
 
 _LEAVES = frozenset(

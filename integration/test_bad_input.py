@@ -291,7 +291,7 @@ def test_optimize_and_vacuum_between_epochs_are_harmless(stream, delta):
     assert delta.ids() == list(range(30))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_retention_that_forgets_markers_is_refused(stream, spark, delta):
     stream.receive(range(10)).run(exactly_once(delta.sink()))
     retention = "'delta.setTransactionRetentionDuration' = 'interval 1 hour'"

@@ -64,7 +64,7 @@ def as_a_reader_would(folder: Path, budget: str, **changes: str) -> subprocess.C
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_ten_lines_of_the_readme_are_a_test_that_kills_drivers(tmp_path):
     run = as_a_reader_would(tmp_path, "12s")
     assert run.returncode == 0, run.stdout + run.stderr

@@ -16,7 +16,7 @@ from onceonly.faults import Point
 from onceonly.reading import Reader
 from onceonly_sinks.delta import DeltaSink
 
-pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.long, pytest.mark.postgres]
+pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.slow, pytest.mark.postgres]
 
 WRITERS = ("web", "app")
 DEATHS = [f"{Point.INTEND_AFTER}:killgroup", f"{Point.STAGE_AFTER}:killgroup", f"{Point.COMMIT_SENT}:killgroup"]

@@ -102,7 +102,7 @@ def test_staging_of_lower_generations_is_swept_and_nothing_else(harness: SparkHa
         story.holds(planned)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -26,7 +26,7 @@ def harness(spark: SparkSession, tmp_path: Path) -> SparkHarness:
     return SparkHarness(spark, tmp_path / "rows")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_spark_maintenance_between_epochs_disturbs_nothing(harness: SparkHarness, spark: SparkSession) -> None:
     with Story(harness) as story:
         driver = story.driver()
@@ -80,7 +80,7 @@ def test_create_or_replace_is_found_although_it_keeps_the_application_version(
         spark.sql(f"DROP TABLE {name}")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_clone_is_another_table_than_the_one_that_was_written(
     harness: SparkHarness, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -62,8 +62,8 @@ def test_a_large_merge_goes_through_spark_and_equals_a_dict(spark: SparkSession,
         assert "Apache-Spark" in operations(harness.path)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("options", [MERGES[0], pytest.param(MERGES[1], marks=pytest.mark.slow)], ids=["key", "merge"])
+@pytest.mark.slow
+@pytest.mark.parametrize("options", MERGES, ids=["key", "merge"])
 def test_both_committers_merge_and_remove_alike(spark: SparkSession, tmp_path: Path, options: dict[str, Any]) -> None:
     epochs = (
         [(1, 5, False), (2, 5, False), (3, 5, False), (4, 5, True)],
@@ -83,12 +83,8 @@ def test_both_committers_merge_and_remove_alike(spark: SparkSession, tmp_path: P
             assert driver.position().epoch == 3
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "options",
-    [pytest.param({}, marks=pytest.mark.slow), pytest.param(MERGES[0], marks=pytest.mark.slow), MERGES[1]],
-    ids=["append", "key", "merge"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, *MERGES], ids=["append", "key", "merge"])
 def test_spark_adds_columns_in_the_version_that_brings_them(
     spark: SparkSession, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -111,7 +107,7 @@ def test_spark_adds_columns_in_the_version_that_brings_them(
         writes(driver, harness, narrow.set_column(1, "step", pa.array([9])).append_column("x.1", pa.array([0.5])))
 
 
-@pytest.mark.parametrize("options", [MERGES[0], pytest.param(MERGES[1], marks=pytest.mark.slow)], ids=["key", "merge"])
+@pytest.mark.parametrize("options", MERGES, ids=["key", "merge"])
 def test_a_missing_package_for_merge_is_refused_before_anything_is_written(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:

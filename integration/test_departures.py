@@ -27,7 +27,7 @@ from onceonly_checkpoints.epoch import Epoch
 from onceonly_lab.demo import input
 from onceonly_sinks.postgres import PostgresSink
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.kill, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.kill, pytest.mark.slow]
 
 DEATHS = (f"{Point.COMMIT_SENT}:killgroup:5", f"{Point.COMMIT_AFTER}:killgroup:7", f"{Point.STAGE_AFTER}:killgroup:6")
 """Before the first sink has answered, between the two, before any of them."""

@@ -15,7 +15,7 @@ from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.codes import CATALOGUE, Entry
 from onceonly_sinks.memory import MemorySink
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ERRORS = [code for code in CATALOGUE if code.startswith("E")]
 AWKWARD = '{"a":{"0":5}} in "C:\\new", 100 % of $1 and it\'s ünïcode'

@@ -12,7 +12,7 @@ from integration.servers import PostgresAddress
 from integration.streaming102 import cases
 from integration.targets import PostgresTarget
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.kill, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.kill, pytest.mark.slow]
 
 
 @pytest.mark.slow

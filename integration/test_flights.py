@@ -22,7 +22,7 @@ from onceonly.faults import Point
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.demo import input
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.kill, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.kill, pytest.mark.slow]
 
 FILES = 12
 DEATHS = (f"{Point.COMMIT_SENT}:killgroup:3", f"{Point.COMMIT_AFTER}:killgroup:5", f"{Point.STAGE_AFTER}:killgroup:3")

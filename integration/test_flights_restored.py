@@ -16,7 +16,7 @@ from onceonly import exactly_once, repair
 from onceonly_lab.demo import input
 from onceonly_sinks.postgres import PostgresSink
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
 FILES = 8
 

@@ -17,7 +17,7 @@ from onceonly.faults import Point
 from onceonly.reading import Fixed, Reader
 from onceonly_checkpoints.epoch import Epoch
 
-pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.long, pytest.mark.postgres]
+pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.slow, pytest.mark.postgres]
 
 DEATHS = [Point.INTEND_AFTER, Point.PREPARE_AFTER, Point.COMMIT_SENT, Point.COMMIT_AFTER, Point.RECORD_BEFORE]
 """Each in the third epoch of a driver: by then its sources have nothing more to give."""

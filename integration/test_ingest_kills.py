@@ -15,7 +15,7 @@ from integration.streams import plan_earlier, planned
 
 from onceonly.faults import Point
 
-pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.long, pytest.mark.postgres, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.slow, pytest.mark.postgres, pytest.mark.kafka]
 
 BEFORE = f"{Point.COMMIT_BEFORE}:killgroup"
 """Staged, prepared, and committed nowhere."""

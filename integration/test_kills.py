@@ -156,7 +156,7 @@ def test_no_kill_loses_or_doubles_a_row(target, points):
     live_through(points, target.scenes, target.processes)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [("delta", "delta-spark", "postgres")], indirect=True, ids=["both-and-by-spark"])
 def test_no_kill_of_a_stateful_query_loses_or_doubles_a_row(target):
     scenes, processes = target.scenes, target.processes

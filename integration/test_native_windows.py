@@ -20,7 +20,7 @@ from tests.panes import story
 from onceonly import exactly_once
 from onceonly_sinks.memory import MemorySink
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FLUSH = "12:40:00"
 """A row of this time, of another team, lets the watermark pass all windows."""

@@ -215,7 +215,7 @@ DEATHS += [f"{Point.COMMIT_SENT}:killgroup:{3 + sink}" for sink in (1, 2, 3)]
 DEATHS += [f"{Point.COMMIT_AFTER}:killgroup:5", f"{Point.FETCH_AFTER}:killgroup", f"{Point.RECORD_BEFORE}:killgroup:2"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.kill
 @pytest.mark.kafka
 def test_no_kill_between_outputs_loses_or_doubles_a_row(

@@ -25,7 +25,7 @@ from onceonly.faults import Point
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.postgres import PostgresSink
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.kill, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.kill, pytest.mark.slow]
 
 FILES = 16
 RULES = Rules(Fixed(10), count=2, late_count=1, lateness=15, retracting=True)

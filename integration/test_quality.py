@@ -263,7 +263,7 @@ DEATHS += [f"{Point.COMMIT_SENT}:killgroup:{3 + sink}" for sink in (1, 2, 3)]
 DEATHS += [f"{Point.COMMIT_AFTER}:killgroup:4", f"{Point.COMMIT_AFTER}:killgroup:5", f"{Point.RECORD_BEFORE}:killgroup"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.kill
 @pytest.mark.kafka
 def test_no_kill_loses_or_doubles_a_row_good_or_bad(

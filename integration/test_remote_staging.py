@@ -19,7 +19,7 @@ from onceonly.runtime import operator
 from onceonly.runtime.stagefiles import directory
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
 SINKS = 2
 

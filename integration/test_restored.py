@@ -26,7 +26,7 @@ from onceonly_checkpoints.ledger import EventKind
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_lab.servers.postgresproxy import PostgresProxy
 
-pytestmark = [pytest.mark.kill, pytest.mark.long, pytest.mark.kafka, pytest.mark.postgres]
+pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.kafka, pytest.mark.postgres]
 
 
 def holds_files(scene: Scene, files: Iterable[int]) -> None:

@@ -134,7 +134,7 @@ EVERYWHERE += [f"{point}:killgroup:{SINKS + sink}" for point in EACH for sink in
 EVERYWHERE += [f"{Point.COMMIT_AFTER}:killgroup:{SINKS + 2}", f"{Point.FETCH_AFTER}:killgroup"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.kill
 @pytest.mark.kafka
 @pytest.mark.postgres
@@ -160,7 +160,7 @@ def test_no_kill_between_two_sinks_loses_or_doubles_a_row(several: Several, deat
     several.hold_everything()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.kill
 @pytest.mark.kafka
 @pytest.mark.postgres

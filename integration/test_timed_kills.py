@@ -18,7 +18,7 @@ from onceonly.faults import Point
 from onceonly.reading import Reader
 from onceonly_checkpoints.epochtime import EpochTime
 
-pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.long, pytest.mark.postgres, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.slow, pytest.mark.postgres, pytest.mark.kafka]
 
 DEATHS = [f"{Point.STAGE_AFTER}:killgroup:2"]
 DEATHS += [f"{Point.COMMIT_SENT}:killgroup:{3 + sink}" for sink in (1, 2, 3)]

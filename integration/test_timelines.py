@@ -57,7 +57,7 @@ def scene(postgres, tmp_path, request) -> Callable[[str], Scene]:
 # ---- T1: driver A is stopped after its checks; B opens and goes on; A wakes and changes nothing anywhere
 
 
-@pytest.mark.parametrize("kind", [pytest.param("delta", marks=pytest.mark.long), "postgres"])
+@pytest.mark.parametrize("kind", [pytest.param("delta", marks=pytest.mark.slow), "postgres"])
 def test_t1_a_driver_that_wakes_after_another_took_over_changes_nothing(scene, rivals, kind):
     """In Postgres the sleeper also holds an open transaction with its rows in it."""
     one = scene(kind)
@@ -233,7 +233,7 @@ def test_t8_of_two_drivers_that_open_one_checkpoint_at_once_each_generation_has_
     _has_one_owner_per_generation(one)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_t8_of_two_first_drivers_of_a_table_that_is_not_there_yet_one_makes_it(scene, rivals, tmp_path):
     """Each has a checkpoint of its own: two deployments of one job, which nothing but the table can keep apart."""
     one = scene("delta")

@@ -154,7 +154,7 @@ DEATHS = [
 ]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.kill
 def test_no_kill_parts_the_tables(any_postgres: Any, tmp_path: Path, warm_drivers: Drivers, spark: Any) -> None:
     database = any_postgres.database("together")

@@ -19,7 +19,7 @@ DEATHS += [f"{Point.COMMIT_SENT}:killgroup:2", f"{Point.COMMIT_BEFORE}:killgroup
 
 @pytest.mark.spark
 @pytest.mark.postgres
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.kill
 def test_no_kill_lets_a_late_change_bring_a_removed_row_back(
     any_postgres: Any, tmp_path: Path, warm_drivers: Drivers, spark: Any

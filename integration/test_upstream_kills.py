@@ -15,7 +15,7 @@ from onceonly.machine.sources import position_in
 from onceonly.reading import Reader
 from onceonly_sinks.delta import DeltaSink
 
-pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.long, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.slow, pytest.mark.kafka]
 
 DEATHS = [f"{Point.PREPARE_SENT}:killgroup", f"{Point.COMMIT_SENT}:killgroup", f"{Point.COMMIT_AFTER}:killgroup"]
 

@@ -51,7 +51,7 @@ TESTS = (
 LOWEST_TESTS = (
     TESTS[0],
     (
-        "not long and not slow",
+        "not slow",
         "tests/checkpoints",
         *(
             str(path.relative_to(ROOT))

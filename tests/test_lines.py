@@ -33,7 +33,7 @@ def test_the_lowest_versions_are_the_lower_bounds_of_the_project_for_all_but_pys
     assert {one.replace(">=", "==").partition(",")[0] for one in bounded} == lowest - usual
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(("required", "code"), [("0", 0), ("1", 1)])
 def test_a_line_that_the_index_refuses_is_skipped_with_a_line_or_fails_where_lines_are_required(
     tmp_path: Path, required: str, code: int

@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 PIPELINE_OF_A_USER = """
 import sys

@@ -182,7 +182,7 @@ def test_there_is_a_page_for_every_state(facts: Facts) -> None:
     assert str(judged(facts)[0][1].verdict) in page(facts).text
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_ten_thousand_epochs_take_seconds_and_less_than_six_megabytes() -> None:
     facts = story(10_000)
     began = time.process_time()
@@ -192,7 +192,7 @@ def test_ten_thousand_epochs_take_seconds_and_less_than_six_megabytes() -> None:
     assert seconds < 10, f"{seconds:.1f} s of CPU"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_hundreds_of_partitions_and_findings_leave_the_page_small() -> None:
     facts = story(2_000, sinks=SINKS[:1], partitions=200)
     facts = with_sink(facts, rows=dict.fromkeys(facts.sinks[0].rows or {}, 1))

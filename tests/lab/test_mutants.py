@@ -29,7 +29,7 @@ def assert_killed(mutant: Mutant, servers: Servers) -> None:
     assert trial.killed
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.parametrize("mutant", QUICK, ids=lambda one: one.id)
 def test_a_mutant_is_called_what_it_is(mutant: Mutant, servers: Servers) -> None:

@@ -1,6 +1,6 @@
 """The suite kills: no sink that commits rows and marker in two transactions is certified, in no run.
 
-Two of them, which all claims but one catch, are run every time, and twenty times by ``make long``; all of them twenty
+Two of them, which all claims but one catch, are run every time, and twenty times by ``make slow``; all of them twenty
 times by ``make torn``.
 """
 
@@ -51,13 +51,10 @@ def one_by_one(torn: type[Any], request: pytest.FixtureRequest) -> Iterator[Repo
     yield from (check(harness, [claim]) for claim in CLAIMS if claim.name in TORN[torn])
 
 
-def each(every_time: Any = ()) -> list[Any]:
-    """The torn sinks; those that are not run every time are slow."""
-    marks = {torn: every_time if torn in EVERY_TIME else pytest.mark.slow for torn in TORN}
-    return [pytest.param(torn, id=torn.__name__, marks=mark) for torn, mark in marks.items()]
-
-
-@pytest.mark.parametrize("torn", each())
+@pytest.mark.parametrize(
+    "torn",
+    [pytest.param(torn, marks=() if torn in EVERY_TIME else pytest.mark.slow, id=torn.__name__) for torn in TORN],
+)
 def test_a_torn_sink_is_caught_by_each_claim_that_kills(torn: type[Any], request: pytest.FixtureRequest) -> None:
     report = kills(torn, request)
     assert {result.claim.name for result in report.failures} == TORN[torn], report
@@ -79,7 +76,8 @@ def test_a_replacement_in_two_transactions_is_called_that() -> None:
     assert "does not stand; 0 rows are too many and 20 are missing" in (result.evidence or "")
 
 
-@pytest.mark.parametrize("torn", each(pytest.mark.long))
+@pytest.mark.slow
+@pytest.mark.parametrize("torn", TORN, ids=lambda torn: torn.__name__)
 def test_a_torn_sink_is_certified_in_no_run(torn: type[Any], request: pytest.FixtureRequest) -> None:
     """Certified is what passes every claim, so a run ends with the first that does not hold."""
     certified = sum(all(report.conforms for report in one_by_one(torn, request)) for _ in range(RUNS))

@@ -131,7 +131,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", place], check=True)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [0, 1 << 30], ids=["executors", "driver"])
 def test_a_full_disk_is_named_and_loses_nothing(small_disk: Path, limit: int) -> None:
     harness = DeltaHarness(small_disk, driver_limit=limit)

@@ -107,9 +107,7 @@ def read_each_by_itself(folder: Path, dsn: str) -> tuple[int, int]:
     return newest // ROWS + 1, row[0] // ROWS + 1
 
 
-@pytest.mark.parametrize(
-    ("reads", "kills"), [(20, 3), pytest.param(1000, 20, marks=[pytest.mark.slow, pytest.mark.long])]
-)
+@pytest.mark.parametrize(("reads", "kills"), [(20, 3), pytest.param(1000, 20, marks=pytest.mark.slow)])
 def test_no_read_at_a_point_sees_two_epochs_and_reads_without_one_do(
     postgres: EmbeddedPostgres, fork_server: ForkServer, folder: Path, reads: int, kills: int
 ) -> None:
@@ -141,9 +139,7 @@ def digest(ledger: str) -> str:
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
-@pytest.mark.parametrize(
-    ("reads", "kills"), [(300, 3), pytest.param(20_000, 20, marks=[pytest.mark.slow, pytest.mark.long])]
-)
+@pytest.mark.parametrize(("reads", "kills"), [(300, 3), pytest.param(20_000, 20, marks=pytest.mark.slow)])
 def test_no_statement_over_two_views_sees_two_epochs_and_one_over_the_tables_does(
     postgres: EmbeddedPostgres, fork_server: ForkServer, folder: Path, reads: int, kills: int
 ) -> None:
