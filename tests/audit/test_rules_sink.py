@@ -25,7 +25,7 @@ from tests.audit.histories import (
 )
 
 from onceonly.audit import Severity, Verdict, judge
-from onceonly.audit.facts import Facts
+from onceonly.audit.facts import Content, Facts
 from onceonly.audit.finding import exit_code_of
 from onceonly.protocol import Disturbance, Milestone
 from onceonly_checkpoints.content import Digest
@@ -424,3 +424,14 @@ def test_a_sink_that_takes_rows_one_by_one_is_never_called_exactly_once() -> Non
     assert (result.verdict, result.exit_code) == (Verdict.CANNOT_TELL, 0)
     assert "epochs 1 to 4" in result.scope
     assert judge(with_history(facts, [*epochs()[:1], *epochs()[2:]])).verdict is Verdict.GAPS
+
+
+def test_rows_of_the_right_number_that_hash_otherwise_are_in_doubt_whichever_sum_differs() -> None:
+    line = epochs()
+    committed = {epoch.number: epoch.digest for epoch in line if epoch.digest.rows}
+    third = committed[3]
+    altered = [replace(third, **{field: getattr(third, field) + 1}) for field in ("low", "high")]
+    for digest in [third, *altered]:
+        facts = with_sink(true_facts(), content=Content({**committed, 3: digest}, "hashed"))
+        assert (digest, codes(facts)) == (digest, [] if digest == third else ["A129"])
+        assert judge(facts).verdict is (Verdict.EXACTLY_ONCE if digest == third else Verdict.IN_DOUBT)

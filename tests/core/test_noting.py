@@ -89,6 +89,13 @@ def test_what_several_writers_had_completed_stands_where_one_of_them_goes_on_alo
     assert (told.tells(FUNCTION, Times(said=15)).lower, told.tells(FUNCTION, Times(said=25)).lower) == (20, 25)
 
 
+def test_rows_are_late_behind_whatever_was_told_of_the_writer_or_of_the_dataset() -> None:
+    told = {(20, 10): 20, (10, 20): 20, (None, 10): 10, (20, None): 20, (None, None): None}
+    found = {said: noting.horizon(after(with_time(EpochTime("ms", *said, 30)))) for said in told}
+    assert found == told
+    assert noting.horizon(Known("orders", 1, None)) is None
+
+
 def test_a_watermark_of_0_is_none_and_one_of_a_plan_with_state_closes() -> None:
     told = Told()
     assert told.tells(WATERMARK, watermark=0, stateful=1).noted is None

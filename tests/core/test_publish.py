@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from tests.core.several import Pipeline, rows
 from tests.core.stories import changed, epochs
 
+from onceonly.errors import OnceOnlyError
 from onceonly.machine.facts import Refusal
 from onceonly.machine.publish import PublishFacts, decide
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.runtime import publishing
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest, Output
-from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epoch import Epoch, Fence, Marker
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 from onceonly_checkpoints.replayed import Replayed
+from onceonly_sinks.memory import MemorySink
 
 A, B = "memory:a", "memory:b"
 LINE = changed(*epochs(10, 20, 30, 40), sinks=((A, 1),))
@@ -177,3 +184,63 @@ def test_rows_that_cannot_be_swapped_are_refused_with_the_reason(options: dict[s
     code, told = said(decide(facts(**options)))
     assert code == "E242"
     assert reason in told
+
+
+# ---- carrying it out, on sinks and a ledger of this process
+
+
+def rerun_of(pipeline: Pipeline) -> MemorySink:
+    """A sink in which a rerun of all epochs has written the same rows again."""
+    sink, fence, before = MemorySink("memory:again"), Fence(1, "rerun"), chain.GENESIS
+    sink.open("orders~v2")
+    sink.install(fence)
+    for was in (record.epoch for record in pipeline.ledger.epochs("orders")):
+        batch, ran = ArrowBatch(rows(was.number)), Replayed("orders", was.number, was.number, was.chain)
+        prepared = sink.prepare(batch, was.number)
+        listed = {"sinks": ((sink.id, 1),), "previous_chain": before, "digest": batch.digest(), "lineage": None}
+        epoch = chain.linked(replace(was, replays=ran, **listed))
+        sink.commit(prepared, Marker("orders~v2", sink.id, fence, epoch))
+        before = epoch.chain
+    return sink
+
+
+def test_rows_are_published_as_the_rerun_committed_them_or_not_at_all(tmp_path: Path):
+    whole = pa.concat_tables([rows(1), rows(2)])
+    given = {
+        "as committed": (whole, ""),
+        "in another order": (whole.take(list(range(19, -1, -1))), ""),
+        "one row twice and another not": (whole.take([0, *range(19)]), "E242"),
+        "a row less": (whole.slice(1), "E242"),
+        "a row more": (pa.concat_tables([whole, rows(1).slice(0, 1)]), "E242"),
+        "other rows": (pa.concat_tables([rows(1), rows(3)]), "E242"),
+    }
+    found = {}
+    for at, (what, (table, _)) in enumerate(given.items()):
+        pipeline = Pipeline(tmp_path / str(at), ("a",))
+        pipeline.driver().writes(1, 2)
+        [sink] = pipeline.sinks()
+        of = publishing.Publication("orders", sink, "orders~v2", rerun_of(pipeline), pipeline.ledger)
+        try:
+            publishing.publish(of, publishing.plan(of), ArrowBatch(table))
+            found[what] = ""
+        except OnceOnlyError as refused:
+            found[what] = refused.code
+        held = [marker.epoch.number for marker, _ in pipeline.sinks_open()[0].history()]
+        assert (what, held) == (what, [1, 2] if found[what] else [1, 2, 3])
+    assert found == {what: code for what, (_, code) in given.items()}
+
+
+def test_a_query_that_went_on_since_the_plan_keeps_its_rows(tmp_path: Path):
+    pipeline = Pipeline(tmp_path, ("a",))
+    pipeline.driver().writes(1, 2)
+    [sink] = pipeline.sinks()
+    rerun = rerun_of(pipeline)
+    of = publishing.Publication("orders", sink, "orders~v2", rerun, pipeline.ledger)
+    planned = publishing.plan(of)
+    for chosen, code in [(replace(planned, chain="another"), "E110"), (planned, "")]:
+        try:
+            publishing.publish(of, chosen, ArrowBatch(pa.concat_tables([rows(1), rows(2)])))
+            found = ""
+        except OnceOnlyError as refused:
+            found = refused.code
+        assert found == code

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from tests.core.several import Pipeline, rows
 from tests.core.stories import adoption, changed, epochs, opening, reading
 
+from onceonly.errors import OnceOnlyError
 from onceonly.machine.facts import Heal, Proceed, Refusal
 from onceonly.machine.opening import decide_opening
 from onceonly.machine.rewind import (
@@ -26,6 +31,9 @@ from onceonly.machine.rewind import (
     level,
     why,
 )
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.runtime import rewinding
+from onceonly.runtime.stops import Where
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.replayed import Replayed
@@ -222,6 +230,13 @@ def test_a_sink_with_other_rows_of_an_epoch_is_no_origin():
     assert brought(decide(facts({A: 3, B: 4}, Asked(3, (A,)), staged={4}, epochs=known))) == [(A, 4, "stage")]
 
 
+def test_a_sink_is_no_origin_of_epochs_from_before_it_joined():
+    line = changed(*LINE, sinks=((A, 1), (B, 4)))
+    known = {epoch.number: epoch for epoch in line}
+    assert nowhere(decide(facts({A: 2, B: 4}, Asked(2, (A,)), readable=[B], epochs=known))) == (A, 3, False)
+    assert brought(decide(facts({A: 3, B: 4}, Asked(3, (A,)), readable=[B], epochs=known))) == [(A, 4, "sink:memory:b")]
+
+
 def test_the_source_gives_no_outputs_back():
     line = changed(*LINE, outputs=(Output("clean", (B,), "schema", Digest(4)),))
     known = {epoch.number: epoch for epoch in line}
@@ -276,3 +291,89 @@ def test_an_opening_takes_a_sink_that_was_made_anew_if_it_is_brought_level():
 def test_an_opening_in_which_all_sinks_are_rewound_goes_on_from_where_they_stand():
     back = [reading(TWO, known=FOUR, sink=sink) for sink in (A, B)]
     assert decide_opening(opening(*back, head=FOUR, rewound=(A, B))) == Proceed(TWO)
+
+
+# ---- carrying it out, on sinks and a ledger of this process
+
+
+def of(pipeline: Pipeline) -> rewinding.Pipeline:
+    return rewinding.Pipeline("orders", tuple(pipeline.sinks()), pipeline.ledger, Where("orders", ""))
+
+
+def put_back(pipeline: Pipeline, to: int, *names: str) -> None:
+    """Restore stores from a backup, which knows nothing of what came after it."""
+    for name in names:
+        pipeline.stores[name].restore(to)
+        pipeline.stores[name]._mishaps.clear()
+
+
+def newest(pipeline: Pipeline) -> int:
+    head = pipeline.ledger.head("orders")
+    return head.epoch.number if head else 0
+
+
+def refused_cut(pipeline: Pipeline, since: Callable[[Pipeline], object]) -> str:
+    """The code of a cut back to epoch 2 that was planned before something happened; empty if it is carried out."""
+    pipeline.driver().writes(1, 2, 3, 4)
+    put_back(pipeline, 2, "a", "b")
+    planned = rewinding.plan(of(pipeline), Asked(2))
+    since(pipeline)
+    stood = newest(pipeline)
+    try:
+        rewinding.cut_back(of(pipeline), planned)
+    except OnceOnlyError as refused:
+        assert newest(pipeline) == stood, "the ledger was cut back by a rewind that was refused"
+        return refused.code
+    assert newest(pipeline) == 2
+    return ""
+
+
+def goes_on(pipeline: Pipeline) -> None:
+    """Another operator cuts back first, and the query writes epoch 3 again."""
+    rewinding.cut_back(of(pipeline), rewinding.plan(of(pipeline), Asked(2)))
+    pipeline.driver().writes(3)
+
+
+def test_a_cut_back_is_refused_where_a_sink_stands_elsewhere_than_in_the_plan(tmp_path: Path):
+    since = {
+        "nothing happened": (lambda pipeline: None, ""),
+        "the query went on": (goes_on, "E110"),
+        "one sink was restored once more": (lambda pipeline: put_back(pipeline, 1, "b"), "E110"),
+        "all sinks were restored once more": (lambda pipeline: put_back(pipeline, 1, "a", "b"), "E110"),
+    }
+    found = {
+        what: refused_cut(Pipeline(tmp_path / str(at), ("a", "b")), happens)
+        for at, (what, (happens, _)) in enumerate(since.items())
+    }
+    assert found == {what: code for what, (_, code) in since.items()}
+
+
+def test_an_epoch_is_brought_up_with_the_rows_that_were_committed_and_no_others(tmp_path: Path):
+    ids = [row["id"] for row in rows(4).to_pylist()]
+    given = {
+        "as committed": (rows(4), ""),
+        "in another order": (rows(4).take(list(range(9, -1, -1))), ""),
+        "one row twice and another not": (rows(4).take([0, *range(9)]), "E233"),
+        "a value changed": (pa.table({"id": ids, "text": [f"other {at}" for at in ids]}), "E233"),
+        "a row less": (rows(4).slice(1), "E233"),
+        "a row more": (pa.concat_tables([rows(4), rows(4).slice(0, 1)]), "E233"),
+    }
+    found = {}
+    for at, (what, (table, _)) in enumerate(given.items()):
+        pipeline, asked = Pipeline(tmp_path / str(at), ("a", "b")), Asked(3, ("memory:b",), Origin(OriginKind.SINK, A))
+        pipeline.driver().writes(1, 2, 3, 4)
+        put_back(pipeline, 3, "b")
+        planned = rewinding.plan(of(pipeline), asked)
+
+        def give(steps: tuple[Step, ...], take: Callable[[Step, ArrowBatch], None], table: pa.Table = table) -> None:
+            for step in steps:
+                take(step, ArrowBatch(table))
+
+        try:
+            rewinding.bring_up(of(pipeline), planned, asked, give)
+            found[what] = ""
+        except OnceOnlyError as refused:
+            found[what] = refused.code
+        held = [marker.epoch.number for marker, _ in pipeline.sinks_open()[1].history()]
+        assert (what, held) == (what, [1, 2, 3] if found[what] else [1, 2, 3, 4])
+    assert found == {what: code for what, (_, code) in given.items()}

@@ -13,14 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from tests.sinks.delta_harness import DeltaHarness
 
 from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.protocol.batch import ArrowBatch
-from onceonly_checkpoints.epoch import Fence
-from onceonly_sinks.conformance.story import PIPELINE, Story
+from onceonly_checkpoints.epoch import Epoch, Fence
+from onceonly_sinks.conformance.story import PIPELINE, Driver, Story
 from onceonly_sinks.delta import DeltaSink
-from onceonly_sinks.delta.marker import application_id, pack
+from onceonly_sinks.delta.logcommitter import LogCommitter
+from onceonly_sinks.delta.marker import Note, application_id, pack
 
 
 @pytest.fixture
@@ -67,6 +69,33 @@ def test_a_relative_path_and_a_file_uri_are_the_same_table(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     addresses = {DeltaSink(target).address for target in ("./rows", f"file://{tmp_path}/rows", tmp_path / "rows/")}
     assert addresses == {f"delta:{tmp_path}/rows"}
+
+
+def sent_late(path: str, driver: Driver, epoch: Epoch) -> tuple[LogCommitter, DeltaTable, Note]:
+    """A commit of an epoch that was made from the table as it is now, and has not arrived."""
+    found, app = DeltaTable(path), application_id(PIPELINE, driver.sink.id)
+    read, marker = found.version(), driver.marker(epoch)
+    note = Note(
+        app, driver.fence, epoch.number, marker, None, read, read, 0, "append", str(found.metadata().id), "late"
+    )
+    return LogCommitter(driver.sink.id, path, {}), found, note
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_commit_that_was_called_absent_cannot_arrive_any_more(harness: DeltaHarness, asked: bool) -> None:
+    with Story(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        planned = driver.plan()
+        log, found, note = sent_late(harness.path, driver, planned.epoch)
+        if asked:
+            assert driver.looks_up(planned) is None
+            with pytest.raises(DeltaError):
+                log.send(found, note, None)
+        else:
+            log.send(found, note, None)
+        landed = [marker.epoch.number for marker, _ in story.reader().history()]
+        assert landed == ([1] if asked else [1, 2])
 
 
 # ---- bad places and bad arguments

@@ -446,10 +446,14 @@ def test_a_read_only_database_is_refused_at_open(dsn: str) -> None:
 def test_a_weaker_durability_of_the_server_is_raised_for_the_commit(dsn: str) -> None:
     at_commit(dsn, "INSERT INTO seen VALUES (current_setting('synchronous_commit'))")
     run(dsn, "CREATE TABLE seen (setting text)")
-    run(dsn, "ALTER DATABASE tests SET synchronous_commit = off")
+    raised = {"off": "on", "local": "on", "remote_write": "on", "remote_apply": "remote_apply"}
     try:
-        with Writer(dsn) as writer:
-            writer.write(orders(1))
-        assert run(dsn, "SELECT * FROM seen") == [("on",)]
+        found = {}
+        for generation, setting in enumerate(raised, 1):
+            run(dsn, f"ALTER DATABASE tests SET synchronous_commit = {setting}")
+            with Writer(dsn, generation=generation) as writer:
+                writer.write(orders(generation))
+            [(found[setting],)] = run(dsn, "DELETE FROM seen RETURNING setting")
+        assert found == raised
     finally:
         run(dsn, "ALTER DATABASE tests RESET synchronous_commit")
