@@ -1,0 +1,229 @@
+"""Switches each rule of ``onceonly lab rules-off`` off, and finds the first quick test that fails.
+
+``noticed.py [--only RULE ...] [--record] [--page]``: ``--record`` keeps what is found in
+``docs/how-it-is-proven/noticed.json``, ``--page`` writes the page beside it. Rules that no quick test notices are
+noticed in a world of the lab, where ``make rules-off`` looks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import forked_tests as forked
+import pytest
+
+FOLDER = forked.ROOT / "docs" / "how-it-is-proven"
+RECORDED, PAGE = FOLDER / "noticed.json", FOLDER / "noticed.md"
+WORLDS = forked.ROOT / "src" / "onceonly_lab" / "rulesoff" / "noticed.json"
+WANTED = 0.8
+"""Which part of the rules quick tests notice at least."""
+
+
+def _rules() -> Any:
+    """The finder of rules, loaded by itself: the product is imported by pytest alone."""
+    path = WORLDS.with_name("rules.py")
+    spec = importlib.util.spec_from_file_location("_rules", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["_rules"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+FOUND = _rules()
+
+
+def file_of(module: str) -> Path:
+    """Where a module of the machine stands."""
+    return forked.ROOT.joinpath("src", *module.split(".")).with_suffix(".py")
+
+
+def rules() -> list[Any]:
+    """Every rule."""
+    return [
+        rule
+        for module in FOUND.MODULES
+        for rule, _ in FOUND._found(module, ast.parse(file_of(module).read_text(encoding="utf-8")))
+    ]
+
+
+def switched_off(names: frozenset[str], module: str, tests: forked.Tests) -> forked.Job:
+    """A module without rules, and the tests that reach the innermost blocks that differ."""
+    path = file_of(module)
+    text = path.read_text(encoding="utf-8")
+    changed = ast.parse(FOUND.without(module, names, text))
+    functions: list[str] = []
+    reached: list[str] = []
+    for (name, was), (_, now) in zip(forked.functions(ast.parse(text)), forked.functions(changed), strict=True):
+        if ast.dump(was) == ast.dump(now):
+            continue
+        functions.append(name)
+        pairs = list(zip(forked.blocks(was), forked.blocks(now), strict=False))
+        differ = [at for at, (one, other) in enumerate(pairs) if _dumped(one) != _dumped(other)]
+        least = min(differ, key=lambda at: len(_dumped(pairs[at][0]))) if len(was.body) == len(now.body) else 0
+        reached.append(f"{module}:{name}#{least}")
+    return forked.Job(
+        path, changed, functions, list(dict.fromkeys(name for one in reached for name in tests.reaching(one)))
+    )
+
+
+def _dumped(block: Sequence[ast.stmt]) -> str:
+    return "".join(map(ast.dump, block))
+
+
+def tried(wanted: Sequence[Any], tests: forked.Tests) -> list[dict[str, str]]:
+    """For each rule the first test that fails without it; beside its stand-in where none fails without it alone."""
+    beside = {one["rule"]: one["beside"] for one in json.loads(WORLDS.read_text(encoding="utf-8"))}
+    every = {rule.name: rule for rule in rules()}
+    alone = _tests([(rule.name,) for rule in wanted], every, tests)
+    pairs = [(rule.name, beside[rule.name]) for rule in wanted if not alone[(rule.name,)] and beside.get(rule.name)]
+    others = _tests([(other,) for _, other in pairs], every, tests)
+    both = _tests([pair for pair in pairs if not others[(pair[1],)]], every, tests)
+    found: list[dict[str, str]] = []
+    for rule in wanted:
+        other = beside.get(rule.name, "")
+        by = alone[(rule.name,)]
+        with_other = both.get((rule.name, other), "") if not by else ""
+        one = {"rule": rule.name, "fingerprint": rule.fingerprint, "test": by or with_other}
+        found.append({**one, "beside": other if with_other else ""})
+    return found
+
+
+def _tests(names: Sequence[tuple[str, ...]], every: dict[str, Any], tests: forked.Tests) -> dict[tuple[str, ...], str]:
+    """The first test that fails without these rules, which are of one module."""
+    jobs = [switched_off(frozenset(some), every[some[0]].module, tests) for some in names]
+    said = {id(job): " and ".join(some) for job, some in zip(jobs, names, strict=True)}
+    found = tests.noticed(jobs, lambda job, by: print(f"{said[id(job)]}: {by or 'no quick test'}", flush=True))
+    return dict(zip(names, found, strict=True))
+
+
+def recorded() -> list[dict[str, str]]:
+    """What was found last."""
+    found: list[dict[str, str]] = json.loads(RECORDED.read_text(encoding="utf-8"))
+    return found
+
+
+def record(found: Sequence[dict[str, str]]) -> None:
+    """Keep what was found; rules that are no more are forgotten."""
+    known = {one["rule"]: one for one in (*(recorded() if RECORDED.is_file() else ()), *found)}
+    kept = [known[rule.name] for rule in rules() if rule.name in known]
+    RECORDED.parent.mkdir(exist_ok=True)
+    RECORDED.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+BROKEN = {
+    "sinks, each broken in one way": "tests/sinks/test_conformance_catches_broken_sinks.py::"
+    "test_a_broken_sink_is_caught_by_the_claims_meant_for_it",
+    "sinks that misunderstand their destination": "tests/sinks/test_conformance_catches_broken_sinks.py::"
+    "test_a_sink_that_misunderstands_its_destination_is_called_by_its_claim",
+    "sinks that put rows one by one, in the wrong way": "tests/sinks/test_conformance_idempotent.py::"
+    "test_a_sink_that_puts_in_the_wrong_way_is_caught_by_its_own_claims",
+    "sinks that commit in two transactions": "tests/sinks/test_conformance_kills.py::"
+    "test_a_torn_sink_is_caught_by_each_claim_that_kills",
+    "the engine of windows": "tests/panes/test_mutants.py::test_a_mutant_is_noticed",
+    "rewinds": "tests/lab/test_rewinds.py::test_a_rewind_that_is_broken_on_purpose_is_found",
+    "publications of a rerun": "tests/lab/test_published_reruns.py::test_a_rule_that_is_off_is_found",
+    "several writers of one dataset": "tests/lab/test_writers.py::test_a_rule_that_is_off_is_found",
+    "sinks, runners and readers on Postgres and Delta": "tests/lab/test_mutants.py::test_a_mutant_is_called_what_it_is",
+    "the same on Kafka": "tests/lab/test_mutants.py::test_a_mutant_that_has_to_be_waited_for_is_called_what_it_is",
+}
+"""What else is broken on purpose, and the test that tries each variant."""
+
+_TARGETS = {"docs": "make docs", "lab": "make lab", "long": "make long", "slow": "make slow, a few by make sample"}
+
+
+def target_of(test: str) -> str:
+    """What runs a test, by its marks in the source."""
+    file, _, name = test.partition("::")
+    tree = ast.parse((forked.ROOT / file).read_text(encoding="utf-8"))
+    [function] = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name]
+    whole = [one for one in tree.body if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "pytestmark"]
+    said = " ".join(map(ast.unparse, [*(one for one in function.decorator_list), *whole]))
+    return next((target for mark, target in _TARGETS.items() if f"pytest.mark.{mark}" in said), "make test")
+
+
+def page() -> str:
+    """The page, as Markdown."""
+    worlds = {one["rule"]: one for one in json.loads(WORLDS.read_text(encoding="utf-8"))}
+    found = recorded()
+    quick = sum(bool(one["test"]) for one in found)
+    return _PAGE.format(
+        quick=quick,
+        every=len(found),
+        rules="\n".join(_row(one, worlds.get(one["rule"], {})) for one in found),
+        broken="\n".join(f"| {what} | `{test}` | `{target_of(test)}` |" for what, test in BROKEN.items()),
+    )
+
+
+def _row(one: dict[str, str], world: dict[str, str]) -> str:
+    file, _, test = one["test"].partition("::")
+    shown = f"`{Path(file).name}` {test.partition('[')[0].removeprefix('test_').replace('_', ' ')}" if test else "no"
+    beside = f" (beside `{one['beside']}`)" if one["beside"] else ""
+    where = f"{world.get('world', 'not yet')} {world.get('at', '').replace('_', ' ')}".strip()
+    return f"| `{one['rule']}` | {shown}{beside} | {where} |"
+
+
+_PAGE = """# Who notices a missing rule
+
+A rule that no test needs can be lost without anybody noticing. So each rule that decides recovery, rewinds, reruns and
+publications is switched off in the source, and the quick tests run until one fails. What no quick test
+notices is noticed by `make rules-off`, which searches worlds of [the lab](../rules-off.md).
+
+{quick} of {every} rules are noticed by a quick test, without Spark and without a server.
+`scripts/noticed.py --record --page` finds them again.
+
+| rule | first quick test that fails | noticed by `make rules-off` in |
+|---|---|---|
+{rules}
+
+## Lines of the product
+
+`make mutants-of-product` changes conditions, comparisons, returned values and calls, one at a time, in what decides,
+in what does the I/O, and in the way of a commit in the sinks. Quick tests must notice nine in ten. Each change of the
+project tries a sample, drawn by a seed that is printed. Changes that alter nothing are listed with their reasons in
+`scripts/equivalent_mutants.txt`. `make mutants-of-checker` does the same to the checker of the lab.
+
+## What else is broken on purpose
+
+| broken | test | run by |
+|---|---|---|
+{broken}
+"""
+
+
+def main() -> int:
+    """Return 0 where enough is noticed."""
+    given = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    given.add_argument("--only", nargs="+", default=[], help="these rules")
+    given.add_argument("--record", action="store_true", help="keep what is found")
+    given.add_argument("--page", action="store_true", help="write the page of what was recorded")
+    given.add_argument("tests", nargs="*", default=["-m", "pure", "tests"], help="behind --: what pytest is asked for")
+    given.add_argument("--learn", action="store_true", help="run all tests first, to see what each one reaches")
+    given.add_argument("--workers", type=int, default=1)
+    asked = given.parse_args()
+    wanted = [rule for rule in rules() if not asked.only or rule.name in asked.only]
+
+    def act(session: pytest.Session) -> int:
+        found = tried(wanted, forked.Tests(session, learns=asked.learn, workers=asked.workers))
+        if asked.record:
+            record(found)
+        noticed = sum(bool(one["test"]) for one in found)
+        print(f"{noticed} of {len(found)} rules noticed by a quick test; wanted: {WANTED:.0%}")
+        return int(noticed < WANTED * len(found))
+
+    failed = 0 if asked.page and not asked.record else forked.collected(asked.tests, act)
+    if asked.page:
+        PAGE.write_text(page(), encoding="utf-8")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
