@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.core.stories import SINK, adoption, cut, epochs, offer, reading, receipt, recorded, sight
+from tests.core.stories import SINK, adoption, changed, cut, epochs, offer, reading, receipt, recorded, sight
 
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer
+from onceonly.machine.marks import Timed, Writers
+from onceonly.machine.noting import Noting
 from onceonly.machine.sources import kafka_identity
 from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, State
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
+from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import SourceIdentity
 
@@ -346,3 +349,32 @@ def test_a_foreign_marker_that_a_look_shows_is_refused_before_any_fence():
 def test_an_outcome_that_answers_nothing_is_an_error():
     with pytest.raises(TypeError, match="does not answer"):
         coordinator.apply(coordinator.start("orders", (SINK,), "us", NEXT), c.Installed())
+
+
+def test_a_sink_behind_by_an_epoch_whose_bytes_were_never_staged_stops_the_query():
+    other, fence = "memory:shipped", Fence(1, "them")
+    ahead = changed(*epochs(10, 20), sinks=((SINK, 1), (other, 1)))
+    refused = {None: "E219", "file:/staging/2": None}
+    for manifest, code in refused.items():
+        line = changed(*ahead, manifest=manifest)
+        machine = Machine(None, coordinator.start("orders", (SINK, other), "us", None))
+        machine.hears(c.Probed((fence, fence)), c.Recalled(recorded(line[0])), c.Installed(), c.Installed())
+        machine.hears(reading(line[0], known=line[0]), reading(line[1], known=line[0], ahead=line[1:], sink=other))
+        if code:
+            assert refusal(machine) == code
+            assert "its bytes were not staged" in str(machine.asks.refusal.details)  # type: ignore[union-attr]
+        else:
+            assert isinstance(machine.asks, c.Fetch)
+
+
+def test_a_word_on_time_that_cannot_go_on_is_refused_once_other_writers_are_known_and_before_rows_are_read():
+    counted = {"ms": c.Refuse, "integer": c.Prepare}
+    found = {}
+    for unit in counted:
+        time = Noting("function", "integer", writers=Writers())
+        machine = Machine(NEXT, coordinator.start("orders", (SINK,), "us", NEXT, noting=time))
+        machine.opens().hears(c.Done())
+        assert isinstance(machine.asks, c.Poll)
+        machine.hears(c.Polled((Timed("shipments", 4, EpochTime(unit, 7, 7, 9)),)))  # type: ignore[arg-type]
+        found[unit] = type(machine.asks)
+    assert found == counted

@@ -12,13 +12,14 @@ from tests.core.stories import changed, epochs
 
 from onceonly.errors import OnceOnlyError
 from onceonly.machine.facts import Refusal
-from onceonly.machine.publish import PublishFacts, decide
+from onceonly.machine.publish import PublishFacts, decide, standing_since
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime import publishing
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
 from onceonly_checkpoints.model import Adoption, AdoptionKind
+from onceonly_checkpoints.panestate import PaneState
 from onceonly_checkpoints.replayed import Replayed
 from onceonly_sinks.memory import MemorySink
 
@@ -99,6 +100,40 @@ def test_a_part_of_what_stands_is_not_published():
     assert (code, reason) == ("E242", "it begins with epoch 2, and rows of epochs from 1 on stand as well")
 
 
+def test_what_stands_before_a_rerun_is_a_batch_also_without_rows_and_rows_also_without_a_batch():
+    first = {
+        "a batch without rows": {"digest": Digest(0)},
+        "rows of an operator": {"lineage": None},
+        "neither": {"digest": Digest(0), "lineage": None},
+    }
+    found = {}
+    for what, changes in first.items():
+        line = changed(*changed(LINE[0], **changes), *LINE[1:])
+        ran = [Replayed("orders", was.number, was.number, was.chain) for was in line]
+        held = tuple((epoch, one) for (epoch, _), one in zip(RERUN, ran, strict=True))
+        known = {epoch.number: epoch for epoch in line}
+        decided = decide(facts(last=line[-1], epochs=known, held=held[1:]))
+        found[what] = "published" if isinstance(decided, Epoch) else said(decided)[0]
+    assert found == {"a batch without rows": "E242", "rows of an operator": "E242", "neither": "published"}
+
+
+def test_epochs_of_a_pipeline_that_is_a_rerun_itself_stand_from_its_first_one_on():
+    line = changed(*LINE, replays=Replayed("shipments", 1, 1, "chain"))
+    assert standing_since(line[-1], {epoch.number: epoch for epoch in line}) == 1
+    assert standing_since(LINE[-1], {epoch.number: epoch for epoch in LINE}) == 1
+
+
+def test_rows_that_were_split_before_a_refresh_have_left():
+    split = (Output("clean", (A,), "s", Digest(1)),)
+    line = changed(*changed(*LINE[:2], outputs=split), *(replace(epoch, series=3) for epoch in LINE[2:]))
+    ran = [Replayed("orders", was.number, was.number, was.chain) for was in line]
+    held = tuple((epoch, one) for (epoch, _), one in zip(RERUN, ran, strict=True))[2:]
+    known = {epoch.number: epoch for epoch in line}
+    assert isinstance(decide(facts(last=line[-1], epochs=known, held=held)), Epoch)
+    known[3] = replace(line[2], outputs=split)
+    assert "its rows are split" in said(decide(facts(last=line[-1], epochs=known, held=held)))[1]
+
+
 def test_rows_that_were_published_stand_for_the_epochs_that_had_been_run_again():
     once = published()
     after = chain.linked(
@@ -169,6 +204,7 @@ def test_of_a_series_that_a_refresh_began_only_its_epochs_stand():
         ({"unfit": "it has a key"}, "it has a key"),
         ({"last": replace(LINE[-1], sinks=((A, 1), (B, 1)))}, "the pipeline also writes to memory:b"),
         ({"last": replace(LINE[-1], outputs=(Output("clean", (A,), "s", Digest(1)),))}, "its rows are split"),
+        ({"last": replace(LINE[-1], panes=PaneState("d", "m", Digest(1), 10, 0, 1))}, "put into windows"),
         (
             {
                 "held": (

@@ -237,6 +237,35 @@ def test_a_sink_is_no_origin_of_epochs_from_before_it_joined():
     assert brought(decide(facts({A: 3, B: 4}, Asked(3, (A,)), readable=[B], epochs=known))) == [(A, 4, "sink:memory:b")]
 
 
+def test_what_brings_a_sink_no_rows_is_had_from_nowhere():
+    nothing = Output("clean", (A,), "schema", Digest(0))
+    without = {
+        "an empty epoch": replace(FOUR, digest=Digest(0)),
+        "rows for the other sink alone": replace(FOUR, outputs=(nothing,)),
+        "a decision of an operator": replace(adoption(THREE, "accept-loss", FOUR.written.end), digest=Digest(0)),
+        "a decision that came with rows": replace(adoption(THREE, "accept-loss", FOUR.written.end), digest=FOUR.digest),
+    }
+    found = {}
+    for what, epoch in without.items():
+        known = dict(enumerate((*LINE[:3], chain.linked(epoch)), 1))
+        found[what] = brought(decide(facts({A: 3, B: 4}, Asked(3, (A,)), staged={4}, epochs=known)))
+    assert found == {what: [(A, 4, Origin(OriginKind.NONE).text)] for what in without}
+
+
+def test_rows_that_no_plan_gave_do_not_come_from_the_source_whose_code_is_not_asked_for_either():
+    never_given = {
+        "no batch": {"lineage": None},
+        "split into outputs": {"outputs": (Output("clean", (B,), "schema", Digest(4)),)},
+        "written by a rerun": {"replays": Replayed("orders", 1, 4, "chain")},
+    }
+    found = {}
+    for what, changes in never_given.items():
+        known = {epoch.number: epoch for epoch in changed(*LINE, **changes)}
+        said = [decide(facts({A: 3, B: 4}, Asked(3, (A,)), code=code, epochs=known)) for code in (True, False)]
+        found[what] = [(nowhere(one), one.unread) for one in said if isinstance(one, Nowhere)]
+    assert found == {what: [((A, 4, False), False)] * 2 for what in never_given}
+
+
 def test_the_source_gives_no_outputs_back():
     line = changed(*LINE, outputs=(Output("clean", (B,), "schema", Digest(4)),))
     known = {epoch.number: epoch for epoch in line}
@@ -257,6 +286,9 @@ def test_what_the_source_lacks_does_not_come_from_it_and_is_named():
     assert brought(decide(facts({A: 3, B: 4}, Asked(3, (A,)), readable=[B], code=True, gone=gone)))
     found = decide(facts({A: 3, B: 4}, Asked(3, (A,), STAGED), code=True, gone=gone))
     assert found == Nowhere(A, 4, "its rows are not to be had from stage")
+    found = decide(facts({A: 3, B: 4}, Asked(3, (A,)), gone=gone))
+    assert isinstance(found, Nowhere)
+    assert found.reason.startswith("its rows are staged nowhere any more"), "nobody asked the source"
 
 
 def test_code_that_was_not_named_is_advised_where_it_may_help():
