@@ -48,8 +48,18 @@ def test_a_kind_covers_no_code_that_it_does_not_list(kind: str) -> None:
 
 
 def test_a_refusal_comes_back_from_its_text() -> None:
-    for refused in (stop("E207", sinks=("a", "b"), versions=("3", "7"), head=9), Stop("E206")):
+    both = stop("E203", repeats=True, then=stop("E207", sinks=("a",), then=Stop("E209", ("b",), versions=("4",))))
+    for refused in (stop("E207", sinks=("a", "b"), versions=("3", "7"), head=9), Stop("E206"), both):
         assert Stop.parse(refused.text) == refused
+
+
+def test_a_batch_that_is_proven_to_repeat_epochs_is_not_gone_on_with_whatever_its_offsets_say() -> None:
+    kind = AdoptionKind.CONTINUE
+    plain, proven = (
+        [applicable(kind, stop(code, repeats=known), END) for code in KINDS[kind].covers] for known in (False, True)
+    )
+    assert None not in plain
+    assert set(proven) == {None}
 
 
 def test_an_acceptance_is_spelled_as_it_is_typed() -> None:
@@ -67,6 +77,7 @@ def test_a_batch_repeats_every_epoch_that_ends_after_its_start() -> None:
     slices = {1: cut(None, 10), 2: cut(10, 20), 3: cut(20, 30)}
     assert [repeats_from(at(start), slices) for start in (0, 9, 10, 19, 20)] == [1, 1, 2, 2, 3]
     assert repeats_from(at(None), slices) == 1
+    assert (repeats_from(at(30), slices), repeats_from(at(30), {})) == (3, 1)
     assert repeats_from(at(10), {1: slices[1], 3: slices[3]}) == 2  # it begins in a hole of the records
     assert repeats_from(at(5), {2: slices[2], 3: slices[3]}) == 1  # it begins in an epoch that is not recorded any more
 

@@ -10,6 +10,7 @@ from tests.core.stories import changed, cut, epochs, lineage, offer
 
 from onceonly.machine import noting
 from onceonly.machine.facts import Offer
+from onceonly.machine.marks import Cut
 from onceonly.machine.noting import Known, Noting, timed
 from onceonly.protocol.times import Clock, Times
 from onceonly_checkpoints.epoch import Epoch
@@ -94,6 +95,13 @@ def test_rows_are_late_behind_whatever_was_told_of_the_writer_or_of_the_dataset(
     found = {said: noting.horizon(after(with_time(EpochTime("ms", *said, 30)))) for said in told}
     assert found == told
     assert noting.horizon(Known("orders", 1, None)) is None
+
+
+def test_a_rewind_takes_back_nothing_where_nothing_was_said_of_time() -> None:
+    said, unsaid = with_time(EpochTime("ms", 10, 10, 30)), with_time(None)
+    cut = Cut(1, ())
+    assert [Known("orders", 2, last, cut=cut).turn for last in (said, unsaid, None)] == [1, 0, 0]
+    assert [Known("orders", 2, last, cut=Cut(7, ())).turn for last in (said, unsaid)] == [0, 0]
 
 
 def test_a_watermark_of_0_is_none_and_one_of_a_plan_with_state_closes() -> None:

@@ -1,0 +1,79 @@
+"""Markers that outlived their target are told from those whose target is there, whoever remembers it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.core.several import Pipeline
+from tests.core.stories import epochs, reading
+
+from onceonly.errors import OnceOnlyError
+from onceonly.runtime import outlived
+from onceonly.runtime.stops import Where
+from onceonly_checkpoints.epoch import Marker, Receipt
+from onceonly_sinks.memory import MemorySink
+
+A = "memory:a"
+WHERE = Where("orders", "")
+
+
+class Beside(MemorySink):
+    """A sink whose markers stand beside its rows, and name the target that they were written for."""
+
+    was: str
+
+    def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
+        for marker, receipt in super().history(after):
+            yield marker, replace(receipt, identity=self.was)
+
+
+def sink(root: Path, *, was: str, now: str) -> Beside:
+    pipeline = Pipeline(root, ("a",))
+    pipeline.driver().writes(1, 2)
+    made = Beside(A, pipeline.stores["a"])
+    made.was, made.store.identity = was, now
+    made.open("orders")
+    return made
+
+
+def receipt(identity: str) -> Receipt:
+    return Receipt(A, 2, "chain", identity, (), 10)
+
+
+def test_a_target_is_gone_where_nobody_remembers_the_one_that_is_there(tmp_path: Path) -> None:
+    told = {
+        ("table 1", "table 1", ""): {},
+        ("table 1", "table 2", ""): {A: "table 2"},
+        ("table 1", "", ""): {A: "nothing there"},
+        ("table 1", "table 2", "table 1"): {A: "table 2"},
+        ("table 1", "table 2", "table 2"): {},  # the ledger knows that it was brought up there
+        ("", "table 2", ""): {},  # markers that name no target say nothing
+    }
+    found = {}
+    for at, (was, now, recorded) in enumerate(told):
+        made = sink(tmp_path / str(at), was=was, now=now)
+        known = {A: receipt(recorded)} if recorded else {}
+        found[was, now, recorded] = outlived.by([made], {A: 2}, known)
+        assert outlived.by([made], {A: 0}, known) == {}, "a sink without an epoch has no marker"
+    assert found == told
+
+
+def test_a_sink_whose_target_is_gone_is_refused_under_the_fence_with_the_way_to_give_its_rows_up(
+    tmp_path: Path,
+) -> None:
+    made = sink(tmp_path, was="table 1", now="table 2")
+    two = epochs(10, 20)[1]
+    for identity, other in [("table 1", False), ("table 2", True)]:
+        said = replace(reading(two, sink=A, identity=identity), receipt=None)
+        outlived.demand([made], WHERE, [replace(said, sink="memory:other")])
+        if not other:
+            outlived.demand([made], WHERE, [said])
+            continue
+        with pytest.raises(OnceOnlyError) as refused:
+            outlived.demand([made], WHERE, [said])
+        assert refused.value.code == "E110"
+        assert "was made anew (table 2)" in str(refused.value)
+        assert "--accept-loss 1..2 --sink memory:a" in str(refused.value)
