@@ -15,7 +15,7 @@ MAKEFLAGS += --no-print-directory
 # that tests kill, compiles the library again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fast test-time line lines connect connect-sample source source-sample torn slow drawn nightly ways-out ways-out-sample streaming102 streaming102-sample lab lab-schedules lab-points lab-tests rules-off stores mutants mutants-of-checker containers browser pooler sampled layers check pyright mypy lint package compose suites docs docs-site docs-tests bench fmt java
+.PHONY: demo test fast test-time line lines connect connect-sample source source-sample torn slow drawn nightly ways-out ways-out-sample streaming102 streaming102-sample lab lab-schedules lab-points lab-tests rules-off stores mutants mutants-of-checker mutants-of-product mutants-sample noticed containers browser pooler sampled layers check pyright mypy lint package compose suites docs docs-site docs-tests bench fmt java
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -153,6 +153,20 @@ mutants-of-checker: $(STAMP)
 	@$(BIN)/pip install --quiet --group mutants >&2
 	$(BIN)/mutmut run $(ARGS)
 	$(BIN)/python scripts/mutants_killed.py 90
+
+# The product with one line changed, again and again: tests without Spark and servers must notice nine in ten. A sample by
+# a seed, which is printed; all of them: make mutants-of-product ARGS="--of machine,runtime,memory,sql,delta". What is
+# noticed is told test by test from then on: .cache/reached.json says which test reaches which line.
+mutants-of-product: $(STAMP)
+	$(BIN)/python scripts/mutants.py $(ARGS)
+
+mutants-sample:
+	@$(MAKE) mutants-of-product ARGS="--count 20 --seed $$(date +%j)"
+
+# Each rule of onceonly lab rules-off switched off: which quick test fails? make noticed ARGS="--only rewind._step#1";
+# --record --page writes docs/how-it-is-proven/noticed.md.
+noticed: $(STAMP)
+	$(BIN)/python scripts/noticed.py $(ARGS)
 
 # The import layers with sizes, from the top; ARGS="--picture docs/images/layers.svg" draws them.
 layers: $(STAMP)

@@ -221,13 +221,13 @@ def main() -> int:
     given.add_argument("--count", type=int, help="draw so many; default: all")
     given.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     given.add_argument("--of", default="machine,runtime,memory", help=f"of {', '.join(OF)}")
-    given.add_argument("--only", help="the change with this fingerprint")
-    given.add_argument("tests", nargs="*", default=["-m", "pure", "tests"], help="behind --: what pytest is asked for")
+    given.add_argument("--only", nargs="+", default=[], help="the changes with these fingerprints")
+    given.add_argument("tests", nargs="*", default=forked.QUICK, help="behind --: what pytest is asked for")
     given.add_argument("--learn", action="store_true", help="run all tests first, to see what each one reaches")
     given.add_argument("--workers", type=int, default=1)
     asked = given.parse_args()
     every = [one for name in asked.of.split(",") for path in OF[name] for one in mutants(path)]
-    chosen = [one for one in every if asked.only in (None, one.fingerprint)]
+    chosen = [one for one in every if not asked.only or one.fingerprint in asked.only]
     if asked.count is not None:
         chosen = random.Random(asked.seed).sample(chosen, min(asked.count, len(chosen)))
     print(f"{len(chosen)} of {len(every)} changes in {asked.of}, --seed {asked.seed}", flush=True)

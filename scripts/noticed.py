@@ -205,7 +205,7 @@ def main() -> int:
     given.add_argument("--only", nargs="+", default=[], help="these rules")
     given.add_argument("--record", action="store_true", help="keep what is found")
     given.add_argument("--page", action="store_true", help="write the page of what was recorded")
-    given.add_argument("tests", nargs="*", default=["-m", "pure", "tests"], help="behind --: what pytest is asked for")
+    given.add_argument("tests", nargs="*", default=forked.QUICK, help="behind --: what pytest is asked for")
     given.add_argument("--learn", action="store_true", help="run all tests first, to see what each one reaches")
     given.add_argument("--workers", type=int, default=1)
     asked = given.parse_args()
