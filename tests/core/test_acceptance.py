@@ -96,6 +96,21 @@ def test_offsets_of_a_delta_source_are_a_place_in_its_log() -> None:
     assert order(read(5, 20, first=True), read(6, -1)) == Order.BEFORE
 
 
+def test_offsets_of_several_sources_are_ordered_by_those_that_differ() -> None:
+    def of(*ends: int) -> SourceOffsets:
+        return SourceOffsets.of({str(at): f'{{"events":{{"0":{end}}}}}' for at, end in enumerate(ends)})
+
+    told = {
+        ((5, 5), (5, 5)): Order.SAME,
+        ((5, 5), (5, 6)): Order.BEFORE,
+        ((6, 5), (5, 5)): Order.AFTER,
+        ((4, 5), (5, 6)): Order.BEFORE,
+        ((6, 5), (5, 6)): Order.UNCLEAR,
+        ((5,), (5, 5)): Order.UNCLEAR,
+    }
+    assert {ends: order(of(*ends[0]), of(*ends[1])) for ends in told} == told
+
+
 def test_a_batch_that_starts_further_on_in_a_delta_log_is_a_gap_and_never_only_a_repetition() -> None:
     one, two = epochs(10, 20)
     delta = (SourceIdentity("0", "t"),)

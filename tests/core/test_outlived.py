@@ -11,7 +11,8 @@ from tests.core.several import Pipeline
 from tests.core.stories import epochs, reading
 
 from onceonly.errors import OnceOnlyError
-from onceonly.runtime import outlived
+from onceonly.machine.rewind import Asked
+from onceonly.runtime import outlived, rewinding
 from onceonly.runtime.stops import Where
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.memory import MemorySink
@@ -59,6 +60,26 @@ def test_a_target_is_gone_where_nobody_remembers_the_one_that_is_there(tmp_path:
         found[was, now, recorded] = outlived.by([made], {A: 2}, known)
         assert outlived.by([made], {A: 0}, known) == {}, "a sink without an epoch has no marker"
     assert found == told
+
+
+def test_a_rewind_asks_the_ledger_whether_the_target_that_is_there_was_brought_up(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, ("a", "b"))
+    pipeline.driver().writes(1, 2, 3)
+    pipeline.stores["a"].restore(2)
+    found = {}
+    for recorded in ("table 2", "table 1"):
+        a, b = Beside(A, pipeline.stores["a"]), pipeline.sinks()[1]
+        a.was, a.store.identity = "table 1", "table 2"
+        for record in pipeline.ledger.epochs("orders"):
+            receipts = tuple(replace(one, identity=recorded) if one.sink == A else one for one in record.receipts)
+            pipeline.ledger.record(replace(record, receipts=receipts))
+        of = rewinding.Pipeline("orders", (a, b), pipeline.ledger, WHERE)
+        try:
+            rewinding.plan(of, Asked(2, (A,)))
+            found[recorded] = ""
+        except OnceOnlyError as refused:
+            found[recorded] = refused.code
+    assert found == {"table 2": "", "table 1": "E110"}
 
 
 def test_a_sink_whose_target_is_gone_is_refused_under_the_fence_with_the_way_to_give_its_rows_up(

@@ -128,6 +128,22 @@ def test_damaged_bytes_are_not_written(behind):
         behind.resolve()
 
 
+def test_an_epoch_that_a_restored_sink_lacks_is_brought_by_an_operator_and_by_no_driver(tmp_path):
+    pipeline = Pipeline(tmp_path, ("a", "b"))
+    driver = pipeline.driver()
+    driver.runner = Runner(
+        driver.sinks, pipeline.ledger, staging=StagedEpochs(pipeline.staging, "orders", driver.sinks, 1)
+    )
+    driver.writes(1, 2)
+    pipeline.stores["b"].restore(1)
+    pipeline.stores["b"]._mishaps.clear()  # a backup knows nothing of what came after it
+    with pytest.raises(IdentityError) as refused:
+        pipeline.driver().writes(3)
+    assert refused.value.code == "E207"
+    assert pipeline.resolve().epoch == 2
+    pipeline.holds(2)
+
+
 def test_a_sink_that_joins_starts_at_the_next_epoch(tmp_path):
     pipeline = Pipeline(tmp_path, ("a", "b"))
     pipeline.driver().writes(1)

@@ -18,6 +18,7 @@ from onceonly.machine.facts import OutOfPhase
 from onceonly.machine.state import Job, Phase
 from onceonly.protocol import Conflict, OutcomeUnknown, Prepared
 from onceonly.protocol.batch import ArrowBatch
+from onceonly.protocol.times import Clock, Times
 from onceonly.runtime import together
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Fence, Marker
@@ -54,6 +55,12 @@ def test_rows_of_a_sink_that_does_not_say_what_it_holds_are_not_taken_into_the_d
     assert together.collect(ArrowBatch(rows(1)), (alone,)) is not None
     assert together.collect(ArrowBatch(rows(1)), (delta,)) is None
     assert together.collect(ArrowBatch(rows(1)), (alone, delta)) is None
+
+
+def test_rows_in_memory_say_of_time_what_they_hold() -> None:
+    taken = together.collect(ArrowBatch(rows(2)), (MemorySink("memory:a", MemoryStore()),))
+    assert taken is not None
+    assert taken.times_of(Clock("id", "integer", 13)) == Times(first=10, last=19, late=3)
 
 
 def test_rows_in_memory_are_no_answer_where_they_must_last() -> None:
