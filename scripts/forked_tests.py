@@ -37,6 +37,8 @@ QUICK += [
 
 _LONGEST = 900
 """CPU seconds of a fork."""
+_SAVED = 60
+"""Seconds after which what was learnt so far is kept."""
 _BLOCKS = ("body", "orelse", "finalbody")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -142,12 +144,17 @@ class Tests:
         gc.freeze()  # forks share what they do not look at
         self._learnt: dict[str, Any] = {} if learns or not REACHED.is_file() else json.loads(REACHED.read_text())
         self._learn(session)
+        self._seconds: dict[str, float] = {}
+        self._reaching: dict[str, list[str]] = {}
+        learnt = [one for file in self._learnt.values() for one in file["tests"].items() if one[0] in self._items]
+        for name, (seconds, reached) in sorted(learnt, key=lambda one: (len(one[1][1]), one[1][0])):
+            self._seconds[name] = seconds
+            for block in reached:
+                self._reaching.setdefault(block, []).append(name)
 
     def reaching(self, block: str) -> list[str]:
         """Tests that run a block, those that run few others first."""
-        found = [one for file in self._learnt.values() for one in file["tests"].items() if block in one[1][1]]
-        here = [one for one in found if one[0] in self._items]
-        return [name for name, _ in sorted(here, key=lambda one: (len(one[1][1]), one[1][0]))]
+        return self._reaching.get(block, [])
 
     def noticed(self, jobs: Sequence[Job], told: Callable[[Job, str], None]) -> list[str]:
         """For each job the first test that fails on changed source, as well one that comes to no end; empty: none does.
@@ -156,12 +163,11 @@ class Tests:
             jobs: what is changed, and the tests to run.
             told: hears of each as soon as it is known.
         """
-        seconds = {name: one[0] for file in self._learnt.values() for name, one in file["tests"].items()}
 
         def run(job: Job) -> str:
             self._change(job)
             for name in job.tests:
-                with _at_most(5 + 5 * seconds[name]):
+                with _at_most(5 + 5 * self._seconds[name]):
                     if failed := self._first_failure([self._items[name]]):
                         return failed
             return ""
@@ -176,15 +182,24 @@ class Tests:
             files.setdefault(str(item.path.relative_to(ROOT)), []).append(item)
         texts = {file: hashlib.sha256((ROOT / file).read_bytes()).hexdigest()[:12] for file in files}
         new = [file for file in files if self._learnt.get(file, {}).get("hash") != texts[file]]
-        REACHED.parent.mkdir(exist_ok=True)
+        saved = time.monotonic()
 
         def keep(file: str, tests: dict[str, Any] | None) -> None:
+            nonlocal saved
             if tests is None:
                 print(f"{file}: not run to its end, so it notices nothing", flush=True)
             self._learnt[file] = {"hash": texts[file], "tests": tests or {}}
-            REACHED.write_text(json.dumps(self._learnt), encoding="utf-8")
+            if time.monotonic() - saved > _SAVED:
+                self._save()
+                saved = time.monotonic()
 
         _forked(lambda file: self._reached(files[file]), new, self._workers, keep)
+        if new:
+            self._save()
+
+    def _save(self) -> None:
+        REACHED.parent.mkdir(exist_ok=True)
+        REACHED.write_text(json.dumps(self._learnt), encoding="utf-8")
 
     def _reached(self, items: Sequence[pytest.Item]) -> dict[str, tuple[float, list[str]]]:
         found: dict[str, tuple[float, list[str]]] = {}

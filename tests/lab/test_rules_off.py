@@ -91,7 +91,7 @@ def test_a_choice_of_words_or_of_what_is_added_is_no_rule_of_a_table():
     assert "if a:\n        b = 3" in without("onceonly.machine.rewind", frozenset(names), TABLE)
 
 
-def test_rules_are_drawn_by_a_seed_whether_any_was_tried_before_or_not():
+def test_rules_are_drawn_by_a_seed():
     drawn = chosen((), new=False, count=2, seed=1)
     assert len(drawn) == 2
     assert drawn == chosen((), new=False, count=2, seed=1)
