@@ -380,6 +380,17 @@ def test_a_cut_back_is_refused_where_a_sink_stands_elsewhere_than_in_the_plan(tm
     assert found == {what: code for what, (_, code) in since.items()}
 
 
+def test_what_is_typed_in_place_of_a_cut_back_gives_up_what_lies_beyond_it(tmp_path: Path):
+    pipeline = Pipeline(tmp_path, ("a", "b"))
+    pipeline.driver().writes(1, 2, 3, 4)
+    put_back(pipeline, 2, "a", "b")
+    planned = rewinding.plan(of(pipeline), Asked(2))
+    typed = "onceonly queries adopt orders --accept-loss 3..4 --sink memory:a --sink memory:b"
+    assert rewinding.instead(of(pipeline), planned) == f"\nor give the rows up: {typed}"
+    nothing_beyond = replace(planned, epochs={2: planned.epochs[2]})
+    assert rewinding.instead(of(pipeline), nothing_beyond).startswith("\nor start the query")
+
+
 def test_an_epoch_is_brought_up_with_the_rows_that_were_committed_and_no_others(tmp_path: Path):
     ids = [row["id"] for row in rows(4).to_pylist()]
     given = {
