@@ -20,6 +20,7 @@ def test_a_bad_row_is_read_out_of_columns_and_out_of_a_record_and_out_of_nothing
         "a record of texts": ({"value": json.dumps(texts)}, READ),
         "values that are not kept": ({"reasons": RULES, "row": None, "hash": 7}, BadRow(3, tuple(RULES), None, 7)),
         "no hash": ({"reasons": RULES, "value": json.dumps(parts)}, READ),
+        "no reasons": ({"hash": 9, "value": json.dumps(parts)}, READ),
         "another record": ({"value": "{}"}, None),
         "no JSON": ({"value": "id"}, None),
         "a good row": ({"id": 1}, None),

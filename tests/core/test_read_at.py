@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from onceonly import OnceOnlyError, ReadPoint, faults, read_point
 from onceonly.cli.app import app
 from onceonly.faults import Point
+from onceonly.protocol import EpochGone
 from onceonly.reading import read_at
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
@@ -114,6 +115,16 @@ def test_a_point_whose_number_has_come_again_is_refused_and_the_printed_one_is_n
     assert "its number has come again" in str(error)
     assert "epoch 2" in obeyed(error)
     assert ids(read_at("orders", "latest", "memory:a", ledger=pipeline.ledger)) == sorted([*range(60, 70)] * 2)
+
+
+def test_rows_of_a_store_that_was_made_anew_are_not_those_of_an_epoch_of_the_one_before(pipeline: Pipeline) -> None:
+    pipeline.driver().writes(1)
+    sink = pipeline.sinks_open()[0]
+    [(_, confirmed)] = sink.history()
+    sink.check_at(confirmed)
+    for other in (replace(confirmed, identity="another store"), replace(confirmed, chain="another")):
+        with pytest.raises(EpochGone):
+            sink.check_at(other)
 
 
 def test_a_point_that_was_taken_back_is_refused_before_its_number_comes_again(pipeline: Pipeline) -> None:

@@ -143,6 +143,17 @@ def test_windows_are_closed_by_what_the_epoch_notes_and_not_by_a_word_that_goes_
     assert (told.said, noted, asked) == (100, 900, [900])
 
 
+def test_of_an_epoch_that_sinks_are_brought_to_nobody_is_asked_what_it_notes() -> None:
+    machine, found = paned(OURS, held(TWO, noted=900), Noting("function")).hears(c.Done()), Times(first=1, last=2)
+
+    def says(epoch: TimedEpoch) -> int:
+        raise AssertionError("it was said when the epoch was written")
+
+    for epoch, noted in ((held(TWO, noted=700), 700), (replace(TWO, time=None), None)):
+        work = replace(machine.state.work, healing=(SINK,), epoch=epoch)
+        assert asking.noted(replace(machine.state, work=work), says, found, 3) == (found, noted)
+
+
 def test_rows_as_they_come_are_staged_without_windows() -> None:
     asks = paned(None, TWO).hears(c.Done()).asks
     assert isinstance(asks, c.Stage)
