@@ -1,6 +1,6 @@
 """Changes lines of the product, drawn by a seed, and demands that the quick tests notice nine in ten.
 
-``mutants.py [--count 60] [--seed 7] [--of machine,runtime,memory] [--fingerprint F]``: without a count
+``mutants.py [--count 60] [--seed 7] [--of machine,runtime,memory] [-- TESTS]``: without a count
 every line that can be changed. A change that alters nothing that can be seen is listed, with the reason, in
 ``equivalent_mutants.txt`` by its fingerprint, and not counted.
 """
