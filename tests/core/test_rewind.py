@@ -380,6 +380,14 @@ def test_a_cut_back_is_refused_where_a_sink_stands_elsewhere_than_in_the_plan(tm
     assert found == {what: code for what, (_, code) in since.items()}
 
 
+def test_a_rewind_reads_by_spark_what_is_in_a_sink_or_in_the_source_and_nothing_else():
+    steps = {origin.kind: Step(A, FOUR, origin) for origin in (STAGED, BROTHER, SOURCE, Origin(OriginKind.NONE))}
+    ways = {kind: rewinding.Plan(BringUp(4, (step,)), {}, {}).reads for kind, step in steps.items()}
+    reads = {OriginKind.SINK, OriginKind.SOURCE}
+    assert ways == {kind: {kind} & reads for kind in steps}
+    assert rewinding.Plan(CutBack(2, (3, 4)), {}, {}).reads == set()
+
+
 def test_what_is_typed_in_place_of_a_cut_back_gives_up_what_lies_beyond_it(tmp_path: Path):
     pipeline = Pipeline(tmp_path, ("a", "b"))
     pipeline.driver().writes(1, 2, 3, 4)

@@ -1,0 +1,65 @@
+"""What a refusal leaves behind for the commands that it prints: epochs that come again, ways that lose nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.core.stories import at, changed, cut, epochs, offer, recorded
+
+from onceonly.machine.acceptance import Stop
+from onceonly.machine.facts import Refusal
+from onceonly.runtime import stops
+from onceonly.runtime.stops import Where
+from onceonly_checkpoints.ledger.sql import SqlLedger
+
+WHERE = Where("orders", " --ledger l.db")
+LINE = epochs(10, 20, 30, 40)
+
+
+def ledger_of(root: Path) -> SqlLedger:
+    ledger = SqlLedger(str(root / "ledger.db"))
+    ledger.open()
+    for epoch in LINE:
+        ledger.record(recorded(epoch))
+    return ledger
+
+
+def test_epochs_that_a_batch_repeats_are_named_from_where_it_starts_to_the_newest(tmp_path: Path) -> None:
+    ledger, newest = ledger_of(tmp_path), LINE[-1]
+    told = {
+        "from the middle of the second": ("E203", cut(15, 50), newest, (2, 4)),
+        "from the end of the third": ("E203", cut(30, 50), newest, (4, 4)),
+        "from the start": ("E203", cut(None, 50), newest, (1, 4)),
+        "of files that nobody can compare": ("E211", cut(15, 50), newest, (1, 4)),
+        "of a series that a refresh began": ("E211", cut(15, 50), replace(newest, series=3), (3, 4)),
+        "from the start, of such a series": ("E203", cut(None, 50), replace(newest, series=3), (3, 4)),
+        "nothing, by a gap": ("E204", cut(15, 50), newest, (0, 0)),
+        "nothing, before the first epoch": ("E203", cut(15, 50), None, (0, 0)),
+    }
+    found = {
+        what: stops._stop(Refusal.of(code), ledger, "orders", last, offer(slice_, 9), head=4)
+        for what, (code, slice_, last, _) in told.items()
+    }
+    assert {what: (stop.first, stop.last) for what, stop in found.items()} == {
+        what: named for what, (*_, named) in told.items()
+    }
+    without_a_batch = stops._stop(Refusal.of("E203"), ledger, "orders", newest, None, head=4)
+    assert (without_a_batch.first, without_a_batch.offered) == (0, None)
+
+
+def test_sinks_that_were_made_anew_are_filled_beside_others_and_by_nobody_where_all_were() -> None:
+    stop, [newest] = Stop("E208", ("memory:a",)), changed(LINE[0], sinks=(("memory:a", 1), ("memory:b", 1)))
+    assert "onceonly queries rewind orders --ledger l.db --to 0 --sink memory:a" in stops.beside(WHERE, stop, newest)
+    assert stops.beside(WHERE, Stop("E208", ("memory:a", "memory:b")), newest) == ""
+    assert stops.beside(WHERE, stop, None) == ""
+
+
+def test_where_a_source_begins_is_told_beside_where_the_series_began(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path)
+    assert stops._beginnings(ledger, "orders", 1, "").startswith("Where its source begins now is not known")
+    beyond = stops._beginnings(ledger, "orders", 9, "events 7")
+    assert beyond == "Its source begins at events 7 now."
+    known = stops._beginnings(ledger, "orders", 2, "events 7")
+    assert known.startswith("Its source begins at events 7 now; the series began with ")
+    assert stops.describe(at(10)) in known
