@@ -101,7 +101,7 @@ source-sample: $(STAMP) java
 
 # What CI takes a part of, and what it waits for: each uses one core, so two at a time, the longest first.
 sampled: $(STAMP) java
-	@$(MAKE) --jobs 2 --output-sync=target line rules-off mutants containers connect-sample ways-out-sample source-sample browser pooler streaming102-sample
+	@$(MAKE) --jobs 2 --output-sync=target line rules-off mutants mutants-sample containers connect-sample ways-out-sample source-sample browser pooler streaming102-sample
 
 # The product in a simulated world: every interleaving within two bounds, side by side; many random schedules; every
 # fault point struck by every action; random runs of several writers of one dataset; each condition of exactness dropped.

@@ -28,7 +28,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = tuple(ROOT / folder for folder in ("checkpoints", "src", "sinks"))
 REACHED = ROOT / ".cache" / "reached.json"
-_APART = "spark or connect or postgres or kafka or browser or containers or kill or long or waysout or source or slow"
+_APART = "spark or connect or postgres or kafka or browser or containers or kill or waysout or source or slow"
 QUICK = ["-m", f"not ({_APART} or docs or lab)"]
 QUICK += [
     f"tests/{folder}" for folder in ("core", "checkpoints", "panes", "audit", "reading", "cli", "sinks/test_memory.py")

@@ -134,7 +134,7 @@ BROKEN = {
 }
 """What else is broken on purpose, and the file of the tests that try it."""
 
-_TARGETS = {"docs": "make docs", "lab": "make lab", "long": "make long", "slow": "make slow"}
+_TARGETS = {"docs": "make docs", "lab": "make lab", "slow": "make slow"}
 
 
 def targets_of(file: str) -> list[str]:
