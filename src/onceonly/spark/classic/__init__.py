@@ -185,8 +185,9 @@ class ClassicEngine:
         beside: tuple[Column, ...] = (),
     ) -> Observed:
         """The rows with their digest on the side."""
-        metrics = jvmrows.digesting(self._line, df, leave_out, summed).metrics
-        return jvmrows.Observation(self._line, df, jvmrows.more(self._line, df, metrics, beside))
+        digesting = jvmrows.digesting(self._line, df, leave_out, summed)
+        metrics = jvmrows.more(self._line, df, digesting.metrics, beside)
+        return jvmrows.Observation(self._line, df, metrics, digesting.hashes)
 
     def arrow(self, df: DataFrame) -> Rows:
         """Start collecting the rows."""

@@ -71,6 +71,29 @@ def select(line: Line, df: DataFrame, wanted: Any) -> DataFrame:
     return line.frame(jdf.select(wanted), df.sparkSession)
 
 
+@dataclass(frozen=True, slots=True)
+class Hashes:
+    """Columns that metrics read and no sink gets, as the JVM takes them.
+
+    Attributes:
+        wanted: all columns and these, to select.
+        names: of these, to drop.
+    """
+
+    wanted: Any
+    names: Any
+
+
+def hashes(line: Line, df: DataFrame, found: Mapping[str, Column]) -> Hashes | None:
+    """Hand hashes over to the JVM; ``None`` where there are none."""
+    from pyspark.sql import functions as f
+
+    if not found:
+        return None
+    names: Any = line.sequence(df.sparkSession.sparkContext, list(found))
+    return Hashes(columns(line, df, f.col("*"), *found.values()), names)
+
+
 class Observation:
     """What ``pyspark.sql.Observation`` is, in a third of its calls into the JVM.
 
@@ -78,16 +101,19 @@ class Observation:
         line: of this PySpark.
         df: what to observe.
         metrics: columns to compute in the first action on :attr:`dataframe`.
+        hashes: what they read beside the columns of ``df``.
 
     Attributes:
         dataframe: the observed DataFrame.
     """
 
-    def __init__(self, line: Line, df: DataFrame, metrics: Metrics) -> None:
+    def __init__(self, line: Line, df: DataFrame, metrics: Metrics, hashes: Hashes | None = None) -> None:
         jdf: Any = df._jdf
         self._line = line
         self._found = java_class(df, "org.apache.spark.sql.Observation")()
-        self.dataframe = line.frame(jdf.observe(self._found, metrics.first, metrics.rest), df.sparkSession)
+        observed: Any = jdf.select(hashes.wanted) if hashes else jdf
+        observed = observed.observe(self._found, metrics.first, metrics.rest)
+        self.dataframe = line.frame(observed.drop(hashes.names) if hashes else observed, df.sparkSession)
 
     def get(self) -> Mapping[str, Any]:
         """The metrics by name; waits for the end of the first action."""
@@ -100,11 +126,13 @@ class Digesting:
 
     Attributes:
         metrics: to observe, where rows do not come to the driver.
+        hashes: what these read beside the columns.
         hashed: all columns and the hash of the row, to select where they do: an observation costs a small epoch more
             than all its rows.
     """
 
     metrics: Metrics
+    hashes: Hashes | None
     hashed: Any
 
 
@@ -124,7 +152,8 @@ def digesting(
     key = (df.schema, leave_out, summed)
     if key not in known:
         hashed = columns(line, df, f.col("*"), digest.row_hash(df.schema, leave_out).alias(digest.HASH))
-        known[key] = Digesting(metrics(line, df, digest.metrics(*key)), hashed)
+        found = digest.observable(*key)
+        known[key] = Digesting(metrics(line, df, found.metrics), hashes(line, df, found.hashes), hashed)
     return known[key]
 
 

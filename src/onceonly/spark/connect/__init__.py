@@ -188,7 +188,7 @@ class ConnectEngine:
         beside: tuple[Column, ...] = (),
     ) -> Observed:
         """The rows with their digest on the side."""
-        return rows.Observation(df, [*digest.metrics(df.schema, leave_out, summed), *beside])
+        return rows.Observation(df, digest.observable(df.schema, leave_out, summed), beside)
 
     def arrow(self, df: DataFrame) -> Rows:
         """The rows, in one table."""

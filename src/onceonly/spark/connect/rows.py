@@ -22,17 +22,20 @@ class Observation:
 
     Args:
         df: what to observe.
-        metrics: columns to compute in the first action.
+        found: what to compute in the first action.
+        beside: aggregates in the same action.
 
     Attributes:
         dataframe: what to act on.
     """
 
-    def __init__(self, df: DataFrame, metrics: Sequence[Column]) -> None:
+    def __init__(self, df: DataFrame, found: digest.Observable, beside: Sequence[Column] = ()) -> None:
         from pyspark.sql import Observation
 
         self._found = Observation()
-        self.dataframe: DataFrame = df.observe(self._found, *metrics)
+        hashed = df.select("*", *found.hashes.values()) if found.hashes else df
+        observed = hashed.observe(self._found, *found.metrics, *beside)
+        self.dataframe: DataFrame = observed.drop(*found.hashes) if found.hashes else observed
 
     def get(self) -> Mapping[str, Any]:
         """The metrics by name; waits for the end of the first action."""
