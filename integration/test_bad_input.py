@@ -144,6 +144,7 @@ def test_rows_arrive_once_across_restarts(stream, target):
     assert target.ids() == list(range(30))
 
 
+@pytest.mark.slow
 def test_executors_write_the_same_rows(stream, either):
     stream.receive(range(500), range(500, 1000)).run(exactly_once(either.sink(driver_limit=1)))
     assert either.ids() == list(range(1000))
@@ -281,6 +282,7 @@ def test_a_foreign_delete_in_a_delta_table_is_refused(stream, spark, delta):
     assert "[ONCE-E209]" in stream.receive(range(10, 20)).fail(exactly_once(delta.sink()))
 
 
+@pytest.mark.slow
 def test_optimize_and_vacuum_between_epochs_are_harmless(stream, delta):
     stream.receive(range(10), range(10, 20)).run(exactly_once(delta.sink()))
     table = DeltaTable(delta.path)
@@ -299,6 +301,7 @@ def test_a_retention_that_forgets_markers_is_refused(stream, spark, delta):
     assert "[ONCE-E509]" in stream.receive(range(10, 20)).fail(exactly_once(delta.sink()))
 
 
+@pytest.mark.slow
 def test_values_of_all_kinds_come_back_from_delta_as_spark_made_them(stream, spark, delta):
     def shaped(df):
         return df.selectExpr(

@@ -76,6 +76,7 @@ def one_of_each(df: DataFrame) -> DataFrame:
     return df.selectExpr("id", *ROWS)
 
 
+@pytest.mark.slow
 def test_every_type_comes_back_as_it_was(stream: FileStream, spark: Any) -> None:
     kept = set_aside(stream, spark, [1], one_of_each)
     read = []

@@ -211,6 +211,7 @@ def move(postgres: EmbeddedPostgres, home: PostgresTarget, elsewhere: PostgresTa
     return moved
 
 
+@pytest.mark.slow
 def test_a_database_that_was_moved_by_dump_and_restore_goes_on_once_no_row_is_missing(stream, home, move):
     stream.receive(range(5), range(5, 10)).run(exactly_once(home.sink()))
     there = move()

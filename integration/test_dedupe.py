@@ -218,6 +218,7 @@ def apart(pg: PostgresTarget) -> Dedupe:
     return once(pg, lock_timeout=20.0)
 
 
+@pytest.mark.slow
 def test_a_table_of_ids_that_is_behind_gets_them_from_staged_files_before_it_is_asked(
     stream: FileStream, pg: PostgresTarget
 ) -> None:
@@ -287,6 +288,7 @@ def test_a_stateful_batch_that_is_skipped_is_the_same_although_its_ids_were_forg
 # ---- what it is called with, found out when it runs
 
 
+@pytest.mark.slow
 def test_what_cannot_be_an_id_or_hold_one_is_refused_before_anything_is_written(
     stream: FileStream, pg: PostgresTarget
 ) -> None:
@@ -317,6 +319,7 @@ def test_what_cannot_be_an_id_or_hold_one_is_refused_before_anything_is_written(
     assert (pg.says(there), pg.says("select count(*) from narrow_seen")) == ([], [(0,)])
 
 
+@pytest.mark.slow
 def test_an_id_of_several_parts_is_all_of_them(stream: FileStream, pg: PostgresTarget) -> None:
     parts = ("substr('abcabc', 1, cast(id % 10 AS int))", "substr('abcabc', cast(id % 10 AS int) + 1)")
     key = Dedupe(key=parts, within="7 days", keep=PostgresSink(pg.dsn, table="orders_seen"))
@@ -332,6 +335,7 @@ def test_an_id_is_its_text_so_a_column_may_become_wider(stream: FileStream, pg: 
     assert pg.ids() == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_executors_and_the_driver_let_the_same_rows_through(stream: FileStream, pg: PostgresTarget) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)

@@ -117,7 +117,8 @@ def set_clock(checkpoint: Path, batch: int, clock_ms: int) -> None:
     entry.with_name(f".{batch}.crc").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("course", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"])
+@pytest.mark.slow
+@pytest.mark.parametrize("course", [SHORT, LONG], ids=["short", "long"])
 def test_no_kill_lets_an_id_through_twice_or_not_at_all(
     any_postgres: Any, tmp_path: Path, warm_drivers: Drivers, course: Course
 ) -> None:

@@ -101,6 +101,7 @@ def test_what_would_lose_something_is_refused_by_name_on_each_way(spark: SparkSe
     assert taken == [], "way, rows, and what was said of them"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ways("append"))
 @pytest.mark.parametrize("estimate", [UNKNOWN, pytest.param(FEW, marks=pytest.mark.slow)], ids=["many", "few"])
 def test_a_text_longer_than_its_column_is_refused(
@@ -119,6 +120,7 @@ def test_a_text_longer_than_its_column_is_refused(
     assert [(row["id"], row["deep"]["x"]) for row in harness.rows()] == [(1, "nine char")]
 
 
+@pytest.mark.slow
 def test_no_end_west_of_greenwich_is_read_back_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     """'9999-12-31 23:59:59' of a session in New York lies in the year 10000."""
     end: Any = pa.array([253402318799000000, 0, -62135596800000000 - 86_400_000_000], pa.int64())

@@ -47,6 +47,7 @@ def test_both_committers_interleaved_on_one_table_stay_exact_and_fence_each_othe
         assert {epoch: rows for epoch, rows in recounted.items() if rows} == {1: 5, 2: 3, 4: 3}
 
 
+@pytest.mark.slow
 def test_spark_skips_a_stale_commit_without_a_word_and_is_found_out(harness: SparkHarness, spark: SparkSession) -> None:
     harness.options = {"committer": "spark"}
     with Story(harness) as story:
@@ -134,6 +135,7 @@ def test_a_streaming_query_reaches_the_table_whichever_way(
     assert by_spark == ("key" in options or "committer" in options)
 
 
+@pytest.mark.slow
 def test_no_commit_is_called_absent_while_the_jvm_may_still_be_at_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

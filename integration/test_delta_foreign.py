@@ -44,9 +44,10 @@ VECTORED = tuple(statement for statement in PASSING if statement.startswith(("DE
 OTHERS = tuple(statement for statement in PASSING if statement not in VECTORED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("without", "vectored"),
-    [((APPENDING,), VECTORED), pytest.param(tuple(PASSING), OTHERS, marks=pytest.mark.slow)],
+    [((APPENDING,), VECTORED), (tuple(PASSING), OTHERS)],
     ids=["each rung", "all others"],
 )
 def test_spark_changes_a_table_and_the_rung_decides(
@@ -154,6 +155,7 @@ def test_a_clustered_table_is_clustered_anew_without_a_word(spark: SparkSession,
         goes_on(driver, planned, receipt)
 
 
+@pytest.mark.slow
 def test_an_erasure_request_stops_a_stream_that_does_not_allow_it_and_no_other(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_clone_is_another_table_than_the_one_that_was_written(
         assert refused.value.code == "E207"
 
 
+@pytest.mark.slow
 def test_a_named_table_is_found_through_the_catalog_and_later_without_it(spark: SparkSession, tmp_path: Path) -> None:
     name = f"orders{uuid.uuid4().hex[:8]}"
     spark.sql(f"CREATE TABLE {name} (id BIGINT, step BIGINT, note STRING) USING delta LOCATION '{tmp_path}/t'")

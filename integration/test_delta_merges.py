@@ -107,7 +107,7 @@ def test_spark_adds_columns_in_the_version_that_brings_them(
         writes(driver, harness, narrow.set_column(1, "step", pa.array([9])).append_column("x.1", pa.array([0.5])))
 
 
-@pytest.mark.parametrize("options", MERGES, ids=["key", "merge"])
+@pytest.mark.parametrize("options", [MERGES[0], pytest.param(MERGES[1], marks=pytest.mark.slow)], ids=["key", "merge"])
 def test_a_missing_package_for_merge_is_refused_before_anything_is_written(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
@@ -157,6 +157,7 @@ def test_a_merge_leaves_no_settings_behind_that_would_stamp_other_writes(spark: 
         assert DeltaTable(other).transaction_version(driver.sink._open.table.app) is None  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_keys_that_no_merge_can_use_are_refused_by_spark_too(spark: SparkSession, tmp_path: Path) -> None:
     harness = SparkHarness(spark, tmp_path / "rows", key="id", committer="spark")
     found = {}

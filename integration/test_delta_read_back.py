@@ -76,6 +76,7 @@ def test_spark_reads_back_every_type_as_it_was_written(spark: SparkSession, tmp_
     sink.close()
 
 
+@pytest.mark.slow
 def test_spark_finds_the_rows_of_every_partition_that_executors_wrote(spark: SparkSession, tmp_path: Path) -> None:
     rows = [(n, text, day, flag) for n, (text, day, flag) in enumerate(
         [("a b/c=d%", dt.date(2024, 2, 29), True), (None, None, None), ("naïve", dt.date(1582, 10, 15), False)] * 3

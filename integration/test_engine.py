@@ -29,6 +29,7 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 # ---- modes
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_spark_itself_refuses_the_modes_that_cut_a_repeated_batch_anew(spark, any_kafka, sink, ledger, tmp_path):
     asked = {"kafka.bootstrap.servers": any_kafka.servers, "subscribe": any_kafka.topic("modes")}
@@ -88,6 +89,7 @@ def test_a_query_whose_offset_log_is_to_go_from_version_1_to_2_stays_exactly_onc
     assert versions == ["v1", "v1", "v1", "v1"], "Spark keeps the version of a checkpoint"
 
 
+@pytest.mark.slow
 def test_an_offset_log_whose_entries_are_of_both_versions_is_read_as_one(stream, sink, ledger):
     stream.receive(range(5), range(5, 10)).run(exactly_once(sink, ledger=ledger))
     entry = stream.log_entry("offsets", 1).read_text().split("\n")

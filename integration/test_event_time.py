@@ -390,6 +390,7 @@ def watermarked(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     return Watermarked(orders, other, said)
 
 
+@pytest.mark.slow
 def test_windows_that_end_before_what_is_noted_are_there_and_change_no_more(watermarked: Watermarked) -> None:
     orders = watermarked.orders
     noted = orders.noted()

@@ -1,4 +1,4 @@
-"""The examples do what they say: each is run, one of them by default, and one as a process of its own."""
+"""The examples do what they say: each is run, and one as a process of its own."""
 
 from __future__ import annotations
 
@@ -10,19 +10,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.docs]
 
 FOLDER = Path(__file__).parents[1] / "docs" / "examples"
 SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if path.name != "local.py")
-ALWAYS = {"migrate_from_delta_txn"}
-"""The one that no other test resembles."""
 
 
-def example(path: Path) -> pytest.param:
-    return pytest.param(path, id=path.stem, marks=() if path.stem in ALWAYS else pytest.mark.docs)
-
-
-@pytest.mark.parametrize("script", [example(path) for path in SCRIPTS])
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_an_example_ends_as_it_says(
     script: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,7 +29,6 @@ def test_an_example_ends_as_it_says(
     module.main(spark, tmp_path)
 
 
-@pytest.mark.docs
 def test_an_example_runs_with_one_command(tmp_path: Path) -> None:
     script = FOLDER / "single_sink.py"
     done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=300, check=False)
@@ -43,7 +36,6 @@ def test_an_example_runs_with_one_command(tmp_path: Path) -> None:
     assert "EXACTLY ONCE  orders" in done.stdout
 
 
-@pytest.mark.docs
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     import nbformat
     from nbclient import NotebookClient
@@ -56,7 +48,6 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     assert "[ONCE-E211]" in str(notebook.cells[-1].outputs)
 
 
-@pytest.mark.docs
 def test_the_list_of_examples_is_whole() -> None:
     listed = (FOLDER / "index.md").read_text()
     for path in (*SCRIPTS, *FOLDER.glob("*.ipynb")):

@@ -91,6 +91,7 @@ def test_other_starts_of_the_same_code_say_nothing(stream: Any, sink: Any, ledge
     assert len(ledger.plans("orders")) == 1
 
 
+@pytest.mark.slow
 def test_state_that_other_code_grows_names_it(stream: Any, sink: Any, ledger: Any) -> None:
     def counted(df: DataFrame) -> DataFrame:
         return df.groupBy((f.col("id") % 2).alias("k")).agg(f.count("*").alias("n"))

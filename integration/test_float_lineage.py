@@ -192,6 +192,7 @@ def test_a_replay_in_another_order_is_a_proven_skip_and_one_with_another_value_e
     assert {name: MemorySink(f"memory:{name}", store).rows() for name, store in stores.items()} == rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["a function with state", pytest.param("transformWithState", marks=pytest.mark.slow)])
 def test_sums_of_the_users_own_function_with_state_are_left_out_and_the_other_columns_are_compared(
     spark: SparkSession, stream: FileStream, sink: MemorySink, ledger: SqlLedger, case: str
@@ -213,6 +214,7 @@ def test_sums_of_the_users_own_function_with_state_are_left_out_and_the_other_co
     assert "[ONCE-E215]" in said
 
 
+@pytest.mark.slow
 def test_floats_that_are_not_added_up_stay_in_the_digest(stream, sink, ledger) -> None:
     def largest(df: DataFrame) -> DataFrame:
         kept = valued(df).groupBy((f.col("value") / 2).alias("half")).agg(f.max("value").alias("m"))

@@ -259,6 +259,7 @@ def test_a_query_that_reads_a_topic_notes_what_it_was_complete_through_at_its_of
     assert topic_row.events(EventKind.UNPOLLED) == []
 
 
+@pytest.mark.slow
 def test_what_was_complete_waits_for_a_partition_that_appears_as_for_every_other(
     spark: SparkSession, tmp_path: Path, any_kafka: KafkaAddress
 ) -> None:

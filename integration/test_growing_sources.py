@@ -81,6 +81,7 @@ def test_old_rows_of_a_partition_that_appears_are_late_and_counted_and_time_goes
     assert ids(sink) == sorted([*range(10), 3, 7, 8, 12])
 
 
+@pytest.mark.slow
 def test_state_in_rocksdb_goes_on_after_a_replay(spark, stream, sink, ledger):
     def counted(df):
         return df.groupBy((f.col("id") % 3).alias("id")).agg(f.count("*").alias("n"))

@@ -97,6 +97,7 @@ def test_with_a_heartbeat_epochs_without_rows_note_that_nothing_came_and_a_resta
     assert rows[-1] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_timers_of_windows_come_due_while_the_source_is_silent(
     spark: SparkSession, stream: FileStream, pg: PostgresTarget

@@ -37,6 +37,7 @@ def foreign(broker: EmbeddedKafka) -> Iterator[Producer]:
     made.abort_transaction(10)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("spark")
 def test_a_strangers_open_transaction_does_not_set_our_pace(broker: EmbeddedKafka, foreign: Producer) -> None:
     topic = broker.topic("shared")
@@ -56,6 +57,7 @@ def test_a_strangers_open_transaction_does_not_set_our_pace(broker: EmbeddedKafk
         assert again.last.number == 4
 
 
+@pytest.mark.slow
 def test_an_end_of_our_own_that_is_delayed_is_waited_for(
     spark: SparkSession, broker: EmbeddedKafka, wires: tuple[KafkaProxy, KafkaProxy]
 ) -> None:

@@ -279,6 +279,7 @@ needs_delta = pytest.mark.skipif(LINE.delta is None, reason=f"no jar of Delta is
 needs_kafka = pytest.mark.skipif(LINE.kafka is None, reason=f"no jars of a Kafka source for Spark {LINE.minor}")
 
 
+@pytest.mark.slow
 @needs_delta
 def test_spark_itself_commits_to_delta_and_a_replay_is_skipped(
     stream: FileStream, tmp_path: Path, ledger: SqlLedger

@@ -290,6 +290,7 @@ def test_a_thread_that_outlives_its_query_touches_the_sink_no_more_once_the_next
     assert ids(sink) == list(range(10))
 
 
+@pytest.mark.slow
 def test_rows_of_the_users_own_session_are_written_by_each_run_and_by_each_pipeline(spark, tmp_path):
     def of_pandas(df):
         return spark.createDataFrame(df.toArrow())

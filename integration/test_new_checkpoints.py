@@ -93,6 +93,7 @@ def test_from_the_beginning_rows_come_again_only_after_they_were_accepted(job: J
     assert job.ids() == Counter([*range(10), *range(20)])
 
 
+@pytest.mark.slow
 def test_from_the_end_rows_are_missing_only_after_that_was_accepted(job: Job) -> None:
     assert job.send(range(10)).start() == ""
     later = f'{{"{job.topic}":{{"0":12}}}}'

@@ -89,6 +89,7 @@ def test_a_sink_that_is_behind_gets_its_output_also_from_a_program_that_wants_an
     assert in_delta(delta) == sorted(loud(range(0, 20, 2)) + loud(range(21, 30, 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("via", ["executors", pytest.param("driver", marks=pytest.mark.slow)])
 def test_an_output_is_written_by_executors_and_by_the_driver(stream: FileStream, pg: PostgresTarget, via: str) -> None:
     few = Output(pg.sink(via=via), name="few", where="id < 13", select=["word", "id"])
@@ -182,6 +183,7 @@ STRANGE = {
 }
 
 
+@pytest.mark.slow
 def test_a_type_that_a_sink_does_not_take_is_refused_in_an_output_as_in_a_row(
     stream: FileStream, pg: PostgresTarget
 ) -> None:

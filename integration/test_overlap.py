@@ -154,6 +154,7 @@ def test_a_ledger_without_the_file_lists_proves_nothing(stream, sink, tmp_path):
     assert ids(sink) == list(range(10))
 
 
+@pytest.mark.slow
 def test_paths_with_blanks_and_signs_are_recognised(spark, sink, ledger, tmp_path):
     stream = FileStream(spark, tmp_path / "a dir, 50%25 #1 ü")
     run(stream.receive(range(5)), trimming(sink, ledger=ledger))

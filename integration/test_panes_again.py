@@ -195,6 +195,7 @@ def test_a_row_of_state_that_says_an_epoch_which_never_was_is_written_anew_as_th
     assert again(events, pg, panes(trigger=EARLY)).equal
 
 
+@pytest.mark.slow
 def test_where_no_window_is_open_a_rebuild_writes_nothing_and_takes_away_what_is_nobodys(
     events: Events, pg: PostgresTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

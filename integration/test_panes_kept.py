@@ -178,6 +178,7 @@ def test_discarding_results_are_added_up_by_a_function_of_the_users_each_once_wh
         ]
 
 
+@pytest.mark.slow
 def test_values_of_every_kind_over_windows_that_overlap(events: Events, pg: PostgresTarget) -> None:
     values = {"total": Sum("value"), "rows": Count(), "most": Max("value"), "mean": Mean("value * 2")}
     values |= {"least": Min("value"), "newest": Last("value", by="at")}

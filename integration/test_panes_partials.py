@@ -240,6 +240,7 @@ def test_both_ways_give_what_the_rules_say_of_every_window(spark: SparkSession, 
     assert found == []
 
 
+@pytest.mark.slow
 @WHOLE
 def test_so_they_do_where_time_is_a_number(spark: SparkSession, whole: bool) -> None:
     seed = random.randrange(10**6)
@@ -262,6 +263,7 @@ ZONES = {
 }
 
 
+@pytest.mark.slow
 @WHOLE
 def test_local_days_are_the_same_both_ways_where_clocks_change(spark: SparkSession, whole: bool) -> None:
     seed = random.randrange(10**6)

@@ -148,6 +148,7 @@ def by_brute_force(pg: PostgresTarget, files: Sequence[Sequence[Event]]) -> tupl
     return sorted(found), judge.dropped, len(judge.windows())
 
 
+@pytest.mark.slow
 def test_other_windows_give_what_brute_force_says_wherever_the_rerun_is_cut_off(
     events: Events, pg: PostgresTarget
 ) -> None:

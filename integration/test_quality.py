@@ -218,6 +218,7 @@ def wards(spark: Any, any_postgres: Any, tmp_path_factory: pytest.TempPathFactor
     return made
 
 
+@pytest.mark.slow
 def test_what_is_neither_true_nor_false_is_bad(wards: Wards) -> None:
     assert wards.said["unknown"] == ""
     assert wards.ids("unknown") == [*range(8)]

@@ -63,6 +63,7 @@ def kept(pg: PostgresTarget, table: str = "orders_bad") -> dict[int, list[Mappin
     return {json.loads(row)["id"]: json.loads(why) for row, why in pg.says(f"select row, reasons from {table}")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ways", [["driver"], pytest.param(["driver", "executors"], marks=pytest.mark.slow)])
 def test_each_thing_that_a_table_cannot_hold_is_a_reason(
     stream: FileStream, pg: PostgresTarget, ways: list[str], caplog: pytest.LogCaptureFixture

@@ -70,6 +70,7 @@ REFUSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cases",
     [("another type", "a CHECK", "a column less"), pytest.param(tuple(REFUSES), marks=pytest.mark.slow)],

@@ -57,7 +57,7 @@ def one(request: pytest.FixtureRequest, tmp_path: Path) -> One:
     return One(tmp_path, lambda: KafkaSink(broker.servers, topic, id=f"kafka:{topic}"), as_records)
 
 
-@now("delta", "postgres", "kafka")
+@now("postgres")
 def test_spark_reads_what_is_read_without_it(one: One, spark: SparkSession) -> None:
     one.written(1, 2, 3)
     newest_alone = "key=" in one.make().address and "history" not in one.make().address and "postgres" in one.make().id
@@ -95,6 +95,7 @@ def test_spark_reads_later_rows_alone(one: One, spark: SparkSession) -> None:
     one.ledger.close()
 
 
+@pytest.mark.slow
 def test_the_statement_of_a_point_is_one_that_spark_runs(spark: SparkSession, tmp_path: Path) -> None:
     one = One(tmp_path, lambda: DeltaSink(tmp_path / "rows")).written(1, 2, 3)
     assert spark.sql(read_point("orders", 2, ledger=one.ledger).sql(one.make())).count() == 20

@@ -74,6 +74,7 @@ def test_a_row_that_was_altered_in_the_source_is_located(orders: Recorded, inbox
     assert shown(again(orders)) == [(1, 3, EQUAL), (4, 4, DIFFERS), (5, 6, EQUAL)]
 
 
+@pytest.mark.slow
 def test_other_code_differs_and_files_that_are_gone_are_told(orders: Recorded, inbox: Inbox) -> None:
     (inbox.home / "part-0000.parquet").unlink()
     found = again(orders, lambda spark: orders.job(spark).where("id <> 12"))

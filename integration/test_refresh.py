@@ -182,6 +182,7 @@ def test_one_topic_in_the_call_refuses_to_replace_before_the_query_starts(delta:
 # ---- killed between two sinks of its first epoch
 
 
+@pytest.mark.slow
 @pytest.mark.kill
 @pytest.mark.postgres
 @pytest.mark.parametrize(

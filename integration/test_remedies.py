@@ -150,6 +150,7 @@ def test_an_audit_of_a_clean_pipeline_says_exactly_once(stream, either):
     assert '"verdict": "EXACTLY ONCE"' in said
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_resolved_without_spark(stream, either):
     ledger = str(stream.root / "ledger.db")
     stream.receive(range(5)).run(exactly_once(either.sink(), ledger=ledger))

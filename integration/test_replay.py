@@ -86,6 +86,7 @@ def test_epochs_run_again_have_their_rows_their_clock_and_their_watermark(
     assert not list(Path(replays_of(orders.checkpoint)).glob("*"))
 
 
+@pytest.mark.slow
 def test_one_epoch_in_the_middle_gives_its_own_rows(orders: Recorded) -> None:
     rows: list[int] = []
     replayed(
@@ -95,6 +96,7 @@ def test_one_epoch_in_the_middle_gives_its_own_rows(orders: Recorded) -> None:
     assert sorted(rows) == list(range(2 * ROWS, 3 * ROWS))
 
 
+@pytest.mark.slow
 def test_the_writer_of_a_query_will_do_whatever_it_was_set_to(orders: Recorded, tmp_path: Path) -> None:
     def job(spark: SparkSession) -> Any:
         own = {"checkpointLocation": str(tmp_path / "another"), "path": "x"}
@@ -139,9 +141,8 @@ def test_before_is_part_of_the_query(orders: Recorded) -> None:
 # ---- state
 
 
-@pytest.mark.parametrize(
-    ("store", "batches"), [("RocksDB", 4), *(pytest.param(one, 8, marks=pytest.mark.slow) for one in STORES)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("store", "batches"), [("RocksDB", 4), *((one, 8) for one in STORES)])
 def test_epochs_with_state_begin_with_the_state_that_they_had(
     spark: SparkSession, tmp_path: Path, store: str, batches: int
 ) -> None:

@@ -107,6 +107,7 @@ def test_epochs_can_be_written_as_one(orders: Recorded) -> None:
     assert (found.same, found.rows) == (2, BATCHES * ROWS)
 
 
+@pytest.mark.slow
 def test_rows_that_other_code_gives_are_shown(orders: Recorded, pg: Any) -> None:
     found = again(orders, PostgresSink(pg.dsn, table="again"), job=without_12(orders))
     assert [epoch.number for epoch, _ in found.different] == [3]
@@ -135,6 +136,7 @@ def test_a_rerun_that_was_cut_off_goes_on_where_its_target_stands(
     assert audited(orders, into) is Verdict.EXACTLY_ONCE
 
 
+@pytest.mark.slow
 def test_a_target_of_another_rerun_is_refused(orders: Recorded) -> None:
     into = MemorySink(id="memory:again")
     again(orders, into, range(2, 4))

@@ -140,6 +140,7 @@ def test_code_that_gives_other_rows_writes_none_of_the_epoch_that_differs(behind
     assert audit(ledger.address).startswith("EXACTLY ONCE")
 
 
+@pytest.mark.slow
 def test_files_that_are_gone_are_named_before_anything_is_done(behind, stream, delta) -> None:
     told = behind()
     (stream.inbox / "part-0002.parquet").unlink()

@@ -44,6 +44,7 @@ def test_a_password_leaves_the_address_and_is_found_by_the_client(monkeypatch: p
     assert "PGPASSWORD" not in os.environ
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_a_server_that_outlives_the_run_keeps_none_of_our_databases(any_postgres: PostgresAddress) -> None:
     def databases() -> set[str]:

@@ -34,6 +34,7 @@ def several(any_postgres, any_kafka, tmp_path: Path, request) -> Several:
 # ---- in one process
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.postgres
 def test_three_sinks_hold_the_same_rows_of_nine_types(

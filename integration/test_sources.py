@@ -101,6 +101,7 @@ def test_a_delta_source_is_asked_the_same(spark, tmp_path, sink, ledger, conf, o
 # ---- files that are cleared up
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clean", ["delete", pytest.param("archive", marks=pytest.mark.slow)])
 def test_files_that_spark_clears_up_belong_to_epochs_that_are_written(spark, tmp_path, sink, ledger, clean) -> None:
     stream = told(spark, tmp_path, cleanSource=clean, sourceArchiveDir=str(tmp_path / "old"))
@@ -219,6 +220,7 @@ def test_a_rate_source_gives_a_batch_that_was_cut_off_again(spark, tmp_path, sin
 # ---- a topic that becomes another one between two batches
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 @pytest.mark.parametrize("client", ["kept", pytest.param("closed", marks=pytest.mark.slow)])
 def test_a_topic_made_anew_between_two_batches_is_noticed_by_the_next_one(topic: Topic, sink, ledger, client) -> None:

@@ -271,6 +271,7 @@ def _has_one_owner_per_generation(one: Scene) -> None:
 # ---- SIGTERM
 
 
+@pytest.mark.slow
 def test_sigterm_to_the_whole_group_in_the_middle_of_an_epoch_abandons_it(scene, rivals, tmp_path):
     one = scene("postgres")
     one.inbox.fill(2)

@@ -233,6 +233,7 @@ def test_an_empty_batch_is_an_epoch(stream, sink, ledger):
     assert [record.epoch.digest.rows for record in ledger.epochs("orders")] == [5, 0, 5]
 
 
+@pytest.mark.slow
 def test_an_unknown_offset_log_version_is_refused(stream, sink, ledger):
     stream.receive(range(5), range(5, 10)).run(exactly_once(sink, ledger=ledger))
 
@@ -490,6 +491,7 @@ def test_a_nondeterministic_stateless_plan_is_fine(stream, sink, ledger):
     assert ids(sink) == list(range(5))
 
 
+@pytest.mark.slow
 def test_float_aggregates_leave_the_digest_and_are_named(stream, sink, ledger):
     wrapped = exactly_once(sink, ledger=ledger)
 

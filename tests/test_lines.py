@@ -61,6 +61,7 @@ def test_a_line_without_spark_connect_is_refused_by_name() -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_tests_on_spark_connect_are_counted_with_the_others_and_by_themselves(
     lines: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,6 +145,7 @@ def commit_without_markers(broker: EmbeddedKafka, inner_wire: KafkaProxy, topic:
     inner_wire.clear()
 
 
+@pytest.mark.slow
 def test_a_commit_without_its_markers_is_visible_after_a_restart(broker: EmbeddedKafka, inner_wire: KafkaProxy) -> None:
     topic = broker.topic("markers")
     commit_without_markers(broker, inner_wire, topic)

@@ -117,6 +117,7 @@ def rows(dsn: str) -> list[tuple[Any, ...]]:
 
 
 # Told to end by SIGTERM are servers of one kind, too, in the tests below.
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT])
 def test_both_servers_take_writes_and_end_with_nothing_left(folder: Path, how: signal.Signals) -> None:
     with up(folder, "-o", "json", "--topic", "orders", "--topic", "parts:3") as one:

@@ -178,6 +178,7 @@ def value(**fields: Any) -> bytes:
     return json.dumps(fields).encode()
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_kafka_shows_what_is_committed_and_names_what_is_open(kafka: EmbeddedKafka) -> None:
     look = KafkaReader("kafka:polled", kafka.servers, "polled", COLUMNS)

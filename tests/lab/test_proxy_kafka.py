@@ -97,6 +97,7 @@ def test_an_answer_can_carry_another_error_code(
         assert committed(broker.servers, topic) == ["a"]
 
 
+@pytest.mark.slow
 def test_a_commit_that_comes_late_meets_the_next_transaction_only_if_its_producer_is_the_same(
     broker: EmbeddedKafka, wire: KafkaProxy
 ) -> None:
@@ -114,6 +115,7 @@ def test_a_commit_that_comes_late_meets_the_next_transaction_only_if_its_produce
         assert committed(broker.servers, topic) == visible
 
 
+@pytest.mark.slow
 def test_delays_hold_up_the_commit_and_nothing_else(broker: EmbeddedKafka, wire: KafkaProxy) -> None:
     topic = broker.topic("slow")
     writer = producer(broker.proxied_servers, topic)

@@ -254,6 +254,7 @@ def test_random_schedules_on_real_stores_are_clean(servers: Servers) -> None:
         assert judgement.verdict is Verdict.CLEAN, (seed, judgement.findings)
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_what_a_dead_driver_left_open_is_settled_by_hand_where_the_next_is_refused_before_it_fences(
     with_broker: Servers,
@@ -266,6 +267,7 @@ def test_what_a_dead_driver_left_open_is_settled_by_hand_where_the_next_is_refus
     assert "the operator obeys onceonly txn resolve" in [one.fault for one in played.history.entries]
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_what_is_still_open_after_that_is_found(kafka: EmbeddedKafka, with_broker: Servers) -> None:
     strangers: list[Producer] = []

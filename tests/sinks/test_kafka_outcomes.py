@@ -140,6 +140,7 @@ def test_a_claim_whose_answer_is_lost_is_found_by_the_next_round(
 # ---- transactions that end without their driver
 
 
+@pytest.mark.slow
 def test_an_epoch_longer_than_a_transaction_may_stay_open_is_refused_with_the_setting(
     kafka: EmbeddedKafka, topic: str
 ) -> None:
@@ -222,6 +223,7 @@ def test_a_commit_whose_end_is_delayed_is_waited_for(kafka: EmbeddedKafka, inner
     assert committed(kafka, topic) == ["a"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "told"), [(0.8, []), (4.0, ["WARNING"])])
 def test_a_wait_for_an_open_transaction_is_told_once_and_nobody_is_named_where_nobody_can_tell(
     kafka: EmbeddedKafka, topic: str, caplog: pytest.LogCaptureFixture, seconds: float, told: list[str]
@@ -274,6 +276,7 @@ def hangs_after_a_naive_restart(kafka: EmbeddedKafka, inner_wire: KafkaProxy, to
 # ---- a queue that is full
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [False, True])
 def test_rows_beyond_what_the_client_queues_wait_for_room_and_keep_their_order(
     kafka: EmbeddedKafka, topic: str, keyed: bool

@@ -111,6 +111,7 @@ def test_of_two_writers_with_the_same_keys_in_opposite_order_none_is_refused(dsn
         driver.sink.close()
 
 
+@pytest.mark.slow
 def test_of_two_functions_that_update_the_same_rows_in_opposite_order_none_is_refused(dsn: str, tmp_path: Path) -> None:
     run(dsn, "CREATE TABLE target (id bigint PRIMARY KEY, seen bigint)")
     together, calls = threading.Barrier(2), dict.fromkeys(["up", "down"], 0)
@@ -142,6 +143,7 @@ def test_of_two_functions_that_update_the_same_rows_in_opposite_order_none_is_re
         driver.sink.close()
 
 
+@pytest.mark.slow
 def test_a_table_that_is_locked_for_good_stops_the_query_with_who_holds_it(dsn: str, tmp_path: Path) -> None:
     run(dsn, "CREATE TABLE target (id bigint, note text)")
     driver = Driver("orders", PostgresSink(dsn, "target", lock_timeout=0.2), tmp_path / "ledger.db")

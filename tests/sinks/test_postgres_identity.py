@@ -237,6 +237,7 @@ def standby(postgres: EmbeddedPostgres, dsn: str) -> Iterator[EmbeddedPostgres]:
             server.stop()
 
 
+@pytest.mark.slow
 def test_a_promoted_standby_that_has_everything_is_noted_and_written_on(
     dsn: str, standby: EmbeddedPostgres, postgres: EmbeddedPostgres
 ) -> None:

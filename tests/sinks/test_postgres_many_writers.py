@@ -72,6 +72,7 @@ def write_for(writer: Polling, seconds: float, first: int) -> Callable[[], None]
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "seconds"),
     [

@@ -163,6 +163,7 @@ def test_a_commit_swallowed_on_a_line_that_stays_up_is_looked_up_in_the_end(
     assert len(rows(dsn) if there(dsn) else []) == landed
 
 
+@pytest.mark.slow
 def test_a_late_answer_is_given_up_after_many_that_were_in_time(
     dsn: str, postgres: EmbeddedPostgres, wire: PostgresProxy
 ) -> None:

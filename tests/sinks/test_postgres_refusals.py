@@ -191,6 +191,7 @@ def test_a_row_that_may_point_at_a_later_one_of_its_batch_is_not_blamed(dsn: str
     assert "99887766" not in said
 
 
+@pytest.mark.slow
 def test_a_search_that_takes_too_long_is_given_up(dsn: str) -> None:
     """The refusal is then told as the server tells it. Only from its fifth row on the constraint takes a minute."""
     run(dsn, "CREATE SEQUENCE asked")

@@ -166,6 +166,7 @@ class Hanging:
         self.go_on.wait(60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_rows", [(1000,), ()], ids=["rows for both", "none for the first"])
 @pytest.mark.parametrize("table", ["target", "other"])
 def test_a_driver_that_holds_both_heads_is_ended_by_whoever_wants_either(

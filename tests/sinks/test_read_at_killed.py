@@ -139,6 +139,7 @@ def digest(ledger: str) -> str:
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("reads", "kills"), [(300, 3), pytest.param(20_000, 20, marks=pytest.mark.slow)])
 def test_no_statement_over_two_views_sees_two_epochs_and_one_over_the_tables_does(
     postgres: EmbeddedPostgres, fork_server: ForkServer, folder: Path, reads: int, kills: int

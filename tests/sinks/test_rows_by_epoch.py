@@ -194,6 +194,7 @@ def test_records_of_a_transaction_that_was_given_up_are_not_read(kafka: Embedded
     one.ledger.close()
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_a_topic_that_was_made_anew_tells_no_rows(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     topic = kafka.topic("anew", 1)
