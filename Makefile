@@ -15,7 +15,7 @@ MAKEFLAGS += --no-print-directory
 # that tests kill, compiles the library again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fast test-time line lines connect connect-sample source source-sample torn slow drawn nightly ways-out ways-out-sample streaming102 streaming102-sample lab lab-schedules lab-points lab-tests rules-off stores mutants mutants-of-checker mutants-of-product mutants-sample noticed containers browser pooler sampled layers check pyright mypy lint package compose suites docs docs-site docs-tests bench fmt java
+.PHONY: demo test fast test-time line lines connect connect-sample source source-sample torn slow drawn nightly ways-out ways-out-sample streaming102 streaming102-sample lab lab-schedules lab-points lab-tests rules-off stores mutants mutants-of-checker mutants-of-product noticed containers browser pooler sampled layers check pyright mypy lint package compose suites docs docs-site docs-tests bench fmt java
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -101,7 +101,7 @@ source-sample: $(STAMP) java
 
 # What CI takes a part of, and what it waits for: each uses one core, so two at a time, the longest first.
 sampled: $(STAMP) java
-	@$(MAKE) --jobs 2 --output-sync=target line rules-off mutants mutants-sample containers connect-sample ways-out-sample source-sample browser pooler streaming102-sample
+	@$(MAKE) --jobs 2 --output-sync=target line rules-off mutants containers connect-sample ways-out-sample source-sample browser pooler streaming102-sample
 
 # The product in a simulated world: every interleaving within two bounds, side by side; many random schedules; every
 # fault point struck by every action; random runs of several writers of one dataset; each condition of exactness dropped.
@@ -159,9 +159,6 @@ mutants-of-checker: $(STAMP)
 # --count 20 -- tests/sinks/test_delta_sink.py". Which test reaches which line is learnt once, in .cache/reached.json.
 mutants-of-product: $(STAMP)
 	$(BIN)/python scripts/mutants.py $(ARGS)
-
-mutants-sample:
-	@$(MAKE) mutants-of-product ARGS="--count 20 --seed $$(date +%j)"
 
 # Each rule of onceonly lab rules-off switched off: which quick test fails? make noticed ARGS="--only rewind._step#1";
 # --record --page writes docs/how-it-is-proven/noticed.md.
