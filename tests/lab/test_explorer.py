@@ -296,6 +296,7 @@ BROKEN = [
 """Each rule that is off by itself, where, and what that breaks first."""
 
 
+@pytest.mark.lab
 def test_each_rule_that_is_off_is_found_and_called_by_its_name():
     wrong = []
     for rule, kinds, sizes, anomaly in BROKEN:

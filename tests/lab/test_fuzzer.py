@@ -41,6 +41,7 @@ def fuzzed():
     return fuzz(1, QUICK)
 
 
+@pytest.mark.lab
 def test_random_schedules_break_nothing_and_pass_every_point(fuzzed):
     assert fuzzed.failed is None, fuzzed.failed.schedule.text if fuzzed.failed else ""
     assert fuzzed.unreached == ()
