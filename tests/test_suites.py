@@ -5,8 +5,10 @@ from __future__ import annotations
 from scripts import suites
 from scripts.suites import Suite
 
-FILES = [Suite(f"tests/test_{number}.py", "claims", seconds=20.0 * number) for number in range(1, 11)]
-TARGETS = [Suite("connect", "claims", run="make connect", seconds=300.0)]
+FILES = [
+    Suite(f"tests/test_{number}.py", "claims", seconds=20.0 * number, result="3 passed") for number in range(1, 11)
+]
+TARGETS = [Suite("connect", "claims", run="make connect", seconds=300.0, result="passed")]
 
 
 def test_what_is_drawn_fits_into_the_time() -> None:
@@ -28,11 +30,12 @@ def test_a_seed_draws_the_same_again_and_another_seed_draws_others() -> None:
     assert len({frozenset(draw) for draw in draws}) > 10
 
 
-def test_a_suite_that_never_ran_is_given_time_and_one_that_cannot_fit_is_left_out() -> None:
+def test_a_suite_that_has_not_passed_or_cannot_fit_is_not_drawn() -> None:
     unknown = Suite("tests/test_new.py", "claims")
-    assert suites.draw([unknown], unknown.wall, 1) == [unknown]
-    assert suites.draw([unknown], unknown.wall - 1, 1) == []
+    lost = Suite("tests/test_lost.py", "claims", seconds=20.0, result="failed: 1 failed, 2 passed")
+    assert suites.draw([unknown, lost], 1000, 1) == []
     assert suites.draw(TARGETS, 299, 1) == []
+    assert suites.draw(TARGETS, 300, 1) == TARGETS
 
 
 def test_a_suite_is_stale_after_fifty_commits_and_where_its_commit_is_unknown() -> None:
