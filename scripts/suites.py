@@ -37,10 +37,10 @@ _PYTEST = [str(ROOT / ".venv" / "bin" / "pytest"), "-n", str(WORKERS), "--dist",
 _SLOW = ["-m", "slow and not browser and not connect and not waysout and not source"]
 _HEAD = """# Suites beyond `make test`
 
-Each file with tests marked `slow`, and each longer target. CI draws some by the commit, `make nightly` runs all. A
-suite that has not run whole for {most} commits fails `make check`. `python scripts/suites.py page` writes this page
-from what was recorded. Seconds are worker seconds for a file, of which two pass at a time, and wall seconds for a
-target.
+Each file with tests marked `slow`, and each longer target. CI draws some of those that passed, by its commit; `make
+nightly` runs all. A suite that has not passed for {most} commits fails `make check`. `python scripts/suites.py page`
+writes this page from what was recorded. Seconds are worker seconds for a file, of which two pass at a time, and wall
+seconds for a target.
 
 | suite | claims | seconds | result | ran at |
 | --- | --- | --- | --- | --- |
@@ -90,8 +90,9 @@ def suites(recorded: Mapping[str, Mapping[str, object]]) -> list[Suite]:
     found = [Suite(name, entry["claims"], entry["run"]) for name, entry in listed.items()]
     found += [Suite(path, headline(ROOT / path)) for path in slow_files()]
     kept = ("seconds", "result", "commit", "since")
+    new = {"since": _head()}
     return [
-        replace(suite, **{key: value for key, value in recorded.get(suite.name, {}).items() if key in kept})
+        replace(suite, **{key: value for key, value in recorded.get(suite.name, new).items() if key in kept})
         for suite in found
     ]
 
@@ -173,7 +174,7 @@ def run(wanted: Sequence[Suite], commit: str) -> list[Suite]:
 
 def failed(found: Iterable[Suite]) -> list[str]:
     """Names of suites whose last run failed."""
-    return [suite.name for suite in found if not suite.passed]
+    return [suite.name for suite in found if suite.result and not suite.passed]
 
 
 def _run_target(suite: Suite, commit: str) -> Suite:
@@ -221,8 +222,7 @@ def main() -> int:
         return _check()
     known = suites(load())
     if given.what == "page":
-        commit = _head()
-        save(replace(suite, since=suite.since or commit) for suite in known)
+        save(known)
         return 0
     if given.what == "draw":
         return _draw(known, 60 * (given.minutes or 10), int(_head(), 16) if given.seed is None else given.seed)

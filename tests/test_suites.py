@@ -38,6 +38,11 @@ def test_a_suite_that_has_not_passed_or_cannot_fit_is_not_drawn() -> None:
     assert suites.draw(TARGETS, 300, 1) == TARGETS
 
 
+def test_a_suite_that_was_not_reached_is_no_failure() -> None:
+    lost = Suite("tests/test_lost.py", "claims", result="failed: 1 failed")
+    assert suites.failed([*FILES, Suite("tests/test_new.py", "claims"), lost]) == ["tests/test_lost.py"]
+
+
 def test_a_suite_is_stale_after_fifty_commits_and_where_its_commit_is_unknown() -> None:
     assert suites.stale({"fresh": 0, "old enough": suites.MOST_COMMITS}) == []
     assert suites.stale({"old": suites.MOST_COMMITS + 1}) == ["old has not run for 51 commits"]
