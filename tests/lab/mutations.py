@@ -58,7 +58,7 @@ class Clean:
             for entry in self.entries
             for mark in self.final(sink).markers or ()
             if entry.op is Op.COMMIT and entry.slice and (entry.sink, entry.epoch) == (sink, mark.epoch)
-            if entry.digest == mark.digest
+            if entry.digest == mark.digest and mark.generation in (None, entry.generation)
         }
         return {
             epoch: self.share(commit, self.output(sink) if output is None else output, chunks)

@@ -17,9 +17,9 @@ from onceonly_lab.history import Kind, Mark, Row
 # sink shows of one epoch depends on the commits of that epoch to that sink alone, so the choice is made for each of
 # these places by itself, over all of its unknown commits: where a read shows the epoch and no certain commit accounts
 # for it, or no read can tell, the one that fits best is taken to have landed. Fitting is, in this order: being shown
-# at all, the generation that the marker names, the rows that are there, no fence that had replaced its own, bytes
-# that were staged before, and having been sent first. Rules then judge this one reading: if even the best choice does
-# not fit, they say so.
+# at all, the generation that the marker names, the rows that are there, as many as can be, no fence that had replaced
+# its own, bytes that were staged before, and having been sent first. Rules then judge this one reading: if even the
+# best choice does not fit, they say so.
 
 Place = tuple[str, int]
 """A sink and an epoch."""
@@ -179,13 +179,16 @@ def _landed(case: Case, place: Place) -> tuple[Commit, ...]:
     return () if denied or replaced_by(case, best) or staged_too_late(case, best) else (best,)
 
 
-def _misfits(case: Case, commit: Commit) -> tuple[bool, bool, bool, bool, bool, int]:
+def _misfits(case: Case, commit: Commit) -> tuple[bool, bool, bool, int, bool, bool, int]:
     reads = [read for read in witnesses(case, commit) if shows(read, commit)]
     marks = [read.markers[commit.epoch] for read in reads if read.markers and commit.epoch in read.markers]
+    # A sink that shows epochs whole never showed a part of what landed; another one may, until its last read.
+    told = reads if commit.sink in case.whole else reads[-1:]
     return (
-        not reads,
+        not reads and commit.rows is not None,  # who does not say what it brings is shown by what another one brings
         not _named_by(marks[-1] if marks else None, commit),
-        not _fits(reads[-1] if reads else None, commit),
+        not all(_fits(read, commit) for read in told),
+        -len(commit.rows or ()),  # of what fits, the one that explains most
         replaced_by(case, commit) is not None,
         staged_too_late(case, commit),
         commit.at,
@@ -196,8 +199,8 @@ def _named_by(mark: Mark | None, commit: Commit) -> bool:
     return mark is None or None in (mark.generation, commit.generation) or mark.generation == commit.generation
 
 
-def _fits(read: Read | None, commit: Commit) -> bool:
-    if read is None or read.rows is None or commit.rows is None:
+def _fits(read: Read, commit: Commit) -> bool:
+    if read.rows is None or commit.rows is None:
         return True
     there = {row.identity for row in read.rows if row.epoch in (None, commit.epoch)}
     tagged = {row.identity for row in read.rows if row.epoch == commit.epoch}
