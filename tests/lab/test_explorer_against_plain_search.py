@@ -56,6 +56,7 @@ def plainly(bound: Bound) -> Plain:
     return Plain(len(seen), transitions, depth, ends, violations)
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(
     "bound",
     [

@@ -427,6 +427,7 @@ def test_state_that_is_read_before_the_fence_lacks_what_another_driver_commits_u
     assert broken(play(schedule)) is None
 
 
+@pytest.mark.lab
 def test_windows_are_drawn_and_hold_in_random_schedules():
     report = fuzz_all(filter(windowed, map(draw, range(1, 1200))))
     assert report.schedules > 50

@@ -138,6 +138,7 @@ KILLED = {
 }
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("where", CUT)
 def test_a_command_that_is_killed_after_any_of_its_changes_leads_on_when_it_is_obeyed_again(where, monkeypatch):
     done, obey = list[tuple[str, str]](), operator.obey

@@ -199,6 +199,7 @@ MUTANTS: dict[str, tuple[str, str, Callable[[pytest.MonkeyPatch], None]]] = {
 """Each with the bound that notices it, and what it is called there."""
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_rewind_that_is_broken_on_purpose_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bound, called, breaks = MUTANTS[name]

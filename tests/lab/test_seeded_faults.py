@@ -60,6 +60,7 @@ AT_RANDOM = {"slices are matched as text": Anomaly.DUP}
 """What random schedules meet first where that is something else: a batch that is cut shorter before one cut longer."""
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("fault", SEEDED)
 def test_a_seeded_fault_is_found_by_random_schedules_and_made_small(fault: str) -> None:
     rule, _, anomaly = SEEDED[fault]
