@@ -18,6 +18,7 @@ from onceonly.protocol import (
     Batch,
     Capabilities,
     Disturbance,
+    Names,
     Position,
     Prepared,
     Recorder,
@@ -158,6 +159,7 @@ class DeltaSink(SinkBase):
             readers=_READERS,
             foreign=self._foreign_words,
             provable=self._settings.foreign < Rung.CHANGES,
+            names=Names(folds=True),
         )
 
     @property

@@ -17,6 +17,7 @@ from onceonly.protocol import (
     Capabilities,
     Conflict,
     Estimate,
+    Names,
     Position,
     Prepared,
     Recorder,
@@ -56,7 +57,7 @@ from onceonly_sinks.postgres.options import (
     from_described,
 )
 from onceonly_sinks.postgres.pruning import MARKERS
-from onceonly_sinks.postgres.server import Server, TableName, read_address
+from onceonly_sinks.postgres.server import NAME_BYTES, Server, TableName, read_address
 from onceonly_sinks.postgres.transactions import raw
 from onceonly_sinks.sql.tables import seen
 
@@ -193,7 +194,13 @@ class PostgresSink(Handle):
         append = self._options.append
         recountable = append and self._options.epoch_column is not None
         return Capabilities(
-            append, recountable, True, committer="transaction", readers=_READERS, dangers=self._dangers()
+            append,
+            recountable,
+            True,
+            committer="transaction",
+            readers=_READERS,
+            dangers=self._dangers(),
+            names=Names(most=NAME_BYTES),
         )
 
     @classmethod

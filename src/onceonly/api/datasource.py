@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from onceonly.api import admission
 from onceonly.api.arguments import Arguments, refuse_unseen
 from onceonly.api.epochs import Epochs
 from onceonly.api.openings import Opening
@@ -64,7 +65,7 @@ def stream_writer(said: Mapping[str, str], schema: StructType, overwrite: bool) 
             cause="a nested column, or a type of which Arrow carries something else than its value",
             next="use foreachBatch: exactly_once(sink); or write the column as text: to_json(column)",
         )
-    options.arguments()
+    admission.check_columns(options.arguments(), options.pipeline, schema.names)
     files = TaskFiles(options.staging, options.pipeline)
     files.make()
     return Writer(said, schema, files.address, _left_out(options, schema), commit)

@@ -54,6 +54,7 @@ class Opening:
         past: what the last epoch covered and gave.
         written: what is known of the written rows; ``None`` until they were looked at.
         columns: the columns that they had then.
+        admitted: columns that were found to fit; none before the first batch.
         outputs: what is known of outputs, with the columns that it was made of; ``None`` until they were looked at.
         windows: how rows are aggregated, with the columns that it was made of; ``None`` until they were looked at.
         told: whether the pipeline keeps what this run promises.
@@ -71,6 +72,7 @@ class Opening:
     past: Past | None = None
     written: Written | None = None
     columns: Sequence[tuple[str, str]] = ()
+    admitted: Sequence[tuple[str, str]] = ()
     outputs: tuple[Sequence[tuple[str, str]], tuple[ResolvedOutput, ...]] | None = None
     windows: tuple[Sequence[tuple[str, str]], Definition] | None = None
     told: bool = False

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onceonly.api import arguments, demands, guarantee, noting, sending
+from onceonly.api import admission, arguments, demands, guarantee, noting, sending
 from onceonly.api import panes as paning
 from onceonly.api.arguments import Arguments, LedgerPlace, refuse_plan, refuse_unrepeatable, refuse_untrimmable
 from onceonly.api.dedupe import Dedupe
@@ -137,6 +137,7 @@ class ExactlyOnce:
             named = given.name or "the query"
             refuse_plan(plan, named, given.lossy_source, found.nondeterministic, given.one_by_one)
             noting.check_plan(given.time, plan, named)
+            admission.check_columns(given, named, rows.columns, folds=admission.folds(rows))
             noting.check_columns(given.time, named, rows.dtypes)
             if given.panes:
                 paning.refuse_state(plan, named)
@@ -188,6 +189,9 @@ class ExactlyOnce:
     def _write(self, opening: Opening, df: DataFrame, batch_id: int) -> None:
         rows = self._arguments.shaped(df)
         columns: Sequence[tuple[str, str]] = rows.dtypes
+        if opening.admitted != columns:
+            admission.check_columns(self._arguments, opening.pipeline, rows.columns, folds=admission.folds(rows))
+            opening.admitted = columns
         noting.check_columns(self._arguments.time, opening.pipeline, columns)
         found = self._look(opening, rows, columns)
         back, demands = self._looks_back(opening), partial(self._demand_trimmable, opening, df)
@@ -231,7 +235,9 @@ class ExactlyOnce:
             expectations = given.quality.expectations(demanded)
             expectations.check(pipeline, rows)
             wanted = expectations.divide(rows, wanted)
-        return outputs.resolve(plan, pipeline, rows, wanted, found.left_out)
+        resolved = outputs.resolve(plan, pipeline, rows, wanted, found.left_out)
+        admission.check_outputs(given, pipeline, resolved)
+        return resolved
 
     def _look(self, opening: Opening, rows: DataFrame, columns: Sequence[tuple[str, str]]) -> Written:
         """What is known of the written rows: once per run; where a replay must give the same, for new columns again."""

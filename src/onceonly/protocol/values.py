@@ -9,6 +9,19 @@ from onceonly_checkpoints.epoch import Fence, Marker
 
 
 @dataclass(frozen=True, slots=True)
+class Names:
+    """Which names of columns a destination tells apart. An empty name, or one name twice, fits nowhere.
+
+    Attributes:
+        most: bytes in UTF-8 of the longest name; what is longer the destination cuts. ``None``: any length.
+        folds: whether names that differ in case alone are one name.
+    """
+
+    most: int | None = None
+    folds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a sink can do; the guarantee is derived from it.
 
@@ -27,6 +40,7 @@ class Capabilities:
             stand. ``False``: each row is put by itself under its key, the marker last, once every row was acknowledged;
             an epoch that was cut off is put again by its replay. The promise is then a weaker one.
         records: whether a row becomes a record of columns ``key`` and ``value``, and other columns are left out.
+        names: which names of columns it tells apart.
     """
 
     append_only: bool
@@ -39,6 +53,7 @@ class Capabilities:
     provable: bool = True
     transactional: bool = True
     records: bool = False
+    names: Names = Names()
 
 
 @dataclass(frozen=True, slots=True)

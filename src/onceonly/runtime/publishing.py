@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from onceonly import faults
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
+from onceonly.machine import admission
 from onceonly.machine.facts import Refusal
 from onceonly.machine.publish import PublishFacts, decide
 from onceonly.protocol import Batch, Legible, Sink
@@ -96,6 +97,7 @@ def publish(of: Publication, planned: Epoch, batch: Batch) -> Epoch:
         OnceOnlyError: E110 the pipeline went on since the plan; E242 the rows came out otherwise than the rerun had
             committed them; E301, E401 and what opening and the sink raise.
     """
+    admission.check_names(of.pipeline, of.sink.id, of.sink.capabilities.names, batch.schema.names)
     state = operatorepoch.opened((of.sink,), of.ledger, of.pipeline)
     epoch = _decided(of, state.opening.last)
     if epoch.chain != planned.chain:
