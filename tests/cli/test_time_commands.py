@@ -153,15 +153,47 @@ def test_without_a_zone_there_is_no_answer_and_both_spellings_have_one(time: Run
         assert time("wait", "web", until, "--timeout", "0s").exit_code in (0, 1)
 
 
-def test_nobody_left_out_is_what_strict_demands(time: Run, store: MemoryStore, ledger: SqlLedger) -> None:
+def test_a_dataset_without_one_of_its_writers_is_complete_only_for_who_allows_it(
+    time: Run, store: MemoryStore, ledger: SqlLedger
+) -> None:
     web, app = (writer(store, ledger, name, SEVERAL) for name in ("web", "app"))
     app.write(noted=NOON)
     web.write(noted=NOON + MINUTE, ingest=20 * MINUTE, sees=[app])
     until = str(NOON + MINUTE)
-    result = time("wait", "web", until, "--timeout", "0s")
+    for asked in ("web", "app"):
+        result = time("wait", asked, until, "--timeout", "0s")
+        assert (result.exit_code, "without app" in lines(result.stdout)) == (1, True)
+        assert "Left out: app. To go on without them: --allow-left-out\n" in result.stderr
+    printed = shlex.split(result.stderr.partition("To go on without them: ")[2].strip())
+    result = time("wait", "web", until, "--timeout", "0s", *printed)
     assert (result.exit_code, "without app" in result.stdout) == (0, True)
-    result = time("wait", "web", until, "--timeout", "0s", "--strict")
-    assert (result.exit_code, "without app" in lines(result.stdout)) == (1, True)
+
+
+def test_show_says_of_each_writer_whether_it_is_waited_for_or_left_out_and_never_both(
+    time: Run, store: MemoryStore, ledger: SqlLedger
+) -> None:
+    web, app = (writer(store, ledger, name, SEVERAL) for name in ("web", "app"))
+    app.write(noted=NOON)
+    web.write(noted=NOON + MINUTE, ingest=20 * MINUTE, sees=[app])
+    app.write(noted=NOON + 5, ingest=21 * MINUTE, sees=[web])  # it is back, and has not caught up
+    shown = lines(time("show", "web").stdout)
+    assert ("waits for web" in shown, "without app" in shown) == (True, True), shown
+    assert [line for line in shown if line.startswith("app ")] == [
+        "app 2 2026-01-01T12:00:00.005Z 1970-01-01T00:21:00Z left out until it notes 2026-01-01T12:01:00Z"
+    ]
+
+
+def test_a_name_that_nobody_knows_is_refused_and_not_waited_for(
+    time: Run, run: Run, two: tuple[Writer, Writer]
+) -> None:
+    for result in (
+        time("wait", "wbe", str(NOON)),
+        time("wait", "wbe", str(NOON), "--sink", two[0].sink.address),
+        run("time", "wait", "wbe", str(NOON), "--sink", two[0].sink.address),
+    ):
+        assert_answerless(result, "E110", '"wbe"')
+    near = time("wait", "wbe", str(NOON), "--sink", two[0].sink.address).stderr
+    assert "did you mean web?" in near
 
 
 def test_every_sink_must_have_it(time: Run, store: MemoryStore, ledger: SqlLedger) -> None:

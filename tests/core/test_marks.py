@@ -354,10 +354,10 @@ def test_one_writer_says_itself_what_is_closed_and_of_several_nobody_does() -> N
     assert window((one, other)).closed is None
 
 
-def test_complete_is_what_ends_at_the_bound_and_strictly_only_with_everybody() -> None:
+def test_complete_is_what_ends_at_the_bound_with_everybody_unless_some_may_be_left_out() -> None:
     found = TimeWindow(130, 200, without=("B",))
-    assert (found.complete(130), found.complete(131)) == (True, False)
-    assert (found.complete(130, strict=True), replace(found, without=()).complete(130, strict=True)) == (False, True)
+    assert (found.complete(130), replace(found, without=()).complete(130)) == (False, True)
+    assert (found.complete(130, allow_left_out=True), found.complete(131, allow_left_out=True)) == (True, False)
 
 
 def test_a_dataset_is_who_knows_each_other() -> None:

@@ -258,14 +258,15 @@ def test_a_wait_that_ends_without_says_how_far_it_came_and_whom_it_waits_for(
     assert caught.value.window.lower == 70
 
 
-def test_strictly_nobody_may_be_left_out(store: MemoryStore, two: tuple[Writer, Writer]) -> None:
+def test_nobody_may_be_left_out_unless_that_is_allowed(store: MemoryStore, two: tuple[Writer, Writer]) -> None:
     web, app = two
     app.write(70, noted=70)
     web.write(130, noted=130, ingest=61, sees=[app])
     looking = reader(store)
-    assert looking.wait_complete(130, timeout=0).without == ("app",)
+    assert looking.wait_complete(130, timeout=0, allow_left_out=True).without == ("app",)
     with pytest.raises(NotComplete, match="complete through 130, without app"):
-        looking.wait_complete(130, timeout=0, strict=True)
+        looking.wait_complete(130, timeout=0)
+    assert [one.status for one in looking.windows(Fixed(65), since=0)] == ["open", "open", "open"]
 
 
 def test_a_moment_without_a_zone_is_refused_at_once(store: MemoryStore) -> None:

@@ -170,6 +170,8 @@ def test_a_window_in_sql_is_open_then_complete_then_closed(dsn: str, made: Calla
     assert status("1970-01-01 00:01+00") == "complete"
     web.write(2, noted=2**63 - 1, closed=2**63 - 1 - 60_000)  # the end of time, and a minute less
     assert status("9999-12-31 00:00+00") == "closed"
+    made("late", Writers(timeout=60), unit="ms").write(20, noted=20, sees=[web])
+    assert status("1970-01-01 00:01+00") == "open"  # one of its writers was left out, as `time wait` says
     year_one = sql(dsn, "SELECT (onceonly.at(-62135596800000) AT TIME ZONE 'UTC')::text")
     far = [sql(dsn, f"SELECT onceonly.at({number})::text") for number in (2**63 - 1, 2**63 - 60_001, 1 - 2**63)]
     assert [year_one, *far] == [[("0001-01-01 00:00:00",)], [("infinity",)], [("infinity",)], [("-infinity",)]]

@@ -93,7 +93,7 @@ CREATE OR REPLACE FUNCTION onceonly.window_status(target regclass, until timesta
 LANGUAGE sql STABLE AS $$
     SELECT coalesce((
         SELECT CASE WHEN until <= onceonly.at(w.closed) THEN 'closed'
-                    WHEN until <= onceonly.at(w.lower) THEN 'complete' ELSE 'open' END
+                    WHEN until <= onceonly.at(w.lower) AND w.without = '{}' THEN 'complete' ELSE 'open' END
         FROM onceonly.time_window w
         WHERE w.target = window_status.target AND w.unit = 'ms'), 'open')
 $$

@@ -28,7 +28,7 @@ from onceonly.cli.options import (
 )
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say, talk
 from onceonly.cli.places import Place, place
-from onceonly.errors import refuse
+from onceonly.errors import nearest, refuse
 from onceonly.machine.endings import WINDOW, ending
 from onceonly.machine.windows import TimeWindow
 from onceonly.protocol.period import milliseconds
@@ -48,7 +48,9 @@ UntilArgument = Annotated[
     str,
     typer.Argument(metavar="UNTIL", help="ISO 8601 with a zone, 2026-01-31T12:00Z, or a number where it counts those."),
 ]
-StrictOption = Annotated[bool, typer.Option("--strict", help="No writer may be left out, silent or come late.")]
+LeftOutOption = Annotated[
+    bool, typer.Option("--allow-left-out", help="Complete also where writers were left out, as silent or come late.")
+]
 TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="The longest wait: 90s, 15m, 2h.")]
 PollOption = Annotated[str, typer.Option("--poll", metavar="TIME", help="Time between two looks.")]
 EpochsOption = Annotated[
@@ -147,7 +149,7 @@ def _show(one: Told, states: Mapping[str, str]) -> None:
             ("complete through", spelled(known.lower, known.unit)),
             ("latest row", spelled(known.upper, known.unit)),
             ("closed before", spelled(known.closed, known.unit) if known.closed is not None else None),
-            ("waits for", ", ".join(mark.writer for mark in known.held) or None),
+            ("waits for", ", ".join(mark.writer for mark in known.held if mark.writer not in known.without) or None),
             ("without", ", ".join(known.without) or None),
             ("lost", ", ".join(f"the newest epochs of {name} are gone from the sink" for name in known.lost) or None),
         ]
@@ -158,10 +160,15 @@ def _show(one: Told, states: Mapping[str, str]) -> None:
 
 
 def _writer(mark: WriterMark, known: TimeWindow, states: Mapping[str, str]) -> tuple[object, ...]:
-    silent = "left out as silent" if mark.writer in known.silent else ""
-    state = "; ".join(filter(None, (states.get(mark.writer, ""), silent)))
+    state = "; ".join(filter(None, (states.get(mark.writer, ""), _left_out(mark.writer, known))))
     last = spelled(mark.ingest, "ms") if mark.epoch else "never seen"
     return mark.writer, mark.epoch or "-", spelled(mark.noted, known.unit), last, state
+
+
+def _left_out(writer: str, known: TimeWindow) -> str:
+    if writer in known.silent:
+        return "left out as silent"
+    return f"left out until it notes {spelled(known.lower, known.unit)}" if writer in known.without else ""
 
 
 def _states(ledger: Ledger | None, told: Sequence[Told]) -> dict[str, str]:
@@ -228,17 +235,19 @@ def wait(
     ledger: LedgerOption = None,
     timeout: TimeoutOption = "15m",
     poll: PollOption = "2s",
-    strict: StrictOption = False,
+    allow_left_out: LeftOutOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Wait until every row before UNTIL is in every sink of the dataset that can be read.
+    """Wait until every row before UNTIL, of every writer, is in every sink of the dataset that can be read.
 
-    Exit code: 0 it is complete, 1 it was not in time, 2 there is no answer. One line in a Makefile or a scheduler.
+    Exit code: 0 it is complete, 1 it was not in time, or a writer was left out, 2 there is no answer. One line in a
+    Makefile or a scheduler.
     """
     parsed(until)
     limit, every = _seconds("--timeout", timeout), _seconds("--poll", poll)
     with place(ledger, dataset, sink, forgiving=True) as here, _readers(here) as readers:
-        told, complete = _waited(readers, until, limit, every, strict=strict)
+        _check_known(here, readers)
+        told, complete = _waited(readers, until, limit, every, allow_left_out=allow_left_out)
         states = _states(here.ledger, told)
     if output is Output.JSON:
         emit_json(
@@ -255,8 +264,26 @@ def wait(
     raise typer.Exit(0 if complete else 1)
 
 
+def _check_known(here: Place, readers: Mapping[str, Reader]) -> None:
+    """Refuse a name that neither the ledger nor any marker knows: nothing would ever come of waiting for it.
+
+    Raises:
+        ConfigurationError: E110.
+    """
+    if here.entry is not None or any(reader.time_window().at for reader in readers.values()):
+        return
+    known = [entry.name for entry in here.ledger.pipelines()] if here.ledger else []
+    raise refuse(
+        "E110",
+        problem=f'No pipeline "{here.pipeline}" is known to {", ".join(readers)}, or to a ledger.',
+        cause=f"the name is another one{nearest([here.pipeline], known)}, or it has not committed an epoch yet",
+        next="give the name that the query writes under; with the ledger of a query that was opened, --ledger, a wait"
+        " also begins before its first epoch",
+    )
+
+
 def _waited(
-    readers: Mapping[str, Reader], until: str, timeout: float, poll: float, *, strict: bool
+    readers: Mapping[str, Reader], until: str, timeout: float, poll: float, *, allow_left_out: bool
 ) -> tuple[list[Told], bool]:
     """Wait for one sink after the other, all of them within one time; the others are looked at once."""
     deadline = time.monotonic() + timeout
@@ -265,7 +292,8 @@ def _waited(
     for sink, reader in readers.items():
         left = max(0.0, deadline - time.monotonic()) if complete else 0.0
         try:
-            told.append(Told(sink, reader.wait_complete(until, timeout=left, poll=poll, strict=strict)))
+            known = reader.wait_complete(until, timeout=left, poll=poll, allow_left_out=allow_left_out)
+            told.append(Told(sink, known))
         except NotComplete as missing:
             told.append(Told(sink, missing.window))
             complete = False
@@ -280,6 +308,8 @@ def _told(told: Sequence[Told], dataset: str, until: str, states: Mapping[str, s
             say(f"{one.sink}: complete through {through}{without}")
         return
     talk(f'"{dataset}" is not complete until {until}.')
+    if left_out := sorted({name for one in told for name in one.window.without}):
+        talk(f"Left out: {', '.join(left_out)}. To go on without them: --allow-left-out")
     for one in told:
         _show(one, states)
 

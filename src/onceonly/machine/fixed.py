@@ -12,7 +12,7 @@ from onceonly.protocol.period import milliseconds
 from onceonly_checkpoints.epochtime import Unit
 
 Status = Literal["open", "complete", "closed"]
-"""Rows of it may be missing; all are there but for late ones; none is added or changed any more."""
+"""Rows may be missing, as of a writer that was left out; all are there but late ones; none is added or changed."""
 
 
 @dataclass(frozen=True, slots=True)

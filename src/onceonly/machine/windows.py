@@ -72,14 +72,14 @@ class TimeWindow:
         marks = "; ".join(f"{mark.writer}: epoch {mark.epoch}, noted {mark.noted}" for mark in self.at)
         return pairs({**self.to_json(), "at": marks}.items())
 
-    def complete(self, until: int, *, strict: bool = False) -> bool:
+    def complete(self, until: int, *, allow_left_out: bool = False) -> bool:
         """Whether every row before ``until`` is there.
 
         Args:
             until: a time, in ``unit``.
-            strict: no writer may be left out of it.
+            allow_left_out: whether writers of ``without`` may lack rows.
         """
-        return self.lower is not None and until <= self.lower and not (strict and self.without)
+        return self.lower is not None and until <= self.lower and (allow_left_out or not self.without)
 
 
 EMPTY = TimeWindow(None, None)

@@ -101,7 +101,7 @@ class Reader:
         return size.over(known, number_of(since, known.unit))
 
     def wait_complete(
-        self, until: Moment, *, timeout: float = 60.0, poll: float = 1.0, strict: bool = False
+        self, until: Moment, *, timeout: float = 60.0, poll: float = 1.0, allow_left_out: bool = False
     ) -> TimeWindow:
         """Wait until every row before a moment is there.
 
@@ -109,7 +109,7 @@ class Reader:
             until: a datetime with a zone, ISO 8601 with a zone, or a number in the dataset's unit.
             timeout: seconds.
             poll: seconds between two looks.
-            strict: no writer may be left out of it, neither a silent one nor one that came late.
+            allow_left_out: whether a writer may lack rows that was left out, as silent or as it came late.
 
         Returns:
             What was known when it was complete.
@@ -121,11 +121,11 @@ class Reader:
         deadline = time.monotonic() + timeout
         while True:
             known = self._now()
-            if known.complete(number_of(until, known.unit), strict=strict):
+            if known.complete(number_of(until, known.unit), allow_left_out=allow_left_out):
                 return known
             left = deadline - time.monotonic()
             if left <= 0:
-                raise NotComplete(_not_complete(self.name, until, known, strict=strict), known)
+                raise NotComplete(_not_complete(self.name, until, known), known)
             time.sleep(min(poll, left))
 
     def close(self) -> None:
@@ -180,11 +180,10 @@ def _source(given: Any) -> Source:
     )
 
 
-def _not_complete(name: str, until: Moment, known: TimeWindow, *, strict: bool) -> str:
+def _not_complete(name: str, until: Moment, known: TimeWindow) -> str:
     through = f"complete through {spelled(known.lower, known.unit)}"
-    reached = known.lower is not None and known.complete(number_of(until, known.unit))
-    why = f"without {', '.join(known.without)}" if strict and reached else waits_for(known)
-    return f'"{name}" is not complete until {until}: {through}{why and f", {why}"}'
+    without = f"without {', '.join(known.without)}" if known.without else ""
+    return f'"{name}" is not complete until {until}: {", ".join(filter(None, (through, without, waits_for(known))))}'
 
 
 def waits_for(known: TimeWindow) -> str:
