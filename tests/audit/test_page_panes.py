@@ -105,7 +105,7 @@ def test_windows_that_write_nothing_leave_a_picture() -> None:
 
 @pytest.mark.parametrize("how", ["accumulating", "retracting"])
 def test_an_epoch_counts_the_results_that_its_sinks_got(tmp_path: Path, how: str) -> None:
-    scores = Scores(tmp_path / "scores", trigger=AtWatermark(early=AtCount(1)), lateness=5, accumulation=how)
+    scores = Scores(tmp_path / "scores", trigger=AtWatermark(AtCount(1), "closing"), lateness=5, accumulation=how)
     scores.writes([("a", 1, 5), ("b", 2, 7)], [("a", 12, 4)], [("a", 9, 1)], [("a", 30, 1)])
     sink = scores.sinks()[0]
     sink.open("orders")

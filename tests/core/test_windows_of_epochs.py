@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +11,14 @@ from tests.core.stories import SINK, cut, epochs, offer
 from tests.core.test_coordinator import NEXT, TWO, Machine
 
 from onceonly import TimedEpoch
+from onceonly.api import panes as paning
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator, panes
 from onceonly.machine.facts import Replays, Stood
 from onceonly.machine.noting import Noting
 from onceonly.machine.panes import Windows
+from onceonly.panes import AtCount, AtWatermark, Count, Fixed, Panes
+from onceonly.panes.spec import define
 from onceonly.protocol.batch import AsOf, Bound
 from onceonly.protocol.times import Times
 from onceonly.runtime import asking
@@ -99,6 +103,24 @@ def test_windows_go_on_as_they_were_defined_or_not_at_all(
     if found:
         assert found.code == "E142"
         assert problem in str(dict(found.details)["problem"])
+
+
+@pytest.mark.parametrize("early", [None, AtCount(2)])
+def test_windows_that_wait_with_late_rows_go_on_so_once_that_is_said_as_it_is_printed(early: AtCount | None) -> None:
+    def said(trigger: AtWatermark) -> Windows:
+        given = {"key": "a", "values": {"n": Count()}, "time": "t", "window": Fixed(10), "lateness": 5}
+        return paning.Chosen.windows(define(Panes(**given, trigger=trigger), {"a": "string", "t": "bigint"}))
+
+    recorded = said(AtWatermark(early=early, late="closing"))
+    last = held(TWO, definition=recorded.definition, meaning=recorded.meaning)
+    found = panes.refused(said(AtWatermark(early=early)), "scores", last, begins=False)
+    assert found is not None
+    assert found.code == "E142"
+    way = str(dict(found.details)["next"])
+    printed = re.search(r"trigger=(AtWatermark\(.*?\))", way)
+    assert printed is not None
+    obeyed = replace(eval(printed[1]), early=early)
+    assert panes.refused(said(obeyed), "scores", last, begins=False) is None
 
 
 def paned(windows: Windows | None, last: Epoch, noting: Noting | None = None) -> Machine:

@@ -211,6 +211,8 @@ def _window(window: oracle.Window) -> windows.Window:
 def _trigger(rules: Rules) -> Trigger:
     early = AtMark("at_end") if rules.mark else _leaf(rules.period, rules.count)
     late = _leaf(rules.late_period, rules.late_count)
+    if rules.watermark and rules.lateness != 0:
+        return AtWatermark(early=early, late=None if late == AtCount(1) else late or "closing")  # one of them unsaid
     if rules.watermark:
         return AtWatermark(early=early, late=late)
     assert early is not None

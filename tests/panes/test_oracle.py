@@ -97,12 +97,12 @@ def test_the_long_form_of_a_trigger_gives_the_panes_of_the_short_one(seed: int) 
     draw, several = random.Random(seed), 0
     while several < STREAMS // 3:
         rules, epochs = drawn_rules(draw), drawn_epochs(draw)
-        short = definition_of(rules).panes.trigger
+        short = definition_of(rules).trigger
         if not isinstance(short, AtWatermark) or isinstance(rules.window, Sessions) or not short.parts:
             continue
         several += 1
         early = OrFinally(Repeat(short.early), AtWatermark()) if short.early else AtWatermark()
-        long = Seq(early, Repeat(short.late)) if short.late else early
+        long = Seq(early, Repeat(short.corrects)) if short.corrects else early
         wanted, got = run(definition_of(rules), epochs), run(definition_of(rules, trigger=long), epochs)
         assert got.panes == wanted.panes, f"{short} and {long}: stream {several} of seed {seed}: {rules}, {epochs}"
 

@@ -238,6 +238,8 @@ def test_what_rows_are_asked_for_is_asked_once() -> None:
 SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"key": "team"}, {"key": ["team"]}),
     ({"trigger": AtCount(5)}, {"trigger": Repeat(AtCount(5))}),
+    ({"lateness": 5}, {"lateness": 5, "trigger": AtWatermark(late=AtCount(1))}),
+    ({}, {"trigger": AtWatermark(late="closing")}),
     (
         {"trigger": AtWatermark(early=AtCount(2), late=AtCount(3))},
         {"trigger": Seq(OrFinally(Repeat(AtCount(2)), AtWatermark()), Repeat(AtCount(3)))},
@@ -257,6 +259,7 @@ OTHER_HOW: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"trigger": AtPeriod("1 minute")}, {"trigger": AtPeriod("2 minutes")}),
     ({"trigger": AtMark("a")}, {"trigger": AtMark("b")}),
     ({}, {"lateness": 1}),
+    ({"lateness": 1}, {"lateness": 1, "trigger": AtWatermark(late="closing")}),
     ({}, {"lateness": "unlimited"}),
 ]
 

@@ -187,8 +187,17 @@ def test_late_rows_set_timers_whose_panes_are_late() -> None:
 # ---- late and closing
 
 
-def test_without_a_late_trigger_late_rows_are_in_one_last_pane() -> None:
+def test_where_nothing_is_said_of_late_rows_each_fires_as_by_the_defaults_of_beam_and_flink() -> None:
     run = pipeline(lateness=5)
+    assert brief(run.epoch(1, [(3, 5)], noted=10)) == ["[0,10) +I 5 ON_TIME 0 @1"]
+    assert brief(run.epoch(2, [(3, 1)])) == ["[0,10) +U 6 LATE 1 @2"]
+    run = pipeline(lateness=5)
+    run.epoch(1, noted=12)
+    assert brief(run.epoch(2, [(3, 5)])) == ["[0,10) +I 5 LATE 0 @2"]  # the first rows of a window, at once as well
+
+
+def test_late_rows_that_wait_for_the_closing_are_in_one_last_pane() -> None:
+    run = pipeline(lateness=5, trigger=AtWatermark(late="closing"))
     assert brief(run.epoch(1, [(3, 5)], noted=10)) == ["[0,10) +I 5 ON_TIME 0 @1"]
     assert [*run.epoch(2, [(3, 1)]), *run.epoch(3, [(4, 1)])] == []
     assert brief(run.epoch(4, noted=15)) == ["[0,10) +U 7 LATE 1 @4*"]

@@ -29,12 +29,14 @@ class Windows:
         meaning: fingerprint of what may not change while the pipeline goes on.
         lateness: how long after its end a window takes rows, in the unit of time; ``END``: until nothing follows.
         most: windows that may be open behind an epoch; ``None`` for any number.
+        closing: ``definition``, had late rows been said to wait until their window closes; empty where all was said.
     """
 
     definition: str
     meaning: str
     lateness: int = 0
     most: int | None = None
+    closing: str = ""
 
 
 def refused(windows: Windows | None, pipeline: str, last: Epoch | None, *, begins: bool) -> Refusal | None:
@@ -55,6 +57,8 @@ def refused(windows: Windows | None, pipeline: str, last: Epoch | None, *, begin
         return _other(pipeline, said, "the definition was changed under a running name", _ANEW)
     if windows.definition != last.panes.definition and last.panes.open.rows:
         said = f"trigger or lateness is another one, and {last.panes.text} behind epoch {last.number}"
+        if windows.closing == last.panes.definition:
+            return _other(pipeline, said, _UNSAID, _AS_BEFORE)
         return _other(pipeline, said, "the definition was changed while windows were open", _DRAINED)
     return None
 
@@ -69,6 +73,8 @@ def _appeared(last: Epoch) -> tuple[str, str, str]:
 
 
 _ANEW = "give the query a name, a checkpoint and a table of its own: queryName(...)"
+_UNSAID = "late= is not said: these windows keep late rows until they close, and the default fires for each of them"
+_AS_BEFORE = 'say it: trigger=AtWatermark(late="closing"), beside early= if it was given; the default once none is open'
 _DRAINED = f"give what it was before, and change it once no window is open; or {_ANEW}"
 
 

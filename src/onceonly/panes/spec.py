@@ -205,7 +205,7 @@ class Definition:
     @cached_property
     def trigger(self) -> Trigger:
         """As a window has it."""
-        return whole(self.panes.trigger)
+        return whole(self.panes.trigger, late=self.lateness > 0)
 
     @cached_property
     def sessions(self) -> bool:
@@ -251,7 +251,16 @@ class Definition:
     @cached_property
     def fingerprint(self) -> str:
         """Fingerprint of all that was said."""
-        return _hash({"meaning": self.meaning, "trigger": self.trigger.spelled, "lateness": self.lateness})
+        return self._all_said(self.trigger)
+
+    @property
+    def closing(self) -> str:
+        """The same, had late rows been said to wait until their window closes; empty where something else was said."""
+        said = self.panes.trigger
+        return self._all_said(whole(said)) if isinstance(said, AtWatermark) and said.late is None else ""
+
+    def _all_said(self, trigger: Trigger) -> str:
+        return _hash({"meaning": self.meaning, "trigger": trigger.spelled, "lateness": self.lateness})
 
 
 def define(panes: Panes, columns: Mapping[str, str], inputs: Mapping[str, str] | None = None) -> Definition:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any as Unknown
+from typing import Literal
 
 from onceonly.panes.kinds import Json
 from onceonly.panes.windows import wrong
@@ -361,6 +362,9 @@ def _several(name: str, triggers: tuple[Trigger, ...]) -> tuple[Trigger, ...]:
     return triggers
 
 
+CLOSING: Literal["closing"] = "closing"
+
+
 @dataclass(frozen=True, slots=True)
 class AtWatermark(Trigger):
     """Once what is noted passes the end of the window; earlier and later too, where that is said.
@@ -369,16 +373,17 @@ class AtWatermark(Trigger):
 
     Args:
         early: fires before that, again and again.
-        late: fires for rows that come after it, again and again. Without it they are in one last result, when the
-            window closes.
+        late: fires for rows that come after it, again and again; ``"closing"``: they are in one last result, when the
+            window closes. Default: for each of them, where ``lateness`` takes any and the trigger is not part of
+            another one.
     """
 
     early: Trigger | None = None
-    late: Trigger | None = None
+    late: Trigger | Literal["closing"] | None = None
     _long: Trigger | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
-        for name, one in (("early", self.early), ("late", self.late)):
+        for name, one in (("early", self.early), ("late", None if self.late == CLOSING else self.late)):
             if one is not None and (not isinstance(one, Trigger) or one.holds(AtWatermark)):  # pyright: ignore[reportUnnecessaryIsInstance]
                 way = f'give one that does not wait for time: AtWatermark({name}=AtPeriod("1 minute"))'
                 raise wrong(f"{name}={one!r}", f"{name}= takes a trigger for rows or for the clock", way)
@@ -387,7 +392,7 @@ class AtWatermark(Trigger):
 
     def _spelled_out(self) -> Trigger:
         first: Trigger = AT_WATERMARK if self.early is None else OrFinally(Repeat(self.early), AT_WATERMARK)
-        return first if self.late is None else Seq(first, Repeat(self.late))
+        return first if self.corrects is None else Seq(first, Repeat(self.corrects))
 
     def step(self, state: Unknown, event: Event) -> Stepped:
         """As the long form."""
@@ -402,7 +407,12 @@ class AtWatermark(Trigger):
     @property
     def parts(self) -> tuple[Trigger, ...]:
         """Those for before and after."""
-        return tuple(one for one in (self.early, self.late) if one)
+        return tuple(one for one in (self.early, self.corrects) if one)
+
+    @property
+    def corrects(self) -> Trigger | None:
+        """The trigger for late rows, where one was said."""
+        return self.late if isinstance(self.late, Trigger) else None
 
     @property
     def spelled(self) -> list[Unknown]:
@@ -414,8 +424,16 @@ AT_WATERMARK = AtWatermark()
 """With neither."""
 
 
-def whole(trigger: Trigger) -> Trigger:
-    """A trigger as a window has it: one for rows or for the clock alone is meant again and again."""
+def whole(trigger: Trigger, *, late: bool = False) -> Trigger:
+    """A trigger as a window has it: one for rows or for the clock alone is meant again and again.
+
+    Args:
+        trigger: as it was said.
+        late: whether rows come into windows whose end is noted. Where nothing is said of them each fires, as by the
+            default triggers of Beam and Flink.
+    """
+    if late and isinstance(trigger, AtWatermark) and trigger.late is None:
+        return AtWatermark(trigger.early, AtCount(1))
     return Repeat(trigger) if isinstance(trigger, AtPeriod | AtCount | AtMark) else trigger
 
 
@@ -447,8 +465,8 @@ def united(trigger: Trigger, fresh: int, clock: int, *, passed: bool) -> Json:
     assert isinstance(trigger, AtWatermark)
     if not passed:
         first = None if trigger.early is None else [_waiting(trigger.early, fresh, clock), None]
-        return first if trigger.late is None else [0, first]
-    return DONE if trigger.late is None else [1, _waiting(trigger.late, fresh, clock)]
+        return first if trigger.corrects is None else [0, first]
+    return DONE if trigger.corrects is None else [1, _waiting(trigger.corrects, fresh, clock)]
 
 
 def _waiting(leaf: Trigger, fresh: int, clock: int) -> Json:
