@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from onceonly import EventTime, exactly_once, faults
 from onceonly.errors import ConfigurationError
+from onceonly.errors.codes import CATALOGUE
 from onceonly.faults import Point
 from onceonly.panes import (
     AtCount,
@@ -100,6 +101,29 @@ def test_rows_that_come_after_their_window_was_closed_are_kept_whole(events: Eve
         ("a", 3, NOON + timedelta(seconds=20), begin, end, noted),
         ("b", 5, None, None, None, noted),
     ]
+
+
+def test_one_row_of_the_far_future_is_told_and_the_printed_condition_keeps_it_out(
+    events: Events, pg: PostgresTarget, caplog: pytest.LogCaptureFixture, tmp_path: Any
+) -> None:
+    """Beside windows of the first query, whose time it moves for good, those of one that leaves it out."""
+    far = 200 * 366 * 86_400.0
+    events.come([("a", 1, 10)], [("a", 2, far)], [("a", 3, 90), ("a", 4, 95)], [("a", 5, 150)])
+    events.run(exactly_once(pg.sink(), note_time=TIME, panes=panes()))
+    told = [line for line in caplog.messages if "late" in line]
+    assert scores(pg, "total") == [(1,)]
+    assert [re.findall(r"W719\] Epoch (\d) .* dropped (.*?): in no window", line) for line in told] == [
+        [("3", "all of its 2 rows")],
+        [("4", "its only row")],
+    ]
+    condition = re.search(r'df\.where\("(.*?)"\)', CATALOGUE["W719"].remedy)
+    assert condition is not None
+    bounded = condition[1].replace("event_time", "at")
+    again = Events(events.spark, tmp_path / "again", "bounded")
+    again.inbox = events.inbox
+    write = exactly_once(PostgresSink(pg.dsn, table="bounded"), note_time=TIME, panes=panes())
+    again.run(write, shape=lambda df: df.where(bounded))
+    assert pg.says("select total from bounded order by window_start") == [(1,), (7,)]
 
 
 @pytest.mark.slow

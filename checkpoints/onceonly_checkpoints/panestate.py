@@ -137,7 +137,7 @@ class PaneState:
 
     @property
     def text(self) -> str:
-        """For people: ``12 windows open``, ``1 window open, 3 rows too late``."""
+        """For people: ``12 windows open``, ``1 window open, 3 rows dropped``."""
         windows = "1 window" if self.open.rows == 1 else f"{self.open.rows} windows"
-        late = f", {self.dropped} {'row' if self.dropped == 1 else 'rows'} too late" if self.dropped else ""
-        return f"{windows} open{late}"
+        dropped = f", {self.dropped} {'row' if self.dropped == 1 else 'rows'} dropped" if self.dropped else ""
+        return f"{windows} open{dropped}"

@@ -56,7 +56,7 @@ def test_where_no_epoch_says_anything_of_windows_there_is_no_panel_and_no_number
 def test_open_windows_and_results_by_when_are_shown_over_the_epochs_that_say_them() -> None:
     line = epochs(None, at(3, early=2), at(1200, 1, 4, 2, dropped=3))
     text = shown(line)
-    assert "1,200 open; 3 rows too late for one" in text
+    assert "1,200 open; 3 rows in none" in text
     assert [re.sub("<[^>]*>", "", one) for one in re.findall(r'shade".*?</svg>(.*?</span>)', text)] == [
         "3 early",
         "4 on time",

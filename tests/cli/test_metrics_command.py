@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from onceonly.metrics.listener import Listener
 from onceonly.runtime.events import late
 from onceonly_checkpoints.content import BAD, SEEN, Digest, Output
 from onceonly_checkpoints.epoch import Fence
-from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.epochtime import END, EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.panestate import PaneState
@@ -126,6 +127,20 @@ def test_what_epochs_say_of_time_is_told_and_where_none_does_there_is_no_such_se
     assert value(exporter, "onceonly_lower_seconds") == 6.5
     assert value(exporter, "onceonly_time_lag_seconds") == 5.5
     assert value(exporter, "onceonly_rows_behind_time_total") == 3
+    world.write(9, time=EpochTime("ms", END, END, 9_000, ingest=11_500))  # a drain, or a writer that was retired
+    exporter.look(0)
+    assert value(exporter, "onceonly_lower_seconds") == math.inf
+    assert value(exporter, "onceonly_time_lag_seconds") == 0
+
+
+def test_rows_in_no_window_are_counted(world: World) -> None:
+    exporter = Exporter(world.ledger)
+    exporter.look(0)
+    assert value(exporter, "onceonly_pane_dropped_rows_total") == 0
+    for dropped in (2, 0, 3):
+        world.write(9, panes=PaneState("whole", "meaning", Digest(1), 9, dropped, 1))
+    exporter.look(0)
+    assert value(exporter, "onceonly_pane_dropped_rows_total") == 5
 
 
 def test_open_windows_are_told_of_pipelines_that_have_windows_alone(world: World) -> None:

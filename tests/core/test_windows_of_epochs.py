@@ -13,7 +13,7 @@ from tests.core.test_coordinator import NEXT, TWO, Machine
 from onceonly import TimedEpoch
 from onceonly.api import panes as paning
 from onceonly.machine import commands as c
-from onceonly.machine import coordinator, panes
+from onceonly.machine import coordinator, noting, panes
 from onceonly.machine.facts import Replays, Stood
 from onceonly.machine.noting import Noting
 from onceonly.machine.panes import Windows
@@ -23,9 +23,10 @@ from onceonly.protocol.batch import AsOf, Bound
 from onceonly.protocol.times import Times
 from onceonly.runtime import asking
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import PANES, STATE, Digest, Output
-from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.content import LATE, PANES, STATE, Digest, Output
+from onceonly_checkpoints.epoch import Adoption, AdoptionKind, Epoch
 from onceonly_checkpoints.epochtime import END, EpochTime
+from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.panestate import PaneState
 from onceonly_checkpoints.replayed import Replayed
 
@@ -57,7 +58,7 @@ def test_an_epoch_without_windows_is_spelled_as_ever_and_one_with_windows_comes_
 
 @pytest.mark.parametrize(
     ("windows", "dropped", "text"),
-    [(0, 0, "0 windows open"), (1, 1, "1 window open, 1 row too late"), (12, 3, "12 windows open, 3 rows too late")],
+    [(0, 0, "0 windows open"), (1, 1, "1 window open, 1 row dropped"), (12, 3, "12 windows open, 3 rows dropped")],
 )
 def test_it_is_told_in_words(windows: int, dropped: int, text: str) -> None:
     assert replace(state(windows), dropped=dropped).text == text
@@ -133,6 +134,47 @@ def test_a_pipeline_of_windows_stops_before_anything_is_written_where_they_are_o
     asks = paned(replace(OURS, meaning="x", definition="x"), LAST).asks
     assert isinstance(asks, c.Refuse)
     assert asks.refusal.code == "E142"
+
+
+# ---- rows that are in no window
+
+
+@pytest.mark.parametrize(
+    ("rows", "dropped", "overlap", "late", "told"),
+    [
+        (3, 0, False, 2, "behind-time: 2 rows came late: all before 1970-01-01T00:00:00.9"),
+        (3, 2, False, 2, 'W719] Epoch 2 of pipeline "scores" dropped 2 of its 3 rows: in no window. No result counts'),
+        (
+            3,
+            3,
+            False,
+            3,
+            "dropped all of its 3 rows: in no window. No result counts them. All before 1970-01-01T00:00:00.9",
+        ),
+        (1, 1, False, 0, "dropped its only row: in no window"),
+        (3, 3, True, 3, "dropped 3 times one of its 3 rows: in no window"),
+    ],
+)
+def test_rows_that_windows_dropped_are_warned_of_and_never_called_late(
+    rows: int, dropped: int, overlap: bool, late: int, told: str
+) -> None:
+    epoch = held(TWO, noted=900)
+    assert epoch.time is not None
+    counted = replace(state(), rows=rows, dropped=dropped)
+    epoch = replace(epoch, panes=counted, time=replace(epoch.time, late=late, horizon=900))
+    said = (*noting.late(epoch), *panes.dropped(replace(OURS, overlap=overlap), "scores", epoch))
+    assert len(said) == 1, said
+    assert told in f"{said[0].kind.value}: {said[0].reason}"
+    assert (" late" in f"{noting.complete_through(epoch)}, {counted.text}") is not bool(dropped)
+
+
+def test_rows_that_a_sink_keeps_are_no_loss_and_an_operators_epoch_drops_none() -> None:
+    epoch = replace(held(TWO, noted=900), panes=replace(state(), rows=3, dropped=2))
+    kept = replace(epoch, outputs=(*epoch.outputs, Output(LATE, ("memory:late",), "l", Digest(2), 1)))
+    (told,) = panes.dropped(OURS, "scores", kept)
+    assert (told.kind, "W719" in told.reason, "memory:late" in told.reason) == (EventKind.BEHIND, False, True)
+    decided = replace(epoch, adoption=Adoption(AdoptionKind.START, reason="said so"))
+    assert panes.dropped(OURS, "scores", decided) == ()
 
 
 # ---- what they go on from

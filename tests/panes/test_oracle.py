@@ -132,6 +132,21 @@ def test_upserts_make_the_table_that_signed_rows_sum_to(seed: int) -> None:
             assert table == stands, f"stream {tables} of seed {seed}: {rules}, {epochs}"
 
 
+def test_results_of_a_window_are_named_and_ordered_by_when_they_were_written_and_their_number(seed: int) -> None:
+    """So they are in a table without a column of epochs."""
+    draw, results = random.Random(seed), 0
+    for number in range(STREAMS):
+        rules, epochs = drawn_rules(draw), drawn_epochs(draw)
+        named: dict[tuple[str, tuple[int, int]], list[tuple[int, int]]] = {}
+        for panes in run(definition_of(rules), epochs, draw).panes:
+            for pane in panes:
+                named.setdefault((pane.key, pane.span), []).append((pane.fired_at, pane.index))
+                results += 1
+        told = f"stream {number} of seed {seed}: {rules}, {epochs}"
+        assert all(found == sorted(set(found)) for found in named.values()), told
+    assert results > STREAMS
+
+
 def agreed(seed: int, streams: int) -> Counter[str]:
     """What there was in random streams on which both give the same."""
     draw, seen = random.Random(seed), Counter[str]()

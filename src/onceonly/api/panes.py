@@ -96,7 +96,7 @@ class Chosen:
     def windows(definition: Definition) -> Windows:
         """As the machine takes it."""
         said = (definition.fingerprint, definition.meaning, definition.lateness, definition.panes.at_most)
-        return Windows(*said, closing=definition.closing)
+        return Windows(*said, overlap=definition.overlap, closing=definition.closing)
 
     @property
     def words(self) -> str:

@@ -58,7 +58,7 @@ class _Seen:
         panes: what it says of windows.
         counted: windows that the keeper holds.
         windows: some of them.
-        dropped: rows that came after their window was closed, in all epochs that are known.
+        dropped: rows that are in no window, in all epochs that are known.
     """
 
     epoch: Epoch
@@ -169,7 +169,9 @@ def _show(seen: _Seen, *, differs: bool) -> None:
     unit: Unit = time.unit if time else "integer"
     emit_table(("key", "start", "end", "new rows", "panes", "end passed", "wakes"), _table(seen.windows, unit))
     said = f"{plural(seen.panes.open.rows, 'window')} by epoch {seen.epoch.number}"
-    of_rows = f"{plural(seen.dropped, 'row')} that came after their window was closed" if seen.dropped else None
+    of_rows = (
+        f"{plural(seen.dropped, 'row')} in no window, as it was closed or they have no time" if seen.dropped else None
+    )
     say()
     emit_pairs(
         [

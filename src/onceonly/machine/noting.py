@@ -351,9 +351,9 @@ def _unsaid(times: Times, number: int) -> tuple[Happening, ...]:
 
 
 def late(epoch: Epoch) -> tuple[Happening, ...]:
-    """Rows that came after it was said that all before them was there."""
+    """Rows that came after it was said that all before them was there, and that are written all the same."""
     time = epoch.time
-    if time is None or not time.late or time.horizon is None:
+    if time is None or not time.late or time.horizon is None or _dropped(epoch):
         return ()
     first = "" if time.first is None else f"; the earliest is of {text(time.first, time.unit)}"
     if time.first is not None and time.unit == "ms":
@@ -368,7 +368,13 @@ def complete_through(epoch: Epoch) -> str:
     time = epoch.time
     if time is None or time.lower is None:
         return ""
-    return f"; complete through {text(time.lower, time.unit)}{f', {time.late} late' if time.late else ''}"
+    late = f", {time.late} late" if time.late and not _dropped(epoch) else ""
+    return f"; complete through {text(time.lower, time.unit)}{late}"
+
+
+def _dropped(epoch: Epoch) -> int:
+    """What windows did not take: of such an epoch nobody knows which of its late rows are in a result."""
+    return epoch.panes.dropped if epoch.panes else 0
 
 
 def text(value: int, unit: Unit) -> str:

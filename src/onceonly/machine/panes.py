@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 from onceonly.errors import caution
 from onceonly.machine.facts import Happening, Refusal, Stood
+from onceonly.machine.noting import text
 from onceonly.protocol.batch import AsOf, Bound
-from onceonly_checkpoints.content import STATE
+from onceonly_checkpoints.content import LATE, STATE
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epochtime import END, EpochTime
 from onceonly_checkpoints.ledger import EventKind
@@ -29,6 +30,7 @@ class Windows:
         meaning: fingerprint of what may not change while the pipeline goes on.
         lateness: how long after its end a window takes rows, in the unit of time; ``END``: until nothing follows.
         most: windows that may be open behind an epoch; ``None`` for any number.
+        overlap: whether a row can be in several windows, and so be counted as dropped several times.
         closing: ``definition``, had late rows been said to wait until their window closes; empty where all was said.
     """
 
@@ -36,6 +38,7 @@ class Windows:
     meaning: str
     lateness: int = 0
     most: int | None = None
+    overlap: bool = False
     closing: str = ""
 
 
@@ -146,6 +149,28 @@ def many(windows: Windows | None, pipeline: str, last: Epoch | None, epoch: Epoc
         return ()
     said = {"epoch": epoch.number, "windows": epoch.panes.open.rows, "most": windows.most}
     return (Happening(EventKind.WARNED, str(caution("W705", pipeline=pipeline, **said)), epoch.number),)
+
+
+def dropped(windows: Windows | None, pipeline: str, epoch: Epoch) -> tuple[Happening, ...]:
+    """That rows of an epoch are in no window: a warning where nobody else keeps them."""
+    panes = epoch.panes
+    if windows is None or panes is None or not panes.dropped or epoch.adoption is not None:
+        return ()
+    rows = _of_rows(panes, overlap=windows.overlap)
+    if kept := next((one for one in epoch.outputs if one.name == LATE), None):
+        what = f"{rows} came to windows that were closed, or without a time: in {', '.join(kept.sinks)}"
+        return (Happening(EventKind.BEHIND, what, epoch.number),)
+    noted = text(epoch.time.noted, epoch.time.unit) if epoch.time and epoch.time.noted is not None else "nothing"
+    said = {"pipeline": pipeline, "epoch": epoch.number, "rows": rows, "noted": noted}
+    return (Happening(EventKind.WARNED, caution("W719", **said), epoch.number),)
+
+
+def _of_rows(panes: PaneState, *, overlap: bool) -> str:
+    if overlap:
+        return f"{panes.dropped} times one of its {panes.rows} rows"
+    if panes.dropped == panes.rows:
+        return "its only row" if panes.rows == 1 else f"all of its {panes.rows} rows"
+    return f"{panes.dropped} of its {panes.rows} rows"
 
 
 def closed(time: EpochTime | None, windows: Windows | None) -> EpochTime | None:

@@ -455,7 +455,9 @@ def _committed(state: State, outcome: Committed) -> State:
     state = replace(state, work=work, happenings=(*state.happenings, *_foreign(outcome)))
     if following < len(state.transactions):
         return replace(state, phase=Phase.COMMIT, work=replace(work, index=following))
-    state = replace(state, happenings=(*state.happenings, *_set_aside(state), *noting.late(state.current)))
+    dropped = panes.dropped(state.job.windows, state.job.pipeline, state.current)
+    happenings = (*state.happenings, *_set_aside(state), *noting.late(state.current), *dropped)
+    state = replace(state, happenings=happenings)
     return _read_again(state) if work.healing else replace(state, phase=Phase.RECORD)
 
 

@@ -7,6 +7,7 @@ later is. Where the ledger could not be read at that look, the times in it tell 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Sequence
 
@@ -15,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from onceonly.runtime.events import late_rows
 from onceonly.runtime.stops import open_epoch
 from onceonly_checkpoints.epoch import EpochRecord
-from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.epochtime import END, EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger, LedgerUnavailable, Pipeline
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class Exporter:
             "onceonly_time_lag_seconds", "From what is complete to planned, newest epoch.", by, registry=registry
         )
         self._windows = Gauge("onceonly_pane_windows", "Windows open behind the newest epoch.", by, registry=registry)
+        self._dropped = Counter("onceonly_pane_dropped_rows", "Rows that are in no window.", by, registry=registry)
         self._bad = Counter("onceonly_bad_rows", "Rows that broke an expectation.", by, registry=registry)
         self._repeated = Counter(
             "onceonly_repeated_rows", "Rows left out as their id had been seen before.", by, registry=registry
@@ -185,6 +187,7 @@ class Exporter:
         self._bad.labels(name)
         self._repeated.labels(name)
         self._behind.labels(name)
+        self._dropped.labels(name)
 
     def _count(self, record: EpochRecord) -> None:
         name, epoch = record.pipeline, record.epoch
@@ -193,6 +196,7 @@ class Exporter:
         self._bad.labels(name).inc(epoch.bad.digest.rows if epoch.bad else 0)
         self._repeated.labels(name).inc(epoch.repeated.rows if epoch.repeated else 0)
         self._behind.labels(name).inc(epoch.time.late if epoch.time else 0)
+        self._dropped.labels(name).inc(epoch.panes.dropped if epoch.panes and epoch.adoption is None else 0)
         for phase, seconds in record.phases:
             self._phases.labels(name, phase).observe(seconds)
 
@@ -208,8 +212,9 @@ class Exporter:
         # A series of numbers that nobody said would read as 1970, so there is none until there is a word.
         if time is None or time.unit != "ms" or time.lower is None or time.noted is None:
             return
-        self._lower.labels(name).set(time.lower / 1000)
-        self._time_lag.labels(name).set((time.ingest - time.noted) / 1000)
+        self._lower.labels(name).set(math.inf if time.lower == END else time.lower / 1000)
+        # Behind the end of time nothing follows, so nobody is behind.
+        self._time_lag.labels(name).set(0 if time.noted == END else (time.ingest - time.noted) / 1000)
 
     def _new_events(self, name: str) -> Sequence[Event]:
         events = list(self._ledger.events(name))

@@ -212,6 +212,12 @@ class Definition:
         """Whether windows merge."""
         return isinstance(self.panes.window, Sessions)
 
+    @property
+    def overlap(self) -> bool:
+        """Whether a row can be in several windows."""
+        window = self.panes.window
+        return isinstance(window, Sliding) and window.numbers[0] > window.numbers[1]
+
     @cached_property
     def by_spark(self) -> bool:
         """Whether some partial results only Spark can compute."""

@@ -136,7 +136,8 @@ class PaneRow(NamedTuple):
             because its session was absorbed.
         sign: -1 of one that is taken back.
         timing: before, when, or after the window's end was noted.
-        pane: number of the result, from 0; of one that is taken back its own.
+        pane: number of the result, from 0; of one that is taken back its own; a union of sessions goes on from the
+            greatest of theirs.
         final: whether the window was closed in the same epoch.
         fired_at: the instant of the timer, or the clock of the epoch.
         watermark: what was noted then.

@@ -37,7 +37,7 @@ class Windows:
 
     @property
     def dropped(self) -> int:
-        """Rows that came too late for a window."""
+        """Rows that are in no window."""
         return sum(panes.dropped for epoch, panes in self.epochs if epoch.adoption is None)
 
     def to_json(self, columns: Sequence[int]) -> dict[str, Any]:
