@@ -23,9 +23,21 @@ def test_a_bad_row_is_read_out_of_columns_and_out_of_a_record_and_out_of_nothing
         "no reasons": ({"hash": 9, "value": json.dumps(parts)}, READ),
         "another record": ({"value": "{}"}, None),
         "no JSON": ({"value": "id"}, None),
+        "a record cut off": ({"value": json.dumps(parts)[:-14]}, None),
+        "a tombstone": ({"value": None}, None),
         "a good row": ({"id": 1}, None),
     }
     assert {form: BadRow.of(3, kept) for form, (kept, _) in forms.items()} == {
         form: read for form, (_, read) in forms.items()
     }
     assert READ.rules == ("price > 0", "int")
+
+
+def test_the_row_of_a_record_is_its_text_as_it_lies_there():
+    rows = [
+        '{"dec":9999999999999999999999999999.9999999999,"d":1.0E-7,"big":123456789012345678901234567890}',
+        '{"text":"],\\"row\\":{}","hash":1,"row":{"x":0.1000000000000000055511151231257827}}',
+        '{ "spaced" : [1.10, null] ,"u":"\\u00fc\u00fc" }',
+    ]
+    held = [f'{{"reasons":{json.dumps(RULES)},"row":{row},"hash":7}}' for row in rows]
+    assert [one and one.row for one in (BadRow.of(3, {"value": text.encode()}) for text in held)] == rows

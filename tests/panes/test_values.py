@@ -18,6 +18,7 @@ from tests.panes.making import refused, through_json
 from onceonly.panes import Aggregate, Count, Last, Max, Mean, Min, Sum, kinds
 from onceonly.panes.kinds import Json
 from onceonly.panes.values import Fold, Value
+from onceonly.spark.aggregates import aggregated
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -274,6 +275,26 @@ def test_a_value_of_ones_own_is_joined_in_python_and_computed_by_spark_alone() -
     assert Spread().spelled == [f"{Spread.__module__}.Spread", "bigint"]
     with pytest.raises(TypeError, match="Spread is computed by Spark"):
         fold.add(None, [1])
+
+
+def test_a_decimal_that_a_double_would_round_is_refused_with_the_way_to_keep_it() -> None:
+    read = aggregated(Uncomputed(), [], []).read
+    assert read(['{"a":1.7976931348623157E308,"b":0.10000000000000000000,"c":123456789012345678901,"d":"1.5"}']) == {
+        "a": 1.7976931348623157e308,
+        "b": 0.1,
+        "c": 123456789012345678901,
+        "d": "1.5",
+    }
+    told = str(refused("E140", lambda: read(['{"a":[123456789012345678.9]}'])))
+    assert "19 digits" in told
+    assert "CAST(sum(x) AS STRING)" in told
+
+
+class Uncomputed(Spread):
+    """Its Column is not asked for anything."""
+
+    def partial(self) -> Any:
+        return None
 
 
 class Kindless(Spread):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +14,7 @@ import pytest
 from tests.reading.writing import Writer, records_at
 
 from onceonly.protocol import Sink
-from onceonly.reading.laterows import LateRows, late_rows
+from onceonly.reading.laterows import LateRow, LateRows, late_rows
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
@@ -62,3 +65,9 @@ def test_a_record_of_a_topic_has_no_column_and_that_is_said(kafka: EmbeddedKafka
         assert late(sink, records_at).unknown == ((2, "its rows lie there without a time in at"),)
     finally:
         sink.close()
+
+
+def test_what_json_has_no_form_for_is_text() -> None:
+    row = {"nan": math.nan, "far": -math.inf, "dec": Decimal("0.10"), "n": 1, "x": 0.5, "text": "a", "none": None}
+    said = json.dumps(LateRow(1, 0, 1, row).to_json()["row"], allow_nan=False)
+    assert json.loads(said) == row | {"nan": "nan", "far": "-inf", "dec": "0.10"}

@@ -4,6 +4,7 @@ import datetime as dt
 import uuid
 from decimal import Decimal, localcontext
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -25,6 +26,15 @@ UTC = dt.UTC
 
 
 # ---- tables that the sink makes
+
+ODD = {
+    "datestyle": "german",
+    "timezone": "Asia/Kolkata",
+    "bytea_output": "escape",
+    "intervalstyle": "iso_8601",
+    "extra_float_digits": "-15",
+}
+"""Settings that a role may have of its own, by each of which a server spells values in another way."""
 
 NATIVE: list[tuple[pa.DataType, str, list[Any]]] = [
     (pa.int8(), "smallint", [-128, 127]),
@@ -79,6 +89,36 @@ def test_every_type_that_postgres_has_comes_back_as_it_was(dsn: str, via: str) -
     for name in columns:
         got = [value for (value,) in run(dsn, f"SELECT {name} FROM target")]
         assert sorted(got, key=repr) == sorted(table[name].to_pylist(), key=repr), name
+
+
+def with_settings(dsn: str) -> str:
+    """The connection string of somebody who has other settings."""
+    said = " ".join(f"-c {name}={value}" for name, value in ODD.items())
+    return f"{dsn}{'&' if '?' in dsn else '?'}options={quote(said)}"
+
+
+@pytest.mark.postgres
+def test_values_are_read_the_same_whatever_a_role_has_set(dsn: str) -> None:
+    kinds = NATIVE[:-1]
+    columns = {f"c{at}": pa.array([values[-1]], kind) for at, (kind, _, values) in enumerate(kinds)}
+    columns |= {"more": pa.array([[0.1 + 0.2]], pa.list_(pa.float64())), "json": pa.array(['{"n": 0.10}'])}
+    typed = ", ".join(f"c{at} {ddl}" for at, (_, ddl, _) in enumerate(kinds))
+    found = []
+    for name, login in {"plain": dsn, "odd": with_settings(dsn)}.items():
+        run(dsn, f"CREATE TABLE {name} ({typed}, more float8[], json jsonb, _epoch bigint)")
+        with Writer(login, table=name) as writer:
+            receipt = writer.write(pa.table(columns))
+            by_epoch = list(writer.sink.read_rows((1, 1)) or ())
+            found.append((by_epoch, writer.sink.read_at(receipt).to_pylist()))
+    assert found[0] == found[1]
+    assert found[0][0][0][1]["json"] == '{"n": 0.10}'
+
+
+@pytest.mark.postgres
+def test_two_changes_that_differ_in_the_last_digit_are_two_whatever_a_role_has_set(dsn: str) -> None:
+    changes = pa.table({"id": [1, 1], "at": [1, 1], "heat": [0.1, 0.1 + 1e-16]})
+    with Writer(with_settings(dsn), key="id", sequence="at") as writer, pytest.raises(DestinationError, match="E505"):
+        writer.write(changes)
 
 
 NESTED: list[tuple[pa.DataType, Any, Any]] = [

@@ -81,8 +81,14 @@ SELECT set_config('application_name', %(application)s, true), set_config('lock_t
        {DURABLE}
 """
 
+# A role may have settings of its own, by which the server rounds a double, or spells a day as the driver cannot read.
+SPELLED = """
+set_config('datestyle', 'ISO', true), set_config('timezone', 'UTC', true), set_config('bytea_output', 'hex', true),
+set_config('intervalstyle', 'postgres', true), set_config('extra_float_digits', '1', true)
+"""
+
 # Without it an opening waits, without a word and without end, for an ALTER that somebody has left open.
-READING = "SELECT set_config('lock_timeout', %(lock)s, true)"
+READING = f"SELECT set_config('lock_timeout', %(lock)s, true), {SPELLED}"
 
 CLUSTER = "(SELECT c.system_identifier::text FROM pg_catalog.pg_control_system() c)"
 # Of the file that is being written: pg_control_checkpoint() still shows the old timeline after a promotion.

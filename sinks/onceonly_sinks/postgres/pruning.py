@@ -14,7 +14,7 @@ from onceonly.protocol import EPOCH, Milestone
 from onceonly.spark.digest import quote as spark_quote
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_sinks.postgres import classify, head
-from onceonly_sinks.postgres.head import Writer
+from onceonly_sinks.postgres.head import SPELLED, Writer
 from onceonly_sinks.postgres.schema import Column, Table
 from onceonly_sinks.postgres.server import Server, quote
 from onceonly_sinks.postgres.transactions import Transactions
@@ -176,6 +176,7 @@ class RangeReader:
     def _pages(self, first: int, last: int) -> Iterator[list[tuple[Any, ...]]]:
         # A cursor with a name lies on the server: without one, all rows come at once, into the memory of an executor.
         with self.server.connect() as connection, connection.cursor("onceonly_read_back") as cursor:
+            connection.execute(f"SELECT {SPELLED}".encode())
             cursor.execute(self.query.encode(), {"first": first, "last": last})
             while rows := cursor.fetchmany(_PAGE):
                 yield rows

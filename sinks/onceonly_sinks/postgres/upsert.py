@@ -134,10 +134,10 @@ def _ambiguous(waiting: Waiting, merge: Merge) -> str:
         return f"SELECT {keys} {waiting.source} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"
     told = (*waiting.columns, *([merge.delete] if merge.delete else []))
     columns = ", ".join(f"s.{quote(name)}" for name in told)
-    # rank, and not row_number: two changes in the same place are what is looked for. As text, since a row with a json
-    # column has no equality (42883).
+    # rank, and not row_number: two changes in the same place are what is looked for. In binary, since a row with a json
+    # column has no equality (42883), and a text rounds doubles where a role has set extra_float_digits.
     newest = f"rank() OVER (PARTITION BY {keys} ORDER BY s.{quote(merge.sequence)} DESC) AS place"
-    inner = f"SELECT {keys}, ROW({columns})::text AS line, {newest} {waiting.source}"
+    inner = f"SELECT {keys}, pg_catalog.record_send(ROW({columns})) AS line, {newest} {waiting.source}"
     return f"SELECT {keys} FROM ({inner}) r WHERE place = 1 GROUP BY {keys} HAVING count(DISTINCT line) > 1 LIMIT 1"
 
 

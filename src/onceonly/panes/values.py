@@ -254,7 +254,10 @@ class Aggregate(Value):
 
     @abstractmethod
     def partial(self) -> Any:
-        """A Column: an aggregate of Spark's that gives a partial result as JSON text, ``F.to_json(F.struct(...))``."""
+        """A Column: an aggregate of Spark's that gives a partial result as JSON text, ``F.to_json(F.struct(...))``.
+
+        Cast a decimal to text in it: what JSON has as a number with a point is a float in :meth:`merge`.
+        """
 
     @abstractmethod
     def merge(self, one: Any, other: Any) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -168,4 +169,6 @@ def _number(value: Any, unit: Unit) -> int | None:
 
 def plain(value: Any) -> Any:
     """A value as JSON has it; what JSON has no form for as text."""
-    return value if value is None or isinstance(value, int | float | str) else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if value is None or isinstance(value, int | str) else str(value)

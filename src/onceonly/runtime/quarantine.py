@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,12 +38,12 @@ class BadRow:
     def of(cls, epoch: int, kept: Mapping[str, Any]) -> BadRow | None:
         """A bad row out of the form in which a sink holds it, columns or a record; ``None`` where it is in neither."""
         try:
-            parts = kept if "reasons" in kept and "hash" in kept else json.loads(kept["value"])
+            parts = kept if "reasons" in kept and "hash" in kept else _of_record(kept["value"])
             reasons, row = parts["reasons"], parts.get("row")
             listed = json.loads(reasons) if isinstance(reasons, str) else reasons
             said = row if row is None or isinstance(row, str) else json.dumps(row, ensure_ascii=False)
             return cls(epoch, tuple(listed), said, parts["hash"])
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             return None
 
     @property
@@ -53,6 +54,25 @@ class BadRow:
     def to_json(self) -> dict[str, Any]:
         """Field names to values."""
         return {"epoch": self.epoch, "reasons": list(self.reasons), "row": self.row, "hash": self.hash}
+
+
+_DECODER = json.JSONDecoder()
+_NAME = re.compile(r'[\s{,]*("(?:[^"\\]|\\.)*")\s*:\s*')
+
+
+def _of_record(value: bytes | str) -> Mapping[str, Any]:
+    """What a record says; an object in it as the text that it is, as a parser rounds a decimal to a double.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    text = value.decode() if isinstance(value, bytes) else value
+    found: dict[str, Any] = {}
+    at = 0
+    while name := _NAME.match(text, at):
+        said, at = _DECODER.raw_decode(text, name.end())
+        found[json.loads(name[1])] = text[name.end() : at] if isinstance(said, dict) else said
+    return found
 
 
 def set_aside(epochs: Iterable[Epoch], reason: str | None = None) -> tuple[tuple[Epoch, Output], ...]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.panes import kinds
 from onceonly.panes.kinds import Json, as_json
 from onceonly.panes.values import Aggregate, Count, Last, Max, Mean, Min, Sum, Value
+from onceonly.panes.windows import wrong
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +33,9 @@ _HALF = 19
 """Digits of the lower half of longer ones."""
 
 _EXACT = Context(prec=96)
+
+_DOUBLE_DIGITS = 17
+"""No double is spelled with more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,23 @@ def _encoded(kind: str) -> Read:
 
 
 def _parsed(row: Sequence[Any]) -> Json:
-    return None if row[0] is None else as_json(json.loads(row[0]))
+    return None if row[0] is None else as_json(json.loads(row[0], parse_float=_double))
+
+
+def _double(text: str) -> float:
+    """A number with a point or an exponent.
+
+    Raises:
+        ConfigurationError: E140, it has more digits than a double, so it was a decimal and would be rounded.
+    """
+    digits = len(Decimal(text).normalize(_EXACT).as_tuple().digits)
+    if digits > _DOUBLE_DIGITS:
+        problem = f"partial() gives a number of {digits} digits, which Python would round to a double"
+        way = (
+            "give it as text, to_json(struct(CAST(sum(x) AS STRING))), and read it with Decimal in merge() and value()"
+        )
+        raise wrong(problem, "an Aggregate over a decimal", way)
+    return float(text)
 
 
 def _sum(column: str, kind: str) -> Aggregated:
