@@ -22,8 +22,8 @@ pytestmark = pytest.mark.spark
 
 BY_HAND = (
     Merge("t.id = s.id")
-    .when_matched_delete("s.gone AND s.step > t.step")
-    .when_matched_update("NOT s.gone AND s.step > t.step")
+    .when_matched_delete("s.gone AND s.step >= t.step")
+    .when_matched_update("NOT s.gone AND s.step >= t.step")
     .when_not_matched_insert("NOT s.gone")
     .leaving_out("gone")
 )
@@ -44,7 +44,7 @@ def test_a_large_merge_goes_through_spark_and_equals_a_dict(spark: SparkSession,
             [],
         ):
             for key, step, note in changes:
-                if key not in model or step > model[key][0]:
+                if key not in model or step >= model[key][0]:
                     model[key] = (step, note)
             ids, steps, notes = zip(*changes, strict=True) if changes else ((), (), ())
             rows = pa.table(

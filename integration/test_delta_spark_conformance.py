@@ -29,6 +29,7 @@ TELLING = [
         "a_zombie_does_not_repeat_what_its_successor_wrote",
         "looking_up_finds_a_commit_whose_answer_was_lost",
         "one_of_racing_commits_lands",
+        "the_cut_of_a_batch_decides_nothing",
     }
 ]
 

@@ -14,8 +14,10 @@ _numbers = itertools.count(1)
 
 
 def with_column(table: pa.Table, name: str | None) -> pa.Table:
-    """The rows with a column more that is false throughout, if it has a name."""
-    return table.append_column(name, pa.array([False] * table.num_rows, pa.bool_())) if name else table
+    """The rows with a column more that is false throughout, if it has a name and they lack it."""
+    if not name or name in table.column_names:
+        return table
+    return table.append_column(name, pa.array([False] * table.num_rows, pa.bool_()))
 
 
 class MemoryHarness(SinkHarness):

@@ -230,7 +230,7 @@ def test_a_removal_obeys_the_sequence(tmp_path_factory: pytest.TempPathFactory, 
             }
             for id_, (at, gone) in newest.items():
                 standing = model.get(id_)
-                if id_ not in model or (at is not None and (standing is None or at > standing)):
+                if standing is None or (at is not None and at >= standing):
                     model.pop(id_, None)
                     model |= {} if gone else {id_: at}
         assert {row["id"]: row["a`t"] for row in table_of(folder / "rows") if "id" in row} == model

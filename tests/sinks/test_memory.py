@@ -193,7 +193,7 @@ def test_a_removal_obeys_the_sequence(epochs: list[list[tuple[int, int, bool]]])
     for epoch in epochs:
         write(sink, changes(*epoch))
         for id_, at, gone in sorted({id_: (id_, at, gone) for id_, at, gone in sorted(epoch)}.values()):
-            if id_ not in model or at > model[id_]:
+            if id_ not in model or at >= model[id_]:
                 model.pop(id_, None)
                 model |= {} if gone else {id_: at}
     assert {row["id"]: row["at"] for row in sink.rows()} == model

@@ -59,7 +59,7 @@ def replayed(table: Table, batch: pa.Table) -> Table:
     """The table once a batch has met it: a later place wins, and of a removed key nothing is left."""
     found = dict(table)
     for row in batch.to_pylist():
-        if row["id"] in found and found[row["id"]][0] >= row["place"]:
+        if row["id"] in found and found[row["id"]][0] > row["place"]:
             continue
         found.pop(row["id"], None)
         if not row["gone"]:

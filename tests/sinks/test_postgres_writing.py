@@ -191,6 +191,15 @@ def test_a_sequence_keeps_the_newest_change_and_refuses_late_ones(dsn: str, via:
         assert rows(dsn, columns="id, at, state") == [(1, 5, "paid"), (2, 2, "paid")]
 
 
+def test_texts_that_wait_are_ordered_by_the_collation_of_their_column(dsn: str, via: str) -> None:
+    run(dsn, 'CREATE TABLE target (id bigint PRIMARY KEY, at text COLLATE "POSIX", state text)')
+    with Writer(dsn, key="id", sequence="at", via=via) as writer:
+        prepared = writer.prepare(pa.table({"id": [1, 1], "at": ["b", "a"], "state": ["new", "old"]}))
+        assert '"at" text COLLATE "POSIX"' in prepared.plan.ddl
+        writer.commit(prepared)
+    assert rows(dsn, columns="state") == [("new",)]
+
+
 def test_a_table_of_keys_only_is_upserted(dsn: str, via: str) -> None:
     run(dsn, "CREATE TABLE target (a int, b int, UNIQUE (b, a))")
     with Writer(dsn, key=("a", "b"), via=via) as writer:

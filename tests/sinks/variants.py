@@ -42,6 +42,8 @@ BESIDE = {
 }
 """Rows wait beside a Postgres table; the commit brings them in."""
 
+_CUT = "the_cut_of_a_batch_decides_nothing"
+
 UPSERT = {
     "recount_equals_the_committed_rows": "rows that were replaced cannot be counted",
     "markers_of_replaced_epochs_stand": "rows that were replaced cannot be counted",
@@ -52,6 +54,7 @@ UPSERT = {
     "another_epoch_under_a_committed_number_is_refused": "the same keys come again without an error",
     "one_of_racing_commits_lands": "the same keys come again without an error",
     "the_address_finds_the_target_again": "the address says the key",
+    _CUT: "a later epoch meets the rows of an earlier one",
 }
 """Rows are met by key."""
 
@@ -69,6 +72,7 @@ MERGE = {
 """Rows enter a Delta table by a MERGE."""
 
 DELETES = {
+    _CUT: "a removal meets what stands by its sequence",
     "a_receipt_says_what_was_committed": "a column of the batch is not stored",
     "an_epoch_that_replaces_takes_the_old_rows_away_and_brings_its_own": "a column of the batch is not stored",
     "a_sink_can_join_a_running_pipeline": "the first rows make the table, without a column of theirs",

@@ -65,7 +65,8 @@ class SinkHarness(Protocol):
     """One fresh, empty target of the sink under test. Subclass it.
 
     The rows that the suite writes have the columns of :data:`onceonly_sinks.conformance.COLUMNS`. ``id`` is unique over
-    all epochs, so an upsert on ``id`` can be certified as well as an append.
+    all epochs, so an upsert on ``id`` can be certified as well as an append. Some come again where the sink says by
+    ``Capabilities.changes`` that it is one.
 
     What comes after :meth:`batch` is optional. A method that stays as it is here, or raises :class:`NotTested` with a
     reason of its own, leaves claims untried; the suite's result names them, with the reason.

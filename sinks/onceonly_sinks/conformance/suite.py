@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceonly_sinks.conformance import (
+    cuts,
     fencing,
     killing,
     mishaps,
@@ -34,6 +35,7 @@ CLAIMS: tuple[Claim, ...] = (
     *fencing.CLAIMS,
     *mishaps.UNKNOWN_CLAIMS,
     *writing.READING_CLAIMS,
+    *cuts.CLAIMS,
     *replacing.CLAIMS,
     *standing.CLAIMS,
     *together.CLAIMS,

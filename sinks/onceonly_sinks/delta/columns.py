@@ -325,15 +325,13 @@ def _newest(sink: str, rows: pa.Table, upsert: Upsert, sequence: str) -> pa.Tabl
     import pyarrow.compute as pc
 
     key = list(upsert.key)
-    numbered = rows.select(dict.fromkeys([*key, sequence])).append_column(
-        "#", pa.array(range(rows.num_rows), pa.int64())
-    )
-    best = numbered.group_by(key).aggregate([(sequence, "max")])
-    joined = numbered.join(best, key, join_type="inner")
-    # A null orders before everything: where the greatest is null too, all of that key's rows are null.
-    top = pc.equal(joined.column(sequence), joined.column(f"{sequence}_max"))
-    only_nulls = pc.is_null(joined.column(f"{sequence}_max"))
-    joined = joined.filter(pc.or_kleene(top, only_nulls))
+    values = rows.column(sequence)
+    # By places, as a maximum of values leaves out NaN, which equals nothing: its key would be gone. A null comes first.
+    places = pc.if_else(pc.is_null(values), 0, pc.rank(values, sort_keys="ascending", tiebreaker="dense"))
+    numbered = rows.select(key).append_column("#", pa.array(range(rows.num_rows), pa.int64()))
+    numbered = numbered.append_column("place", places)
+    joined = numbered.join(numbered.group_by(key).aggregate([("place", "max")]), key, join_type="inner")
+    joined = joined.filter(pc.equal(joined.column("place"), joined.column("place_max")))
     count = joined.group_by(key).aggregate([([], "count_all")])
     check_keys(sink, upsert, 0, _example(count, upsert))
     return rows.take(joined.column("#"))

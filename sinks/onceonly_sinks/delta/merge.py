@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from onceonly.errors import OnceOnlyError, nearest, refuse
+from onceonly.protocol.changes import replaces
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,7 +45,7 @@ class Merge:
 
         Merge("t.id = s.id")
         .when_matched_delete("s.gone")
-        .when_matched_update("s.seq > t.seq", {"seq": "s.seq", "total": "t.total + s.amount"})
+        .when_matched_update("s.seq >= t.seq", {"seq": "s.seq", "total": "t.total + s.amount"})
         .when_not_matched_insert("NOT s.gone", {"id": "s.id", "seq": "s.seq", "total": "s.amount"})
 
     Attributes:
@@ -163,7 +164,7 @@ class Upsert:
         newer = None
         if self.sequence:
             column = quoted(self.sequence)
-            newer = f"(s.{column} > t.{column} OR (t.{column} IS NULL AND s.{column} IS NOT NULL))"
+            newer = replaces(f"s.{column}", f"t.{column}")
         merge = Merge(" AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in self.key))
         if self.delete is None:
             return merge.when_matched_update(newer).when_not_matched_insert()

@@ -17,6 +17,7 @@ from onceonly.protocol import (
     Allowed,
     Batch,
     Capabilities,
+    Changes,
     Disturbance,
     Names,
     Position,
@@ -67,7 +68,8 @@ class DeltaSink(SinkBase):
             catalog.
         mode: ``append``, or ``merge`` (implied by ``key`` and ``merge``).
         key: columns that identify a row: a row of a later epoch replaces that of an earlier one.
-        sequence: column that orders the changes of a key: a row replaces only one with a lower value.
+        sequence: column that orders the changes of a key: one with a lower value changes nothing; of two equal ones
+            the later epoch wins, and in one epoch they are refused (E505).
         delete: boolean column of the batch; a row with true removes its key, under the same rule of ``sequence``. The
             column is not stored, and of a removed key nothing is: an older change in a later epoch brings it back.
         merge: how rows meet those of the table, in place of ``key``; see :class:`Merge`.
@@ -144,7 +146,7 @@ class DeltaSink(SinkBase):
     @property
     def capabilities(self) -> Capabilities:
         """Recountable where rows are only ever added."""
-        append = self._settings.merge is None
+        append, upsert = self._settings.merge is None, self._settings.upsert
         committers = {
             "log": "deltalake, one log entry",
             "spark": "Spark's Delta, one log entry",
@@ -160,6 +162,7 @@ class DeltaSink(SinkBase):
             foreign=self._foreign_words,
             provable=self._settings.foreign < Rung.CHANGES,
             names=Names(folds=True),
+            changes=Changes(upsert.key, upsert.sequence, upsert.delete),
         )
 
     @property

@@ -15,6 +15,7 @@ from onceonly.protocol import (
     EPOCH,
     Batch,
     Capabilities,
+    Changes,
     Disturbance,
     EpochGone,
     Estimate,
@@ -53,7 +54,8 @@ class MemorySink(SinkBase):
         id: the sink's id; default ``memory:<name of the store>``.
         store: the destination; default one of its own. Another driver is another sink on the same store.
         key: columns that identify a row: a row of a later epoch replaces that of an earlier one.
-        sequence: column that orders the changes of a key: a row replaces only one with a lower value.
+        sequence: column that orders the changes of a key: one with a lower value changes nothing; of two equal ones
+            the later epoch wins, and in one epoch they are refused (E505).
         delete: boolean column of the batch; a row with true removes its key, under the same rule of ``sequence``. It is
             not kept, and neither is a trace of the key: an older change that comes in a later epoch brings it back.
 
@@ -94,8 +96,9 @@ class MemorySink(SinkBase):
     @property
     def capabilities(self) -> Capabilities:
         """Everything but a ledger; an upsert cannot recount."""
-        append = not self._merge.key
-        return Capabilities(append, append, carries_ledger=False, committer="memory", readers=_READERS)
+        merge, append = self._merge, not self._merge.key
+        changes = Changes(merge.key, merge.sequence, merge.delete)
+        return Capabilities(append, append, carries_ledger=False, committer="memory", readers=_READERS, changes=changes)
 
     @classmethod
     def from_address(cls, address: str) -> Self:

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 from onceonly.errors import refuse
 from onceonly.protocol import Disturbance
+from onceonly.protocol.changes import order
 from onceonly_checkpoints.epoch import Fence
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def upserted(table: pa.Table, rows: pa.Table, merge: Merge) -> pa.Table:
     for row in rows.to_pylist():
         key = _key(row, merge)
         standing = merged.get(key)
-        if standing is not None and merge.sequence is not None and not _newer(row, standing, merge.sequence):
+        if standing and merge.sequence and order(standing[merge.sequence]) > order(row[merge.sequence]):
             continue
         if merge.delete and row.pop(merge.delete):
             merged.pop(key, None)
@@ -107,11 +108,6 @@ def upserted(table: pa.Table, rows: pa.Table, merge: Merge) -> pa.Table:
 
 def _key(row: Row, merge: Merge) -> tuple[Any, ...]:
     return tuple(row[column] for column in merge.key)
-
-
-def _newer(row: Row, standing: Row, sequence: str) -> bool:
-    """Whether a row replaces one that stands; a null that somebody else left is replaced by anything."""
-    return standing[sequence] is None or row[sequence] > standing[sequence]
 
 
 def one_per_key(sink: str, table: pa.Table, merge: Merge) -> pa.Table:
@@ -147,8 +143,8 @@ def _newest(sink: str, key: tuple[Any, ...], changes: list[Row], merge: Merge) -
     if merge.sequence is None:
         newest = changes
     else:
-        highest = max(row[merge.sequence] for row in changes)
-        newest = [row for row in changes if row[merge.sequence] == highest]
+        places = [order(row[merge.sequence]) for row in changes]
+        newest = [row for row, place in zip(changes, places, strict=True) if place == max(places)]
     if len(newest) > 1 and (merge.sequence is None or any(row != newest[0] for row in newest)):
         raise refuse("E505", sink=sink, key=", ".join(merge.key), example=key, next=_ORDER_THEM)
     return newest[0]

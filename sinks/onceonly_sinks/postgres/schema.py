@@ -51,7 +51,8 @@ SELECT a.attname,
        CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
        b.typelem <> 0 AND b.typcategory = 'A',
        a.attnotnull OR t.typnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated = '' AND a.attidentity <> 'a',
-       pg_catalog.format_type(a.atttypid, a.atttypmod),
+       pg_catalog.format_type(a.atttypid, a.atttypmod) || CASE WHEN a.attcollation <> t.typcollation
+           THEN ' COLLATE ' || a.attcollation::pg_catalog.regcollation::text ELSE '' END,
        ARRAY(SELECT l.enumlabel::text FROM pg_catalog.pg_enum l WHERE l.enumtypid = e.oid ORDER BY l.enumsortorder)
 FROM pg_catalog.pg_attribute a
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
@@ -84,7 +85,7 @@ class Column:
         required: not null.
         filled: has a default or is an identity, so that it may be left out.
         writable: not generated.
-        ddl: type as SQL.
+        ddl: type as SQL, with its collation, so that texts are ordered alike wherever rows wait.
         labels: of an enum, as it was looked at; a label more does not make another table of it.
     """
 

@@ -15,6 +15,7 @@ from onceonly.protocol import (
     AsOf,
     Batch,
     Capabilities,
+    Changes,
     Conflict,
     Estimate,
     Names,
@@ -99,7 +100,8 @@ class PostgresSink(Handle):
         table: ``table`` or ``schema.table``, exactly as in the catalogue; made with the first epoch if there is none.
         mode: ``append`` or ``upsert``; follows from ``key``.
         key: columns that identify a row. The table needs a unique index on exactly these.
-        sequence: column that orders the changes of a key; a row is replaced only by one with a higher value.
+        sequence: column that orders the changes of a key: one with a lower value changes nothing; of two equal ones
+            the later epoch wins, and in one epoch they are refused (E505).
         delete: boolean column of the batch; a row with true removes its key, under the same rule of ``sequence``. The
             column is not stored, and of a removed key nothing is, unless ``tombstones`` says so: an older change in a
             later epoch brings it back.
@@ -191,7 +193,7 @@ class PostgresSink(Handle):
     @property
     def capabilities(self) -> Capabilities:
         """An append can be recounted if an epoch column is wanted; the ledger can ride in the transaction."""
-        append = self._options.append
+        append, merge = self._options.append, self._options.merge
         recountable = append and self._options.epoch_column is not None
         return Capabilities(
             append,
@@ -201,6 +203,7 @@ class PostgresSink(Handle):
             readers=_READERS,
             dangers=self._dangers(),
             names=Names(most=NAME_BYTES),
+            changes=Changes(merge.key, merge.sequence, merge.delete, remembers=bool(merge.tombstones)),
         )
 
     @classmethod

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from onceonly.protocol.changes import replaces
 from onceonly_sinks.postgres import upsert
 from onceonly_sinks.postgres.head import Writer
 from onceonly_sinks.postgres.server import quote
@@ -71,7 +72,8 @@ def remember(connection: Connection, table: Table, waiting: Waiting, merge: Merg
     def same(one: str) -> str:
         return " AND ".join(f"{one}.{key} = s.{key}" for key in keys)
 
-    standing = f"EXISTS (SELECT FROM {table.name.sql} t WHERE {same('t')} AND t.{sequence} >= s.{sequence})"
+    late = f"NOT {replaces(f's.{sequence}', f't.{sequence}')}"
+    standing = f"EXISTS (SELECT FROM {table.name.sql} t WHERE {same('t')} AND {late})"
     chosen = ", ".join(f"s.{one}" for one in (*keys, sequence))
     # None where a newer row stands: that row itself holds a late change off.
     added = f"INSERT INTO {name} SELECT {chosen}, %(epoch)s, to_timestamp(%(clock)s) FROM ({newest}) s"
@@ -79,8 +81,8 @@ def remember(connection: Connection, table: Table, waiting: Waiting, merge: Merg
     again = f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {moved}"
     connection.exec_driver_sql(f"{added} WHERE s.{delete} AND NOT {standing} {again}", parameters)
     brought = f"DELETE FROM {name} d USING (SELECT DISTINCT {', '.join(f's.{one}' for one in keys)} {waiting.source}) s"
-    newer = f"EXISTS (SELECT FROM {table.name.sql} t WHERE {same('t')} AND t.{sequence} > d.{sequence})"
-    connection.exec_driver_sql(f"{brought} WHERE {same('d')} AND {newer}", parameters)
+    there = f"SELECT FROM {table.name.sql} t WHERE {same('t')} AND {replaces(f't.{sequence}', f'd.{sequence}')}"
+    connection.exec_driver_sql(f"{brought} WHERE {same('d')} AND EXISTS ({there})", parameters)
     due = f"SELECT ctid FROM {name} WHERE {quote(AT)} < to_timestamp(%(clock)s - %(seconds)s)"
     oldest = f"{due} ORDER BY {quote(AT)} LIMIT {_AT_ONCE}"
     connection.exec_driver_sql(f"DELETE FROM {name} WHERE ctid = ANY (ARRAY({oldest}))", parameters)

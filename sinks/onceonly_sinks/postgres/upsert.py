@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import nearest, refuse
+from onceonly.protocol.changes import replaces
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import quote
 
@@ -193,7 +194,7 @@ def _ineffective(table: Table, waiting: Waiting, merge: Merge) -> str:
     if not merge.delete:
         return f"SELECT count(*) FROM ({newest(waiting, merge)}) s WHERE NOT {there}"
     sequence = quote(merge.sequence) if merge.sequence else ""
-    not_newer = f" AND (t.{sequence} IS NULL OR t.{sequence} < s.{sequence})" if sequence else ""
+    not_newer = f" AND {replaces(f's.{sequence}', f't.{sequence}')}" if sequence else ""
     left = f"EXISTS (SELECT FROM {table.name.sql} t WHERE {same}{not_newer})"
     gone = f"CASE WHEN s.{quote(merge.delete)} THEN NOT {left} ELSE {there} END"
     return f"SELECT count(*) FROM ({newest(waiting, merge)}) s WHERE NOT {gone}"
@@ -204,7 +205,7 @@ def _delete(table: Table, waiting: Waiting, merge: Merge, delete: str) -> str:
     newer = ""
     if merge.sequence:
         sequence = quote(merge.sequence)
-        newer = f" AND (t.{sequence} IS NULL OR t.{sequence} < s.{sequence})"
+        newer = f" AND {replaces(f's.{sequence}', f't.{sequence}')}"
     rows = f"({newest(waiting, merge)}) s"
     return f"DELETE FROM {table.name.sql} t USING {rows} WHERE s.{quote(delete)} AND {same}{newer}"
 
@@ -218,9 +219,8 @@ def newest(waiting: Waiting, merge: Merge) -> str:
     if not waiting.tombstones:
         return found
     same = " AND ".join(f"d.{quote(name)} = s.{quote(name)}" for name in merge.key)
-    removed = (
-        f"SELECT FROM {waiting.tombstones} d WHERE {same} AND d.{quote(merge.sequence)} >= s.{quote(merge.sequence)}"
-    )
+    late = f"NOT {replaces(f's.{quote(merge.sequence)}', f'd.{quote(merge.sequence)}')}"
+    removed = f"SELECT FROM {waiting.tombstones} d WHERE {same} AND {late}"
     return f"SELECT s.* FROM ({found}) s WHERE NOT EXISTS ({removed})"
 
 
@@ -249,5 +249,5 @@ def _on_conflict(columns: Sequence[str], merge: Merge) -> str:
     if merge.sequence:
         # A change that comes late must not undo a newer one; a row without a sequence counts as the oldest.
         sequence = quote(merge.sequence)
-        guard = f" WHERE t.{sequence} IS NULL OR t.{sequence} < excluded.{sequence}"
+        guard = f" WHERE {replaces(f'excluded.{sequence}', f't.{sequence}')}"
     return f"{clause}UPDATE SET {', '.join(changed)}{guard}"

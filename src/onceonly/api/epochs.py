@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onceonly import faults
-from onceonly.api import guarantee, noting
+from onceonly.api import guarantee, noting, ordering
 from onceonly.api.arguments import Arguments
 from onceonly.api.code import of_run
 from onceonly.api.guarantee import Receipts, Report
@@ -150,6 +150,8 @@ class Epochs:
             said += [events.kept(self.promise())]
             said += events.warned(opening.pipeline, plan, found, self._arguments.sinks, state.work.receipts)
             said += noting.timeless(self._arguments.time, plan, opening.pipeline)
+            outputs, windows = (one[1] if one else None for one in (opening.outputs, opening.windows))
+            said += ordering.warned(self._arguments.sinks, opening.columns, outputs or (), windows)
         # Before there is a watermark no row is late.
         watermark_ms = read.lineage.watermark_ms
         if plan.stateful and watermark_ms and (rows := opening.run.engine.late_rows(opening.run)):

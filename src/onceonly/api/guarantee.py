@@ -253,6 +253,8 @@ def _dangers(sink: Sink, adopt: Adopt) -> tuple[str, ...]:
     elif not sink.capabilities.recountable:
         dangers.append("rows carry no epoch, so audit cannot recount them")
     dangers.extend(sink.capabilities.dangers)
+    if sink.capabilities.changes.forgets:
+        dangers.append("a change that is older than the removal of its row comes in a later epoch: it brings it back")
     if not sink.capabilities.provable:
         dangers.append("others change rows, which they may: what the rows of an epoch say cannot be proven then")
     if adopt is not None:

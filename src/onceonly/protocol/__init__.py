@@ -16,6 +16,7 @@ from onceonly.protocol.batch import (
     Task,
     TooLargeForDriver,
 )
+from onceonly.protocol.changes import Changes
 from onceonly.protocol.optional import (
     EPOCH,
     Demanding,
@@ -81,6 +82,7 @@ __all__ = [
     "Attempt",
     "Batch",
     "Capabilities",
+    "Changes",
     "Conflict",
     "Demanding",
     "Disturbance",

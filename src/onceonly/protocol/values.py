@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from onceonly.protocol.changes import ONLY_ADDED, Changes
 from onceonly_checkpoints.epoch import Fence, Marker
 
 
@@ -41,6 +42,7 @@ class Capabilities:
             an epoch that was cut off is put again by its replay. The promise is then a weaker one.
         records: whether a row becomes a record of columns ``key`` and ``value``, and other columns are left out.
         names: which names of columns it tells apart.
+        changes: by which columns rows replace one another; none where they are only added, or by SQL of the user's own.
     """
 
     append_only: bool
@@ -54,6 +56,7 @@ class Capabilities:
     transactional: bool = True
     records: bool = False
     names: Names = Names()
+    changes: Changes = ONLY_ADDED
 
 
 @dataclass(frozen=True, slots=True)

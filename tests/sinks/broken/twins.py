@@ -18,7 +18,7 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.delta.logcommitter import LogCommitter
-from onceonly_sinks.delta.merge import Merge
+from onceonly_sinks.delta.merge import Merge, Upsert
 from onceonly_sinks.delta.prepared import DataFile, WrittenFiles
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.kafka.writing import KafkaPrepared
@@ -57,6 +57,33 @@ class DeltaRemovesWhatStays(_RemovesWhatStays, DeltaSink):
 
 class PostgresRemovesWhatStays(_RemovesWhatStays, PostgresSink):
     pass
+
+
+class MemoryKeepsTheOlderOfEqual(MemorySink):
+    """Of two changes with one sequence the one that was there first stays."""
+
+    def prepare(self, batch: Batch, epoch: int) -> Any:
+        stands = {(row["id"], row["step"]) for row in self.rows() if "step" in row and self._merge.sequence}
+        table = pa.Table.from_batches(list(batch.arrow()), batch.schema)
+        newer = [(row.get("id"), row.get("step")) not in stands for row in table.to_pylist()]
+        return super().prepare(ArrowBatch(table.filter(pa.array(newer, pa.bool_()))), epoch)
+
+
+class DeltaKeepsTheOlderOfEqual(DeltaSink):
+    """The same, in the condition of the merge."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        upsert = self._settings.upsert
+        strict = _Strict(upsert.key, upsert.sequence, upsert.delete)
+        self._settings = replace(self._settings, upsert=strict)
+
+
+class _Strict(Upsert):
+    @property
+    def merge(self) -> Merge | None:
+        made = super().merge
+        return Merge.parse(made.text.replace(" >= ", " > ")) if made else None
 
 
 class CommitsWhateverLiesThere(DeltaSink):
@@ -199,6 +226,7 @@ _FENCED_BETWEEN = "a_zombie_fenced_between_prepare_and_commit_writes_nothing"
 _MARKERS = "markers_of_replaced_epochs_stand"
 _RECOUNT = "recount_equals_the_committed_rows"
 _REFUSED_ROW = "a_row_that_the_destination_refuses_is_refused_with_a_code"
+_CUT = "the_cut_of_a_batch_decides_nothing"
 _ATTEMPTS = "duplicate_attempts_are_counted_once"
 
 
@@ -209,6 +237,8 @@ def _twin(sink: type[Any], variant: str, *claims: str, others: bool = False) -> 
 TWINS: tuple[Twin, ...] = (
     _twin(CountsAnUpsert, "TestMemoryUpsert", _RECOUNT, _MARKERS),
     _twin(MemoryRemovesWhatStays, "TestMemoryUpsertWithADeleteColumn", _REPLACED, others=True),
+    _twin(MemoryKeepsTheOlderOfEqual, "TestMemoryUpsertWithADeleteColumn", _CUT),
+    _twin(DeltaKeepsTheOlderOfEqual, "TestDeltaMerge", _CUT),
     _twin(
         CommitsWhateverLiesThere,
         "TestDeltaAppendThroughExecutors",

@@ -1,0 +1,126 @@
+"""Claims about rows that replace one another: where a batch is cut decides nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import OnceOnlyError
+from onceonly.protocol import Changes
+from onceonly_sinks.conformance.harness import NotTested, SinkHarness, claims_of
+from onceonly_sinks.conformance.story import Story, expect
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Change = tuple[int, str, bool]
+"""Sequence, note, and whether it removes its key."""
+
+_STORIES: dict[str, tuple[Change, Change, Change]] = {
+    "in order": ((1, "a", False), (2, "b", False), (3, "c", False)),
+    "late": ((3, "a", False), (1, "b", False), (2, "c", False)),
+    "late and newer": ((2, "a", False), (1, "b", False), (3, "c", False)),
+    "removed": ((1, "a", False), (2, "b", False), (3, "c", True)),
+    "removed late": ((3, "a", False), (1, "b", True), (2, "c", False)),
+    "removed and back": ((1, "a", False), (2, "b", True), (3, "c", False)),
+    "equal and newer": ((1, "a", False), (1, "b", False), (2, "c", False)),
+    "equal": ((1, "a", False), (2, "b", False), (2, "c", False)),
+    "equal after a late one": ((2, "a", False), (1, "b", False), (2, "c", False)),
+    "removed by an equal one": ((1, "a", False), (2, "b", False), (2, "c", True)),
+    "back by an equal one": ((1, "a", False), (2, "b", True), (2, "c", False)),
+    "late after a removal": ((1, "a", False), (3, "b", True), (2, "c", False)),
+}
+"""Changes of one key, as the source gives them."""
+
+_SINGLE = "one row an epoch"
+_CUTS: dict[str, Callable[[list[Change]], list[list[Change]]]] = {
+    _SINGLE: lambda rows: [[one] for one in rows],
+    "the first two in one epoch": lambda rows: [rows[:2], rows[2:]],
+    "the last two in one epoch": lambda rows: [rows[:1], rows[1:]],
+    "one epoch": lambda rows: [rows],
+}
+
+
+_NEEDS_MEMORY = "late after a removal"
+
+
+def the_cut_of_a_batch_decides_nothing(harness: SinkHarness) -> None:
+    """Of changes of a key the newest stands, of equal ones the later, wherever epochs cut them, or a cut is refused."""
+    with closing(harness.connect()) as sink:
+        changes = sink.capabilities.changes
+    if "id" not in changes.key:
+        raise NotTested("Rows of the target replace one another by no key that the sink knows of.")
+    stories = {name: told for name, told in _STORIES.items() if _promised(changes, name, told)}
+    plain = [name for name, told in stories.items() if len({step for step, *_ in told}) == len(told)]
+    # What is refused of one story is refused of all that share its epochs.
+    groups = [plain, *([name] for name in stories if name not in plain)]
+    with Story(harness) as story:
+        player = _Player(story, changes)
+        for names, cut in itertools.product(groups, _CUTS):
+            found = player.plays([stories[name] for name in names], cut)
+            expect(found is not None or cut != _SINGLE, f"Of {names} one change alone is refused.")
+            for name, stands in zip(names, found or (), strict=False):
+                wanted = _left(changes, stories[name])
+                expect(stands == wanted, f"Of {stories[name]} ({name}), {cut}, stands {stands}; newest is {wanted}.")
+
+
+def _promised(changes: Changes, name: str, told: Iterable[Change]) -> bool:
+    if name == _NEEDS_MEMORY and not changes.remembers:
+        return False
+    return changes.delete is not None or not any(gone for *_, gone in told)
+
+
+def _left(changes: Changes, told: Iterable[Change]) -> list[tuple[int, str]]:
+    """What stands of a key once its changes have come, one after the other."""
+    newest, stands = 0, list[tuple[int, str]]()
+    for step, note, gone in told:
+        if changes.sequence is None or step >= newest:
+            newest, stands = step, [] if gone else [(step, note)]
+    return stands
+
+
+class _Player:
+    """Writes changes to a target, each time under keys of their own."""
+
+    def __init__(self, story: Story, changes: Changes) -> None:
+        self._changes = changes
+        self._rows = story.harness.rows
+        self._driver = story.driver()
+        self._ids = itertools.count(1)
+
+    def plays(self, stories: list[tuple[Change, ...]], cut: str) -> list[Any] | None:
+        """What stands of each story; ``None`` if an epoch was refused, which leaves what stood."""
+        ids = [next(self._ids) for _ in stories]
+        parts = zip(*(_CUTS[cut](list(told)) for told in stories), strict=True)
+        stand = self._stand(ids)
+        for part in parts:
+            rows = [(id_, change) for id_, told in zip(ids, part, strict=True) for change in told]
+            try:
+                self._driver.tries(replace(self._driver.plan(rows=len(rows)), table=self._table(rows)))
+            except OnceOnlyError:
+                expect(self._stand(ids) == stand, f"An epoch of {part} was refused, and changed {stand}.")
+                return None
+            stand = self._stand(ids)
+        return stand
+
+    def _stand(self, ids: list[int]) -> list[Any]:
+        rows = self._rows()
+        return [[(row["step"], row["note"]) for row in rows if row["id"] == id_] for id_ in ids]
+
+    def _table(self, rows: list[tuple[int, Change]]) -> pa.Table:
+        import pyarrow as pa
+
+        columns: dict[str, pa.Array[Any]] = {
+            "id": pa.array([id_ for id_, _ in rows], pa.int64()),
+            "step": pa.array([step for _, (step, _, _) in rows], pa.int64()),
+            "note": pa.array([note for _, (_, note, _) in rows], pa.string()),
+        }
+        if delete := self._changes.delete:
+            columns[delete] = pa.array([gone for _, (_, _, gone) in rows], pa.bool_())
+        return pa.table(columns)
+
+
+CLAIMS = claims_of(the_cut_of_a_batch_decides_nothing)
