@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from onceonly import Dedupe, EventTime, Output, Quality, exactly_once
-from onceonly.errors import ConfigurationError
-from onceonly.panes import AtCount, AtPeriod, Fixed, Global, Last, Panes, Sum
+from onceonly.api.panes import said_of
+from onceonly.errors import ConfigurationError, refuse
+from onceonly.panes import AtCount, AtPeriod, Fixed, Global, Last, Panes, Sessions, Sum
 from onceonly.panes.spec import define
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
@@ -18,6 +19,7 @@ from onceonly_sinks.postgres import PostgresSink
 PG = PostgresSink("postgresql://u@h/d", table="scores")
 DELTA = DeltaSink("/lake/scores")
 TOPIC = KafkaSink("h:9092", topic="scores")
+SESSIONS = Sessions("1 minute")
 TIME = EventTime("event_time", delay="2 minutes")
 
 
@@ -49,6 +51,67 @@ def test_what_does_not_go_with_panes_is_refused_before_a_query_starts(
         exactly_once(PG, **{"note_time": TIME, "panes": panes(), **said})
     assert refused.value.code == code
     assert problem in str(refused.value)
+
+
+KEYED = [
+    ({}, ("team", "window_start"), ""),
+    ({}, ("window_start", "team", "window_end"), ""),
+    ({}, ("team",), "named by (team, window_start)"),
+    ({}, ("window_start",), "named by (team, window_start)"),
+    ({}, ("team", "window_start", "pane"), "named by (team, window_start)"),
+    ({"rows": "changes"}, ("team", "window_start", "pane"), ""),
+    ({"rows": "changes"}, ("team",), "named by (team, window_start)"),
+    ({"key": ["team", "part"]}, ("team", "window_start"), "named by (team, part, window_start)"),
+    ({"window": Global()}, ("team",), ""),
+    ({"window": Global()}, ("team", "window_start"), "named by (team)"),
+    ({"window": SESSIONS, "accumulation": "retracting"}, ("team", "window_start", "window_end"), ""),
+    ({"window": SESSIONS, "accumulation": "retracting"}, ("team", "window_start"), "(team, window_start, window_end)"),
+]
+"""Panes as upserts unless they say otherwise, the key of their sink, and what is wrong with it."""
+
+
+@pytest.mark.parametrize("sink", [DELTA, PG], ids=["delta", "postgres"])
+def test_the_key_of_a_sink_names_one_window(sink: Any) -> None:
+    found = {}
+    for said, key, problem in KEYED:
+        keyed = DeltaSink("/lake/scores", key=key) if sink is DELTA else PG.table("scores", key=key)
+        state = {"state": PG.table("scores_state")}
+        try:
+            exactly_once(keyed, note_time=TIME, panes=panes(**{"rows": "upserts", **state, **said}))
+        except ConfigurationError as refused:
+            text = f"{refused.code} {refused}"
+            if problem and "E140" in text and problem in text:
+                continue
+            found[str((said, key))] = text
+        else:
+            if problem:
+                found[str((said, key))] = "taken"
+    assert not found
+
+
+def test_the_key_that_a_refusal_prints_is_taken() -> None:
+    with pytest.raises(ConfigurationError, match=r"key=\('team', 'window_start'\), and its table"):
+        exactly_once(PG.table("scores", key="team"), note_time=TIME, panes=panes(rows="upserts"))
+    exactly_once(PG.table("scores", key=("team", "window_start")), note_time=TIME, panes=panes(rows="upserts"))
+
+
+def test_results_of_windows_are_ordered_by_their_epochs_and_nothing_else() -> None:
+    said: dict[str, Any] = {"key": ("team", "window_start"), "sequence": "seq"}
+    for sink in (PG.table("scores", **said), MemorySink(**said)):
+        with pytest.raises(ConfigurationError) as refused:
+            exactly_once(sink, note_time=TIME, panes=panes(rows="upserts", state=PG.table("scores_state")))
+        assert refused.value.code == "E140"
+        assert "has sequence='seq'" in str(refused.value)
+        assert "leave sequence= out" in refused.value.remedy
+
+
+def test_several_results_of_a_window_in_an_epoch_are_not_told_to_take_a_sequence() -> None:
+    chosen = exactly_once(PG.table("scores", key=("team", "window_start")), note_time=TIME, panes=panes())
+    details = {"key": "team", "example": "team = a", "next": "name the column: PostgresSink(..., sequence=...)"}
+    for sink, way in (("postgres:scores", 'rows="upserts"'), ("postgres:scores_state", "sequence=")):
+        said = said_of(chosen._arguments.panes, refuse("E505", sink=sink, **details))
+        assert way in said.remedy
+        assert said.details["example"] == "team = a"
 
 
 def test_an_output_takes_rows_apart_before_windows_could() -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from onceonly.api import noting
-from onceonly.errors import refuse
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.panes import Windows
 from onceonly.panes.spec import Definition, Panes, define
+from onceonly.panes.windows import Global, Sessions
 from onceonly.protocol import KeepsState, RecallsState, Sink
 from onceonly.spark import laterows, partials
 from onceonly.spark.engine import Plan
@@ -144,10 +145,49 @@ def chosen(panes: Panes | None, sinks: Sequence[Sink], time: noting.Chosen | Non
         raise _unmeant(
             f"late_rows={late!r} is no sink", "it takes one, or counts", 'give late_rows=pg.table("late"), or "count"'
         )
+    for sink in sinks:
+        _check_key(panes, sink)
     keeper, records = _keeper(panes, sinks), next((sink.id for sink in sinks if sink.capabilities.records), "")
     if records and "value" not in (*panes.keys, *panes.values):
         raise _no_record(records, "pane rows have no column value")
     return Chosen(panes, keeper, late, records)
+
+
+def _check_key(panes: Panes, sink: Sink) -> None:
+    """Refuse a sink whose rows replace one another by something else than their window."""
+    changes = sink.capabilities.changes
+    if changes.sequence is not None:
+        raise _unmeant(
+            f"{sink.id} has sequence={changes.sequence!r}",
+            "results of a window are ordered by their epochs, and seq begins at 0 in each of them",
+            "leave sequence= out: the result of the later epoch wins",
+        )
+    if not changes.key:
+        return
+    window, needed = _named_by(panes)
+    allowed = {*needed, *window} if panes.rows == "upserts" else {*needed, *changes.key}
+    if not set(needed) <= set(changes.key) <= allowed:
+        raise _unmeant(
+            f"{sink.id} has key=({', '.join(changes.key)}), and a window is named by ({', '.join(needed)})",
+            "results of other windows would be replaced, or old results of a window would stay",
+            f"give the sink key={needed!r}, and its table a unique index on these columns",
+        )
+
+
+def _named_by(panes: Panes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Columns that say where a window lies, and those that name one of a key."""
+    if isinstance(panes.window, Global):
+        return (), panes.keys  # both ends are null
+    ends = ("window_start", "window_end")
+    return ends, (*panes.keys, *(ends if isinstance(panes.window, Sessions) else ends[:1]))
+
+
+def said_of(chosen: Chosen | None, refused: OnceOnlyError) -> OnceOnlyError:
+    """What is said of a refusal: of several results of one window, something else than of several rows of a key."""
+    if chosen is None or refused.code != "E505" or refused.details.get("sink") in {one.id for one in chosen.sinks}:
+        return refused
+    way = 'append the results: leave key= out; or upsert them, under another name=: Panes(..., rows="upserts")'
+    return refuse("E505", **{**refused.details, "next": way})
 
 
 def _no_record(sink: str, problem: str) -> Exception:

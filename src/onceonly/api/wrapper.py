@@ -162,7 +162,7 @@ class ExactlyOnce:
             with opening.writing(batch_id, caller.batch_id):
                 self._write(opening, df, batch_id)
         except OnceOnlyError as found:
-            refused = said_of(self._arguments.quality, found)
+            refused = paning.said_of(self._arguments.panes, said_of(self._arguments.quality, found))
             log.error("%s", refused)
             log.debug("what led to it", exc_info=found)
             # The message says all; what led to it would only bury it in Spark's traceback, where it stands three times.
