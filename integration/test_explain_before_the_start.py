@@ -100,6 +100,7 @@ OTHERS = (
     ({"where": "rand() > 0.5"}, "E121"),
     ({"where": "amount > 3"}, "E121"),
     ({"where": "id > 3", "select": ["id AS key"]}, None),
+    ({"select": ["to_json(struct(*)) AS value"]}, None),  # as E506 of a topic prints it
 )
 
 

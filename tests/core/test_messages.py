@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.errors import OnceOnlyError, caution, codes, refuse
+from onceonly.errors import UNTOLD, OnceOnlyError, caution, codes, refuse
 from onceonly.errors.codes import CATALOGUE, FAMILIES, Family, parse, text_of
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ def message(code: str) -> str:
     """The whole message of a code, with the name of each detail in its place."""
     entry = CATALOGUE[code]
     names = set(re.findall(r"\{(\w+)", f"{entry.what} {entry.matter} {entry.cause} {entry.remedy}"))
-    details = {name: f"<{name}>" for name in names}
+    details = {name: f"<{name}>" for name in names if UNTOLD.get(name, "") is not None}
     return str(refuse(code, **details) if code.startswith("E") else caution(code, **details))
 
 

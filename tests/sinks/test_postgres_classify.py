@@ -53,6 +53,21 @@ def test_a_sqlstate_has_one_meaning(state: str, code: str) -> None:
     assert "what the server said" in str(error)
 
 
+def test_expectations_are_advised_only_for_what_one_row_alone_tells() -> None:
+    def advised(state: str) -> bool:
+        return "quality=" in refusal(Failure(state, "ERROR", constraint="c", table=("s", "t")), CONTEXT).remedy
+
+    assert [state for state in ("22001", "22003", "22P02", "23502", "23514") if not advised(state)] == []
+    assert [state for state in ("23001", "23503", "23505", "23P01") if advised(state)] == []
+
+
+def test_what_hangs_on_other_rows_is_not_blamed_on_the_columns_type() -> None:
+    said = str(refusal(Failure("23503", "ERROR", constraint="a c", table=("s", "t")), CONTEXT))
+    assert "takes less than" not in said
+    assert 'ALTER TABLE "s"."t" ALTER CONSTRAINT "a c" DEFERRABLE INITIALLY DEFERRED' in said
+    assert "exactly_once(parents, children)" in said
+
+
 def test_a_refused_password_is_a_login_even_without_a_sqlstate() -> None:
     assert refusal(Failure("", reason="no", password=True), CONTEXT).code == "E502"
 

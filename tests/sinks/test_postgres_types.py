@@ -2,6 +2,7 @@
 
 import datetime as dt
 import uuid
+from dataclasses import replace
 from decimal import Decimal, localcontext
 from typing import Any
 from urllib.parse import quote
@@ -338,6 +339,25 @@ def test_a_users_own_type_is_refused_by_its_name_whatever_it_is_stored_as() -> N
         with pytest.raises(DestinationError, match="PointUDT") as caught:
             formed(pa.field("v", POINT, metadata={USER_DEFINED: b"PointUDT"}), existing)
         assert caught.value.code == "E506"
+
+
+def test_everything_that_does_not_fit_is_said_at_once() -> None:
+    there = (
+        replace(column("bigint", writable=False), name="made"),
+        replace(column("integer", required=True), name="who"),
+    )
+    table = Table(NAME, 1, (column("date"), *there), frozenset(), None)
+    batch = pa.schema([("v", pa.int64()), ("made", pa.int64()), ("a", pa.int32()), ("b", pa.string())])
+    with pytest.raises(DestinationError, match="E506") as caught:
+        make_plan("sink", batch, table)
+    wanted = (
+        "no column a, b",
+        "made is generated",
+        "no column who",
+        "column v is bigint in the batch, date in the table",
+    )
+    assert [one for one in wanted if one not in caught.value.what] == []
+    assert f'ALTER TABLE {NAME.printed} ADD COLUMN "a" integer,ADD COLUMN "b" text; ' in caught.value.remedy
 
 
 # ---- moments beyond what Python, the encoder or the server can say

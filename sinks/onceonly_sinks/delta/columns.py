@@ -243,16 +243,16 @@ def _check_names(sink: str, names: Sequence[str]) -> None:
     for name in names:
         if (other := seen.setdefault(name.lower(), name)) != name:
             difference = f"{other} and {name} are one name to a Delta table"
-            raise refuse("E506", sink=sink, difference=difference, next="rename one of them with before=")
+            cause, way = "the query delivers both", "rename one of them with before="
+            raise refuse("E506", sink=sink, difference=difference, because=cause, next=way)
 
 
 def _check_carried(sink: str, field: pa.Field[Any]) -> None:
     """Both committers would write what Arrow carries such a value in: a struct of bytes for a VARIANT."""
     if (kind := stands_for(field)) is not None:
         difference = f"column {field.name} is {kind}, which cannot be written as what it is"
-        raise refuse(
-            "E506", sink=sink, difference=difference, next=f"turn {field.name} into plain columns with before="
-        )
+        way = f"turn {field.name} into plain columns with before="
+        raise refuse("E506", sink=sink, difference=difference, because=_NO_TYPE, next=way)
 
 
 def _check_type(sink: str, field: pa.Field[Any]) -> None:
@@ -265,7 +265,11 @@ def _check_type(sink: str, field: pa.Field[Any]) -> None:
         held = "nothing"
     if held == "nothing" or any(json.dumps(name) in held for name in _UNREADABLE):
         difference = f"column {field.name} is {field.type}, which a Delta table cannot hold"
-        raise refuse("E506", sink=sink, difference=difference, next=f"cast {field.name} with before=")
+        way = f"cast {field.name} with before="
+        raise refuse("E506", sink=sink, difference=difference, because=_NO_TYPE, next=way)
+
+
+_NO_TYPE = "the query delivers a type that Spark has and Delta has not"
 
 
 def select(schema: Schema, names: Collection[str]) -> Schema:
@@ -352,7 +356,8 @@ def check_flag(sink: str, column: str, nulls: int) -> None:
     """
     if nulls:
         reason = f"{nulls} nulls, and delete= asks it what to do"
-        raise refuse("E503", sink=sink, column=column, reason=reason, next=f"fill {column}, e.g. with before=")
+        said = {"column": column, "reason": reason, "next": f"fill {column}, e.g. with before="}
+        raise refuse("E503", sink=sink, **said, because="the query leaves it null in some rows")
 
 
 def check_keys(sink: str, upsert: Upsert, nulls: int, example: tuple[Any, ...] | None) -> None:

@@ -287,7 +287,8 @@ class Planner:
         table = frozenset(one.name for one in there) | (frozenset(batch) if chosen.grows else frozenset())
         told = misnamed(chosen.upsert, chosen.merge, batch, table | frozenset(pairs))
         if told is not None:
-            raise refuse("E506", sink=self.table.sink, difference=told[0], next=told[1])
+            cause = "an argument of DeltaSink names another column than was meant"
+            raise refuse("E506", sink=self.table.sink, difference=told[0], because=cause, next=told[1])
 
 
 def _in_order(offered: Mapping[str, Any], there: Sequence[Column], stored: Sequence[Column]) -> list[str]:

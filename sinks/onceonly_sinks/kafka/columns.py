@@ -49,15 +49,19 @@ class Columns:
             DestinationError: E506, naming the column.
         """
         if "value" not in schema.names:
-            raise _differs(
-                sink,
-                "the batch has no column value",
-                'add one beside the others, e.g. with selectExpr("*", "to_json(struct(*)) AS value")',
+            raise refuse(
+                "E506",
+                sink=sink,
+                difference="the batch has no column value",
+                because="a record is a key and a value, and the query delivers other columns",
+                next="make it of the others: "
+                'exactly_once(Output(KafkaSink(...), name="records", select=["to_json(struct(*)) AS value"])), beside '
+                'whatever sinks get the columns; or df.selectExpr("to_json(struct(*)) AS value") for a topic alone',
             )
         if topic is None and "topic" not in schema.names:
-            raise _differs(
-                sink, "the batch has no column topic and the sink no topic=", "KafkaSink(..., topic='orders')"
-            )
+            difference, cause = "the batch has no column topic and the sink no topic=", "topic= was left out"
+            way = "KafkaSink(..., topic='orders')"
+            raise refuse("E506", sink=sink, difference=difference, because=cause, next=way)
         for name, (fits, wanted) in _types().items():
             if name not in schema.names or (name == "topic" and topic is not None):
                 continue
@@ -199,7 +203,8 @@ def _types() -> dict[str, tuple[Callable[[Any], bool], str]]:
 
 
 def _differs(sink: str, difference: str, next_: str) -> OnceOnlyError:
-    return refuse("E506", sink=sink, difference=difference, next=next_)
+    cause = "a topic takes the columns key, value, topic, partition, timestamp and headers, each in its type"
+    return refuse("E506", sink=sink, difference=difference, because=cause, next=next_)
 
 
 # ---- Feeds record batches to the producer: one call per row, with as little Python around it as can be.

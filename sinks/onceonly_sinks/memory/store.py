@@ -86,7 +86,8 @@ class Merge:
         kind = str(schema.field(index).type) if index >= 0 else "not there"
         if kind != "bool":
             difference = f"column {self.delete}, which delete= names, is {kind} in the batch; it must be boolean"
-            raise refuse("E506", sink=sink, difference=difference, next="name a boolean column of the batch")
+            cause, way = "delete= names another column than was meant", "name a boolean column of the batch"
+            raise refuse("E506", sink=sink, difference=difference, because=cause, next=way)
 
 
 def upserted(table: pa.Table, rows: pa.Table, merge: Merge) -> pa.Table:
@@ -135,7 +136,8 @@ def _no_nulls(sink: str, rows: list[Row], merge: Merge) -> None:
     for column, use in uses.items():
         if column and (nulls := sum(row[column] is None for row in rows)):
             reason = f"{nulls} nulls, and {use}"
-            raise refuse("E503", sink=sink, column=column, reason=reason, next=f"fill {column}, e.g. with before=")
+            said = {"column": column, "reason": reason, "next": f"fill {column}, e.g. with before="}
+            raise refuse("E503", sink=sink, **said, because="the query leaves it null in some rows")
 
 
 def _newest(sink: str, key: tuple[Any, ...], changes: list[Row], merge: Merge) -> Row:

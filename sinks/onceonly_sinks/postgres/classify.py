@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from onceonly.errors import OnceOnlyError, mask, refuse
+from onceonly_sinks.postgres.server import TableName, printed
 
 LOCK_NOT_AVAILABLE = "55P03"
 INSUFFICIENT_PRIVILEGE = "42501"
 NO_SUCH_TABLE = "42P01"
 NOT_SUPPORTED = "0A000"
+NOT_IN_STATE = "55000"
 
 _UNKNOWN_COMPLETION = "40003"
 """Of class 40, whose other states say that the transaction was taken back; this one says that nobody knows."""
@@ -55,6 +57,12 @@ class Failure:
     password: bool = False
 
     @property
+    def deferred(self) -> str:
+        """The command that has the server look at the constraint when the transaction ends."""
+        table = ".".join(map(printed, filter(None, self.table)))
+        return f"ALTER TABLE {table} ALTER CONSTRAINT {printed(self.constraint)} DEFERRABLE INITIALLY DEFERRED"
+
+    @property
     def quotes(self) -> bool:
         """Whether the server's own words may quote a value: such an error is not shown, nor what it came from."""
         return self.state.startswith(_VALUES)
@@ -90,7 +98,8 @@ class Context:
         address: address without secrets.
         types: name of a column to its type in the batch, for the message.
         blocker: who holds locks that are in the way, in words.
-        grant: the command that gives the role what it lacks.
+        grant: the command that gives the role or the table what it lacks.
+        cause: why it lacks that, where more is known than the server's answer.
     """
 
     sink: str
@@ -98,6 +107,7 @@ class Context:
     types: Mapping[str, str] = field(default_factory=dict[str, str])
     blocker: str = ""
     grant: str = ""
+    cause: str = ""
 
 
 class Refused(Exception):
@@ -154,12 +164,8 @@ def no_database(sink: str, name: str) -> OnceOnlyError:
         sink=sink,
         reason=f'the server has no database "{name}"',
         cause="a misspelt name in the connection string, or nobody has created it",
-        next=f"correct the name, or create it: CREATE DATABASE {_quoted(name)}; then restart the query",
+        next=f"correct the name, or create it: CREATE DATABASE {printed(name)}; then restart the query",
     )
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def refusal(failure: Failure, context: Context) -> OnceOnlyError:
@@ -189,8 +195,8 @@ def _no_room(failure: Failure, context: Context) -> OnceOnlyError:
 
 
 def _other_shape(failure: Failure, context: Context) -> OnceOnlyError:
-    next_ = "restart the query; it reads the table again"
-    return refuse("E506", sink=context.sink, difference=failure.reason, next=next_)
+    cause, next_ = "somebody changed or dropped the table meanwhile", "restart the query; it reads the table again"
+    return refuse("E506", sink=context.sink, difference=failure.reason, because=cause, next=next_)
 
 
 def refused_value(state: str, constraint: str | None) -> str:
@@ -213,7 +219,10 @@ def _value(failure: Failure, context: Context) -> OnceOnlyError:
     told = (failure.shape, constraint, failure.place, f"SQLSTATE {failure.state}")
     reason = f"{failure.reason} ({'; '.join(part for part in told if part)})"
     next_ = _NEXT.get(failure.state, "change the query or the column's type, then restart the query")
-    return refuse("E503", sink=context.sink, column=column, reason=reason, next=next_)
+    said = {"sink": context.sink, "column": column, "reason": reason, "next": next_.format(failure.deferred)}
+    if cause := _AMONG_ROWS.get(failure.state):
+        return refuse("E503", **said, because=cause, aside="")
+    return refuse("E503", **said)
 
 
 _VALUES = ("22", "23")
@@ -243,10 +252,21 @@ _NEXT: Mapping[str, str] = {
     "22P05": "replace the character in the query, or use a database with ENCODING 'UTF8'",
     "22032": "mend the text in the query, e.g. with try_parse_json, then restart the query",
     "23502": "fill the column in the query, or give it a DEFAULT, then restart the query",
-    "23503": "write the rows that are pointed at first, or filter in the query, e.g. with before=; then restart it",
+    "23503": "of two sinks of one call, name the one that is pointed at first: exactly_once(parents, children); or let "
+    "the server look when all is written: {0}; or filter such rows in the query, e.g. with before=; then restart it",
+    "23001": "write the tables in the order of their keys, or filter such rows in the query, then restart the query",
+    "23P01": "filter such rows in the query, e.g. with before=, or change the table, then restart the query",
     "23505": "find out who wrote the row; if a later row is to replace it: PostgresSink(..., key=...)",
     "23514": "filter or mend such rows in the query, e.g. with before=, or change the table, then restart the query",
 }
+
+_AMONG_ROWS: Mapping[str, str] = {
+    "23001": "another table's rows point at the row that the batch replaces or removes",
+    "23503": "the row that is pointed at is written later, or not at all; or a row is removed that others point at",
+    "23505": "the row was there before, came twice, or another row has its key",
+    "23P01": "a row that was there before, or another one of the batch, excludes it",
+}
+"""Likely causes of refusals that hang on other rows: no expectation, which sees one row, can set these aside."""
 
 
 _CONFLICTS = (LOCK_NOT_AVAILABLE, "40001", "40P01")
@@ -267,9 +287,17 @@ _CAUSES: Mapping[str, str] = {
 
 
 def _other(failure: Failure, context: Context) -> OnceOnlyError:
-    cause = _CAUSES.get(failure.state, f"the server's answer {failure.state}")
+    cause = context.cause or _CAUSES.get(failure.state, f"the server's answer {failure.state}")
     next_ = context.grant or "remove the cause, then restart the query"
     return refuse("E508", sink=context.sink, reason=failure.reason, cause=cause, next=next_)
+
+
+def unidentified(context: Context, name: TableName) -> Context:
+    """What is lacking where a row of a published table is changed, and subscribers could not tell which."""
+    full = f"ALTER TABLE {name.printed} REPLICA IDENTITY FULL"
+    way = f"{full}; or USING INDEX, a unique index over columns that are NOT NULL; then restart the query"
+    cause = "the table is published, and has no replica identity by which subscribers find what changed"
+    return replace(context, grant=way, cause=cause)
 
 
 _FAMILIES: tuple[tuple[tuple[str, ...], Callable[[Failure, Context], OnceOnlyError]], ...] = (

@@ -64,7 +64,8 @@ def flag(sink: str, field: pa.Field[Any]) -> Column:
 def no_flag(sink: str, name: str, kind: str) -> OnceOnlyError:
     """The error for a batch that has no boolean column of that name."""
     difference = f"column {name}, which delete= names, is {kind} in the batch; it must be boolean"
-    return refuse("E506", sink=sink, difference=difference, next="name a boolean column of the batch")
+    cause, way = "delete= names another column than was meant", "name a boolean column of the batch"
+    return refuse("E506", sink=sink, difference=difference, because=cause, next=way)
 
 
 def create(connection: Connection, table: Table, key: Sequence[str]) -> Table:
@@ -84,6 +85,7 @@ def _column_for(sink: str, field: pa.Field[Any], *, required: bool) -> Column:
             "E506",
             sink=sink,
             difference=f"column {field.name} of type {own or spark_name(field.type)} has no form in Postgres",
+            because="the query delivers a type that Spark has and Postgres has not",
             next=advice(field),
         )
     base, array = ddl.removesuffix("[]"), ddl.endswith("[]")

@@ -11,7 +11,7 @@ from onceonly_sinks.postgres import schema
 from onceonly_sinks.postgres.head import Visibility
 from onceonly_sinks.postgres.loading import Target
 from onceonly_sinks.postgres.schema import Table
-from onceonly_sinks.postgres.server import TableName, quote
+from onceonly_sinks.postgres.server import TableName, printed
 from onceonly_sinks.postgres.upsert import Merge
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ def judge(name: str, target: TableName, merge: Merge, role: RoleFacts, found: Ta
     elif role.may_make_table:
         yield Check(name, State.OK, f"{target.text} is not there; the first epoch makes it")
     else:
-        home = _quoted(target.schema or "public")
-        yield spot("D210", name, table=target.text, role=role.role, schema=home, to=_quoted(role.role))
+        home = printed(target.schema or "public")
+        yield spot("D210", name, table=target.text, role=role.role, schema=home, to=printed(role.role))
 
 
 def judge_visibility(name: str, role: str, seen: Visibility) -> Iterator[Check]:
@@ -142,13 +142,13 @@ def judge_visibility(name: str, role: str, seen: Visibility) -> Iterator[Check]:
     if not seen.timeline:
         functions += ["pg_current_wal_lsn()", "pg_walfile_name(pg_lsn)"]
     if functions:
-        command = f"GRANT EXECUTE ON FUNCTION {', '.join(functions)} TO {_quoted(role)}"
+        command = f"GRANT EXECUTE ON FUNCTION {', '.join(functions)} TO {printed(role)}"
         yield spot("D215", name, State.HINT, found="; ".join(seen.lost), command=command)
 
 
 def _markers(name: str, facts: RoleFacts) -> Iterator[Check]:
     """Our own tables: where markers and fences lie."""
-    role = _quoted(facts.role)
+    role = printed(facts.role)
     if facts.has_schema and not facts.may_use_schema:
         command = f"GRANT USAGE, CREATE ON SCHEMA onceonly TO {role}"
         yield spot("D208", name, role=facts.role, found="it may not use that schema", command=command)
@@ -169,11 +169,11 @@ def _rights(name: str, role: str, found: TableFacts, merge: Merge) -> Iterator[C
     needed = ["SELECT", "INSERT", *(["UPDATE"] if merge.key else []), *(["DELETE"] if merge.delete else [])]
     missing = ", ".join(right for right in needed if not found.rights[right])
     if missing:
-        yield spot("D209", name, role=role, rights=missing, table=table, on=_sql(found.table.name), to=_quoted(role))
+        yield spot("D209", name, role=role, rights=missing, table=table, on=found.table.name.printed, to=printed(role))
     else:
         yield Check(name, State.OK, f"{', '.join(needed)} on {table}")
     if found.secured:
-        yield spot("D211", name, table=table, role=role, to=_quoted(role))
+        yield spot("D211", name, table=table, role=role, to=printed(role))
     if found.triggers:
         yield spot("D212", name, State.HINT, table=table, count=found.triggers)
 
@@ -188,16 +188,7 @@ def _key(name: str, table: Table, merge: Merge) -> Iterator[Check]:
     if missing:
         yield spot("D213", name, table=table.name.text, columns=", ".join(missing))
     elif frozenset(merge.key) not in table.keys:
-        columns = ", ".join(map(_quoted, merge.key))
-        yield spot("D207", name, table=table.name.text, key=key, on=_sql(table.name), columns=columns)
+        columns = ", ".join(map(printed, merge.key))
+        yield spot("D207", name, table=table.name.text, key=key, on=table.name.printed, columns=columns)
     else:
         yield Check(name, State.OK, f"a unique index is on ({key})")
-
-
-def _quoted(name: str) -> str:
-    """A name for a statement without placeholders."""
-    return quote(name).replace("%%", "%")
-
-
-def _sql(name: TableName) -> str:
-    return name.sql.replace("%%", "%")

@@ -75,9 +75,12 @@ def ready(connection: Connection, table: Table, writer: Writer, merge: Merge, ep
         clash = f"has columns {FROM} and {TO} of its own"
         difference = f"history=True {needs if table.epoch_column is None else clash}"
         next_ = (
-            f"ALTER TABLE {table.name.text} ADD COLUMN _epoch bigint" if table.epoch_column is None else "rename them"
+            f"ALTER TABLE {table.name.printed} ADD COLUMN _epoch bigint"
+            if table.epoch_column is None
+            else "rename them"
         )
-        raise refuse("E506", sink=writer.sink, difference=difference, next=f"{next_}; or leave history= out")
+        cause, way = "the table was made before history= was given", f"{next_}; or leave history= out"
+        raise refuse("E506", sink=writer.sink, difference=difference, because=cause, next=way)
     name, known = name_of(table.name).sql, _columns(connection, table)
     if known:
         lacking = [one for one in table.columns if one.name not in known]

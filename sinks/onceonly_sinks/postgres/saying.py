@@ -114,6 +114,9 @@ class Saying:
         # Row security forbids a COPY and, for rows that no policy lets in, an INSERT.
         grant = self._grant() if failure.state in (classify.INSUFFICIENT_PRIVILEGE, classify.NOT_SUPPORTED) else ""
         context = replace(self._context, types=types, blocker=blocker, grant=grant)
+        name = self.target.name if self.target and failure.state == classify.NOT_IN_STATE else None
+        if name and self._asked(lambda connection: schema.unidentified(connection, name)):
+            context = classify.unidentified(context, name)
         return classify.refusal(self._defined(failure), context)
 
     def _grant(self) -> str:

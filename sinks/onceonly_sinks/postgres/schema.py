@@ -13,7 +13,7 @@ from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.postgres import obstacles
 from onceonly_sinks.postgres.head import Head, Place
 from onceonly_sinks.postgres.obstacles import Part
-from onceonly_sinks.postgres.server import TableName, quote
+from onceonly_sinks.postgres.server import TableName, printed, quote
 from onceonly_sinks.sql import tables
 from onceonly_sinks.sql.outcome import check_identity
 
@@ -158,7 +158,7 @@ def inspect(
     rows = connection.exec_driver_sql(_COLUMNS, {"oid": oid}).all()
     columns = tuple(Column(*row) for row in rows)
     keys = frozenset(frozenset(row[0]) for row in connection.exec_driver_sql(_KEYS, {"oid": oid}))
-    return Table(name, oid, columns, keys, _epoch_column(sink, columns, epoch_column), tuple(found), parts)
+    return Table(name, oid, columns, keys, _epoch_column(sink, name, columns, epoch_column), tuple(found), parts)
 
 
 def locking(name: TableName, *, alone: bool = False) -> tuple[str, dict[str, object]]:
@@ -186,11 +186,11 @@ def _usable(sink: str, name: TableName, kind: str, persistence: str) -> None:
             sink=sink,
             reason=f"{name.text} is unlogged or temporary",
             cause="a crash of the server empties such a table, while the marker of its epochs stays",
-            next=f"ALTER TABLE {name.sql.replace('%%', '%')} SET LOGGED",
+            next=f"ALTER TABLE {name.printed} SET LOGGED",
         )
 
 
-def _epoch_column(sink: str, columns: Sequence[Column], wanted: str | None) -> str | None:
+def _epoch_column(sink: str, table: TableName, columns: Sequence[Column], wanted: str | None) -> str | None:
     names = {column.name: column for column in columns}
     if wanted == "auto":
         return EPOCH_COLUMN if EPOCH_COLUMN in names and names[EPOCH_COLUMN].type == "int8" else None
@@ -199,7 +199,8 @@ def _epoch_column(sink: str, columns: Sequence[Column], wanted: str | None) -> s
             "E506",
             sink=sink,
             difference=f"epoch_column={wanted!r} is not a bigint column of the table",
-            next=f'ALTER TABLE ... ADD COLUMN "{wanted}" bigint, or leave epoch_column= out',
+            because="epoch_column= names another column, or the table was made without one",
+            next=f"ALTER TABLE {table.printed} ADD COLUMN {printed(wanted)} bigint; or leave epoch_column= out",
         )
     return wanted
 
@@ -207,7 +208,8 @@ def _epoch_column(sink: str, columns: Sequence[Column], wanted: str | None) -> s
 def changed(sink: str) -> OnceOnlyError:
     """The error for a table that is not what the rows were prepared for."""
     difference = "the table was changed while the epoch was computed"
-    return refuse("E506", sink=sink, difference=difference, next="restart the query; it reads the table again")
+    way = "restart the query; it reads the table again"
+    return refuse("E506", sink=sink, difference=difference, because="somebody changed or replaced the table", next=way)
 
 
 # ---- Whether it can be written, what stands in the way, what happened to it.
@@ -321,6 +323,20 @@ def constraint(connection: Connection, table: tuple[str, str], name: str) -> tup
     schema, relation = table
     found = connection.exec_driver_sql(_CONSTRAINT, {"schema": schema, "table": relation, "name": name}).first()
     return (found[0] or "", found[1] or "", found[2]) if found else ("", "", False)
+
+
+def unidentified(connection: Connection, name: TableName) -> bool:
+    """Whether a table is published without anything by which its rows are known."""
+    return bool(connection.exec_driver_sql(_UNIDENTIFIED, {"schema": name.schema, "name": name.name}).scalar_one())
+
+
+_UNIDENTIFIED = """
+SELECT EXISTS (
+    SELECT 1 FROM pg_publication_tables p JOIN pg_class c ON c.relname = p.tablename
+    JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = p.schemaname
+    WHERE n.nspname = %(schema)s AND c.relname = %(name)s AND c.relreplident IN ('d', 'n')
+)
+"""
 
 
 def holders(connection: Connection, name: TableName, tag: str) -> str:

@@ -50,8 +50,9 @@ def ready(connection: Connection, table: Table, writer: Writer, merge: Merge) ->
     """
     if table.epoch_column is None:
         difference = "sealed_view=True shows rows by a bigint column with the epoch's number, and the table has none"
-        next_ = f"ALTER TABLE {table.name.text} ADD COLUMN _epoch bigint, or leave sealed_view= out"
-        raise refuse("E506", sink=writer.sink, difference=difference, next=next_)
+        cause = "the table was made before sealed_view= was given"
+        next_ = f"ALTER TABLE {table.name.printed} ADD COLUMN _epoch bigint; or leave sealed_view= out"
+        raise refuse("E506", sink=writer.sink, difference=difference, because=cause, next=next_)
     sealed = f"(SELECT coalesce(max(h.sealed), 0) FROM onceonly.head h WHERE h.pipeline = {_text(writer.pipeline)})"
     columns = ", ".join(f"t.{quote(one.name)}" for one in table.columns)
     if merge.history:

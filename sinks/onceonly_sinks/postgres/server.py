@@ -36,7 +36,12 @@ NAME_BYTES = 63
 
 def quote(identifier: str) -> str:
     """Quote an identifier for a statement with placeholders, in which a percent sign is doubled."""
-    return '"' + identifier.replace('"', '""').replace("%", "%%") + '"'
+    return printed(identifier).replace("%", "%%")
+
+
+def printed(identifier: str) -> str:
+    """Quote an identifier for a statement that somebody pastes."""
+    return '"' + identifier.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,11 @@ class TableName:
     def sql(self) -> str:
         """Quoted for a statement with placeholders; see :func:`quote`."""
         return ".".join(quote(part) for part in (self.schema, self.name) if part)
+
+    @property
+    def printed(self) -> str:
+        """Quoted for a statement that somebody pastes."""
+        return ".".join(printed(part) for part in (self.schema, self.name) if part)
 
 
 def _unquote(part: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.errors import nearest, refuse
 from onceonly.protocol.changes import replaces
 from onceonly_sinks.postgres.schema import Table
-from onceonly_sinks.postgres.server import quote
+from onceonly_sinks.postgres.server import printed, quote
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -72,16 +72,18 @@ def check_index(sink: str, table: Table, merge: Merge) -> None:
     """
     wanted = [*merge.key, *([merge.sequence] if merge.sequence else [])]
     missing = [name for name in wanted if name not in table.by_name]
-    keys = ", ".join(f'"{name}"' for name in merge.key)
+    keys = ", ".join(map(printed, merge.key))
     if missing:
         difference = f"the table has no column {', '.join(missing)}; it has: {', '.join(table.by_name)}"
+        cause = "key= or sequence= names another column than was meant, or the table was made without it"
         next_ = f"correct key= or sequence={nearest(missing, table.by_name)}"
     elif merge.key and frozenset(merge.key) not in table.keys:
         difference = f"no unique index of the table is on exactly ({', '.join(merge.key)})"
-        next_ = f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.name.text} ({keys})"
+        cause = "the table was made without such an index, or key= is not what its rows are unique by"
+        next_ = f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.name.printed} ({keys})"
     else:
         return
-    raise refuse("E506", sink=sink, difference=difference, next=next_)
+    raise refuse("E506", sink=sink, difference=difference, because=cause, next=next_)
 
 
 def check_rows(connection: Connection, sink: str, waiting: Waiting, merge: Merge) -> None:
@@ -125,7 +127,8 @@ def _no_null(connection: Connection, sink: str, waiting: Waiting, column: str, u
     count = connection.exec_driver_sql(query, dict(waiting.parameters)).scalar_one()
     if count:
         next_ = f"fill {column}, e.g. with before="
-        raise refuse("E503", sink=sink, column=column, reason=f"{count} nulls, and {use}", next=next_)
+        said = {"column": column, "reason": f"{count} nulls, and {use}", "next": next_}
+        raise refuse("E503", sink=sink, **said, because="the query leaves it null in some rows")
 
 
 def _ambiguous(waiting: Waiting, merge: Merge) -> str:

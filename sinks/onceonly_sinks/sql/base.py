@@ -123,16 +123,18 @@ class SqlSink(SinkBase):
         """
         if taken := [name for name in schema.names if name.lower() == self.epoch_column.lower()]:
             difference = f"column {taken[0]} is the one that takes the epoch's number"
-            next_ = "rename it in the query, then restart the query"
-            raise refuse("E506", sink=self.id, difference=difference, next=next_)
+            cause, next_ = "the query delivers a column of that name", "rename it in the query, then restart the query"
+            raise refuse("E506", sink=self.id, difference=difference, because=cause, next=next_)
         column, found = quote(self.epoch_column), self.columns(db, self.table)
         if not found:
             made = [f"{quote(field.name)} {self.type_of(field)}".rstrip() for field in schema]
             db.execute(f"CREATE TABLE {quote(self.table)} ({', '.join([*made, f'{column} bigint'])})")
             return
-        if missing := [name for name in schema.names if name not in found]:
-            difference = f"the table lacks {', '.join(missing)}"
-            raise refuse("E506", sink=self.id, difference=difference, next="add the columns to the table")
+        if missing := [field for field in schema if field.name not in found]:
+            difference = f"the table lacks {', '.join(field.name for field in missing)}"
+            adding = f"ALTER TABLE {quote(self.table)} ADD COLUMN"
+            way = "; ".join(f"{adding} {quote(field.name)} {self.type_of(field)}".rstrip() for field in missing)
+            raise refuse("E506", sink=self.id, difference=difference, next=f"{way}; then restart the query")
         if self.epoch_column not in found:
             db.execute(f"ALTER TABLE {quote(self.table)} ADD COLUMN {column} bigint")
 

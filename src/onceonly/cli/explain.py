@@ -33,6 +33,8 @@ Pages = Mapping[str, Mapping[str, str]]
 """Code to page; a page is title to text, in reading order, and has a ``what``."""
 
 _DETAIL = re.compile(r"\{(\w+)(?::q)?\}")
+_MOSTLY = re.compile(r"\{\w+:([^{}]{2,})\}")
+"""A detail for which the text has words of its own."""
 
 
 def command(code: CodeArgument = None, output: OutputOption = Output.TABLE) -> None:
@@ -86,7 +88,7 @@ def page_of(code: str) -> dict[str, str]:
             "X-... (lab)",
             next="see all of them: onceonly explain",
         )
-    return {"code": name, **{title: _DETAIL.sub(r"<\1>", text) for title, text in texts.items()}}
+    return {"code": name, **{title: _DETAIL.sub(r"<\1>", _MOSTLY.sub(r"\1", text)) for title, text in texts.items()}}
 
 
 def _name(code: str) -> str:

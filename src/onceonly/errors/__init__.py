@@ -60,16 +60,26 @@ class _Words(string.Formatter):
     """Fills details into a text; ``{name:q}`` becomes one word of a shell's command line."""
 
     def format_field(self, value: Any, format_spec: str) -> Any:
-        return shlex.quote(str(value)) if format_spec == "q" else super().format_field(value, format_spec)
+        if format_spec == "q":
+            return shlex.quote(str(value))
+        return (format_spec if value is None else value) if format_spec else super().format_field(value, format_spec)
 
 
 def fill(text: str, details: Mapping[str, object]) -> str:
-    """Fill details into a text of a catalogue; ``{name:q}`` becomes one word of a shell's command line."""
+    """Fill details into a text of a catalogue.
+
+    ``{name:q}`` becomes one word of a shell's command line, ``{name:some words}`` these words where ``name`` is
+    ``None``.
+    """
     return _Words().vformat(text, (), details)
 
 
-UNTOLD: Mapping[str, object] = {"lost": "epochs", "copy": "", "again": "", "undo": "", "by": "a newer driver"}
-"""Details of whoever cannot ask the ledger, as a sink in the middle of a commit."""
+UNTOLD: Mapping[str, object] = {
+    **{"lost": "epochs", "copy": "", "again": "", "undo": "", "by": "a newer driver"},
+    **{"because": None, "aside": None},
+}
+"""Details of whoever cannot ask the ledger, as a sink in the middle of a commit; and those for which the text of a code
+has words of its own, ``{because:the most likely cause}``, for whoever knows nothing more exact."""
 
 OF_THE_LEDGER = frozenset({"ledger", "where", "named", "first", "last"})
 """What commands need and only an opening knows."""
