@@ -7,7 +7,7 @@ from integration.streams import settings
 from integration.targets import ids
 from pyspark.sql import functions as f
 
-from onceonly import OnceOnlyError, Output, Quality, exactly_once
+from onceonly import OnceOnlyError, Output, Quality, Route, exactly_once
 from onceonly_sinks.memory import MemorySink
 
 pytestmark = pytest.mark.spark
@@ -112,6 +112,53 @@ def test_outputs_are_looked_at_before_the_start(stream, sink):
             otherwise.append((said, told))
     assert otherwise == []
     assert ids(sink) == []
+
+
+SEVERAL = (  # what is given beside the sink, what is said of it, and what leads on, as it is given
+    ({"where": "wrd > 'a'"}, "name one that they have: id, word (did you mean word?)", {"where": "word > 'a'"}),
+    ({"where": 5}, "correct it, in Spark SQL over the columns of the rows: id, word", {"where": "id = 5"}),
+    ({"where": ""}, "correct it, in Spark SQL over the columns", {"where": "true"}),
+    ({"where": "id"}, "correct it, in Spark SQL over the columns", {"where": "id > 0"}),
+    ({"select": ["id + 1"]}, 'name it: select=["(id + 1) AS name"]', {"select": ["(id + 1) AS name"]}),
+    ({"select": ["id", "word AS ID"]}, '"... AS id_2"', {"select": ["id", "word AS id_2"]}),
+    ({"where": "rand() > 0.5"}, "compute it in before=", {"where": "drawn > 0.5"}),
+    ({"where": "sum(id) > 3"}, "compute it in before=", {"where": "drawn > 3"}),
+)
+
+
+def test_an_expression_that_is_refused_says_what_leads_on(stream, sink, capfd):
+    df, otherwise = stream.receive(range(5)).read(), []
+
+    def told(**said):
+        chosen = Output(MemorySink("memory:few"), name="few", **said)
+        before = lambda rows: rows.withColumn("drawn", f.rand())  # noqa: E731
+        return str(exactly_once(sink, chosen, before=before if "drawn" in str(said) else None).explain(df))
+
+    for said, way, instead in SEVERAL:
+        if way not in (refused := told(**said)) or ("before=" in refused) is not ("before=" in way):
+            otherwise.append((said, refused))
+        if "will be refused" in told(**instead):
+            otherwise.append((instead, told(**instead)))
+    assert otherwise == []
+    assert "QueryContextLogger" not in capfd.readouterr().err
+
+
+def test_a_misspelt_column_of_a_route_is_said_of_the_route(stream, sink):
+    df = stream.receive(range(5)).read()
+    for unknown in ("bad", "ignore"):
+        said = str(exactly_once(Route("wrd", {"a": sink}, unknown=unknown)).explain(df))
+        assert 'Route(by="wrd")' in said
+        assert "(did you mean word?)" in said
+        assert "Expectation" not in said
+
+
+def test_a_column_that_is_called_as_one_of_ours_is_to_be_renamed(stream, sink):
+    df = stream.receive(range(5)).read()
+    quality = Quality(expect={"fine": "id >= 0"}, quarantine=MemorySink("memory:bad"))
+    clash = df.withColumnRenamed("word", "onceonly bad")
+    assert 'withColumnRenamed("onceonly bad", "bad")' in str(exactly_once(sink, quality=quality).explain(clash))
+    renamed = exactly_once(sink, quality=quality, before=lambda rows: rows.withColumnRenamed("onceonly bad", "bad"))
+    assert "will be refused" not in str(renamed.explain(clash))
 
 
 def test_expectations_and_names_are_looked_at_before_the_start(stream, sink):

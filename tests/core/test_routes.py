@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -68,6 +69,8 @@ def test_a_row_is_expected_to_have_a_sink_unless_that_is_ignored() -> None:
         (Route("kind", {"order": sink("a")}, unknown="drop"), "unknown='drop'"),  # type: ignore[arg-type]
         (Route("kind", {3: sink("a")}), "has the value 3"),  # type: ignore[dict-item]
         (Route("kind", {"order.v1": sink("a")}), "names no output"),
+        (Route("kind", {"late": sink("a")}), "is what onceonly calls an output of its own"),
+        (Route("kind", {"A": sink("a"), "a": sink("b")}), 'two outputs are called "A"'),
         (Route("kind", {"order": Output(sink("a"), name="a", where=object())}), "is a Column"),  # type: ignore[arg-type]
         (Route("kind", {f"k{number}": sink(str(number)) for number in range(17)}), "there are 17 outputs"),
     ],
@@ -77,6 +80,32 @@ def test_a_route_that_leads_nowhere_is_refused(route: Route, problem: str) -> No
     with pytest.raises(ConfigurationError, match="E120") as refused:
         exactly_once(route)
     assert problem in str(refused.value)
+
+
+def obeyed(way: str) -> Any:
+    """The call that a way out prints, made."""
+    [said] = re.findall(r"Route\(.*\)", way) or re.findall(r'\{"[^}]*\}', way)
+    said = said if said.startswith("Route") else f'Route("kind", {said})'
+    return eval(said, {"Route": Route, "Output": Output, "sink": sink("obeyed")})
+
+
+@pytest.mark.parametrize(
+    "value", [1, 2.5, True, "1", "new york", "late", "State", "public.orders", "日本", "", "A" * 99, 'a "b"']
+)
+def test_what_is_printed_for_a_value_that_is_no_name_is_taken(value: Any) -> None:
+    for by in ("n", "string(n)"):
+        with pytest.raises(ConfigurationError, match="E120") as refused:
+            exactly_once(Route(by, {value: sink("a")}))
+        route = obeyed(refused.value.remedy)
+        assert exactly_once(route)
+        assert [*route.to] == [str(value) if value is not True else "true"]
+        assert (route.by == "string(n)") is (by == "string(n)" or not isinstance(value, str))
+
+
+def test_a_value_of_a_sink_that_has_a_name_by_another_value_needs_none() -> None:
+    both = sink("both")
+    assert [one.name for one in Route("kind", {"order": both, "new york": both}).outputs] == ["order"]
+    assert exactly_once(Route("kind", {"order": both, "new york": both}))
 
 
 def test_what_is_no_sink_is_refused() -> None:

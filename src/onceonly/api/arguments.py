@@ -60,6 +60,7 @@ class Arguments:
     panes: panes.Chosen | None = None
     replaying: bool = False
     version: str = ""
+    routed: tuple[str, ...] = ()
 
     @property
     def told(self) -> Told:

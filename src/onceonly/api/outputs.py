@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
 from onceonly.protocol import Sink
+from onceonly.spark.expressions import text_of
 from onceonly.spark.outputs import OutputSpec
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ class Output:
     @property
     def text(self) -> str:
         """What it wants, in words."""
-        condition = f"the rows where {self.where}" if self.where is not None else "every row"
-        columns = f", as {', '.join(map(str, self.select))}" if self.select else ""
+        condition = f"the rows where {text_of(self.where)}" if self.where is not None else "every row"
+        columns = f", as {', '.join(map(text_of, self.select))}" if self.select else ""
         return condition + columns
 
 
@@ -87,16 +88,28 @@ def check(outputs: Sequence[Output]) -> None:
         raise _formless(f"there are {len(outputs)} outputs, and {MOST} is the most", way)
     names = [one.name for one in outputs]
     for one in outputs:
-        if not isinstance(one.name, str) or not _NAME.fullmatch(one.name):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise _formless(f"{one.name!r} names no output", 'give a short name of letters and digits: name="alerts"')
-        if one.name.lower() in _RESERVED:
-            raise _formless(f'"{one.name}" is what onceonly calls an output of its own', 'give another: name="alerts"')
+        if problem := unusable(one.name):
+            raise _formless(problem, f'give a name of letters and digits: name="{named_after(one.name)}"')
         if [name.lower() for name in names].count(one.name.lower()) > 1:
-            raise _formless(
-                f'two outputs are called "{one.name}"', "give each a name of its own, or one output both sinks"
-            )
+            other = f'Output(sink, name="{one.name}_2")'
+            way = f'give one of them another: {other}, in a Route {{"{one.name}": {other}}}; or one output both sinks'
+            raise _formless(f'two outputs are called "{one.name}"', way)
         if not one.sinks:
             raise _formless(f'output "{one.name}" has no sink', f'give it one: Output(sink, name="{one.name}")')
+
+
+def unusable(name: object) -> str:
+    """Why no output can have a name; empty where one can."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        return f"{name!r} names no output"
+    return f'"{name}" is what onceonly calls an output of its own' if name.lower() in _RESERVED else ""
+
+
+def named_after(value: object) -> str:
+    """A name that an output can have, near to one that it cannot."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", str(value)).strip("_")[:40]
+    name = name if name[:1].isalpha() else f"of_{name or 'rows'}"
+    return f"{name}_rows" if unusable(name) else name
 
 
 def _formless(problem: str, way: str) -> Exception:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Demanding, Expires, Sink
 from onceonly.protocol.period import milliseconds
+from onceonly.spark.expressions import text_of
 from onceonly.spark.quality import Expectation, Expectations
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Quality:
     @property
     def text(self) -> str:
         """What is expected, in words."""
-        return ", ".join(f"{name}: {expected}" for name, expected in self.expect.items())
+        return ", ".join(f"{name}: {text_of(expected)}" for name, expected in self.expect.items())
 
     def demanding(self, sinks: Sequence[Sink]) -> tuple[DemandingSink, ...]:
         """Those sinks whose destinations are asked what they demand of the rows that they get."""

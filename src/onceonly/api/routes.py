@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from onceonly.api.outputs import Output
+from onceonly.api.outputs import Output, named_after, unusable
 from onceonly.api.quality import Quality
 from onceonly.errors import refuse
 from onceonly.protocol import Sink
@@ -41,11 +42,7 @@ class Route:
     @property
     def outputs(self) -> tuple[Output, ...]:
         """An output for each sink, of the rows with one of its values."""
-        values: dict[int, list[str]] = {}
-        for value, sink in self.to.items():
-            values.setdefault(id(sink), []).append(value)
-        sinks = {id(sink): sink for sink in self.to.values()}
-        return tuple(self._output(sinks[one], taken) for one, taken in values.items())
+        return tuple(self._output(sink, values) for sink, values in _taken(self.to))
 
     def _output(self, sink: Sink | Output, values: Sequence[str]) -> Output:
         where = _among(self.by, values)
@@ -78,9 +75,28 @@ def check(route: Route) -> None:
         raise _formless(f"Route(unknown={route.unknown!r}) is not understood", 'say unknown="bad" or unknown="ignore"')
     for value in route.to:
         if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise _formless(
-                f"Route(to=) has the value {value!r}", 'give texts; of a number: Route("string(n)", {"1": sink})'
-            )
+            by = route.by if route.by.lower().startswith("string(") else f"string({route.by})"
+            raise _formless(f"Route(to=) has the value {value!r}", f"give texts: {_written(by, value)}", _NO_NAME)
+    for sink, (value, *_) in _taken(route.to):
+        if not isinstance(sink, Output) and (problem := unusable(value)):
+            way = f"give the output a name beside its value: {_written(route.by, value)}"
+            raise _formless(problem, way, _NO_NAME)
+
+
+def _taken(to: Mapping[str, Sink | Output]) -> list[tuple[Sink | Output, list[str]]]:
+    """Each sink with its values."""
+    values: dict[int, list[str]] = {}
+    for value, sink in to.items():
+        values.setdefault(id(sink), []).append(value)
+    sinks = {id(sink): sink for sink in to.values()}
+    return [(sinks[one], taken) for one, taken in values.items()]
+
+
+def _written(by: str, value: object) -> str:
+    """What leads on in place of a value that is no name."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)  # as string() writes it
+    key, name = (json.dumps(one, ensure_ascii=False) for one in (by, text))
+    return f'Route({key}, {{{name}: Output(sink, name="{named_after(value)}")}})'
 
 
 def expecting(quality: Quality | None, routes: Sequence[Route]) -> Quality | None:
@@ -108,5 +124,8 @@ def _literal(text: str) -> str:
     return f"CAST(X'{text.encode().hex()}' AS STRING)" if {"'", "\\"} & {*text} else f"'{text}'"
 
 
-def _formless(problem: str, way: str) -> Exception:
-    return refuse("E120", problem=problem, next=way)
+_NO_NAME = "an output of a Route is called as its value, and this one is no name"
+
+
+def _formless(problem: str, way: str, cause: str | None = None) -> Exception:
+    return refuse("E120", problem=problem, because=cause, next=way)

@@ -40,7 +40,7 @@ from onceonly.panes.spec import Panes
 from onceonly.protocol import Estimate, Sink
 from onceonly.protocol.batch import Trim
 from onceonly.spark import batch as trimming
-from onceonly.spark import outputs, written
+from onceonly.spark import expressions, outputs, written
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.choose import engine_for
 from onceonly.spark.connect import worker
@@ -223,11 +223,14 @@ class ExactlyOnce:
             opening.windows = columns, chosen.defined(opening.pipeline, rows, self._arguments.time)
         return Stepping(opening.windows[1], chosen.keeper, chosen.targets(self._arguments.sinks))
 
+    @expressions.quietly()
     def _divide(
         self, plan: Plan, pipeline: str, rows: DataFrame, found: Written, demanded: Sequence[Demanded] = ()
     ) -> tuple[ResolvedOutput, ...]:
         """What outputs, expectations and demands of destinations make of the rows."""
         given = self._arguments
+        for by in given.routed:
+            expressions.check(f'Route(by="{by}")', pipeline, rows, by)
         wanted = tuple(one.wanted for one in given.outputs)
         if given.dedupe:
             wanted = (*wanted, given.dedupe.repeats.wanted(pipeline, rows))
@@ -375,4 +378,5 @@ def exactly_once(
     where = arguments.checkpoint_place(checkpoint)
     refresh = arguments.on_refresh(on_refresh, given, name)
     said = (name, ledger, before, adopted, chosen, place, lossy_source, where, refresh, divided, quality, dedupe, time)
-    return ExactlyOnce(Arguments(given, *said, panes=paned, version=arguments.version(version)))
+    by = tuple(one.by for one in routed)
+    return ExactlyOnce(Arguments(given, *said, panes=paned, version=arguments.version(version), routed=by))

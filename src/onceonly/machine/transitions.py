@@ -251,7 +251,7 @@ def _the_same_again(state: State, outcome: Staged) -> State:
 
 
 def _too_many(state: State, bad: Output, rows: int, most: int) -> Refusal:
-    """So many are bad that the source is another one, or an expectation is wrong: an operator decides."""
+    """More are bad than may be: an operator decides."""
     aside = f"to set them aside all the same, start once with quality=Quality(..., max_bad={bad.digest.rows})"
     nowhere = "to set bad rows aside, give them a sink: quality=Quality(..., quarantine=sink)"
     return Refusal.of(

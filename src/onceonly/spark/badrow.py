@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
 from onceonly.spark import digest
-from onceonly.spark.outputs import first_line
+from onceonly.spark.expressions import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

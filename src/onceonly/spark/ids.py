@@ -21,22 +21,35 @@ def id_of(rows: DataFrame, key: Sequence[str]) -> Column:
         key: what makes the id, in Spark SQL.
 
     Raises:
-        TypeError: a part is of a type whose values have more than one text.
+        NoText: a part is of a type whose values have more than one text.
     """
     from pyspark.sql import functions as f
 
     parts = rows.select(*[f.expr(said).alias(str(at)) for at, said in enumerate(key)]).schema.fields
-    texts = [_text(part.dataType, f.expr(said)) for said, part in zip(key, parts, strict=True)]
+    texts = [_text(part.dataType, said) for said, part in zip(key, parts, strict=True)]
     # With its length before it, a part ends in one place only: ("a", "bc") is not ("ab", "c").
     marked = [f.concat(f.octet_length(text).cast("string"), f.lit(":"), text) for text in texts]
     whole = texts[0] if len(texts) == 1 else f.concat(*marked)
     return f.unhex(f.substring(f.sha2(whole, 256), 1, 32))
 
 
-def _text(kind: DataType, column: Column) -> Column:
+class NoText(TypeError):
+    """A part of an id is of a type whose values have more than one text.
+
+    Attributes:
+        part: in Spark SQL.
+    """
+
+    def __init__(self, part: str, words: str) -> None:
+        super().__init__(words)
+        self.part = part
+
+
+def _text(kind: DataType, said: str) -> Column:
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
+    column = f.expr(said)
     match kind:
         case t.StringType() | t.IntegralType() | t.DecimalType() | t.BooleanType() | t.TimestampNTZType():
             return column.cast("string")
@@ -48,4 +61,4 @@ def _text(kind: DataType, column: Column) -> Column:
             # As a text it would be another one in another time zone of the session.
             return f.unix_micros(column).cast("string")
         case _:
-            raise TypeError(f"it is of type {kind.simpleString()}: make a text or a number of it")
+            raise NoText(said, f"it is of type {kind.simpleString()}: make a text or a number of it")

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors import refuse
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Estimate
 from onceonly.protocol.batch import Trim
-from onceonly.spark import digest, frames, written
+from onceonly.spark import digest, expressions, frames, written
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.choose import engine_for
 from onceonly.spark.engine import Plan
@@ -128,33 +128,44 @@ def resolve(
     """
     taken = {name.lower() for name in rows.columns}
     for one in outputs:
-        if column_of(one.name).lower() in taken:
-            raise refuse(
-                "E120",
-                problem=f'output "{one.name}" of "{pipeline}" has the name of a column',
-                next=f'give it another name: Output(..., name="{one.name}_rows")',
-            )
+        if (column := column_of(one.name)).lower() in taken:
+            raise _taken(pipeline, one.name, column)
     return tuple(_resolved(plan, pipeline, rows, one, left_out) for one in outputs)
+
+
+def _taken(pipeline: str, name: str, column: str) -> OnceOnlyError:
+    """The error for an output and a column of one name; the user has named outputs but for ours."""
+    if column != name:
+        problem, cause = f'the rows of "{pipeline}" have a column "{column}"', "onceonly adds a column of that name"
+        way = f'rename it: before=lambda df: df.withColumnRenamed("{column}", "{name}")'
+        return refuse("E120", problem=problem, because=cause, next=way)
+    problem = f'output "{name}" of "{pipeline}" has the name of a column'
+    other = f'Output(sink, name="{name}_rows")'
+    way = f'give it another name: {other}; in a Route: {{"{name}": {other}}}'
+    return refuse("E120", problem=problem, next=way)
 
 
 def _resolved(
     plan: Plan, pipeline: str, rows: DataFrame, wanted: OutputSpec, left_out: frozenset[str]
 ) -> ResolvedOutput:
+    what = f'Output "{wanted.name}"'
     try:
         shown = wanted.of(rows)
         column = wanted.column()
         wide = rows.select("*", column)
         held: Any = wide.schema[column_of(wanted.name)].dataType
     except Exception as error:  # of Spark's many classes: what it says is what the user needs
-        raise _not_of_a_row(pipeline, wanted, first_line(error)) from error
+        raise expressions.unread(what, pipeline, rows, error) from error
     # A structure calls a part without a name of its own after its place.
     if unnamed := next((name for name, part in zip(shown.columns, held.names, strict=True) if name != part), None):
-        raise _not_of_a_row(pipeline, wanted, f'{unnamed} has no name: say "... AS name"')
+        cause, way = "an expression in select= without AS", f'name it: select=["{unnamed} AS name"]'
+        raise expressions.refusal(what, pipeline, f"{unnamed} has no name", cause, way)
     names = [name.lower() for name in shown.columns]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise _not_of_a_row(pipeline, wanted, f"two of its columns are called {twice}")
+        reason, cause = f"two of its columns are called {twice}", "select= gives one name twice; case does not count"
+        raise expressions.refusal(what, pipeline, reason, cause, f'rename one of them: "... AS {twice}_2"')
     if beyond := beyond_a_row(rows, wide):
-        raise _not_of_a_row(pipeline, wanted, beyond)
+        raise expressions.beyond(what, pipeline, beyond)
     columns = frames.arrow_schema(shown)
     unsteady = frozenset[str]() if rows.isStreaming else written.look(plan, shown).left_out
     if wanted.name == BAD and left_out:
@@ -182,15 +193,6 @@ def beyond_a_row(rows: DataFrame, wide: DataFrame) -> str | None:
         if found.count((node, expression)) > known.count((node, expression))
     ]
     return f"it looks at other rows as well ({more[0]})" if more else None
-
-
-def _not_of_a_row(pipeline: str, wanted: OutputSpec, reason: str) -> Exception:
-    return refuse("E121", what=f'Output "{wanted.name}"', query=pipeline, reason=reason)
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, without the plan that Spark puts below."""
-    return str(error).strip().splitlines()[0]
 
 
 class DividedBatch(SparkBatch):

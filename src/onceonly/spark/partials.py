@@ -11,17 +11,16 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors import refuse
 from onceonly.panes.here import Row, partials_of
 from onceonly.panes.spec import INGEST, Definition, Panes
 from onceonly.panes.windows import wrong
 from onceonly.protocol.batch import Bound
 from onceonly.protocol.times import Times
-from onceonly.spark import frames, laterows
+from onceonly.spark import expressions, frames, laterows
 from onceonly.spark.aggregates import Aggregated, aggregated, cells
 from onceonly.spark.digest import quote
 from onceonly.spark.groups import FIRST, KEY, LAST, LATE, MARKS, ROW, ROWS, VALUE, Groups, side_by_side
-from onceonly.spark.outputs import beyond_a_row, first_line
+from onceonly.spark.outputs import beyond_a_row
 from onceonly.spark.slices import late_before, sliced
 from onceonly.spark.stepping import Counted
 from onceonly_checkpoints.epochtime import END
@@ -58,14 +57,15 @@ def kinds_of(pipeline: str, rows: DataFrame, panes: Panes) -> dict[str, str]:
     return found
 
 
+@expressions.quietly()
 def _resolved(pipeline: str, rows: DataFrame, texts: Sequence[str]) -> dict[str, str]:
     try:
         wide = rows.selectExpr("*", *[f"({text}) AS `onceonly {at}`" for at, text in enumerate(texts)])
         found = wide.dtypes[len(rows.columns) :]
     except Exception as error:  # of Spark's many classes: what it says is what the user needs
-        raise refuse("E121", what="Panes(...)", query=pipeline, reason=first_line(error)) from error
+        raise expressions.unread("Panes(...)", pipeline, rows, error) from error
     if beyond := beyond_a_row(rows, wide):
-        raise refuse("E121", what="Panes(...)", query=pipeline, reason=beyond)
+        raise expressions.beyond("Panes(...)", pipeline, beyond)
     return {text: kind for text, (_, kind) in zip(texts, found, strict=True)}
 
 

@@ -13,10 +13,9 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from onceonly.errors import refuse
-from onceonly.spark import badrow
+from onceonly.spark import badrow, expressions
 from onceonly.spark.demands import Demanded, Reason
-from onceonly.spark.outputs import OutputSpec, beyond_a_row, condition, first_line
+from onceonly.spark.outputs import OutputSpec, beyond_a_row, condition
 from onceonly_checkpoints.content import BAD
 
 if TYPE_CHECKING:
@@ -79,16 +78,19 @@ class Expectations:
         from pyspark.sql import types as t
 
         for one in self.expect:
+            what = f'Expectation "{one.name}"'
             try:
                 kind = rows.select(condition(one.expected)).schema[0].dataType
                 wide = rows.select("*", one.met.alias(_MET))
                 beyond = beyond_a_row(rows, wide)
             except Exception as error:  # of Spark's many classes: what it says is what the user needs
-                raise _no_condition(pipeline, one, first_line(error)) from error
+                raise expressions.unread(what, pipeline, rows, error) from error
             if not isinstance(kind, t.BooleanType):
-                raise _no_condition(pipeline, one, f"it is of type {kind.simpleString()}, and not true or false")
+                reason, cause = f"it is of type {kind.simpleString()}, and not true or false", "it is no condition"
+                way = f'say what is expected of the value: expect={{"{one.name}": "... > 0"}}'
+                raise expressions.refusal(what, pipeline, reason, cause, way)
             if beyond:
-                raise _no_condition(pipeline, one, beyond)
+                raise expressions.beyond(what, pipeline, beyond)
 
     def divide(self, rows: DataFrame, outputs: Sequence[OutputSpec]) -> tuple[OutputSpec, ...]:
         """The outputs of good rows alone, and that of bad ones."""
@@ -106,10 +108,6 @@ class Expectations:
         listed = f.concat(f.lit("["), said, f.lit("]"))
         kept = badrow.kept(rows, listed, records=self.records, values=self.values)
         return (*narrowed, OutputSpec(BAD, self.sinks, ~good, kept, tuple(dict.fromkeys(one.rule for one in why))))
-
-
-def _no_condition(pipeline: str, one: Expectation, reason: str) -> Exception:
-    return refuse("E121", what=f'Expectation "{one.name}"', query=pipeline, reason=reason)
 
 
 _MET = "onceonly met"

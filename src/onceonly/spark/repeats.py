@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors import refuse
 from onceonly.protocol import AsOf, Estimate
 from onceonly.protocol.batch import Trim
 from onceonly.protocol.optional import AT, ID, Lookup
-from onceonly.spark import digest, frames
+from onceonly.spark import digest, expressions, frames
 from onceonly.spark.batch import told
-from onceonly.spark.ids import id_of
-from onceonly.spark.outputs import DividedBatch, OutputSpec, ResolvedOutput, first_line
+from onceonly.spark.ids import NoText, id_of
+from onceonly.spark.outputs import DividedBatch, OutputSpec, ResolvedOutput
 from onceonly.spark.repeatshere import Judged, judge
 from onceonly.spark.tally import Tally, tally
 from onceonly_checkpoints.content import SEEN, Digest, Output, column_of
@@ -59,9 +58,15 @@ class Repeats:
         """
         try:
             return OutputSpec(SEEN, (self.sink,), None, (id_of(rows, self.key).alias(ID), _clock(0)))
+        except NoText as error:
+            cause, way = "a value of this type has more than one text", f'give one: key="CAST({error.part} AS STRING)"'
+            raise expressions.refusal(self._what, pipeline, str(error), cause, way) from error
         except Exception as error:  # of Spark's many classes: what it says is what the user needs
-            what = f'Dedupe(key="{", ".join(self.key)}")'
-            raise refuse("E121", what=what, query=pipeline, reason=first_line(error)) from error
+            raise expressions.unread(self._what, pipeline, rows, error) from error
+
+    @property
+    def _what(self) -> str:
+        return f'Dedupe(key="{", ".join(self.key)}")'
 
 
 def _clock(clock_ms: int) -> Column:
