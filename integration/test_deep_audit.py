@@ -102,7 +102,7 @@ def test_what_rows_say_cannot_be_told_where_they_are_replaced_or_mixed_or_of_oth
         ("A109", "postgres:tiny"),
     ]
     assert found.verdict is Verdict.CANNOT_TELL
-    assert found.exit_code == 0
+    assert found.exit_code == 3
 
 
 # ---- what the rows say of time

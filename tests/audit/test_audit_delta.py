@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -64,6 +66,50 @@ def test_a_restore_that_is_taken_back_leaves_only_the_doubt(stored: Stored, path
     assert {code for code, _ in codes} == {"A126", "A127"}
 
 
+def test_a_restore_to_a_moment_is_counted_like_one_to_a_version(stored: Stored, path: str) -> None:
+    written = int(DeltaTable(path).history(1)[0]["timestamp"])
+    while time.time() * 1000 < written + 2:
+        pass
+    stored.write(3)
+    DeltaTable(path).restore(datetime.fromtimestamp((written + 1) / 1000, UTC))
+    assert found(stored) == (Verdict.GAPS, [("A121", 5), ("A126", None)])
+    reader = sink_from_address(stored.sink.address)
+    reader.open(PIPELINE)
+    told = next(iter(reader.disturbances(None)))  # type: ignore[attr-defined]
+    assert "back to version 5" in told.detail, told.detail
+    reader.close()
+
+
+def test_rows_in_files_that_are_gone_are_a_gap_and_no_content(stored: Stored, path: str) -> None:
+    gone = DeltaTable(path).get_add_actions(flatten=True).column("path").to_pylist()[0]
+    Path(path, gone).unlink()
+    verdict, codes = found(stored)
+    assert (verdict, [code for code, _ in codes]) == (Verdict.GAPS, ["A191", "A121"])
+    reader = sink_from_address(stored.sink.address)
+    assert isinstance(reader, DeltaSink)
+    reader.open(PIPELINE)
+    assert reader.absent().startswith("1 of 3 data files of version")
+    assert reader.content() is None, "a rewind must not put the sink at an epoch whose rows nobody can read"
+    reader.close()
+
+
+def test_epochs_whose_log_was_cleaned_away_are_counted_in_sum(stored: Stored, path: str) -> None:
+    DeltaTable(path).create_checkpoint()
+    for file in sorted(Path(path, "_delta_log").glob("*.json"))[:-1]:
+        file.unlink()
+    assert found(stored) == (Verdict.EXACTLY_ONCE, [("A103", 1)])
+    DeltaTable(path).delete("id = 1000")
+    verdict, codes = found(stored)
+    assert (verdict, codes[0]) == (Verdict.GAPS, ("A154", None))
+
+
+def test_an_upserted_table_whose_files_are_gone_has_a_gap(tmp_path: Path) -> None:
+    stored = Stored(DeltaSink(tmp_path / "latest", key="id"), tmp_path).write_all()
+    for file in (tmp_path / "latest").glob("*.parquet"):
+        file.unlink()
+    assert found(stored) == (Verdict.GAPS, [("A191", None), ("A119", None)])
+
+
 def test_an_overwrite_loses_everything(stored: Stored, path: str) -> None:
     write_deltalake(path, table(9, 3), mode="overwrite")
     verdict, codes = found(stored)
@@ -86,12 +132,12 @@ def test_epochs_after_a_compaction_are_counted_beside_it(stored: Stored, path: s
     assert found(stored) == (Verdict.EXACTLY_ONCE, [])
 
 
-def test_deletes_among_mixed_epochs_cannot_be_told_and_are_not_guessed(stored: Stored, path: str) -> None:
+def test_deletes_among_mixed_epochs_are_counted_in_sum_and_not_guessed(stored: Stored, path: str) -> None:
     DeltaTable(path).optimize.compact()
     DeltaTable(path).delete("id = 3000")
     verdict, codes = found(stored)
-    assert verdict == Verdict.IN_DOUBT
-    assert codes == [("A126", None), ("A120", None)]
+    assert verdict == Verdict.GAPS
+    assert codes == [("A154", None), ("A126", None), ("A120", None)]
 
 
 def test_rows_that_others_append_are_told_and_not_judged(stored: Stored, path: str) -> None:
@@ -122,9 +168,11 @@ def test_an_audit_adds_no_version(stored: Stored, path: str) -> None:
     assert DeltaTable(path).version() == before
 
 
-def test_merged_epochs_are_judged_by_their_chain(tmp_path: Path) -> None:
+def test_merged_epochs_are_not_counted_and_too_few_rows_are_a_gap(tmp_path: Path) -> None:
     stored = Stored(DeltaSink(tmp_path / "latest", key="id"), tmp_path).write_all()
-    assert found(stored) == (Verdict.EXACTLY_ONCE, [("A119", None)])
+    assert found(stored) == (Verdict.NOT_COUNTED, [("A119", None)])
+    DeltaTable(str(tmp_path / "latest")).delete()
+    assert found(stored) == (Verdict.GAPS, [("A154", None), ("A126", None), ("A119", None)])
 
 
 def test_the_doctor_knows_a_healthy_table_and_one_that_forgets(stored: Stored, path: str) -> None:

@@ -121,16 +121,24 @@ def test_a_table_made_anew_with_the_same_rows_is_in_doubt(stored: Stored, dsn: s
     assert found(stored) == (Verdict.IN_DOUBT, [("A126", None)])
 
 
-def test_an_upsert_is_judged_by_its_chain(dsn: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("made", ["", "CREATE TABLE latest (id bigint PRIMARY KEY, note text)"], ids=["ours", "bare"])
+def test_an_upsert_is_not_counted_and_rows_that_must_stand_are(dsn: str, tmp_path: Path, made: str) -> None:
+    sql(dsn, made or "SELECT")
     stored = Stored(PostgresSink(dsn, "latest", key="id"), tmp_path).write_all()
-    assert found(stored) == (Verdict.EXACTLY_ONCE, [("A119", None)])
+    assert found(stored) == (Verdict.NOT_COUNTED, [("A119", None)])
+    sql(dsn, "TRUNCATE latest")
+    assert found(stored) == (Verdict.GAPS, [("A154", None), ("A119", None)])
     stored.sink.close()
 
 
-def test_a_table_without_an_epoch_column_is_judged_by_its_chain(dsn: str, tmp_path: Path) -> None:
+def test_a_table_without_an_epoch_column_is_counted_in_sum(dsn: str, tmp_path: Path) -> None:
     sql(dsn, "CREATE TABLE bare (id bigint, note text)")
     stored = Stored(PostgresSink(dsn, "bare"), tmp_path).write_all()
-    assert found(stored) == (Verdict.EXACTLY_ONCE, [("A119", None)])
+    assert found(stored) == (Verdict.EXACTLY_ONCE, [])
+    sql(dsn, "INSERT INTO bare VALUES (1, 'of others')")
+    assert found(stored) == (Verdict.NOT_COUNTED, [("A119", None)])
+    sql(dsn, "DELETE FROM bare WHERE id < 4000")
+    assert found(stored) == (Verdict.GAPS, [("A154", None), ("A119", None)])
     stored.sink.close()
 
 

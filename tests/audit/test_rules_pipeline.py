@@ -73,7 +73,7 @@ def test_a_pipeline_opened_without_an_epoch_is_no_failure() -> None:
     ledger = replace(ledger_of(()), records=())
     facts = Facts(PIPELINE, (SinkFacts(SINK, "memory:x", True),), ledger)
     assert codes(facts) == ["A105"]
-    assert judge(facts).exit_code == 0
+    assert judge(facts).exit_code == 3
 
 
 def test_a_missing_ledger_is_told_and_changes_nothing() -> None:

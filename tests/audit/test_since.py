@@ -91,7 +91,7 @@ def test_rows_of_another_number_are_told_once() -> None:
 def test_an_epoch_of_which_nothing_is_known_cannot_be_told() -> None:
     facts = with_sink(true_facts(), content=Content({}, "other types"))
     found = judge(facts)
-    assert (found.verdict, found.exit_code) == (Verdict.CANNOT_TELL, 0)
+    assert (found.verdict, found.exit_code) == (Verdict.CANNOT_TELL, 3)
     [finding] = found.findings
     assert finding.code == "A109"
     assert "epochs 1, 3 to 4: other types" in finding.evidence

@@ -37,6 +37,13 @@ def test_the_json_has_the_promised_keys(on: Run, world: World) -> None:
     assert found["pipelines"][0]["first_disagreement"]["epoch"] == 3
 
 
+def test_rows_that_were_not_counted_end_with_three_unless_that_is_said_to_be_right(run: Run, tmp_path: Path) -> None:
+    keyed = World(tmp_path, "latest", key=("id",), ledger="latest.db").write_all()
+    for more, code in (((), 3), (("--uncounted-ok",), 0), (("--fail-on", "info"), 1)):
+        result = run("audit", "latest", "--ledger", str(keyed.path), *more)
+        assert (result.exit_code, result.stdout.split("\n")[0]) == (code, "NOT COUNTED  latest"), result.output
+
+
 def test_all_pipelines_of_a_ledger_are_audited_and_the_worst_stands_on_top(
     on: Run, world: World, tmp_path: Path
 ) -> None:

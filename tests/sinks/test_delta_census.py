@@ -163,9 +163,21 @@ def test_a_restore_behind_a_delete_brings_the_rows_back(log: Log) -> None:
     assert log.foreign("RESTORE", [remove("a2")], [add("a", 4)], version=1).count() == {1: 5, 2: 3}
 
 
-def test_a_restore_to_a_time_is_not_guessed(log: Log) -> None:
+def test_a_restore_to_a_moment_is_the_state_whose_files_it_brought_back(log: Log) -> None:
+    log.foreign("RESTORE", [remove("c")], version=None, timestamp="2026-01-01")
+    assert log.count() == {1: 5, 2: 0}
+    assert log.epoch(2, {"d": 4}).count() == {1: 5, 2: 4}
+
+
+def test_a_restore_to_files_that_no_version_held_is_not_guessed(log: Log) -> None:
     with pytest.raises(CannotTell, match="RESTORE"):
-        log.foreign("RESTORE", [remove("c")], version=None, timestamp="2026-01-01").count()
+        log.foreign("RESTORE", [remove("a")], timestamp="2026-01-01").count()
+
+
+def test_rows_of_files_that_are_gone_do_not_stand(log: Log) -> None:
+    assert census.count(log.changes, absent=["c"]).rows == {1: 5, 2: 0}
+    log.foreign("OPTIMIZE", [remove("a", changes=False), remove("c", changes=False)], [add("x", 7, changes=False)])
+    assert sum(census.count(log.changes, absent=["x"]).rows.values()) == 1
 
 
 def test_a_restore_behind_the_log_is_not_guessed(log: Log) -> None:

@@ -141,17 +141,19 @@ class Count:
     removed: Mapping[int, int]
 
 
-def count(changes: Sequence[Change], listed: Collection[int] = ()) -> Count:
+def count(changes: Sequence[Change], listed: Collection[int] = (), absent: Collection[str] = ()) -> Count:
     """Rows per epoch that stand, and that others took away.
 
     Args:
         changes: the versions whose commit files still exist, ascending.
         listed: versions of others whose removals are asked for.
+        absent: files that the log names and that are not there: their rows do not stand.
 
     Raises:
         CannotTell: an epoch was merged, a file does not say its rows, or the log does not show whose rows were taken.
     """
     census, removed = _replay(changes, listed)
+    _shrink_each(census, [key for key in census.at if key[0] in absent])
     counted: Counter[int] = Counter({change.epoch: 0 for change in changes if change.epoch is not None})
     held = census.held()
     counted.update({owner: rows for owner, rows in held.items() if owner > 0})
@@ -222,7 +224,7 @@ def _replay(changes: Sequence[Change], listed: Collection[int] = ()) -> tuple[_C
     census, removed = _Census(), Counter[int]()
     for index, change in enumerate(changes):
         if change.entry.operation == "RESTORE":
-            census, removed = _replay(_until(changes[:index], change.entry), listed)
+            census, removed = _replay(_until(changes[: index + 1]), listed)
             continue
         before = census.held() if change.entry.version in listed and change.removes else None
         _apply(census, change)
@@ -231,11 +233,33 @@ def _replay(changes: Sequence[Change], listed: Collection[int] = ()) -> tuple[_C
     return census, removed
 
 
-def _until(changes: Sequence[Change], restore: Entry) -> Sequence[Change]:
-    target = str(restore.parameters.get("version"))
-    if not target.isdigit() or not any(change.entry.version <= int(target) for change in changes):
+def restored_to(changes: Iterable[Change]) -> int | None:
+    """The newest version that held the files that stand after a RESTORE.
+
+    Not by what the commit says: whoever restores to a moment leaves it in words of his own, and each writer has a rule
+    of its own for the version that this moment meant.
+
+    Args:
+        changes: that of the RESTORE, and those below it, newest first.
+
+    Returns:
+        ``None`` where the log no longer reaches down to that version.
+    """
+    apart = Counter[Key]()
+    for change in changes:
+        apart.update(file.key for file in change.adds)
+        apart.subtract(file.key for file in change.removes)
+        if not any(apart.values()):
+            return change.entry.version - 1
+    return None
+
+
+def _until(changes: Sequence[Change]) -> Sequence[Change]:
+    """What brought the files that stand after a RESTORE, which is the last of these changes."""
+    target = restored_to(reversed(changes))
+    if target is None or target < changes[0].entry.version:
         raise CannotTell("a RESTORE went back to a version that the log no longer holds")
-    return [change for change in changes if change.entry.version <= int(target)]
+    return [change for change in changes if change.entry.version <= target]
 
 
 def _apply(census: _Census, change: Change) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -112,7 +112,19 @@ def _records(file: Mapping[str, Any]) -> tuple[int | None, int]:
     return records, (file.get("deletionVector") or {}).get("cardinality", 0)
 
 
-def disturbances(entries: Iterable[Entry], identity: str, holds_until: int, allowed: Rung) -> tuple[Disturbance, ...]:
+def _named(entry: Entry) -> int | None:
+    """The version that a RESTORE says it went back to; ``None`` where it names a moment."""
+    target = str(entry.parameters.get("version"))
+    return int(target) if target.isdigit() else None
+
+
+def disturbances(
+    entries: Iterable[Entry],
+    identity: str,
+    holds_until: int,
+    allowed: Rung,
+    restored: Callable[[Entry], int | None] = _named,
+) -> tuple[Disturbance, ...]:
     """What others did, oldest first; what changes no row is nobody's business. Appends in a row are told as one.
 
     Args:
@@ -120,10 +132,12 @@ def disturbances(entries: Iterable[Entry], identity: str, holds_until: int, allo
         identity: the table's id when we last knew it.
         holds_until: version of our newest rows; a RESTORE to it or to a later one leaves them; -1 where we have none.
         allowed: what others may do.
+        restored: the version that a RESTORE went back to; ``None`` where that is not known.
     """
     found: list[Disturbance] = []
     for entry in entries:
-        one = None if entry.note is not None else _disturbance(entry, identity, holds_until, allowed)
+        target = restored(entry) if entry.operation == "RESTORE" else None
+        one = None if entry.note is not None else _disturbance(entry, identity, holds_until, allowed, target)
         if one is not None and found and one.kind == found[-1].kind == Effect.APPENDED.value:
             found[-1] = _both(found[-1], one)
         elif one is not None:
@@ -131,11 +145,13 @@ def disturbances(entries: Iterable[Entry], identity: str, holds_until: int, allo
     return tuple(found)
 
 
-def _disturbance(entry: Entry, identity: str, holds_until: int, allowed: Rung) -> Disturbance | None:
+def _disturbance(
+    entry: Entry, identity: str, holds_until: int, allowed: Rung, target: int | None
+) -> Disturbance | None:
     if entry.identity is not None and identity and entry.identity != identity:
         return Disturbance("recreated", f"{_told(entry)}, new table id {entry.identity}", fatal=True, at=entry.version)
     if entry.operation == "RESTORE":
-        return _restored(entry, holds_until)
+        return _restored(entry, holds_until, target)
     if entry.effect is Effect.NONE:
         return None
     passes = entry.effect.rung is not None and entry.effect.rung <= allowed
@@ -170,12 +186,12 @@ def _both(one: Disturbance, other: Disturbance) -> Disturbance:
     return replace(other, detail=detail, first=first, added=added, operation="", fatal=fatal, allowed=allowed)
 
 
-def _restored(entry: Entry, holds_until: int) -> Disturbance:
+def _restored(entry: Entry, holds_until: int, target: int | None) -> Disturbance:
     """Restoring keeps application versions: rows are gone while the table still claims the epochs."""
-    target = entry.parameters.get("version")
-    where = f"version {target}" if target is not None else entry.parameters.get("timestamp", "another version")
-    known = isinstance(target, int | str) and str(target).isdigit()
-    harmless = known and int(str(target)) >= holds_until
+    named = _named(entry)
+    known = target if named is None else named
+    where = entry.parameters.get("timestamp", "another version") if known is None else f"version {known}"
+    harmless = target is not None and target >= holds_until
     return Disturbance("restored", f"{_told(entry)}, back to {where}", fatal=not harmless, at=entry.version)
 
 

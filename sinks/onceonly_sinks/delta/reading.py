@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -231,10 +232,15 @@ def history(sink: str, table: Table, after: int) -> Iterator[tuple[Marker, Recei
     return iter([found[number] for number in sorted(found)])
 
 
+def absent(table: Table) -> list[str]:
+    """Data files that the newest version names and that are not there, so that no reader gets its rows."""
+    return [] if table.refreshed() is None else table.absent(table.paths)
+
+
 def recount(table: Table) -> Mapping[int, int] | None:
     """Rows per epoch that still stand, by the log; ``None`` where it cannot tell."""
     try:
-        return census.count(changes_of(table)).rows
+        return census.count(changes_of(table), absent=absent(table)).rows
     except census.CannotTell as reason:
         log.info("rows of the epochs in %s cannot be counted: %s", table.uri, reason)
         return None
@@ -334,7 +340,7 @@ def disturbances(table: Table, since: Receipt | None, allowed: Rung) -> tuple[Di
     versions = range(judged + 1, table.followed.head() + 1)
     entries = [entry for version in versions if (entry := table.log.entry(version)) is not None]
     was, now = since.identity if since else "", "" if handle is None else table.identity
-    found = loginspect.disturbances(entries, was, held, allowed)
+    found = loginspect.disturbances(entries, was, held, allowed, partial(restored_to, table.log))
     if was and was != now and all(one.kind != "recreated" for one in found):
         return (
             *found,

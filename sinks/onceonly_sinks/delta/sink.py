@@ -19,12 +19,14 @@ from onceonly.protocol import (
     Capabilities,
     Changes,
     Disturbance,
+    Leaves,
     Names,
     Position,
     Prepared,
     Recorder,
     Sight,
     SinkBase,
+    Total,
     Transaction,
     own,
 )
@@ -335,6 +337,19 @@ class DeltaSink(SinkBase):
         not show whose rows somebody deleted.
         """
         return None if self._settings.merge else reading.recount(self._open.table)
+
+    def absent(self) -> str:
+        """Data files that the newest version names and that are not there; see ``Filed``."""
+        gone, table = reading.absent(self._open.table), self._open.table
+        return f"{len(gone)} of {len(table.paths)} data files of version {table.handle.version()}" if gone else ""
+
+    def total(self) -> Total | None:
+        """The rows of the newest version, by its log; ``None`` where files do not say theirs, or hold deleted ones."""
+        upsert = self._settings.upsert
+        removes = self._free is not None or upsert.delete is not None
+        rows = self._open.table.count_rows()
+        leaves = Leaves.by(sequence=upsert.sequence is not None, removes=removes)
+        return None if rows is None else Total(rows, leaves)
 
     def read_back(self, spark: SparkSession) -> DataFrame | None:
         """The rows of an append, each with its epoch, through Spark's Delta; ``None`` for a merge or an unclear log."""

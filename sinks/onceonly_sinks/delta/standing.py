@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from onceonly_sinks.delta import census
@@ -59,24 +58,14 @@ def content(log: DeltaLog, head: int, identity: str, allowed: Rung) -> Content |
 
 
 def restored_to(log: DeltaLog, entry: Entry) -> int | None:
-    """The newest version that held the files that stand after a RESTORE.
+    """The newest version that held the files that stand after a RESTORE; ``None`` where the log does not tell.
 
-    Not by what the commit says: whoever restores to a moment leaves it in words of his own, and each writer has a rule
-    of its own for the version that this moment meant.
-
-    Returns:
-        ``None`` where the commit is no RESTORE, or the log no longer reaches down to that version.
+    Also where the commit is no RESTORE.
     """
     if entry.operation != "RESTORE":
         return None
-    apart = Counter[census.Key]()
-    for below in log.before(entry.version):
-        change = census.parse(below, log.text(below.version) or "")
-        apart.update(file.key for file in change.adds)
-        apart.subtract(file.key for file in change.removes)
-        if not any(apart.values()):
-            return below.version - 1
-    return None
+    below = log.before(entry.version)
+    return census.restored_to(census.parse(one, log.text(one.version) or "") for one in below)
 
 
 def _passes(entry: Entry, allowed: Rung) -> bool:

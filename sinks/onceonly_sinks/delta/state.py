@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from onceonly.protocol import Disturbance, Superseded
 from onceonly.protocol.guard import Held, check_fence
@@ -11,7 +12,7 @@ from onceonly_sinks.delta import log as loginspect
 from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.log import DeltaLog
 from onceonly_sinks.delta.marker import Note
-from onceonly_sinks.delta.standing import Content
+from onceonly_sinks.delta.standing import Content, restored_to
 from onceonly_sinks.delta.table import Found
 
 
@@ -129,4 +130,6 @@ def judge(log: DeltaLog, known: SinkState, head: int, allowed: Rung) -> tuple[Di
         found, start = (loginspect.unreadable(start, readable - 1),), readable
     entries = (log.entry(version) for version in range(start, head + 1))
     readable_entries = [entry for entry in entries if entry is not None]
-    return found + loginspect.disturbances(readable_entries, known.identity, known.held_at, allowed)
+    return found + loginspect.disturbances(
+        readable_entries, known.identity, known.held_at, allowed, partial(restored_to, log)
+    )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from onceonly.errors import refuse
 from onceonly.protocol import Transaction
@@ -73,6 +75,11 @@ _WRITABLE = frozenset(
     }
 )
 """Writer features with which deltalake commits; with any other it opens and reads a table, and refuses the commit."""
+
+
+def paths_of(handle: DeltaTable) -> list[str]:
+    """Data files of a version, as its log names them."""
+    return [str(path) for path in handle.get_add_actions(flatten=True).column("path").to_pylist()]
 
 
 def is_table_name(target: str) -> bool:
@@ -293,8 +300,39 @@ class Table:
 
     def has_rows(self) -> bool:
         """Whether any file of the table may hold a row."""
-        counts = self.handle.get_add_actions(flatten=True).column("num_records").to_pylist()
-        return any(count is None or count > 0 for count in counts)
+        return any(count is None or count > 0 for count in self._counts())
+
+    @property
+    def paths(self) -> list[str]:
+        """Data files of the handle's version, as its log names them."""
+        return paths_of(self.handle)
+
+    def absent(self, paths: Iterable[str]) -> list[str]:
+        """Those of the data files that are not there; in an object store by one listing of the table."""
+        if self.is_local:
+            return [path for path in paths if not self._local(path).exists()]
+        import pyarrow.fs as pa_fs
+
+        store = log.remote(self.root, self.options)
+        there = {one.path for one in store.get_file_info(pa_fs.FileSelector("", recursive=True, allow_not_found=True))}
+        # A shallow clone names files of another table by their URI, of which the listing says nothing.
+        return [path for path in paths if "://" not in path and unquote(path) not in there]
+
+    def _local(self, path: str) -> Path:
+        return Path(unquote(path.removeprefix("file:"))) if path.startswith("file:") else Path(self.root, unquote(path))
+
+    def _counts(self) -> list[int | None]:
+        counts: Any = self.handle.get_add_actions(flatten=True).column("num_records").to_pylist()
+        return list(counts)
+
+    def count_rows(self) -> int | None:
+        """Rows of the newest version; ``None`` where a file is gone, does not say how many, or may hide some."""
+        if self.refreshed() is None:
+            return 0
+        if self.absent(self.paths):
+            return None
+        counts, marked = self._counts(), "deletionVectors" in (self.handle.protocol().reader_features or ())
+        return None if marked or None in counts else sum(count or 0 for count in counts)
 
     def check_properties(self, *, removes: bool) -> None:
         """Refuse a table that forgets application versions, or that does not let rows be replaced.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -12,7 +11,7 @@ from onceonly.spark.digest import quote
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.delta import census, epochrows
 from onceonly_sinks.delta.reading import changes_of
-from onceonly_sinks.delta.table import Table
+from onceonly_sinks.delta.table import Table, paths_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,12 +57,7 @@ def _missing(table: Table, opened: DeltaTable, newest: DeltaTable) -> int:
     """How many data files of a version are gone. Those that the newest one has are not asked for."""
     if not table.is_local:
         return 0  # to read one is what tells it there
-    left = set(_paths(opened)) - set(_paths(newest))
-    return sum(not (Path(table.root) / unquote(path)).exists() for path in left)
-
-
-def _paths(handle: DeltaTable) -> list[str]:
-    return [str(path) for path in handle.get_add_actions(flatten=True).column("path").to_pylist()]
+    return len(table.absent(set(paths_of(opened)) - set(paths_of(newest))))
 
 
 def read(table: Table, epoch_column: str | None, at: Receipt, since: Receipt | None, *, merged: bool) -> pa.Table:

@@ -106,13 +106,15 @@ class Writer:
         self._install(fence, epoch)
 
     def content(self) -> Content | None:
-        """The epoch whose rows stand, as of the table's newest version; ``None`` where that is not known."""
+        """The epoch whose rows stand, as of the table's newest version; ``None``: not known, or files are gone."""
         handle = self._table.reopen()
         return self._content_at(-1 if handle is None else handle.version())
 
     def _content_at(self, version: int) -> Content | None:
         identity = self._table.identity if version >= 0 else ""
-        return standing.content(self._table.log, version, identity, self._allowed)
+        found = standing.content(self._table.log, version, identity, self._allowed)
+        # The log of a RESTORE may name files that VACUUM took: what it says stands is not there.
+        return None if version >= 0 and self._table.absent(self._table.paths) else found
 
     def _install(self, fence: Fence, epoch: int | None) -> None:
         for _ in range(_TRIES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,12 +20,14 @@ from onceonly.protocol import (
     Disturbance,
     EpochGone,
     Estimate,
+    Leaves,
     NotVersioned,
     OutcomeUnknown,
     Position,
     Prepared,
     Sight,
     SinkBase,
+    Total,
     own,
 )
 from onceonly.protocol.batch import ArrowRows
@@ -332,6 +335,13 @@ class MemorySink(SinkBase):
             return None
         ours = {entry.epoch: _count(entry) for entry in self.store.epochs(self._writer)}
         return {0: foreign, **ours} if (foreign := self.store.foreign_rows) else ours
+
+    def total(self) -> Total:
+        """The store's rows, of an upsert by the epoch that wrote them last."""
+        newest = self.store.newest(self._writer)
+        written = Counter(epoch for epoch, _ in self.standing_rows((1, newest.epoch if newest else 0)) or ())
+        leaves = Leaves.by(sequence=bool(self._merge.sequence), removes=bool(self._merge.delete))
+        return Total(self.store.table().num_rows, leaves, written)
 
     def read_back(self, spark: SparkSession) -> DataFrame | None:
         """The rows of an append, each with its epoch; ``None`` for an upsert, or where there are none."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.doctor import Check, Observed
 from onceonly.errors import OnceOnlyError
-from onceonly.protocol import Disturbance, Expired, Milestone, SinkBase
+from onceonly.protocol import Disturbance, Expired, Leaves, Milestone, SinkBase, Total
 from onceonly.protocol.demands import Rule
 from onceonly.protocol.optional import OpenWindow, Span
 from onceonly_checkpoints.epoch import Marker, Receipt
@@ -153,6 +153,18 @@ class Handle(SinkBase):
             if table is None:
                 return {}
             return survey.recount(connection, table, column) if (column := self._numbers(connection, table)) else None
+
+    def total(self) -> Total:
+        """All rows of the table, by the epoch that wrote them last where we alone number them."""
+        merge = self._options.merge
+        removes = bool(self._options.apply or merge.delete or self._options.triggers == "allow")
+        leaves = Leaves.by(sequence=bool(merge.sequence), removes=removes)
+        with self._refusals(), self._transactions.reading() as connection:
+            table = self._table(connection)
+            column = self._numbers(connection, table) if table else None
+            written = survey.recount(connection, table, column) if table and column else None
+            rows = survey.rows(connection, table.name) if table and written is None else sum((written or {}).values())
+        return Total(rows, leaves, written, merge.keeps * 1000)
 
     def read_back(self, spark: SparkSession) -> DataFrame | None:
         """The rows of an append, each with its epoch; ``None`` without an epoch column, or if types do not return."""

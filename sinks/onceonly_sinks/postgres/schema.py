@@ -374,6 +374,11 @@ def has_any_row(connection: Connection, name: TableName) -> bool:
     return bool(oid(connection, name)) and has_rows(connection, name)
 
 
+def rows(connection: Connection, name: TableName) -> int:
+    """How many rows the table holds."""
+    return int(connection.exec_driver_sql(f"SELECT count(*) FROM {name.sql}", {}).scalar_one())
+
+
 def recount(connection: Connection, table: Table, column: str) -> dict[int, int]:
     """Rows by the value of the epoch column; those without one under 0."""
     return tables.recount(connection.exec_driver_sql, table.name.sql, quote(column))

@@ -22,6 +22,7 @@ class Verdict(StrEnum):
     DUPLICATES = "DUPLICATES"
     IN_DOUBT = "IN DOUBT"
     CANNOT_TELL = "CANNOT TELL"
+    NOT_COUNTED = "NOT COUNTED"
     EXACTLY_ONCE = "EXACTLY ONCE"
 
 
@@ -184,12 +185,13 @@ _HISTORY = {
 
 _ROWS = {
     "A119": Rule(
-        "Rows are not counted in this sink: the verdict rests on its chain.",
+        "Rows are not counted in this sink: NOT COUNTED.",
         Severity.INFO,
-        None,
+        Verdict.NOT_COUNTED,
         "Markers, chain and slices prove that each epoch was committed once and none is missing; whether its rows "
-        "still stand is not looked at.",
-        "nothing to do; a sink that only adds rows is counted where a bigint column _epoch (epoch_column=) is in it",
+        "still stand is not known. An audit ends with 3 for it, with --uncounted-ok with 0.",
+        "compare the rows of {sink} with the source where that matters; a sink that only adds rows is counted where a "
+        "bigint column _epoch (epoch_column=) is in it",
     ),
     "A167": Rule(
         "Rows are put one by one in this sink: CANNOT TELL for rows.",
@@ -394,8 +396,8 @@ _ALLOWED = {
         "Rows are missing in sum.",
         Severity.ERROR,
         Verdict.GAPS,
-        "Others were allowed to remove rows, and rows of several epochs lay in one file: only the sum can be compared, "
-        "and it is too small.",
+        "The target does not tell which rows are whose: they replace one another, no column numbers them, or others "
+        "took some out of a file of several epochs. In all there are too few.",
         "see what was done to {sink}; restore it from a backup, or write the missing range again with a one-off job",
     ),
     "A155": Rule(
@@ -537,6 +539,25 @@ _PANES = {
     ),
 }
 
+_GONE = {
+    "A191": Rule(
+        "Files that hold rows are gone.",
+        Severity.ERROR,
+        Verdict.GAPS,
+        "The target still lists them. Readers fail, or read fewer rows than were committed.",
+        "put the files back from a backup of {sink}, or restore it to a version whose files are there; VACUUM removes "
+        "those of older versions (delta.deletedFileRetentionDuration)",
+    ),
+    "A190": Rule(
+        "Ids of rows that were let through are known no more.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "A row that is sent again is written again. Rows that came since may stand twice, each as one of its epoch.",
+        "stop every driver; restore {sink} from a backup that holds epoch {epoch} whole; compare rows of later epochs "
+        "with the source",
+    ),
+}
+
 _REWOUND = {
     "A181": Rule(
         "Epochs were set aside, and their rows read from the source again.",
@@ -606,6 +627,7 @@ RULES: dict[str, Rule] = {
     **_TIME,
     **_PANES,
     **_ALLOWED,
+    **_GONE,
     **_PRUNED,
     **_ENGINE,
     **_REWOUND,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.audit.answers import UNREADABLE, reason_of
 from onceonly.audit.recompute import Certificate
-from onceonly.audit.windows import Results, StateFacts, read_results, read_state
+from onceonly.audit.windows import Results, StateFacts, gets, read_results, read_state
 from onceonly.errors import mask
 from onceonly.machine.endings import GRACE_S
 from onceonly.protocol import (
@@ -18,20 +18,25 @@ from onceonly.protocol import (
     Disturbance,
     Expired,
     Expires,
+    Filed,
     Forgets,
+    Leaves,
     Legible,
     Milestone,
     Permissive,
     Settable,
     Shared,
+    ShowsState,
     Sink,
+    Total,
+    Totals,
     Witness,
 )
 from onceonly.protocol.times import Times
 from onceonly.spark import digest, times
 from onceonly.spark.frames import UnreadableRows, reading
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.content import STATE, Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.epochtime import Unit
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline, Superseded
@@ -88,6 +93,9 @@ class SinkFacts:
         others: other pipelines that write to its target.
         expired: what it removed as it was told to, once rows were old enough; ``None`` if nothing.
         transactional: whether rows and marker land together.
+        total: all rows that stand, where ``rows`` is ``None`` or the oldest markers are gone, and they can be counted;
+            of the state of windows, those that are open.
+        absent: files that it lists and that are not there, in words; empty for none.
         holds: number of the epoch whose rows it holds, asked where others changed the target; ``None`` where not known.
     """
 
@@ -108,6 +116,8 @@ class SinkFacts:
     others: tuple[str, ...] = ()
     transactional: bool = True
     expired: Expired | None = None
+    total: Total | None = None
+    absent: str = ""
     holds: int | None = None
 
     def gone(self, epoch: Epoch) -> int:
@@ -318,6 +328,9 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
         before = tuple(sink.history())
         counted = before[-1][0].epoch.number if before else 0
         rows, expired = _counted(sink)
+        aged = bool(before) and before[0][0].epoch.number > 1 and not isinstance(sink, Forgets)
+        total = _total(sink, [marker.epoch for marker, _ in before]) if before and (rows is None or aged) else None
+        absent = sink.absent() if isinstance(sink, Filed) else ""
         # What a running driver committed while rows were counted has its marker here; it is not compared.
         history = before + tuple(sink.history(counted))
         # Read last: markers that went meanwhile are left out, as if they had gone before.
@@ -335,7 +348,15 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
     told = SinkFacts(sink.id, sink.address, append_only, fence, history, rows, counted, disturbances)
     together = sink.capabilities.transactional
     told = replace(told, milestone=milestone, allowed=allowed, others=others, transactional=together)
-    return replace(told, expired=expired, holds=holds)
+    return replace(told, expired=expired, total=total, absent=absent, holds=holds)
+
+
+def _total(sink: Sink, epochs: Sequence[Epoch]) -> Total | None:
+    """All rows that stand in a sink that does not tell them by epoch."""
+    panes = epochs[-1].panes
+    if panes and gets(sink, STATE, epochs):
+        return Total(sink.count_windows(panes.since), Leaves.ANY) if isinstance(sink, ShowsState) else None
+    return sink.total() if isinstance(sink, Totals) else None
 
 
 _COUNTS = 5

@@ -13,6 +13,7 @@ from onceonly.audit.line import Line, ranges
 from onceonly.machine import acceptance, look
 from onceonly.machine.rewind import Asked, level
 from onceonly.runtime.stops import Where, rewound, set_back, tally, undo
+from onceonly_checkpoints.content import SEEN, STATE
 from onceonly_checkpoints.model import AdoptionKind
 
 # ---- One finding of an audit: a code with its evidence, filled in for one sink and epoch.
@@ -172,8 +173,10 @@ def found(
 
 # ---- Turns findings into one verdict, the sentence of its scope, and an exit code. Pure.
 
-CLEAN, FINDINGS, UNANSWERED = 0, 1, 2
-"""Exit codes: nothing to do, something to do, could not answer."""
+CLEAN, FINDINGS, UNANSWERED, UNCOUNTED = 0, 1, 2, 3
+"""Exit codes: every row was counted and is right, something to do, could not answer, rows were not counted."""
+
+_UNCOUNTED = (Verdict.CANNOT_TELL, Verdict.NOT_COUNTED)
 
 _WORST_FIRST = tuple(Verdict)
 
@@ -188,17 +191,18 @@ def verdict_of(findings: Iterable[Finding]) -> Verdict:
     return worst(finding.verdict for finding in findings if finding.verdict is not None)
 
 
-def exit_code_of(findings: Iterable[Finding], fail_on: Severity = Severity.WARN) -> int:
-    """1 if anything must be done, 2 if all that is wrong is that something could not be read, else 0.
+def exit_code_of(findings: Sequence[Finding], fail_on: Severity = Severity.WARN, *, uncounted_ok: bool = False) -> int:
+    """1 if anything must be done, 2 if what is wrong is that something could not be read, 3 if rows were not counted.
 
     Args:
         findings: what was found.
         fail_on: findings below this severity do not count.
+        uncounted_ok: 0 in place of 3.
     """
     worst_first = tuple(Severity)
     serious = [one for one in findings if worst_first.index(one.severity) <= worst_first.index(fail_on)]
     if not serious:
-        return CLEAN
+        return UNCOUNTED if verdict_of(findings) in _UNCOUNTED and not uncounted_ok else CLEAN
     return UNANSWERED if all(finding.verdict is Verdict.CANNOT_TELL for finding in serious) else FINDINGS
 
 
@@ -223,7 +227,7 @@ def scope_of(lines: Sequence[Line], findings: Sequence[Finding], since: int = 1)
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What the scope says of a sink; ``counted`` is ``None`` where rows cannot be told, ``limit`` is `` from 3 on``."""
+    """What the scope says of a sink; ``counted`` is ``None`` where ``words`` tell, ``limit`` is `` from 3 on``."""
 
     epochs: str
     counted: int | None
@@ -232,6 +236,7 @@ class _Held:
     removed: int = 0
     series: int = 1
     expired: int = 0
+    words: str = ""
 
     def sentence(self, sinks: Sequence[str]) -> str:
         """The sentence about all sinks of which this is true."""
@@ -242,7 +247,7 @@ class _Held:
             return f"{holds} no epoch{self.limit}."
         held = f"{'epoch' if self.epochs.isdigit() else 'epochs'} {self.epochs}"
         if self.counted is None:
-            return f"{holds} {held} by {'their' if many else 'its'} chain; rows are not counted."
+            return f"{holds} {held} by {'their' if many else 'its'} chain; {self.words}."
         there = "in each" if many else "there"
         removed = f", {_removed(self.removed)}" if self.removed else ""
         removed += f", {self.expired} removed after their time" if self.expired else ""
@@ -261,11 +266,24 @@ def _held(line: Line, since: int) -> _Held:
         limit=f" from {since} on" if line.held and not epochs else "",
         removed=sum(count for number, count in line.sink.allowed.removed.items() if number >= since),
         expired=sum(line.sink.gone(epoch) for epoch in epochs if epoch.number >= line.series),
+        words=_counted_otherwise(line),
     )
+
+
+def _counted_otherwise(line: Line) -> str:
+    """What is counted in a sink that does not tell rows by epoch."""
+    rows = line.sink.total.rows if line.sink.total and line.is_counted else None
+    if rows is None:
+        return "rows are not counted"
+    return f"{rows} {'open windows' if line.kind == STATE else 'ids'} counted"
 
 
 def _counted(line: Line, since: int) -> int | None:
     rows, sums = line.sink.rows, line.sink.allowed.sums
+    if line.kind in (SEEN, STATE):
+        return None
+    if rows is None and line.sink.total and line.is_counted and since <= 1:
+        return line.sink.total.rows
     if rows is None:
         return sums.standing - sums.added if sums and since <= 1 else None
     # Rows of epochs whose markers were let go are not named here: A166 tells of them.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from onceonly.audit.facts import LedgerFacts, SinkFacts
 from onceonly_checkpoints import chain
+from onceonly_checkpoints.content import SEEN, STATE
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 
 
@@ -46,6 +47,37 @@ class Line:
     def accepted(self) -> int:
         """The newest epoch in which an operator took this sink's content as it was; 0 for none."""
         return max((one.number for one in self.epochs if one.accepts(self.sink.id)), default=0)
+
+    @property
+    def committed(self) -> int:
+        """Rows that the epochs of the series brought, those whose markers were let go included."""
+        pruned = self.sink.milestone
+        gone = pruned.rows if pruned and self.series <= pruned.epoch else 0
+        return gone + sum(one.digest_in(self.sink.id).rows for one in self.epochs if one.number >= self.series)
+
+    @property
+    def kind(self) -> str:
+        """Name of the output that the sink gets; empty where it gets all rows."""
+        outputs = (one.output(self.sink.id) for one in reversed(self.epochs))
+        return next((one.name for one in outputs if one), "")
+
+    @property
+    def aged(self) -> tuple[int, ...]:
+        """Epochs with rows that the ledger proves and the sink counts no more, as it has forgotten their commits."""
+        rows, upto = self.sink.rows or {}, self.oldest if self.first < self.oldest else 0
+        early = (one for one in self.epochs if self.series <= one.number <= upto and one.number not in rows)
+        return tuple(one.number for one in early if one.digest_in(self.sink.id).rows and not self.sink.gone(one))
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether rows that are missing are found: each epoch's, those of all in sum, or those of a table of ours."""
+        sink = self.sink
+        if (sink.rows is not None and not self.aged) or sink.allowed.sums is not None:
+            return True
+        if sink.total is None or self.kind in (SEEN, STATE):
+            return sink.total is not None and (self.kind == STATE or sink.total.written is not None)
+        alone = not (sink.others or sink.disturbances or sink.allowed.changes)
+        return sink.append_only and alone and sink.total.rows == self.committed
 
     @property
     def oldest(self) -> int:

@@ -180,7 +180,7 @@ class AuditResult:
 
     Attributes:
         pipeline: the user's stable name.
-        verdict: EXACTLY ONCE, DUPLICATES, GAPS, IN DOUBT or CANNOT TELL.
+        verdict: EXACTLY ONCE, NOT COUNTED, CANNOT TELL, IN DOUBT, DUPLICATES or GAPS.
         scope: what the verdict covers, in words.
         sinks: ``(sink id, address)`` of the audited sinks.
         ledger: address of the ledger that was compared; ``None`` without one.
@@ -207,7 +207,7 @@ class AuditResult:
 
     @property
     def exit_code(self) -> int:
-        """0 clean, 1 findings, 2 could not answer."""
+        """0 counted and right, 1 findings, 2 could not answer, 3 rows were not counted."""
         return exit_code_of(self.findings)
 
     @property

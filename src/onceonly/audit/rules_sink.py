@@ -10,6 +10,7 @@ from onceonly.audit.line import Line, ranges
 from onceonly.audit.rules_outputs import bad_rows
 from onceonly.audit.rules_panes import results_stand, state_stands
 from onceonly.audit.rules_time import times_match
+from onceonly.audit.rules_total import files_there, rows_in_all, rows_uncounted
 from onceonly.machine.sources import Order, describe, order
 from onceonly.protocol import Expired, Milestone
 from onceonly_checkpoints import chain
@@ -188,24 +189,6 @@ def fences_ascend(pipeline: str, line: Line) -> Iterator[Finding]:
             yield found("A118", pipeline, line.sink, after.epoch.number, evidence)
 
 
-def rows_uncounted(pipeline: str, line: Line) -> Iterator[Finding]:
-    """A119, A120, A167: the sink does not tell rows per epoch, by its nature or by what others did."""
-    if line.held and not line.sink.transactional:
-        yield found("A167", pipeline, line.sink, None, "each row was put by itself, the marker last")
-        return
-    if not line.held or line.sink.rows is not None or line.sink.allowed.sums is not None:
-        return
-    if not line.sink.append_only:
-        yield found("A119", pipeline, line.sink, None, "rows are replaced, so none belongs to one epoch for good")
-    elif line.sink.others:
-        names = ", ".join(f'"{name}"' for name in line.sink.others)
-        yield found("A120", pipeline, line.sink, None, f"pipeline {names} writes epochs to this very target, too")
-    elif line.sink.disturbances or line.sink.allowed.changes:
-        yield found("A120", pipeline, line.sink, None, "others changed rows of several epochs")
-    else:
-        yield found("A119", pipeline, line.sink, None, "the target does not tell epochs apart")
-
-
 def rows_match(pipeline: str, line: Line) -> Iterator[Finding]:
     """A121, A122, A125: counted rows against the digest of each epoch; none where a full refresh took them away."""
     rows = line.sink.rows
@@ -360,6 +343,8 @@ SINK_RULES: tuple[SinkRule, ...] = (
     rows_uncounted,
     rows_match,
     rows_in_sum,
+    rows_in_all,
+    files_there,
     rows_unnamed,
     rows_of_others,
     receipts_match_digests,

@@ -62,7 +62,8 @@ class Results:
     why: str = ""
 
 
-def _gets(sink: Sink, name: str, epochs: Sequence[Epoch]) -> bool:
+def gets(sink: Sink, name: str, epochs: Sequence[Epoch]) -> bool:
+    """Whether a sink gets an output of this name in any of these epochs."""
     return any(one.name == name and sink.id in one.sinks for epoch in epochs for one in epoch.outputs)
 
 
@@ -74,7 +75,7 @@ def read_state(sink: Sink, epochs: Sequence[Epoch]) -> StateFacts | None:
         epochs: those of its markers, oldest first.
     """
     panes = epochs[-1].panes if epochs else None
-    if panes is None or not _gets(sink, STATE, epochs):
+    if panes is None or not gets(sink, STATE, epochs):
         return None
     if not isinstance(sink, ShowsState):
         return StateFacts(why=_NOT_SHOWN)
@@ -120,7 +121,7 @@ def read_results(sink: Sink, epochs: Sequence[Epoch], state: StateFacts | None, 
         unjudged: the newest epoch whose rows in it are not judged; 0 for none.
     """
     panes = epochs[-1].panes if epochs else None
-    if panes is None or not _gets(sink, PANES, epochs):
+    if panes is None or not gets(sink, PANES, epochs):
         return None
     if panes.form is None:
         return Results(why=_OLD)
@@ -198,10 +199,10 @@ def read_differing(
     for sink in sinks if panes and form else ():
         try:
             sink.open(pipeline)
-            if form and _gets(sink, PANES, [epoch]):
+            if form and gets(sink, PANES, [epoch]):
                 stand = (row for _, row in _rows(sink, span, upserts=form.upserts))
                 found |= set(differing.of_results(form, results, stand))
-            elif panes and _gets(sink, STATE, [epoch]) and isinstance(sink, ShowsState):
+            elif panes and gets(sink, STATE, [epoch]) and isinstance(sink, ShowsState):
                 found |= set(differing.of_state(epoch.number, state, sink.open_windows(panes.since)))
         except (*UNREADABLE, Untold) as error:
             log.info("windows of epoch %d in %s cannot be read: %s", epoch.number, sink.id, type(error).__name__)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceonly.audit import AuditResult, Facts, Finding, Severity, Verdict, gather, judge
-from onceonly.audit.finding import CLEAN, FINDINGS, UNANSWERED, exit_code_of
+from onceonly.audit.finding import CLEAN, FINDINGS, UNANSWERED, UNCOUNTED, exit_code_of
 from onceonly.audit.recompute import Certificate
 from onceonly.audit.result import epoch_table, foremost, to_json
 from onceonly.cli.errors import give_up
@@ -32,6 +32,7 @@ _STYLES = {
     Verdict.EXACTLY_ONCE: "bold green",
     Verdict.CANNOT_TELL: "bold yellow",
     Verdict.IN_DOUBT: "bold yellow",
+    Verdict.NOT_COUNTED: "bold blue",
 }
 _SEVERITIES = {Severity.ERROR: "red", Severity.WARN: "yellow", Severity.INFO: "cyan"}
 
@@ -62,6 +63,10 @@ DeepOption = Annotated[
 ]
 
 
+UncountedOption = Annotated[
+    bool,
+    typer.Option("--uncounted-ok", help="Exit with 0 in place of 3 where nothing is wrong and rows were not counted."),
+]
 GraceOption = Annotated[
     float,
     typer.Option(
@@ -86,6 +91,7 @@ def command(
     output: OutputOption = Output.TABLE,
     limit: LimitOption = None,
     fail_on: FailOnOption = Severity.WARN,
+    uncounted_ok: UncountedOption = False,
     html: HtmlOption = None,
     since: SinceOption = 1,
     deep: DeepOption = False,
@@ -99,7 +105,8 @@ def command(
     """Count the rows of each epoch in its sinks, and check chain, slices and receipts.
 
     Without a name all pipelines of the ledger are audited. Needs no Spark without --deep or --recompute; writes
-    nothing. Exit code: 0 clean, 1 findings, 2 could not answer.
+    nothing. Exit code: 0 every row was counted and is right, 1 findings, 2 could not answer, 3 nothing is wrong and
+    rows of a sink were not counted.
     """
     query = one_name(context, name, query)
     names = [query] if query or sink else _all(ledger)
@@ -118,7 +125,7 @@ def command(
     else:
         for result in results:
             _show(result, limit or _EPOCHS)
-    raise typer.Exit(_exit_code(results, fail_on))
+    raise typer.Exit(_exit_code(results, fail_on, uncounted_ok=uncounted_ok))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +212,9 @@ def _write_page(path: Path, audits: Sequence[tuple[Facts, AuditResult]]) -> None
     talk(f"The audit page is in {path}")
 
 
-def _exit_code(results: Sequence[AuditResult], fail_on: Severity) -> int:
-    codes = {exit_code_of(result.findings, fail_on) for result in results}
-    return next(code for code in (FINDINGS, UNANSWERED, CLEAN) if code in codes)
+def _exit_code(results: Sequence[AuditResult], fail_on: Severity, *, uncounted_ok: bool) -> int:
+    codes = {exit_code_of(result.findings, fail_on, uncounted_ok=uncounted_ok) for result in results}
+    return next(code for code in (FINDINGS, UNANSWERED, UNCOUNTED, CLEAN) if code in codes)
 
 
 def _show(result: AuditResult, limit: int) -> None:

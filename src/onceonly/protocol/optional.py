@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.protocol.demands import Condition, Rule
-from onceonly.protocol.values import Allowed, Disturbance, Expired, Milestone, Transaction
+from onceonly.protocol.values import Allowed, Disturbance, Expired, Milestone, Total, Transaction
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 
 if TYPE_CHECKING:
@@ -412,6 +412,38 @@ class Readable(Protocol):
 
         Raises:
             DestinationError: there is no answer, or the target is not one whose rows can be read so.
+        """
+        ...
+
+
+@runtime_checkable
+class Totals(Protocol):
+    """A sink that counts all rows of its target where ``recount`` cannot tell. Optional; an audit asks it then.
+
+    Without it a target that lost its rows looks like one that has them.
+    """
+
+    def total(self) -> Total | None:
+        """The rows that stand. ``None``: they cannot be counted. After ``open``, without a fence.
+
+        Raises:
+            DestinationError: there is no answer.
+        """
+        ...
+
+
+@runtime_checkable
+class Filed(Protocol):
+    """A sink whose target lists the files that hold its rows. Optional; an audit asks whether they are there.
+
+    Without it what the list says of its rows is taken for what stands.
+    """
+
+    def absent(self) -> str:
+        """Files that the target lists and that are not there, in words; empty for none. After ``open``; no fence.
+
+        Raises:
+            DestinationError: there is no answer.
         """
         ...
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from onceonly.protocol.changes import ONLY_ADDED, Changes
 from onceonly_checkpoints.epoch import Fence, Marker
+from onceonly_checkpoints.strenum import StrEnum
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +187,39 @@ class Sums:
     removed: int
     added: int
     accepted: int = 0
+
+
+class Leaves(StrEnum):
+    """What the rows of an epoch leave in a target, whatever stood there, until a later epoch comes."""
+
+    ALL = "all"
+    """A row each: an epoch removes none, and no two of its rows meet."""
+    SOME = "some"
+    """One row at least, where the epoch had any: an epoch removes none, and of those of one key the newest stays."""
+    ANY = "any"
+    """Perhaps none: an epoch can remove rows, or a function of the user's says what becomes of them."""
+
+    @classmethod
+    def by(cls, *, sequence: bool, removes: bool) -> Self:
+        """What an upsert leaves: with an order of the changes of a key, and with removals."""
+        return cls(cls.ANY if removes else cls.SOME if sequence else cls.ALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Rows of a target in all, where it does not tell them by the epoch that brought them.
+
+    Attributes:
+        rows: that stand, whoever brought them.
+        leaves: what the rows of an epoch leave at least.
+        written: rows by the epoch that wrote them last; ``None`` where the target does not tell.
+        kept_ms: for how long a row stays as it was written, by the clock of the epochs; 0: any epoch may change it.
+    """
+
+    rows: int
+    leaves: Leaves
+    written: Mapping[int, int] | None = None
+    kept_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,7 +262,8 @@ class Report:
     @property
     def exit_code(self) -> int:
         """0 every row once, 1 rows or epochs are wrong, 2 it cannot be told."""
-        return {Verdict.EXACTLY_ONCE: EXACT, Verdict.CANNOT_TELL: UNANSWERED}.get(self.verdict, WRONG)
+        untold = dict.fromkeys((Verdict.CANNOT_TELL, Verdict.NOT_COUNTED), UNANSWERED)
+        return {Verdict.EXACTLY_ONCE: EXACT, **untold}.get(self.verdict, WRONG)
 
     @property
     def sentence(self) -> str:

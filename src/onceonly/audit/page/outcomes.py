@@ -43,6 +43,7 @@ _OF_VERDICT = {
     Verdict.DUPLICATES: Outcome.DOUBLED,
     Verdict.IN_DOUBT: Outcome.DOUBT,
     Verdict.CANNOT_TELL: Outcome.UNKNOWN,
+    Verdict.NOT_COUNTED: Outcome.MARKED,
 }
 
 

@@ -71,6 +71,7 @@ KEYS = {
     Verdict.GAPS: "gap",
     Verdict.IN_DOUBT: "doubt",
     Verdict.CANNOT_TELL: "unknown",
+    Verdict.NOT_COUNTED: "marked",
 }
 """Which outcome's colour and texture a verdict has."""
 

@@ -1,0 +1,120 @@
+"""Rules over sinks that do not tell rows by epoch: what is counted all the same, and what is not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onceonly.audit.finding import Finding, found
+from onceonly.audit.line import Line, ranges
+from onceonly.protocol import Leaves
+from onceonly_checkpoints.content import SEEN, STATE
+from onceonly_checkpoints.epoch import Epoch
+
+
+def rows_uncounted(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A119, A120, A167: the sink does not tell rows per epoch, by its nature or by what others did."""
+    if line.held and not line.sink.transactional:
+        yield found("A167", pipeline, line.sink, None, "each row was put by itself, the marker last")
+        return
+    if not line.held or line.is_counted:
+        return
+    others, touched = line.sink.others, line.sink.disturbances or line.sink.allowed.changes
+    if line.sink.append_only and others:
+        names = ", ".join(f'"{name}"' for name in others)
+        yield found("A120", pipeline, line.sink, None, f"pipeline {names} writes epochs to this very target, too")
+    elif line.sink.append_only and touched:
+        yield found("A120", pipeline, line.sink, None, "others changed rows of several epochs")
+    else:
+        yield found("A119", pipeline, line.sink, None, _why(line))
+
+
+def _why(line: Line) -> str:
+    if line.sink.rows is not None:
+        return f"of epochs {ranges(line.aged)}: the sink no longer remembers which rows they brought"
+    nature = "the target does not tell epochs apart" if line.sink.append_only else "its rows replace one another"
+    if line.sink.total is None:
+        return nature
+    stand, least = line.sink.total.rows, _least(line)
+    return f"{nature}; {stand} {'row stands' if stand == 1 else 'rows stand'}, at least {least[0]} must"
+
+
+def rows_in_all(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A154, A176, A190: fewer rows stand in all than the epochs left, whoever wrote which of them last."""
+    total, newest = line.sink.total, line.held[-1] if line.held else None
+    # What a running driver brought while rows were counted has replaced some of them.
+    if total is None or newest is None or newest.number > line.sink.counted or line.sink.allowed.changes:
+        return
+    if line.kind == STATE and newest.panes:
+        wanted = newest.panes.open.rows
+        if total.rows != wanted and line.sink.state is None:
+            evidence = f"{total.rows} windows stand, and epoch {newest.number} left {wanted}"
+            yield found("A176", pipeline, line.sink, newest.number, evidence)
+    elif line.kind == SEEN and total.written is not None:
+        yield from _ids_gone(pipeline, line)
+    else:
+        least, said = _least(line)
+        if total.rows < least:
+            yield found("A154", pipeline, line.sink, None, f"{total.rows} stand, and at least {least} must: {said}")
+        elif short := _newest_short(line):
+            yield found("A154", pipeline, line.sink, None, short)
+
+
+def files_there(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A191: files that the target lists are gone, and no reader gets their rows."""
+    if line.sink.absent:
+        yield found("A191", pipeline, line.sink, None, f"not there: {line.sink.absent}")
+
+
+def _judged(line: Line) -> list[Epoch]:
+    """Epochs with rows of the series that stands, after what an operator took as it was, oldest first."""
+    begun = max(line.series, line.accepted + 1)
+    return [one for one in line.epochs if one.number >= begun and one.digest_in(line.sink.id).rows]
+
+
+def _least(line: Line) -> tuple[int, str]:
+    """How many rows must stand whatever later epochs did to them, and why."""
+    epochs = [(one.digest_in(line.sink.id).rows, one.number) for one in _judged(line)]
+    total = line.sink.total
+    if total is None or not epochs:
+        return 0, "no epoch brought any"
+    if line.sink.append_only:
+        return sum(rows for rows, _ in epochs), "so many were added, and none is replaced"
+    if total.leaves is Leaves.ANY:
+        return 0, "an epoch can remove rows"
+    if total.leaves is Leaves.SOME:
+        return 1, f"epoch {epochs[-1][1]} brought rows, and none removes any"
+    rows, number = max(epochs)
+    return rows, f"epoch {number} brought so many, each under a key of its own, and none removes any"
+
+
+def _newest_short(line: Line) -> str:
+    """What the newest epoch with rows lacks, where each of its rows must be the last that was written under its key."""
+    total, epochs = line.sink.total, _judged(line)
+    if total is None or total.written is None or total.leaves is not Leaves.ALL or not epochs or line.sink.append_only:
+        return ""
+    number, wrote = epochs[-1].number, epochs[-1].digest_in(line.sink.id).rows
+    stand = total.written.get(number, 0)
+    return f"epoch {number} wrote {wrote} rows, and {stand} of them stand" if stand < wrote else ""
+
+
+def _ids_gone(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A190: ids that are young enough to be known, and are not there."""
+    missing: list[tuple[int, int]] = []
+    for one in young(line):
+        wanted = one.digest_in(line.sink.id).rows
+        stand = line.sink.total.written.get(one.number, 0) if line.sink.total and line.sink.total.written else 0
+        if stand < wanted:
+            missing.append((one.number, wanted - stand))
+    if missing:
+        numbers = tuple(number for number, _ in missing)
+        evidence = f"{sum(rows for _, rows in missing)} ids of epochs {ranges(numbers)} are gone before their time"
+        yield found("A190", pipeline, line.sink, numbers[0], evidence, last=numbers[-1])
+
+
+def young(line: Line) -> list[Epoch]:
+    """Epochs whose ids stand as they were written: none of them is so old that it may be let through again."""
+    total, newest = line.sink.total, line.held[-1].lineage if line.held else None
+    if total is None or newest is None:
+        return []
+    since = newest.batch_timestamp_ms - total.kept_ms
+    return [one for one in _judged(line) if one.lineage and one.lineage.batch_timestamp_ms >= since]
