@@ -6,7 +6,7 @@ spelling (sorted keys, no blanks) that is hashed and compared. All are in the on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -236,10 +236,21 @@ class Epoch:
         output = self.output(sink)
         return output.schema if output else self.schema
 
+    def only_in(self, sink: str) -> int:
+        """Rows that a sink alone holds of this epoch: bad rows, a table of a route; 0 where another sink has them."""
+        output = self.output(sink)
+        others = (other for other, first in self.sinks if other != sink and first <= self.number)
+        return 0 if any(self.output(other) == output for other in others) else self.digest_in(sink).rows
+
     @property
     def rows(self) -> int:
         """Rows that its sinks got, but for those of state, which are nobody's but ours."""
         return self.digest.rows - sum(one.digest.rows for one in self.outputs if one.name == STATE)
+
+    def rows_in(self, sinks: Sequence[str]) -> int:
+        """Rows that these sinks hold of it, those that several hold once; with none named: that its sinks got."""
+        outputs = {output.name if (output := self.output(sink)) else "": self.digest_in(sink).rows for sink in sinks}
+        return sum(outputs.values()) if sinks else self.rows
 
     @property
     def came(self) -> int:

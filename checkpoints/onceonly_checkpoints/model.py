@@ -317,6 +317,7 @@ class Adoption:
         reason: why, in the operator's words.
         who: who said so, as the operating system knows them.
         at_ms: when, milliseconds since 1970; 0 where that is not known.
+        rows: how many rows it gives up; 0 where that is not known.
     """
 
     kind: AdoptionKind
@@ -328,6 +329,7 @@ class Adoption:
     reason: str = ""
     who: str = ""
     at_ms: int = 0
+    rows: int = 0
 
     def __post_init__(self) -> None:
         # Kinds are compared by identity; a plain text would cover what a kind covers, and no more.
@@ -336,7 +338,7 @@ class Adoption:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "kind", "sinks", "epochs", "versions", "offsets", "reason", "who", "at_ms")
+        known(value, "kind", "sinks", "epochs", "versions", "offsets", "reason", "who", "at_ms", "rows")
         first, last = value.get("epochs", (0, 0))
         return cls(
             kind=AdoptionKind.read(value["kind"]),
@@ -348,6 +350,7 @@ class Adoption:
             reason=value.get("reason", ""),
             who=value.get("who", ""),
             at_ms=value.get("at_ms", 0),
+            rows=value.get("rows", 0),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -361,6 +364,7 @@ class Adoption:
             reason=self.reason,
             who=self.who,
             at_ms=self.at_ms or None,
+            rows=self.rows or None,
         )
 
     def accepts(self, sink: str) -> bool:
@@ -373,6 +377,8 @@ class Adoption:
         what = self.kind.value
         if self.first or self.last:
             what += f" of epoch {self.first}" if self.first == self.last else f" of epochs {self.first}..{self.last}"
+        if self.rows:
+            what += f" ({self.rows} row{'' if self.rows == 1 else 's'})"
         if self.versions:
             pairs = zip(self.sinks, self.versions, strict=False)
             what += f" {', '.join(f'{sink} at version {version}' for sink, version in pairs)}"

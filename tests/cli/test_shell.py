@@ -234,7 +234,7 @@ def test_a_name_with_blanks_and_quotes_is_one_word_of_a_printed_command(run: Run
     printed = finding["remedy"].partition("onceonly ")[2].partition("; restore")[0]
     result = run(*shlex.split(printed))
     assert result.exit_code == 0, (printed, result.output)
-    refused = refuse("E213", sink="kafka:it's", first=1, pipeline=world.name, ledger="ledger.db", where="--sink x")
+    refused = refuse("E213", sink="kafka:it's", first=1, pipeline=world.name, ledger="ledger.db", behind="", range="")
     assert shlex.split(refused.remedy.partition("drop-sink ")[2])[:2] == [world.name, "kafka:it's"]
 
 

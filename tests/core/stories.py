@@ -17,6 +17,8 @@ SINK = "memory:orders"
 FROM_THE_LEDGER = dict.fromkeys(
     (
         "ledger",
+        "behind",
+        "range",
         "ways",
         "back",
         "onward",

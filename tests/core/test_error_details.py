@@ -42,6 +42,7 @@ DECIDES: Mapping[str, frozenset[str]] = {
     "E208": frozenset({"holds", "bare"}),
     "E209": frozenset({"versions"}),
     "E211": frozenset({"state_lost"}),
+    "E213": frozenset({"epoch"}),
     "E215": frozenset({"first", "last"}),
     "E219": frozenset({"lacking"}),
     "E246": frozenset({"begins"}),

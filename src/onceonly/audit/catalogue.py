@@ -437,6 +437,27 @@ _OUTPUTS = {
     ),
 }
 
+_DECIDED = {
+    "A195": Rule(
+        "A sink left the pipeline with rows that no other sink holds, and nobody gave them up.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "Bad rows, a table of a route, late rows and ids are in one sink alone. That sink had not confirmed these "
+        "epochs when it was taken out, or no decision of an operator took it out.",
+        "look for the rows in that sink; where they are missing, write them by a one-off job. What the epoch read: "
+        "onceonly epochs show {epoch} --query {pipeline}{where}",
+    ),
+    "A197": Rule(
+        "An epoch is of no batch, and of nobody's decision.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "An operator's epoch says what was decided, and a publication which rerun it is. This one says neither, so "
+        "nobody knows which rows were given up, written again or passed over.",
+        "see the epoch: onceonly epochs show {epoch} --query {pipeline}{where}; have every driver and command run one "
+        "version",
+    ),
+}
+
 _TIME = {
     "A168": Rule(
         "Time went back.",
@@ -624,6 +645,7 @@ RULES: dict[str, Rule] = {
     **_LEDGER,
     **_PIPELINE,
     **_OUTPUTS,
+    **_DECIDED,
     **_TIME,
     **_PANES,
     **_ALLOWED,

@@ -92,7 +92,7 @@ class Finding:
             lost,
             level=level(stands),
             staged=found.staged and (facts.elsewhere or not facts.unstaged),
-            told=tally(records, lost.first, lost.last),
+            told=tally(records, lost.first, lost.last, lost.sinks),
             gone=facts.unstaged if found.staged else "",
         )
 
@@ -309,10 +309,12 @@ _WHAT_WAS_ACCEPTED = {
     AdoptionKind.CONTINUE: ("another start", ""),
     AdoptionKind.START: ("another start", ""),
     AdoptionKind.RESET_PANES: ("open windows", "given up"),
+    AdoptionKind.DROP_SINK: ("rows", "given up"),
 }
 """Acceptances after which a sink may hold other rows than those of the source once, in the order they are told.
 
 ``same-data`` is not among them, for its rows are checked, and neither is what only names sinks or their beginning.
+A sink that is taken out gives up rows only where epochs are named.
 """
 
 
@@ -327,7 +329,7 @@ def _accepted(lines: Sequence[Line], since: int) -> list[str]:
         if named:
             whose = f" of {'epoch' if len(named) == 1 else 'epochs'} {ranges(tuple(named))}"
             told.append(" ".join(filter(None, (what + whose, became))))
-        if any(not one.last for one in of_kind):
+        if kind is not AdoptionKind.DROP_SINK and any(not one.last for one in of_kind):
             told.append(" ".join(filter(None, (what, became))))
     return [f"{one}, accepted" for one in dict.fromkeys(told)]
 

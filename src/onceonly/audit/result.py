@@ -11,6 +11,7 @@ from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, exit_code_of, first_disagreement, remark_of, scope_of, verdict_of, worst
 from onceonly.audit.line import Line, line_of
 from onceonly.audit.rules_code import code_changed
+from onceonly.audit.rules_decisions import decisions_said, sinks_that_left
 from onceonly.audit.rules_outputs import outputs_add_up
 from onceonly.audit.rules_panes import panes_go_on
 from onceonly.audit.rules_pipeline import (
@@ -47,11 +48,14 @@ PIPELINE_RULES: tuple[Callable[[Facts, tuple[Line, ...]], Iterator[Finding]], ..
     begun,
     batches_without_epochs,
     outputs_add_up,
+    decisions_said,
+    sinks_that_left,
     time_holds,
     late_rows,
     times_dealt_out,
     panes_go_on,
     read_again,
+    published_no_more,
     code_changed,
     computed_again,
 )

@@ -109,6 +109,10 @@ def plan(place: Place, typed: Typed) -> Plan:
     sources = last.written.end.sources if last else stop.start.sources if stop and stop.start else ()
     start = parse_start(typed.value, sources) if typed.kind is AdoptionKind.START else None
     accepted = options.decided(typed.kind, typed.reason) if start else _named(place, typed, stop, stands)
+    if accepted.kind is AdoptionKind.ACCEPT_LOSS and accepted.last:
+        spoken_of = records.read(place, accepted.first, accepted.last)
+        rows = stops.rows_of(spoken_of, accepted.first, accepted.last, accepted.sinks)
+        accepted = replace(accepted, rows=rows or 0)
     moves = start or target(accepted, last, stop)
     pairs = (
         ("pipeline", place.pipeline),

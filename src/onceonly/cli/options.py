@@ -172,3 +172,23 @@ def one_name(context: typer.Context, name: str | None, query: str | None) -> str
             next="leave one of them out",
         )
     return query if name is None else name
+
+
+_SPAN = re.compile(r"(\d+)(?:\.\.(\d+))?")
+
+
+def span(text: str) -> tuple[int, int]:
+    """Understand a range of epochs.
+
+    Raises:
+        ConfigurationError: E110, it is none.
+    """
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise refuse(
+            "E110",
+            problem=f"{text!r} is not a range of epochs.",
+            cause="a range is written 3..5, one epoch 3",
+            next="the message that asks for it prints the range",
+        )
+    return int(found[1]), int(found[2] or found[1])

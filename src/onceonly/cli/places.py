@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from onceonly.cli.output import talk
@@ -163,6 +163,19 @@ def place(
                 stack.callback(sink.close)
         name = query or (entry.name if entry else "")
         yield Place(name, opened, tuple(found), entry)
+
+
+@contextmanager
+def one_sink(here: Place, sink: str, ledger: str | None) -> Generator[Sink | None]:
+    """One sink of a pipeline by its id, not opened yet; ``None`` where it cannot be found from here."""
+    with ExitStack() as stack:
+        found = None
+        address = dict(here.entry.sinks).get(sink) if here.entry else None
+        if here.entry and address:
+            with suppress(OnceOnlyError):
+                found = _sink_of(here.entry, sink, address, ledger)
+                stack.callback(found.close)
+        yield found
 
 
 def _ledger_for(location: str | None, sinks: Sequence[Sink], *, create: bool) -> Ledger | None:

@@ -21,7 +21,7 @@ from onceonly.cli.options import (
     confirmed,
 )
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say
-from onceonly.cli.places import choose, no_ledger, open_ledger, place
+from onceonly.cli.places import choose, no_ledger, one_sink, open_ledger, place
 from onceonly.errors import mask
 from onceonly_checkpoints.ledger import Event, Ledger, Pipeline
 from onceonly_checkpoints.model import AdoptionKind
@@ -148,7 +148,7 @@ def show(
 _RANGED = frozenset({"--accept-loss", "--accept-duplicates", "--keep-recomputed-state"})
 
 
-class _Adopt(TyperCommand):
+class _Ranged(TyperCommand):
     """An option whose range is left out is told which range applies, instead of only that one is missing."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -163,7 +163,7 @@ class _Adopt(TyperCommand):
         return super().parse_args(ctx, filled)
 
 
-@app.command(cls=_Adopt)
+@app.command(cls=_Ranged)
 def adopt(
     name: NameArgument,
     *,
@@ -236,24 +236,30 @@ def _take_over(name: str, old: takeover.Given, sink: list[str] | None, ledger: s
             takeover.carry_out(here, plan)
 
 
-@app.command("drop-sink")
+@app.command("drop-sink", cls=_Ranged)
 def drop_sink(
     name: NameArgument,
     sink: Annotated[str, typer.Argument(metavar="SINK", help="Id of the sink, as queries show prints it.")],
     *,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Accept that the sink misses every later epoch. Required.")
-    ] = False,
+        str | None,
+        typer.Option(
+            "--accept-loss",
+            metavar="[A..B]",
+            help="Accept that the sink misses every later epoch; with a range, the rows of these as well. Required.",
+        ),
+    ] = None,
     reason: ReasonOption = "",
     ledger: LedgerOption = None,
     yes: YesOption = False,
 ) -> None:
     """Take a sink out of a pipeline by writing an epoch without rows into every other sink.
 
-    The sink itself is not touched and need not be reachable. Stops every driver that is running.
+    A sink that lacks the newest epoch gets it first, from what was staged. Where rows that no other sink holds cannot
+    be brought to it, they are named, and given up by a range. It need not be reachable. Stops every driver that runs.
     """
-    with place(ledger, name, without=sink) as here:
-        plan = dropping.plan(here, sink, reason, accept_loss=accept_loss)
+    with place(ledger, name, without=sink) as here, one_sink(here, sink, ledger) as going:
+        plan = dropping.plan(here, dropping.Typed(sink, accept_loss, reason), going)
         emit_pairs(plan.pairs)
         if confirmed(yes):
             dropping.carry_out(here, plan)

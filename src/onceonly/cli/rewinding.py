@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.cli import checkpoint
 from onceonly.cli.functions import function
+from onceonly.cli.options import span
 from onceonly.cli.output import plural, say, talk
 from onceonly.cli.places import Place, reads_topics
 from onceonly.cli.session import spark_session
@@ -134,16 +134,13 @@ class Plan:
         yield "after", "start the query; nothing of it is read again"
 
 
-_SPAN = re.compile(r"(\d+)(?:\.\.(\d+))?")
-
-
 def asked(to: int, sinks: Sequence[str], origin: str | None, lost: str | None) -> Asked:
     """What was typed.
 
     Raises:
         ConfigurationError: E110, no such origin, or not a range of epochs.
     """
-    return Asked(to, tuple(dict.fromkeys(sinks)), _origin(origin), _span(lost))
+    return Asked(to, tuple(dict.fromkeys(sinks)), _origin(origin), span(lost) if lost is not None else None)
 
 
 def _origin(text: str | None) -> Origin | None:
@@ -160,20 +157,6 @@ def _origin(text: str | None) -> Origin | None:
         cause="they come from the bytes that were staged, from another sink of the pipeline, or from the source",
         next="--from stage, --from sink:ID with an id that queries show prints, --from source; or leave it out",
     )
-
-
-def _span(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    found = _SPAN.fullmatch(text)
-    if found is None:
-        raise refuse(
-            "E110",
-            problem=f"{text!r} is not a range of epochs.",
-            cause="a range is written 3..5, one epoch 3",
-            next="the message that asks for it prints the range",
-        )
-    return int(found[1]), int(found[2] or found[1])
 
 
 def plan(place: Place, wanted: Asked, code: Code | None = None) -> Plan:

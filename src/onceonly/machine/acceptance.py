@@ -240,6 +240,12 @@ def _range(kind: AdoptionKind, stop: Stop, end: SourceOffsets | None) -> Slice |
     return Slice(stop.start, end) if kind is AdoptionKind.ACCEPT_DUPLICATES else None
 
 
+def amount(epochs: int, rows: int | None) -> str:
+    """How much is given up, in words; ``None``: how many rows it is, is not known."""
+    told = f"{epochs} epoch{'' if epochs == 1 else 's'}"
+    return told if rows is None else f"{told}, {rows} row{'' if rows == 1 else 's'}"
+
+
 def option(accepted: Adoption) -> str:
     """An acceptance as options of ``queries adopt``, quoted for a shell."""
     words = [f"--{accepted.kind}"]

@@ -154,7 +154,8 @@ def _r13_joins(facts: OpeningFacts) -> Refusal | None:
     called = {reading.sink for reading in facts.readings}
     for sink, first in listed.items():
         if sink not in called and sink != facts.dropped:
-            return Refusal.of("E213", sink=sink, first=first, pipeline=facts.pipeline)
+            newest = highest.epoch.number if highest else 0
+            return Refusal.of("E213", sink=sink, first=first, epoch=newest, pipeline=facts.pipeline)
     for reading in facts.readings:
         # Without any marker, a number that outlived its text is no stranger's: R5 decides.
         stranger = reading.sink not in listed and (highest is not None or reading.position.epoch == 0)
@@ -187,7 +188,7 @@ def _r13_elsewhere(facts: OpeningFacts) -> Refusal | None:
     if not before or any(reading.sink in before for reading in facts.readings):
         return None
     sink, first = next(iter(before.items()))
-    return Refusal.of("E213", sink=sink, first=first, pipeline=facts.pipeline)
+    return Refusal.of("E213", sink=sink, first=first, epoch=facts.head.number, pipeline=facts.pipeline)
 
 
 def _r3_behind(facts: OpeningFacts) -> Heal | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from onceonly.machine import code, comparison, look, noting, panes
-from onceonly.machine.acceptance import covers, stop_of
+from onceonly.machine.acceptance import amount, covers, stop_of
 from onceonly.machine.commands import (
     Absent,
     Again,
@@ -198,6 +198,7 @@ def _not_healed(state: State, sinks: tuple[str, ...], epoch: Epoch, reason: str)
         lacking=sinks,
         first=epoch.number,
         last=epoch.number,
+        lost=amount(1, epoch.rows_in(sinks)),  # the ledger learns an epoch once all sinks hold it
     )
     if covers(state.job.accepted, stop_of(refusal)):
         what = f"{', '.join(sinks)} cannot be brought to epoch {epoch.number} ({reason}); the loss is accepted"

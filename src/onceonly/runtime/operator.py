@@ -212,25 +212,40 @@ def begun_already(pipeline: str, newest: int) -> OnceOnlyError:
     )
 
 
-def drop_sink(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adoption) -> Epoch:
-    """Take a sink out of a pipeline by an epoch without rows in all others; it is not touched itself.
+def drop_sink(
+    sinks: Sequence[Sink],
+    ledger: Ledger,
+    pipeline: str,
+    accepted: Adoption,
+    *,
+    going: Sink | None = None,
+    shown: int | None = None,
+) -> Epoch:
+    """Take a sink out of a pipeline by an epoch without rows in all others.
 
     Args:
         sinks: every other sink of the pipeline.
         ledger: its ledger.
         pipeline: its name.
-        accepted: a decision of kind ``drop-sink`` that names the one sink that goes.
+        accepted: a decision of kind ``drop-sink`` that names the sink that goes, and what it lacks that is given up.
+        going: that sink, where it first gets the epoch that it lacks; ``None``: it is not touched itself.
+        shown: the newest epoch when it was decided what it lacks; ``None``: nobody looked.
 
     Returns:
         The adoption: the first epoch that does not list the sink.
 
     Raises:
-        OnceOnlyError: E110 there is no epoch yet; or what opening raises.
+        OnceOnlyError: E110 there is no epoch yet, or the pipeline went on; E219 the sink cannot be brought to the
+            epoch; or what opening raises.
     """
+    if going is not None:
+        operatorepoch.opened((*sinks, going), ledger, pipeline, heals=True)
     (sink,) = accepted.sinks
     state = operatorepoch.opened(sinks, ledger, pipeline, dropped=sink)
     if state.opening.last is None:
         raise nothing_to_adopt(pipeline)
+    if shown not in (None, state.opening.last.number):
+        raise operatorepoch.went_on(pipeline, state.opening.last.number, shown or 0)
     return _adopt(state, sinks, ledger, accepted, end=state.opening.last.written.end, base=state.opening.last)
 
 

@@ -18,7 +18,7 @@ from onceonly.protocol import Settable, Sink
 from onceonly.protocol.batch import plain
 from onceonly.runtime import replacing
 from onceonly.runtime.unreadable import naming
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, receipts_of
 from onceonly_checkpoints.ledger import Intent, Ledger, Pipeline
 from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets
@@ -53,15 +53,23 @@ class Where:
         return "onceonly queries adopt " + f"{shlex.quote(self.pipeline)}{self.ledger} {acceptance.option(accepted)}"
 
 
-def tally(records: Iterable[EpochRecord], first: int, last: int) -> str:
-    """How many epochs and rows a range is: ``3 epochs, 30 rows``; rows only where all of them are on record."""
-    known = {record.epoch.number: record.epoch.rows for record in records}
-    count = last - first + 1
-    epochs = f"{count} epoch{'' if count == 1 else 's'}"
-    if any(number not in known for number in range(first, last + 1)):
-        return epochs
-    rows = sum(known[number] for number in range(first, last + 1))
-    return f"{epochs}, {rows} row{'' if rows == 1 else 's'}"
+def tally(records: Iterable[EpochRecord], first: int, last: int, sinks: Sequence[str] = ()) -> str:
+    """How many epochs and rows a range is: ``3 epochs, 30 rows``; rows only where all of them are on record.
+
+    Args:
+        records: of the ledger.
+        first: the first epoch.
+        last: the last one.
+        sinks: those whose rows are counted; none: rows of all sinks.
+    """
+    return acceptance.amount(last - first + 1, rows_of(records, first, last, sinks))
+
+
+def rows_of(records: Iterable[EpochRecord], first: int, last: int, sinks: Sequence[str] = ()) -> int | None:
+    """How many rows a range is; ``None`` where not all of it is on record. Arguments as of :func:`tally`."""
+    known = {record.epoch.number: record.epoch.rows_in(sinks) for record in records}
+    wanted = range(first, last + 1)
+    return sum(known[number] for number in wanted) if all(number in known for number in wanted) else None
 
 
 def set_back(where: Where, lost: Adoption, *, level: Asked, staged: bool, told: str, gone: str = "") -> str:
@@ -343,6 +351,9 @@ def tell(
             where, acceptance.applicable(AdoptionKind.CONTINUE, stop, end), newest.number if newest else 0
         )
         details["again"] = again(where, acceptance.applicable(AdoptionKind.ACCEPT_DUPLICATES, stop, end), counted)
+    if refusal.code == "E213":
+        told = receipts_of(head).get(str(said["sink"]))
+        details |= _left_out(where, refusal, told.epoch if told else 0)
     if refusal.code == "E207" and (lost := acceptance.applicable(AdoptionKind.ACCEPT_LOSS, stop, end)):
         gone, staged, level = str(said.get("gone") or ""), said.get("staged") is not None, said.get("level")
         asked = level if isinstance(level, Asked) else Asked(0)
@@ -359,6 +370,17 @@ def tell(
         details["replace"] = refill(where, unable)
         details["source"] = _beginnings(ledger, where.pipeline, stop.first, str(said.get("begins", "")))
     return Explained(details, stop)
+
+
+def _left_out(where: Where, refusal: Refusal, confirmed: int) -> Mapping[str, str]:
+    """Of a sink that the call lacks: the way that brings it level, and what it may lack where nobody knows."""
+    said = dict(refusal.details)
+    if confirmed == (epoch := said["epoch"]):
+        return {"behind": "", "range": ""}
+    if not confirmed:
+        return {"behind": "", "range": f" {said.get('first', 1)}..{epoch}"}
+    way = f"bring it to epoch {epoch}, which it has not confirmed: onceonly txn resolve {where.query}"
+    return {"behind": f"{way}\nthen ", "range": ""}
 
 
 def _beginnings(ledger: Ledger, pipeline: str, first: int, begins: str) -> str:
@@ -442,7 +464,7 @@ def _counted(ledger: Ledger, pipeline: str, stop: Stop) -> str:
     if not 0 < stop.first <= stop.last:
         return "nothing"
     wide = stop.last - stop.first >= _MANY
-    return tally(() if wide else ledger.epochs(pipeline, stop.first, stop.last), stop.first, stop.last)
+    return tally(() if wide else ledger.epochs(pipeline, stop.first, stop.last), stop.first, stop.last, stop.sinks)
 
 
 _MANY = 10_000
