@@ -39,7 +39,7 @@ DECIDES: Mapping[str, frozenset[str]] = {
     "E204": frozenset({"state_lost"}),
     "E206": frozenset({"after"}),
     "E207": frozenset({"level", "staged", "first", "last"}),
-    "E208": frozenset({"holds", "bare"}),
+    "E208": frozenset({"holds", "content"}),
     "E209": frozenset({"versions"}),
     "E211": frozenset({"state_lost"}),
     "E213": frozenset({"epoch"}),

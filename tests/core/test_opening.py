@@ -211,6 +211,36 @@ def test_r6_same_data_is_offered_only_where_it_lets_all_of_them_pass():
     assert dict(decide_opening(both).details)["holds"] is True
 
 
+def test_r6_another_target_that_brought_rows_along_lacks_only_the_epochs_behind_them():
+    """What a table holds that was restored from a dump: what is given up, and whether all is there."""
+    told = {
+        None: (1, 3, False),  # it does not say
+        0: (1, 3, False),
+        2: (3, 3, False),
+        3: (1, 3, True),
+    }
+    found = {}
+    for content in told:
+        replaced = replace(reading(THREE, known=THREE, identity="table-2"), content=content)
+        refused = decide_opening(opening(replaced, head=THREE))
+        moved = replace(reading(THREE, known=THREE, disturbed=(Disturbance("moved", "there", True),)), content=content)
+        both = [code(refused), code(decide_opening(opening(moved, head=THREE)))]
+        assert both == ["E208", "E208"]
+        stop, said = stop_of(refused), dict(refused.details)
+        accepted = applicable(AdoptionKind.ACCEPT_LOSS, stop)
+        assert decide_opening(opening(replaced, head=THREE, accepted=accepted)) == Proceed(THREE)
+        found[content] = (stop.first, stop.last, said["holds"] or content is None)
+    assert found == {**told, None: (1, 3, True)}
+
+
+def test_r6_a_database_restored_from_a_dump_gives_up_no_epoch_that_it_holds():
+    restored = replace(reading(ONE, known=THREE, identity="table-2"), content=1)
+    stop = stop_of(decide_opening(opening(restored, head=THREE)))
+    assert (stop.code, stop.first, stop.last) == ("E208", 2, 3)
+    accepted = applicable(AdoptionKind.ACCEPT_LOSS, stop)
+    assert decide_opening(opening(restored, head=THREE, accepted=accepted)) == Proceed(ONE)
+
+
 def test_first_contact_with_rows_of_unknown_origin_is_refused_unless_adopted():
     assert code(decide_opening(opening(reading(None, rows=True)))) == "E201"
     assert decide_opening(opening(reading(None, rows=True), adopt=True)) == Proceed(None)

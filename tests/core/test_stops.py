@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.core.stories import at, changed, cut, epochs, offer, recorded
+from tests.core.stories import at, cut, epochs, offer, recorded
 
 from onceonly.machine.acceptance import Stop
 from onceonly.machine.facts import Refusal
@@ -48,11 +48,30 @@ def test_epochs_that_a_batch_repeats_are_named_from_where_it_starts_to_the_newes
     assert (without_a_batch.first, without_a_batch.offered) == (0, None)
 
 
-def test_sinks_that_were_made_anew_are_filled_beside_others_and_by_nobody_where_all_were() -> None:
-    stop, [newest] = Stop("E208", ("memory:a",)), changed(LINE[0], sinks=(("memory:a", 1), ("memory:b", 1)))
-    assert "onceonly queries rewind orders --ledger l.db --to 0 --sink memory:a" in stops.beside(WHERE, stop, newest)
-    assert stops.beside(WHERE, Stop("E208", ("memory:a", "memory:b")), newest) == ""
-    assert stops.beside(WHERE, stop, None) == ""
+def test_a_rewind_is_printed_to_the_rows_that_stand_where_that_is_known() -> None:
+    """By what stopped the query and, of each sink, its newest epoch and the one whose rows it holds."""
+    a = "--to {} --sink memory:a".format
+    told: dict[tuple[str, tuple[tuple[int, int | None], ...]], str] = {
+        ("E208", ((4, 0), (4, 4))): a(0),  # made anew beside another one
+        ("E208", ((0, 0), (4, 4))): a(0),  # with its markers
+        ("E208", ((4, 0), (4, 0))): "",  # all of them: there is nothing to go back to
+        ("E208", ((4, None), (4, 4))): "",  # rows that are no epoch's
+        ("E208", ((4, 2), (4, 4))): a(2),  # restored from a dump
+        ("E208", ((2, 2), (4, 4))): a(2),  # with its markers
+        ("E208", ((4, 2), (4, 2))): "--to 2",
+        ("E208", ((4, 2), (4, 1))): "--to 1 --sink memory:b",  # level with the other one first
+        ("E208", ((4, 4), (4, 4))): "--to 4",  # all of it is there
+        ("E209", ((4, 2), (4, 4))): a(2),
+        ("E209", ((4, 4), (4, 4))): "",  # changed otherwise than by going back
+    }
+    found = {}
+    for code, contents in told:
+        sinks = ("memory:a", "memory:b")
+        given = dict(zip(sinks, contents, strict=True))
+        stop = Stop(code, tuple(one for one in sinks if one == "memory:a" or given[one] != (4, 4)))
+        way = stops.undo(WHERE, stop, given)
+        found[code, contents] = way.partition("--ledger l.db ")[2].partition("\n")[0]
+    assert found == told
 
 
 def test_where_a_source_begins_is_told_beside_where_the_series_began(tmp_path: Path) -> None:

@@ -154,3 +154,137 @@ def test_rows_in_its_place_can_be_gone_on_from(job: Job) -> None:
     job.writes(4)
     counted = [sql(job.dsn, f"SELECT array_agg(DISTINCT _epoch ORDER BY _epoch) FROM {name}") for name in NAMES]
     assert counted == [[([5, None],)], [([1, 2, 3, 5],)]]
+
+
+# ---- filled from a dump
+
+
+SINGLE = "postgres:single"
+
+
+class Alone:
+    """A query into one table, whose input is there still: what is cut back is written again."""
+
+    def __init__(self, dsn: str, root: Path, **options: Any) -> None:
+        self.dsn, self.options = dsn, options
+        self.ledger = SqlLedger(str(root / "ledger.db"))
+
+    def writes(self, *numbers: int) -> None:
+        for number in numbers:
+            sink = PostgresSink(self.dsn, "single", **self.options)
+            state = coordinator.start("orders", (sink.id,), f"driver {number}", offered(number))
+            try:
+                Runner([sink], self.ledger).run(state, ArrowBatch(rows(number)))
+            finally:
+                sink.close()
+
+    def refused(self, number: int, code: str) -> str:
+        with pytest.raises(IdentityError) as stopped:
+            self.writes(number)
+        assert stopped.value.code == code, stopped.value
+        return str(stopped.value)
+
+    def counted(self) -> list[tuple[int, int]]:
+        return sql(self.dsn, "SELECT _epoch, count(*) FROM single GROUP BY 1 ORDER BY 1")
+
+
+def dumped(dsn: str, *, upto: int) -> None:
+    """The table as it was after an epoch, under an id of its own."""
+    sql(dsn, f"CREATE TABLE again AS SELECT * FROM single WHERE _epoch <= {upto}")
+    sql(dsn, "DROP TABLE single")
+    sql(dsn, "ALTER TABLE again RENAME TO single")
+
+
+def with_markers(dsn: str, *, upto: int) -> None:
+    """The whole database as it was then: its markers went back with the rows."""
+    dumped(dsn, upto=upto)
+    sql(dsn, f"DELETE FROM onceonly.epoch WHERE epoch > {upto}")
+    chain = f"(SELECT chain FROM onceonly.epoch WHERE epoch = {upto})"
+    sql(dsn, f"UPDATE onceonly.head SET epoch = {upto}, chain = {chain}")
+
+
+def data_alone(dsn: str, *, upto: int) -> None:
+    """The rows of then, in the table that is there."""
+    sql(dsn, f"DELETE FROM single WHERE _epoch > {upto}")
+
+
+@pytest.mark.parametrize(
+    ("wreck", "code"),
+    [(dumped, "E208"), (with_markers, "E208"), (data_alone, "E209")],
+    ids=["a dump of the table", "of the database", "of its rows"],
+)
+def test_rows_that_a_dump_lacks_are_read_again_and_no_others(dsn: str, tmp_path: Path, wreck: Any, code: str) -> None:
+    job = Alone(dsn, tmp_path)
+    job.writes(1, 2, 3, 4)
+    wreck(dsn, upto=2)
+    said = job.refused(5, code)
+    [first, *_] = [line for line in said.splitlines() if "onceonly " in line]
+    assert "queries rewind" in first
+    obeys(_run, said, "queries rewind")
+    job.writes(3, 4, 5)
+    assert job.counted() == [(number, 10) for number in (1, 2, 3, 4, 5)]
+    found = _run("audit", "--ledger", job.ledger.address)
+    assert found.stdout.startswith("EXACTLY ONCE"), found.stdout
+
+
+def test_only_the_epochs_that_a_dump_lacks_are_given_up(dsn: str, tmp_path: Path) -> None:
+    job = Alone(dsn, tmp_path)
+    job.writes(1, 2, 3, 4)
+    dumped(dsn, upto=2)
+    said = job.refused(5, "E208")
+    assert "It holds the rows of epochs 1 to 2: restored from a dump" in said
+    assert "give up 2 epochs, 20 rows" in said
+    assert "--accept-loss 3..4" in said
+    obeys(_run, said, "--accept-loss")
+    job.writes(5)
+    assert job.counted() == [(1, 10), (2, 10), (6, 10)]
+
+
+def test_a_dump_of_the_newest_epoch_is_the_same_data(dsn: str, tmp_path: Path) -> None:
+    job = Alone(dsn, tmp_path)
+    job.writes(1, 2)
+    dumped(dsn, upto=2)
+    obeys(_run, job.refused(3, "E208"), "--same-data")
+    job.writes(3)
+    assert job.counted() == [(1, 10), (2, 10), (4, 10)]
+
+
+def test_rows_of_no_epoch_are_no_dump(dsn: str, tmp_path: Path) -> None:
+    job = Alone(dsn, tmp_path)
+    job.writes(1, 2, 3)
+    dumped(dsn, upto=2)
+    sql(dsn, "DELETE FROM single WHERE id = (SELECT min(id) FROM single)")
+    said = job.refused(4, "E208")
+    assert "queries rewind" not in said
+    assert "--accept-loss 1..3" in said
+
+
+def test_deleted_rows_of_the_newest_epoch_stop_a_start_once(dsn: str, tmp_path: Path) -> None:
+    job = Alone(dsn, tmp_path)
+    job.writes(1, 2)
+    sql(dsn, "DELETE FROM single WHERE id = (SELECT max(id) FROM single)")
+    job.writes(3)  # one row is nothing that a start looks at
+    sql(dsn, "DELETE FROM single WHERE _epoch >= 2")
+    sql(dsn, "DELETE FROM single WHERE id = (SELECT min(id) FROM single)")  # so that it was no dump
+    said = job.refused(4, "E209")
+    assert "of the 10 rows of epoch 3 none is there" in said
+    assert "queries rewind" not in said
+    obeys(_run, said, "--accept-change")
+    job.writes(4)
+    assert job.counted() == [(1, 9), (5, 10)]
+
+
+@pytest.mark.parametrize(
+    ("point", "hit"), [(Point.INSTALL_AFTER, 1), (Point.RECORD_BEFORE, 1), (Point.RECORD_AFTER, 1)]
+)
+@pytest.mark.slow
+def test_a_rewind_of_a_dump_that_is_killed_is_given_again(dsn: str, tmp_path: Path, point: Point, hit: int) -> None:
+    job = Alone(dsn, tmp_path)
+    job.writes(1, 2, 3, 4)
+    dumped(dsn, upto=2)
+    killed(["onceonly", *printed(job.refused(5, "E208"), "queries rewind"), "--yes"], point, hit)
+    with pytest.raises(IdentityError) as stopped:
+        job.writes(5)
+    obeys(_run, str(stopped.value), "queries rewind")
+    job.writes(3, 4, 5)
+    assert job.counted() == [(number, 10) for number in (1, 2, 3, 4, 5)]

@@ -23,6 +23,7 @@ from onceonly_sinks.postgres import (
     health,
     panestate,
     pruning,
+    setting,
     versions,
 )
 from onceonly_sinks.postgres import schema as survey
@@ -252,9 +253,19 @@ class Handle(SinkBase):
                 yield from panestate.standing(connection, table, since, key, limit)
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
-        """What others did to the table since a receipt, as far as the catalogue shows it: made anew, failed over."""
+        """What others did to the table since a receipt: made anew, failed over, or the newest epoch's rows gone."""
         with self._refusals(), self._transactions.reading() as connection:
-            return survey.disturbances(since, self._here(connection))
+            stands = head.read(connection, self._writer) if head.exists(connection) else None
+            newest = head.epoch_at(connection, self._writer, stands.epoch) if stands else None
+            return self._disturbances(connection, since, self._here(connection), newest[1] if newest else None)
+
+    def _disturbances(
+        self, connection: Connection, since: Receipt | None, here: head.Place, newest: Receipt | None
+    ) -> tuple[Disturbance, ...]:
+        found = survey.disturbances(since, here)
+        asked = newest is not None and self._options.append and not any(event.fatal for event in found)
+        gone = newest if newest and asked and setting.rows_gone(connection, self._aim, here.oid, newest) else None
+        return (*found, setting.told(gone)) if gone else found
 
     def writers(self) -> list[str]:
         """Pipelines with an epoch in the table, ours among them."""

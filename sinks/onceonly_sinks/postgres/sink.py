@@ -77,8 +77,8 @@ class PostgresSink(Handle):
     Rows are appended; with ``key=`` upserted; with ``apply=`` brought there by SQL of your own.
 
     Rows are loaded by a binary COPY: small epochs through the driver, large ones by executors into a staging table.
-    What another program does to the rows in between (TRUNCATE, DELETE, UPDATE) the sink cannot see; ``onceonly audit``
-    recounts them.
+    What another program does to the rows in between (TRUNCATE, DELETE, UPDATE) the sink does not see, but that no row
+    of the newest epoch is left when it is opened; ``onceonly audit`` recounts them.
 
     ``apply(cursor, staged, epoch)`` is called once for each epoch that has rows, in the transaction in which the marker
     is written, after the rows were loaded and before the commit. ``cursor`` is a psycopg cursor of that transaction.
@@ -309,9 +309,9 @@ class PostgresSink(Handle):
         self._loader = Loader(self._aim, fence, self._transactions)
 
     def content(self) -> int | None:
-        """The newest epoch's number; 0 where another table stands in the place of the one it went to, without a row.
+        """The newest epoch's number, or that of the rows that others put in their place: 0 where there are none.
 
-        ``None`` where that one has rows, or a function of the user's brings them where it likes.
+        ``None`` where they are no epoch's, are not only added, or a function of the user's brings them where it likes.
         """
         with self._refusals(), self._transactions.reading() as connection:
             return self._content(connection)
@@ -321,26 +321,34 @@ class PostgresSink(Handle):
         if found is None:
             return None
         now, was = self._here(connection), found.place.identity
-        if not was or now.beside(was) == was:
+        if (not was or now.beside(was) == was) and not self._lacks_newest(connection, found):
             return found.epoch
-        rows = bool(now.oid) and survey.has_rows(connection, self._aim.name)
-        return None if rows or self._options.apply else 0
+        if self._options.apply:
+            return None
+        if not (now.oid and survey.has_rows(connection, self._aim.name)):
+            return 0
+        table = self._table(connection) if self._options.append else None
+        return setting.content(connection, self._aim, table) if table else None
+
+    def _lacks_newest(self, connection: Connection, found: head.Head) -> bool:
+        """Whether no row of the newest epoch is there; told of what is appended alone."""
+        newest = head.epoch_at(connection, self._writer, found.epoch) if self._options.append else None
+        return newest is not None and setting.rows_gone(connection, self._aim, found.place.oid, newest[1])
 
     def stand_at(self, fence: Fence, epoch: int) -> None:
-        """Make ``fence`` the newest, and let the markers go that outlived their table; see ``Settable``.
+        """Make ``fence`` the newest, and let the markers go whose rows are not there; see ``Settable``.
 
         Raises:
             Superseded: a fence stands that is neither lower nor this one.
             OutcomeUnknown: the answer was lost.
-            ConfigurationError: E110, the table holds rows, or is the one that the markers tell of.
+            ConfigurationError: E110, the table holds rows of another epoch, or of none that is known.
         """
 
         def stand(connection: Connection) -> None:
             head.read(connection, self._writer, lock="FOR UPDATE")
             if (holds := self._content(connection)) != epoch:
                 raise elsewhere(self._id, epoch, holds)
-            if not epoch:
-                setting.forget(connection, self._aim)
+            setting.stand(connection, self._aim, epoch, self._here(connection))
 
         self._install(fence, stand)
 
@@ -373,8 +381,8 @@ class PostgresSink(Handle):
             newest = head.epoch_at(connection, self._writer, found.epoch) if found.epoch else None
             now = self._here(connection)
             rows = bool(now.oid) and survey.has_rows(connection, self._aim.name)
-        known = since or (newest[1] if newest else None)
-        disturbances = survey.disturbances(known, now)
+            known = since or (newest[1] if newest else None)
+            disturbances = self._disturbances(connection, known, now, newest[1] if newest else None)
         identity = now.beside(known.identity if known else "")
         return Position(fence, newest[0] if newest else None, found.epoch, identity, rows, disturbances)
 

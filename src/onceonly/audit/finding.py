@@ -107,7 +107,9 @@ class Finding:
     def _stopped(self, facts: Facts) -> look.Stopped | None:
         """What would stop the query for this sink; ``None`` where something else does, or nothing that can be seen."""
         told = [
-            look.Testimony(sink.id, sink.history, sink.disturbances) for sink in facts.sinks if sink.unreadable is None
+            look.Testimony(sink.id, sink.history, sink.disturbances, sink.holds)
+            for sink in facts.sinks
+            if sink.unreadable is None
         ]
         head = facts.ledger.records[-1] if facts.ledger and facts.ledger.records else None
         found = look.stopped(self.pipeline, told, head)

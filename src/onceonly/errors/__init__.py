@@ -75,7 +75,7 @@ def fill(text: str, details: Mapping[str, object]) -> str:
 
 
 UNTOLD: Mapping[str, object] = {
-    **{"lost": "epochs", "copy": "", "again": "", "undo": "", "by": "a newer driver"},
+    **{"lost": "epochs", "copy": "", "again": "", "undo": "", "dump": "", "by": "a newer driver"},
     **{"because": None, "aside": None},
 }
 """Details of whoever cannot ask the ledger, as a sink in the middle of a commit; and those for which the text of a code

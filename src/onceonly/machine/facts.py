@@ -74,12 +74,15 @@ class Reading:
         position: where it stands.
         receipt: the newest receipt in the ledger; ``None`` if it has none.
         ahead: markers and receipts of epochs that the ledger does not have, oldest first.
+        content: the epoch whose rows stand there, as a ``Settable`` sink says, where the target is another one than
+            before; else, and where that is not known, ``None``.
     """
 
     sink: str
     position: Position
     receipt: Receipt | None
     ahead: tuple[tuple[Marker, Receipt], ...] = ()
+    content: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def facts(
         receipt = receipts.get(sink)
         identity = sight.identity if sight.identity is not None else receipt.identity if receipt else ""
         position = Position(_NOBODY, sight.marker, sight.epoch, identity, sight.strangers, writers=sight.writers)
-        readings.append(Reading(sink, position, receipt))
+        readings.append(Reading(sink, position, receipt, content=sight.content))
     return OpeningFacts(pipeline, tuple(readings), head.epoch if head else None, adopt)
 
 
@@ -46,11 +46,13 @@ class Testimony:
         sink: its id.
         history: its markers with receipts, oldest first.
         disturbances: what others did to it since the newest receipt.
+        content: as in :class:`Reading`.
     """
 
     sink: str
     history: tuple[tuple[Marker, Receipt], ...]
     disturbances: tuple[Disturbance, ...] = ()
+    content: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,8 @@ def _reading(told: Testimony, receipt: Receipt | None, head: int) -> Reading:
     identity = known.identity if known else ""
     number = marker.epoch.number if marker else 0
     position = Position(_NOBODY, marker, number, identity, has_rows=False, disturbances=told.disturbances)
-    return Reading(told.sink, position, receipt, tuple(pair for pair in told.history if pair[0].epoch.number > head))
+    ahead = tuple(pair for pair in told.history if pair[0].epoch.number > head)
+    return Reading(told.sink, position, receipt, ahead, told.content)
 
 
 def opening(

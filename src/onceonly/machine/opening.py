@@ -54,11 +54,24 @@ def _r6_replaced(facts: OpeningFacts) -> Iterator[Refusal]:
         told = [event for event in reading.position.disturbances if event.kind in _REPLACED]
         if was != reading.position.identity or told:
             now = told[0].detail if told else reading.position.identity or "nothing there"
-            said = {"sink": reading.sink, "pipeline": facts.pipeline, "first": 1, "last": _newest_of(facts, reading)}
-            stands = reading.position.marker is not None and reading.position.epoch == said["last"]
-            moved = all(event.kind == "moved" for event in told)
-            bare = reading.position.epoch == 0
-            yield Refusal.of("E208", was=was, now=now, holds=stands and moved, bare=bare, **said)
+            yield _replaced(facts, reading, was, now, moved=all(event.kind == "moved" for event in told))
+
+
+def _replaced(facts: OpeningFacts, reading: Reading, was: str, now: str, *, moved: bool) -> Refusal:
+    """Another target; where it brought the rows of the first epochs along, as a dump does, only later ones are gone."""
+    last, content, position = _newest_of(facts, reading), reading.content, reading.position
+    whole = moved if content is None else content == last
+    return Refusal.of(
+        "E208",
+        sink=reading.sink,
+        pipeline=facts.pipeline,
+        was=was,
+        now=now,
+        first=1 if content is None or content >= last else content + 1,
+        last=last,
+        holds=whole and position.marker is not None and position.epoch == last,
+        content=content,
+    )
 
 
 def _r6_behind_receipt(facts: OpeningFacts) -> Iterator[Refusal]:
@@ -285,7 +298,6 @@ def _for_all(refusal: Refusal, facts: OpeningFacts) -> Refusal:
         "versions": tuple(version for stop in stops for version in stop.versions),
         # Same data lets no sink pass that was set back; a loss lets all of them.
         "holds": all(dict(other.details).get("holds", False) for other in others),
-        "bare": all(dict(other.details).get("bare", False) for other in others),
     }
     return Refusal.of(refusal.code, **{**dict(refusal.details), **merged})
 

@@ -128,6 +128,8 @@ class Sight:
         writers: pipelines that wrote epochs there, as far as a sink that is :class:`Shared` knows them.
         identity: what the target is, as in :class:`Position`; asked of a sink that is :class:`Identified`, and only
             where it holds less than it confirmed; else ``None``.
+        content: the epoch whose rows stand, asked of a sink that is :class:`Settable`, and only where ``identity`` is
+            another one than it confirmed; else ``None``.
     """
 
     marker: Marker | None
@@ -135,6 +137,7 @@ class Sight:
     strangers: bool = False
     writers: tuple[str, ...] = ()
     identity: str | None = None
+    content: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

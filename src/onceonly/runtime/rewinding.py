@@ -120,15 +120,18 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
     for sink in of.sinks:
         sink.open(of.name)
     sights = {sink.id: _sight(sink) for sink in of.sinks}
-    standing = {one.id: at for one in of.sinks if (at := content(one)) is not None and at < sights[one.id].epoch}
-    stands = {sink: sight.epoch for sink, sight in sights.items()} | standing
+    told = {sink: sight.epoch for sink, sight in sights.items()}
+    anew = outlived.by(of.sinks, told, receipts_of(of.ledger.head(of.name)))
+    holds = {one.id: content(one) for one in of.sinks}
+    # One that came with its rows from elsewhere, as out of a dump, takes the place of the old one where it stands.
+    standing = {one: at for one, at in holds.items() if at is not None and (at < told[one] or one in anew)}
+    stands = told | standing
     records = of.ledger.epochs(of.name, asked.to or 1)
     epochs = {record.epoch.number: record.epoch for record in records}
     for marker, _ in histories(of.sinks, max(asked.to - 1, 0)):
         epochs.setdefault(marker.epoch.number, marker.epoch)
     behind = [epoch for number, epoch in epochs.items() if number > min(stands.values())]
     source = _source(of, asked, epochs, records, code=code)
-    receipts = receipts_of(records[-1] if records else None)
     facts = RewindFacts(
         asked,
         stands,
@@ -139,7 +142,7 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
         gone=source.gone,
         # Of a sink that is put elsewhere first, the marker that stands now says nothing about that place.
         chains={one: seen.marker.epoch.chain for one, seen in sights.items() if seen.marker and one not in standing},
-        outlived=outlived.by([sink for sink in of.sinks if sink.id not in standing], stands, receipts),
+        outlived={sink: now for sink, now in anew.items() if sink not in standing},
     )
     found = decide(facts)
     if not isinstance(found, CutBack | BringUp):
@@ -283,6 +286,8 @@ def cut_back(of: Pipeline, planned: Plan) -> Rewound:
     if stands != way.to or any(reading.position.epoch != way.to for reading in state.opening.readings):
         raise operatorepoch.went_on(of.name, stands, way.to)
     given_up = {number: reason for number, reason in sorted(planned.lacking.items()) if number > way.to}
+    for sink in of.sinks:
+        _remember(of, sink, way.to)
     faults.fire(Point.RECORD_BEFORE)
     count = len(of.ledger.supersede(of.name, way.to + 1, why(way.to, given_up)))
     faults.fire(Point.RECORD_AFTER)
@@ -314,11 +319,14 @@ def bring_up(of: Pipeline, planned: Plan, asked: Asked, give: Give) -> Rewound:
         raise TypeError(f"{way} brings nothing up")
     # Others may lack epochs that the ledger knows, and are cut back with these afterwards.
     all_behind = way.newest < max(planned.epochs, default=0)
-    rewound_ = tuple(sink.id for sink in of.sinks if all_behind or sink.id in asked.sinks)
+    moves = {*asked.sinks, *planned.standing}
+    rewound_ = tuple(sink.id for sink in of.sinks if all_behind or sink.id in moves)
     state = _open(of, rewound_, planned.standing)
     outlived.demand([sink for sink in of.sinks if sink.id in asked.sinks], of.where, state.opening.readings)
     stands = {reading.sink: reading.position.epoch for reading in state.opening.readings}
     said: list[str] = []
+    for sink in (one for one in of.sinks if one.id in moves - {*asked.sinks}):
+        _remember(of, sink, stands[sink.id])
     for sink in (one for one in of.sinks if one.id in asked.sinks):
         steps = [step for step in way.steps if step.sink == sink.id and step.epoch.number > stands[sink.id]]
         for kind, those in groupby(steps, key=lambda step: step.origin.kind):
@@ -395,12 +403,17 @@ def _staged(step: Step) -> Batch:
     return staging.fetch(epoch.manifest or "", None).output(output.name if output else None)
 
 
-def _remember(of: Pipeline, sink: Sink, after: int) -> None:
-    """Put what the sink answers now in the place of what it answered before it was restored or made anew."""
+def _remember(of: Pipeline, sink: Sink, to: int) -> None:
+    """Put what the sink answers now in the place of what it answered before it was restored or made anew.
+
+    Oldest first, those up to ``to`` only if the last of them is another one: who was killed on the way begins again.
+    """
     faults.fire(Point.RECORD_BEFORE)
     with naming(sink):
-        told = {marker.epoch.number: receipt for marker, receipt in sink.history(after)}
-    for record in of.ledger.epochs(of.name, after + 1):
+        told = {marker.epoch.number: receipt for marker, receipt in sink.history(max(to - 1, 0))}
+        if to in told and any(told[to] not in record.receipts for record in of.ledger.epochs(of.name, to, to)):
+            told = {marker.epoch.number: receipt for marker, receipt in sink.history()}
+    for record in of.ledger.epochs(of.name, min(told, default=to)):
         receipt = told.get(record.epoch.number)
         if receipt and receipt.chain == record.epoch.chain and receipt not in record.receipts:
             others = tuple(one for one in record.receipts if one.sink != sink.id)

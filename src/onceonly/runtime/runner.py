@@ -274,7 +274,9 @@ class Runner:
             except Superseded as fenced:
                 return c.Overtaken(fenced.found)
         faults.fire(Point.READ_AFTER)
-        return Reading(command.sink, position, command.since, ahead)
+        known = command.since.identity if command.since else position.identity
+        doubted = known != position.identity or any(event.fatal for event in position.disturbances)
+        return Reading(command.sink, position, command.since, ahead, stops.content(sink) if doubted else None)
 
     def _index(self, state: State, command: c.Index) -> c.Outcome:
         for marker, receipts in command.epochs:
@@ -514,5 +516,7 @@ def _sight(sink: Sink, receipt: Receipt | None) -> Sight:
     """What a look shows; whose rows are there is asked where they are not ours, what it is where some lack."""
     sight = sink.look()
     if receipt and sight.epoch < receipt.epoch and isinstance(sink, Identified):
-        sight = replace(sight, identity=sink.identity_beside(receipt.identity))
+        identity = sink.identity_beside(receipt.identity)
+        content = sink.content() if identity != receipt.identity and isinstance(sink, Settable) else None
+        sight = replace(sight, identity=identity, content=content)
     return replace(sight, writers=tuple(sink.writers())) if sight.strangers and isinstance(sink, Shared) else sight

@@ -162,13 +162,11 @@ def moved(where: Where, accepted: Adoption | None) -> str:
     return f"\nor, it being the same data at another place, which is checked: {where.adopt(accepted)}"
 
 
-def beside(where: Where, stop: Stop, newest: Epoch | None) -> str:
-    """The way out for sinks that were made anew beside others, on a line of its own; empty where all were."""
-    whole = newest is not None and set(dict(newest.sinks)) <= set(stop.sinks)
-    if newest is None or whole:
+def restored(content: object) -> str:
+    """What another target brought along, as a sentence that ends another one; empty where it brought nothing."""
+    if not content:
         return ""
-    way = rewound(where, Asked(0, stop.sinks))
-    return f"or, the rows being staged, in another sink or in the source, nothing is lost by: {way}\n"
+    return f". It holds the rows of {'epoch 1' if content == 1 else f'epochs 1 to {content}'}: restored from a dump"
 
 
 Contents = Mapping[str, tuple[int, int | None]]
@@ -176,7 +174,7 @@ Contents = Mapping[str, tuple[int, int | None]]
 
 
 def undo(where: Where, stop: Stop, contents: Contents) -> str:
-    """The rewind of sinks that were set back under their markers, before any other way.
+    """The rewind of sinks that were set back under their markers, or made anew, before any other way.
 
     Args:
         where: what it names.
@@ -186,12 +184,14 @@ def undo(where: Where, stop: Stop, contents: Contents) -> str:
     Returns:
         Words that others follow; empty where a sink that is named holds rows of no epoch, or none is to be had.
     """
-    if any(holds is None or holds == told for told, holds in (contents[sink] for sink in stop.sinks)):
+    changed = stop.code == "E209"  # one that holds its newest epoch was changed otherwise than by going back
+    if any(holds is None or (changed and holds == told) for told, holds in (contents[sink] for sink in stop.sinks)):
         return ""
     asked = level({sink: told if holds is None else holds for sink, (told, holds) in contents.items()})
     if not (asked.sinks or asked.to):
         return ""
     rows = "being staged, in another sink or in the source" if asked.sinks else "still in the source"
+    rows = "being there" if asked == Asked(max(told for told, _ in contents.values())) else rows
     return f"the rows {rows}, nothing is lost by: {rewound(where, asked)}\nor "
 
 
@@ -270,7 +270,9 @@ def _contents(sinks: Sequence[Sink]) -> Contents:
     found: dict[str, tuple[int, int | None]] = {}
     for sink in sinks:
         with naming(sink):
-            found[sink.id] = sink.look().epoch, content(sink)
+            told = sink.look().epoch
+            # Without an epoch it holds nothing of ours, whatever is there.
+            found[sink.id] = told, content(sink) if told else 0
     return found
 
 
@@ -361,9 +363,8 @@ def tell(
     if refusal.code == "E208":
         same = acceptance.applicable(AdoptionKind.SAME_DATA, stop) if said.get("holds") else None
         details["copy"] = moved(where, same)
-        # Markers that stand beside what was made anew say of every epoch that it is there, unless they are set back.
-        filled_ = said.get("bare") or (contents and None not in [contents[sink][1] for sink in stop.sinks])
-        details["level"] = beside(where, stop, newest) if filled_ else ""
+        details["undo"] = undo(where, stop, contents) if contents else ""
+        details["dump"] = restored(said.get("content"))
     if refusal.code == "E209":
         details["undo"] = undo(where, stop, contents) if contents else ""
     if refusal.code == "E246":
