@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -126,3 +127,23 @@ def test_what_is_said_once_is_not_noted_again(tmp_path: Path) -> None:
     log.note("orders", said(following(Code("a", PLAN), Code("b", OTHER))), 1)
     assert [event.kind for event in ledger.events("orders")] == list(CHANGED)
     ledger.close()
+
+
+def test_what_the_user_must_act_on_is_logged_as_a_warning_and_all_else_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = SqlLedger(str(tmp_path / "ledger.db"))
+    ledger.open()
+    with caplog.at_level(logging.INFO, logger="onceonly"):
+        EventLog((), ledger).note("orders", [Happening(kind, f"of {kind.value}") for kind in EventKind], 1)
+    ledger.close()
+    level = {kind: record.levelno for kind, record in zip(EventKind, caplog.records, strict=True)}
+    loud = {kind for kind, at in level.items() if at == logging.WARNING}
+    assert loud == {
+        EventKind.WARNED,
+        EventKind.LATE,
+        EventKind.QUARANTINED,
+        EventKind.TIME_HELD,
+        EventKind.BEHIND,
+    }
+    assert {level[kind] for kind in set(EventKind) - loud} == {logging.INFO}

@@ -20,7 +20,17 @@ from onceonly.machine.marks import (
     known_lower,
     next_turn,
 )
-from onceonly.machine.windows import EMPTY, Placed, TimeWindow, after_all, members, passes, window, window_at
+from onceonly.machine.windows import (
+    EMPTY,
+    Placed,
+    TimeWindow,
+    after_all,
+    members,
+    passes,
+    started_before,
+    window,
+    window_at,
+)
 from onceonly_checkpoints.epochtime import END, EpochTime, Unit, WriterMark
 
 BOTH = Writers(("A", "B"), 60)
@@ -411,6 +421,13 @@ def test_a_position_lies_between_what_it_has_passed_and_what_has_passed_it(
 def test_a_partition_that_a_position_does_not_know_is_not_passed() -> None:
     assert window_at(PLACED, {"t/0": 30}).lower is None
     assert not passes({"t/0": 30}, {"t/0": 1, "t/1": 0})
+
+
+def test_a_writer_has_begun_before_a_position_that_lies_behind_one_of_its_epochs_and_not_at_it() -> None:
+    placed = [Placed(alone("A", 1, 1), {"t/0": 2}), Placed(alone("B", 1, 1), {"t/0": 5, "t/1": 1})]
+    positions = [{"t/0": 1}, {"t/0": 2}, {"t/0": 3}, {"t/0": 9}, {"t/0": 9, "t/1": 0}, {"t/0": 9, "t/1": 1}]
+    begun = ["".join(sorted(started_before(placed, position))) for position in positions]
+    assert begun == ["", "", "A", "A", "A", "AB"]
 
 
 def test_a_position_that_one_of_two_writers_has_not_passed_may_hold_later_rows_of_it() -> None:

@@ -503,6 +503,19 @@ def test_r8s_a_stateful_query_on_a_new_lineage_is_blocked_until_accepted():
     assert decide_batch(batch(both, again)) == NewEpoch(5)
 
 
+def test_r8s_what_stops_the_batch_next_is_numbered_behind_the_acceptance_of_the_loss_of_state():
+    refused = decide_batch(batch(TWO, offer(cut(40, 50), 0, "q2", stateful=True)))
+    assert isinstance(refused, Refusal)
+    after = dict(refused.details)["after"]
+    assert isinstance(after, Refusal)
+    assert after.code == "E204"
+    assert {name: value for name, value in after.details if name in {"epoch", "first", "last"}} == {
+        "epoch": 3,
+        "first": 4,
+        "last": 4,
+    }
+
+
 def test_r8_goes_on_after_an_adoption_whatever_the_lineage():
     adopted = adoption(TWO, "accept-duplicates", at(None))
     assert decide_batch(batch(adopted, offer(cut(None, 5), 0, "q9"))) == NewEpoch(4)

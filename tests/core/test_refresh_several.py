@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +11,17 @@ import pyarrow as pa
 import pytest
 from tests.core.several import Crash, Driver, Pipeline, crash, rows
 from tests.core.stories import at, cut, lineage, offer
+from tests.core.test_rewind import of, put_back
 
 from onceonly import exactly_once, faults
 from onceonly.errors import IdentityError, OnceOnlyError
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer, OnRefresh
+from onceonly.machine.rewind import Asked, Origin, OriginKind, Step
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.runtime import operator
+from onceonly.runtime import operator, rewinding
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 from onceonly_checkpoints.spark.siblings import OldBatch
@@ -216,3 +219,17 @@ def test_an_option_that_means_nothing_is_refused() -> None:
 def test_explain_says_that_readers_see_a_table_that_refills() -> None:
     assert "refills" in exactly_once(MemorySink(), on_refresh="replace").explain()
     assert "refills" not in exactly_once(MemorySink()).explain()
+
+
+def test_a_sink_that_is_brought_up_over_a_refresh_loses_the_rows_that_it_replaced(pipeline: Pipeline) -> None:
+    pipeline.driver().writes(1, 2, 3)
+    begins_anew(pipeline.driver(), 0, 1)
+    put_back(pipeline, 3, "b")
+    asked = Asked(3, ("memory:b",), Origin(OriginKind.SINK, "memory:a"))
+
+    def give(steps: tuple[Step, ...], take: Callable[[Step, ArrowBatch], None]) -> None:
+        for step in steps:
+            take(step, ArrowBatch(ANEW if step.epoch.replaces else rows(1)))
+
+    rewinding.bring_up(of(pipeline), rewinding.plan(of(pipeline), asked), asked, give)
+    holds(pipeline, sorted([*NEW, *range(10)]), epochs=5, series=4)

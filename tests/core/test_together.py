@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.core.several import CRASHES, NAMES, Crash, Pipeline, crash, offered, rows
 from tests.core.stories import cut, offer
@@ -16,7 +17,7 @@ from onceonly.machine import commands as c
 from onceonly.machine import coordinator
 from onceonly.machine.facts import OutOfPhase
 from onceonly.machine.state import Job, Phase
-from onceonly.protocol import Conflict, OutcomeUnknown, Prepared
+from onceonly.protocol import Conflict, Estimate, OutcomeUnknown, Prepared
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.times import Clock, Times
 from onceonly.runtime import together
@@ -55,6 +56,30 @@ def test_rows_of_a_sink_that_does_not_say_what_it_holds_are_not_taken_into_the_d
     assert together.collect(ArrowBatch(rows(1)), (alone,)) is not None
     assert together.collect(ArrowBatch(rows(1)), (delta,)) is None
     assert together.collect(ArrowBatch(rows(1)), (alone, delta)) is None
+
+
+class Underestimated(ArrowBatch):
+    """Rows of which Spark expected none."""
+
+    @property
+    def estimate(self) -> Estimate:
+        return Estimate(0, 0)
+
+
+class AtMost(MemorySink):
+    """Holds fifteen rows of an epoch in the driver."""
+
+    def holds(self, size: Estimate) -> bool:
+        return size.rows <= 15
+
+
+def test_rows_that_prove_to_be_more_than_a_sink_holds_are_not_taken_into_the_driver() -> None:
+    sinks = (MemorySink("memory:a", MemoryStore()), AtMost("memory:b", MemoryStore()))
+    few, many = Underestimated(rows(1)), Underestimated(pa.concat_tables([rows(1), rows(2)]))
+    taken = together.collect(few, sinks)
+    assert taken is not None
+    assert taken.estimate.rows == 10
+    assert together.collect(many, sinks) is None
 
 
 def test_rows_in_memory_say_of_time_what_they_hold() -> None:

@@ -14,6 +14,7 @@ from onceonly.errors import ConfigurationError, DestinationError, IdentityError
 from onceonly.protocol import Sink, Witness
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import linked
+from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_sinks.conformance.story import plan
 from onceonly_sinks.memory import MemorySink, MemoryStore
@@ -60,6 +61,19 @@ def test_two_sinks_without_a_store_share_nothing() -> None:
     write(first, rows((1, 1, "new")))
     assert second.rows() == []
     assert first.address != second.address
+
+
+def test_a_marker_is_found_only_where_it_is_the_newest_one_word_for_word() -> None:
+    sink = opened(MemorySink())
+    first = following(sink)
+    write(sink, rows((1, 1, "new")))
+    marker = sink.position(None).marker
+    assert marker is not None
+    assert sink.look_up(marker) is not None
+    assert sink.look_up(replace(marker, epoch=replace(marker.epoch, digest=Digest(8, 1, 2)))) is None
+    assert sink.look_up(Marker("orders", sink.id, fence_of(sink), following(sink))) is None
+    write(sink, rows((2, 2, "new")))
+    assert sink.look_up(Marker("orders", sink.id, fence_of(sink), first)) is None
 
 
 def test_rows_are_read_as_dicts_as_a_table_and_by_epoch() -> None:
