@@ -125,6 +125,33 @@ def test_of_a_pipeline_that_was_refreshed_what_stands_is_run_again_and_no_more(
     assert verdict(orders, target.sink())[0] is Verdict.EXACTLY_ONCE
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["delta"], indirect=True)
+def test_a_rewind_names_the_publication_that_it_undoes_and_the_command_that_brings_it_back(
+    orders: Recorded, inbox: Inbox, target, into
+) -> None:
+    orders.sink.close()
+    rerun(orders, into())
+    before = target.table.version()
+    publish(orders, into(), target.sink())
+    inbox.put(1)
+    fixed = replace(orders, sink=target.sink(), shape=lambda df: df.where("id <> 12")).run()
+    fixed.sink.close()
+    target.table.restore(before)
+    rewind = ["onceonly", "queries", "rewind", "orders", "--to", str(FILES), "--ledger", orders.ledger]
+    plan = run(rewind, code=2)
+    assert f"2 epochs, {len(LESS) + ROWS} rows of the ledger; Spark reads {ROWS} of these rows again" in plan
+    assert f"epoch {FILES + 1}, which published orders~v2 ({len(LESS)} rows)" in plan
+    run(rewind, "--yes")
+    assert "A196" in verdict(orders, target.sink())[1]
+    run(command(plan, "epochs publish"), "--yes")
+    assert target.ids() == LESS
+    replace(fixed, sink=target.sink()).run().sink.close()
+    assert target.ids() == [*LESS, *range(FILES * ROWS, (FILES + 1) * ROWS)]
+    told = verdict(orders, target.sink())
+    assert (told[0], "A196" in told[1]) == (Verdict.EXACTLY_ONCE, False)
+
+
 @pytest.mark.parametrize("target", ["postgres", pytest.param("delta", marks=pytest.mark.slow)], indirect=True)
 def test_readers_see_the_old_rows_or_the_new_ones_and_a_driver_that_runs_is_fenced_out(
     spark: SparkSession, orders: Recorded, inbox: Inbox, target, into

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.audit.histories import PIPELINE, true_facts, with_ledger
+from tests.audit.histories import PIPELINE, record_of, true_facts, with_ledger
 
 from onceonly.audit.catalogue import Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.result import judge
 from onceonly.machine.rewind import why
 from onceonly_checkpoints.content import Digest
-from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.ledger import Superseded
+from onceonly_checkpoints.replayed import Replayed
 
 
 def after_a_cut(*aside: Epoch) -> Facts:
@@ -24,6 +25,15 @@ def line() -> list[Epoch]:
     ledger = true_facts().ledger
     assert ledger is not None
     return [record.epoch for record in ledger.records]
+
+
+def records(*epochs: Epoch) -> tuple[EpochRecord, ...]:
+    return tuple(record_of(epoch) for epoch in epochs)
+
+
+def said(facts: Facts, code: str) -> str:
+    """The evidence of a finding; empty where it is not there."""
+    return next((finding.evidence for finding in judge(facts).findings if finding.code == code), "")
 
 
 def told(facts: Facts) -> str:
@@ -69,3 +79,26 @@ def test_each_cut_is_told_by_itself(at: int) -> None:
     cuts = (Superseded(PIPELINE, second, "cut", 7), Superseded(PIPELINE, third, "cut", 8))
     found = judge(with_ledger(true_facts(), superseded=cuts)).findings
     assert found[at].evidence.startswith(f"epochs {at + 2}..{at + 2}")
+
+
+def test_rows_that_spark_does_not_read_again_are_told_until_others_take_the_place_of_all() -> None:
+    *_, third, last = line()
+    published = replace(last, lineage=None, replaces=(1, 3), replays=Replayed("orders~v2", 1, 3, "c"))
+    cases = {
+        "a publication": (published, "epoch 4, which published orders~v2 (12 rows), was set aside"),
+        "a full refresh": (replace(last, replaces=(1, 3)), "epoch 4, a full refresh (12 rows), was set aside"),
+        "a batch": (last, ""),
+        "a decision": (replace(last, lineage=None, digest=Digest(0)), ""),
+    }
+    found = {what: said(after_a_cut(aside), "A196") for what, (aside, _) in cases.items()}
+    assert found == {what: words for what, (_, words) in cases.items()}
+    assert judge(after_a_cut(published)).exit_code == 1
+    assert judge(after_a_cut(published)).verdict is Verdict.EXACTLY_ONCE
+    again = with_ledger(after_a_cut(replace(published, number=3)), records=records(replace(third, replaces=(1, 2))))
+    assert said(again, "A196") == ""
+
+
+def test_what_was_read_again_is_compared_without_what_was_published() -> None:
+    second, third = line()[1:3]
+    published = replace(third, lineage=None, replays=Replayed("orders~v2", 1, 2, "c"), written=second.written)
+    assert "epochs 2..2 have taken their place, with the same rows" in said(after_a_cut(second, published), "A181")

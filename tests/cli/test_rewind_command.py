@@ -11,18 +11,27 @@ import pytest
 from tests.cli.conftest import Run, document
 from tests.cli.test_ways_out import ids, obeys, printed, refused
 from tests.core.several import Crash, Pipeline, crash, offered, rows
+from tests.core.test_publish import LINE
 
 from onceonly import faults
 from onceonly.api.staging import Staging
+from onceonly.cli import rewinding as cut_plan
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer
+from onceonly.machine.rewind import Asked, CutBack
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
+from onceonly.runtime import rewinding
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
+from onceonly.runtime.stops import Where
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.replayed import Replayed
 from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.storage import LocalStorage
 
@@ -344,3 +353,39 @@ def test_staging_that_keeps_nothing_is_refused(keep: object) -> None:
     with pytest.raises(ConfigurationError) as error:
         Staging(keep=keep)  # type: ignore[arg-type]
     assert error.value.code == "E110"
+
+
+# ---- epochs that no batch brings
+
+
+def plan_of(ledger: SqlLedger, *beyond: Epoch) -> dict[str, list[str]]:
+    """The plan of a cut back to epoch 4, by name."""
+    of = rewinding.Pipeline("orders", (), ledger, Where("orders", " --ledger l.db"))
+    way = CutBack(4, tuple(epoch.number for epoch in beyond))
+    planned = rewinding.Plan(way, {epoch.number: epoch for epoch in beyond}, {})
+    told: dict[str, list[str]] = {}
+    for name, value in cut_plan.Plan(of, Asked(4), planned).pairs:
+        told.setdefault(name, []).append(str(value))
+    return told
+
+
+def test_a_cut_back_names_what_spark_does_not_read_again_and_counts_the_rest(tmp_path: Path) -> None:
+    ledger = SqlLedger(str(tmp_path / "l.db"))
+    published = replace(LINE[3], number=5, lineage=None, replaces=(1, 4), replays=Replayed("orders~v2", 1, 4, "c"))
+    refreshed, brought = replace(LINE[3], number=5, replaces=(1, 4)), replace(LINE[3], number=5, lineage=None)
+    batch, decided = replace(LINE[2], number=6), replace(brought, number=7, digest=Digest(0))
+    again = "epoch 5, which published orders~v2 (10 rows): before the query starts, publish it again: "
+    stand = "epoch 5, a full refresh (10 rows): rows of epochs 1..4 stand again; refresh anew: "
+    by_hand = "epoch 5, which an operator brought (10 rows): "
+    expected = {
+        "a publication": (published, [f"{again}onceonly epochs publish 'orders~v2' --over orders --ledger l.db"]),
+        "a refresh": (refreshed, [f"{stand}onceonly queries refresh orders --ledger l.db --how replace"]),
+        "an operator's rows": (brought, [f"{by_hand}decide it anew once the query has gone on"]),
+    }
+    told = {what: plan_of(ledger, epoch, batch, decided) for what, (epoch, _) in expected.items()}
+    assert {what: plan["undoes"] for what, plan in told.items()} == {what: said for what, (_, said) in expected.items()}
+    counted = "3 epochs, 20 rows of the ledger; Spark reads 10 of these rows again from the source"
+    assert {tuple(plan["sets aside"]) for plan in told.values()} == {(counted,)}
+    plain = plan_of(ledger, batch, decided)
+    assert plain["sets aside"] == ["2 epochs, 10 rows of the ledger; Spark reads their rows again from the source"]
+    assert "undoes" not in plain

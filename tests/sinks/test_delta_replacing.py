@@ -199,6 +199,26 @@ def test_rows_of_ours_that_a_restore_brought_back_are_ours(tmp_path: Path) -> No
         assert stands(harness.path) == [100, 101]
 
 
+def test_rows_that_a_restore_brought_back_from_before_a_refresh_are_ours_and_can_be_replaced_again(
+    tmp_path: Path,
+) -> None:
+    harness = DeltaHarness(tmp_path)
+    with Story(harness) as story:
+        driver = story.driver()
+        for _ in range(2):
+            driver.writes()
+        stood = DeltaTable(harness.path).version()
+        replaces(driver, table(100, 101))
+        driver.sink.close()
+        DeltaTable(harness.path).restore(stood)
+        late = story.newcomer()
+        assert isinstance(late.sink, DeltaSink)
+        late.sink.stand_at(late.fence, 2)
+        late.position()
+        replaces(late, table(200))
+        assert stands(harness.path) == [200]
+
+
 def test_rows_of_others_are_refused_although_a_restore_came_after_them(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path)
     with Story(harness) as story:

@@ -280,16 +280,29 @@ def beside_ours(table: Table) -> str:
     Told by the log alone, from where the table began, or from where a full refresh took away all that stood before.
     """
     changes = changes_of(table)
-    begun = max((at for at, one in enumerate(changes) if one.entry.note and one.entry.note.replaces), default=-1)
+    undone = {one.entry.version: restored_to(table.log, one.entry) for one in changes if one.entry.note is None}
+    begun = max((at for at, one in enumerate(changes) if _replaced(one.entry, undone)), default=-1)
     if changes and changes[0].entry.version and begun < 0:
         return "its log no longer reaches back to where the table began"
     since = changes[max(begun, 0) :]
     versions = {one.entry.version for one in since}
     # What a RESTORE to one of these versions has brought back, the changes up to that one brought.
     others = (one.entry for one in since if one.entry.note is None)
-    strange = (one for one in others if restored_to(table.log, one) not in versions)
+    strange = (one for one in others if undone[one.version] not in versions)
     found = next((one for one in strange if one.effect not in (Effect.NONE, Effect.DELETED)), None)
     return f"version {found.version} ({found.operation or 'unnamed'}) brought rows of others" if found else ""
+
+
+def _replaced(entry: Entry, undone: Mapping[int, int | None]) -> bool:
+    """Whether a commit took away all that stood before it, and no RESTORE has led back behind it since.
+
+    Args:
+        entry: the commit.
+        undone: versions that a RESTORE leads to, by its own; ``None`` for what is none, or leads nowhere.
+    """
+    if entry.note is None or not entry.note.replaces:
+        return False
+    return all(to is None or to >= entry.version for at, to in undone.items() if at > entry.version)
 
 
 def _passes(entry: Entry, rung: Rung) -> bool:

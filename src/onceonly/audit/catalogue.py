@@ -588,6 +588,15 @@ _REWOUND = {
         "numbers twice, before and after. Other rows come from a plan that is not deterministic, or a changed source.",
         "nothing to do; see when and why: onceonly queries show {pipeline}{ledger}",
     ),
+    "A196": Rule(
+        "Rows were set aside that Spark does not read again.",
+        Severity.WARN,
+        None,
+        "A publication and a full refresh put rows in the place of all others. A rewind has set that aside, and what "
+        "stood before stands again, once, with its old values.",
+        "publish the rerun again, or refresh anew; which rerun it was, and where its rows are: "
+        "onceonly queries list{ledger}",
+    ),
 }
 
 _CODE = {

@@ -28,7 +28,7 @@ from onceonly.audit.rules_pipeline import (
     sinks_readable,
 )
 from onceonly.audit.rules_recompute import computed_again
-from onceonly.audit.rules_rewind import read_again
+from onceonly.audit.rules_rewind import published_no_more, read_again
 from onceonly.audit.rules_sink import SINK_RULES
 from onceonly.audit.rules_time import BROKEN, late_rows, time_holds, times_dealt_out
 from onceonly.machine.sources import describe

@@ -8,6 +8,7 @@ from itertools import groupby
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
 from onceonly.audit.line import Line
+from onceonly.machine.undoing import became, unread
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Epoch
 
@@ -25,8 +26,21 @@ def read_again(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
         yield found("A181", facts.pipeline, None, first, evidence, last=last)
 
 
+def published_no_more(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    """A196: rows that no batch of the query brings were set aside, and no others took the place of all since."""
+    ledger = facts.ledger
+    if ledger is None:
+        return
+    for one in unread(one.epoch for one in ledger.superseded):
+        since = (record for record in ledger.records if record.epoch.number >= one.number)
+        if not any(record.epoch.replaces for record in since):
+            yield found("A196", facts.pipeline, None, one.number, f"{became(one)}, was set aside")
+
+
 def _became(aside: Sequence[Epoch], known: Sequence[Epoch]) -> str:
     since = [epoch for epoch in known if epoch.number >= aside[0].number]
+    alone = unread(aside)
+    aside = [epoch for epoch in aside if epoch not in alone] or aside
     upto = next((at for at, epoch in enumerate(since) if epoch.written.end == aside[-1].written.end), None)
     if upto is None:
         return "no epoch ends yet where they ended"

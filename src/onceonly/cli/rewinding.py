@@ -17,6 +17,7 @@ from onceonly.cli.places import Place, reads_topics
 from onceonly.cli.session import spark_session
 from onceonly.errors import CheckpointError, refuse
 from onceonly.machine.rewind import Asked, BringUp, CutBack, Origin, OriginKind, Step
+from onceonly.machine.undoing import unread
 from onceonly.protocol import Batch
 from onceonly.runtime import rewinding
 from onceonly.runtime.stops import Where
@@ -95,8 +96,13 @@ class Plan:
     def _cut(self, way: CutBack) -> Iterator[tuple[str, object]]:
         yield "stands", f"every sink at epoch {way.to}"
         epochs = [self.planned.epochs[number] for number in way.beyond]
-        told = f"{len(epochs)} epochs, {sum(epoch.digest.rows for epoch in epochs)} rows" if epochs else "no epoch"
-        yield "sets aside", f"{told} of the ledger; Spark reads their rows again from the source"
+        gone, rows = rewinding.undone(self.of, self.planned), sum(epoch.digest.rows for epoch in epochs)
+        again = rows - sum(epoch.digest.rows for epoch in unread(epochs))
+        told = f"{len(epochs)} epochs, {rows} rows" if epochs else "no epoch"
+        read = f"{again} of these rows" if gone else "their rows"
+        yield "sets aside", f"{told} of the ledger; Spark reads {read} again from the source"
+        for what in gone:
+            yield "undoes", what
         if self.hindered:
             yield "checkpoint", f"not cut back here: {self.hindered}; after this: {self._rebuild(way)}"
         else:

@@ -34,6 +34,7 @@ from onceonly.machine.rewind import (
     why,
 )
 from onceonly.machine.state import State
+from onceonly.machine.undoing import became, unread
 from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Sight, Sink, Superseded
 from onceonly.runtime import operatorepoch, outlived, replacing, runs, staging
 from onceonly.runtime.beyond import Beyond, IsThere, beyond, by_lists, is_there
@@ -222,6 +223,24 @@ def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -
             return refuse("E232", pipeline=of.name, sink=found.sink, epoch=found.epoch, reason=found.reason, next=way)
 
 
+def undone(of: Pipeline, planned: Plan) -> tuple[str, ...]:
+    """What a cut back sets aside that Spark does not read again, each with the way to have it again."""
+    beyond_ = planned.way.beyond if isinstance(planned.way, CutBack) else ()
+    return tuple(
+        f"{became(epoch)}: {_once_more(of, epoch)}" for epoch in unread(planned.epochs[number] for number in beyond_)
+    )
+
+
+def _once_more(of: Pipeline, epoch: Epoch) -> str:
+    if epoch.replays:
+        said = f"{shlex.quote(epoch.replays.pipeline)} --over {shlex.quote(of.name)}{of.where.ledger}"
+        return "before the query starts, publish it again: onceonly epochs publish " + said
+    if epoch.replaces:
+        refreshed = f"onceonly queries refresh {shlex.quote(of.name)}{of.where.ledger} --how replace"
+        return f"rows of epochs {epoch.replaces[0]}..{epoch.replaces[1]} stand again; refresh anew: {refreshed}"
+    return "decide it anew once the query has gone on"
+
+
 def instead(of: Pipeline, planned: Plan) -> str:
     """What an operator types in place of a cut back that cannot be, on a line of its own."""
     at = planned.way.to if isinstance(planned.way, CutBack) else 0
@@ -293,6 +312,8 @@ def cut_back(of: Pipeline, planned: Plan) -> Rewound:
     faults.fire(Point.RECORD_AFTER)
     said = f"every sink stands at epoch {way.to}; {count} epoch{'' if count == 1 else 's'} beyond it set aside"
     said += ", to be read from the source again"
+    if gone := unread(planned.epochs[number] for number in way.beyond):
+        said += f", but for {', '.join(map(became, gone))}"
     if given_up:
         lost = "; ".join(f"epoch {number}: {reason}" for number, reason in given_up.items())
         said += f"; the source lacks and it is accepted: {lost}"
