@@ -33,19 +33,29 @@ class SparkHarness(SinkHarness):
         spark: the shared session.
         path: of the table.
         create: SQL that makes the table, with ``{path}`` in it.
+        sink: its class.
         options: of the sink.
     """
 
-    def __init__(self, spark: SparkSession, path: Path, create: str | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: Path,
+        create: str | None = None,
+        *,
+        sink: type[DeltaSink] = DeltaSink,
+        **options: Any,
+    ) -> None:
         self.path = path
         self.options = options
+        self._sink = sink
         self.estimate: Estimate | None = None
         self._spark = spark
         if create:
             spark.sql(create.format(path=path))
 
     def connect(self) -> DeltaSink:
-        return DeltaSink(self.path, **self.options)
+        return self._sink(self.path, **self.options)
 
     def rows(self) -> list[dict[str, Any]]:
         if not DeltaTable.is_deltatable(str(self.path)):

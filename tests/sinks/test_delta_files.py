@@ -198,6 +198,7 @@ def choice(**changes: Any) -> Choice:
         "committer": "auto",
         "log_refuses": None,
         "takes_files": True,
+        "only_files": False,
         "spark": True,
     }
     return Choice(**(fields | changes))
@@ -209,6 +210,9 @@ def choice(**changes: Any) -> Choice:
         ({}, Way.DRIVER),
         ({"size": 101}, Way.EXECUTORS),
         ({"size": None}, Way.EXECUTORS),
+        ({"only_files": True}, Way.EXECUTORS),
+        ({"only_files": True, "committer": "log"}, Way.EXECUTORS),
+        ({"only_files": True, "committer": "spark"}, Way.SPARK),
         ({"size": 101, "takes_files": False}, Way.SPARK),
         ({"size": 101, "takes_files": False, "spark": False}, Way.DRIVER),
         ({"size": 101, "takes_files": False, "committer": "log"}, Way.DRIVER),

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
+import math
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.sinks.delta_harness import DeltaHarness
 
+from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.protocol import Attempt
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_sinks.conformance.story import Story
@@ -65,6 +71,110 @@ def test_rows_keep_their_partition_where_the_values_could_meet_in_more_ways_than
         planned = driver.plan(rows=rows.num_rows)
         driver.commits(planned, driver.sink.prepare(ArrowBatch(rows, partitions=1), planned.epoch.number))
     assert sorted(harness.rows(), key=lambda row: row["id"]) == rows.to_pylist()
+
+
+UTC = dt.timezone.utc
+SPELLED: dict[str, tuple[pa.DataType, dict[Any, str | None]]] = {
+    "instants": (
+        pa.timestamp("us", "UTC"),
+        {
+            dt.datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC): "2026-02-03T04:05:06.000000Z",
+            dt.datetime(1, 1, 1, tzinfo=UTC): "0001-01-01T00:00:00.000000Z",
+            dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC): "9999-12-31T23:59:59.999999Z",
+            None: None,
+        },
+    ),
+    "times of day": (
+        pa.timestamp("us"),
+        {
+            dt.datetime(2026, 2, 3, 4, 5, 6): "2026-02-03 04:05:06",
+            dt.datetime(1, 1, 1, 0, 0, 0, 1): "0001-01-01 00:00:00.000001",
+        },
+    ),
+    "days": (pa.date32(), {dt.date(1582, 10, 10): "1582-10-10", dt.date(1, 1, 1): "0001-01-01"}),
+    "decimals": (
+        pa.decimal128(38, 10),
+        {Decimal("-1E-10"): "-0.0000000001", Decimal("9" * 28 + "." + "9" * 10): "9" * 28 + "." + "9" * 10},
+    ),
+    "doubles": (
+        pa.float64(),
+        {1.5: "1.5", -0.0: "-0.0", math.nan: "NaN", math.inf: "Infinity", -math.inf: "-Infinity", 1e300: "1e+300"},
+    ),
+    "bytes": (pa.binary(), {b"abc": "abc", "\u00fc".encode(): "\u00fc", b"": None}),
+    "texts": (pa.string(), {"a/b%c d": "a/b%c d", "\x01": "\x01", "": None}),
+    "booleans": (pa.bool_(), {True: "true", False: "false"}),
+}  # fmt: skip
+"""Types of partition columns, and their values as the log has them: as Spark's Delta 4.4 writes or reads them."""
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 30], ids=["large", "small"])
+@pytest.mark.parametrize("kind", [name for name in SPELLED if name not in ("texts", "times of day")])
+def test_a_value_of_a_partition_is_spelled_as_spark_reads_it(tmp_path: Path, kind: str, limit: int) -> None:
+    arrow, values = SPELLED[kind]
+    rows = pa.table({"id": range(len(values)), "p": pa.array(list(values), arrow)})
+    harness = DeltaHarness(tmp_path, driver_limit=limit, partition_by="p")
+    with Story(harness) as story:
+        driver = story.driver()
+        planned = driver.plan(rows=rows.num_rows)
+        driver.commits(planned, driver.sink.prepare(ArrowBatch(rows), planned.epoch.number))
+    assert {one["p"] for one in partition_values(harness.path)} == set(values.values())
+    # deltalake reads no bytes of Spark's, no decimal like -1E-10, and a NaN is not equal to itself.
+    if kind not in ("bytes", "decimals", "doubles"):
+        assert sorted(harness.rows(), key=lambda row: row["id"]) == rows.to_pylist()
+
+
+def partition_values(path: Path) -> list[dict[str, str | None]]:
+    """As the log has them."""
+    lines = [line for log in (path / "_delta_log").glob("*.json") for line in log.read_text().splitlines()]
+    return [action["add"]["partitionValues"] for action in map(json.loads, lines) if "add" in action]
+
+
+@pytest.mark.parametrize("kind", SPELLED)
+def test_a_value_of_a_partition_is_spelled_on_executors_as_spark_reads_it(kind: str) -> None:
+    arrow, values = SPELLED[kind]
+    rows = pa.table({"p": pa.array(list(values), arrow)})
+    assert {dict(one)["p"] for one, _ in files.partitions(rows, ["p"])} == set(values.values())
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 30], ids=["large", "small"])
+def test_an_empty_text_is_null_in_a_partition_whatever_the_size_of_its_epoch(tmp_path: Path, limit: int) -> None:
+    rows = pa.table({"id": [1, 2, 3], "p": ["", None, "a"]})
+    harness = DeltaHarness(tmp_path, driver_limit=limit, partition_by="p")
+    with Story(harness) as story:
+        driver = story.driver()
+        planned = driver.plan(rows=3)
+        driver.commits(planned, driver.sink.prepare(ArrowBatch(rows), planned.epoch.number))
+    assert {one["p"] for one in partition_values(harness.path)} == {None, "a"}
+    assert sorted((row["id"], row["p"]) for row in harness.rows()) == [(1, None), (2, None), (3, "a")]
+
+
+def test_an_empty_text_in_a_key_that_is_a_partition_is_refused(tmp_path: Path) -> None:
+    harness = DeltaHarness(tmp_path, partition_by="p", key=["id", "p"])
+    with Story(harness) as story, pytest.raises(DestinationError, match="E504"):
+        story.driver().sink.prepare(ArrowBatch(pa.table({"id": [1], "p": [""]})), 1)
+
+
+def test_a_merge_may_lack_the_column_that_the_table_is_partitioned_by(tmp_path: Path) -> None:
+    harness = DeltaHarness(tmp_path, partition_by="p", key="id")
+    with Story(harness) as story:
+        driver = story.driver()
+        for rows in (pa.table({"id": [1], "v": [0], "p": ["a"]}), pa.table({"id": [1], "v": [1]})):
+            planned = driver.plan(rows=1)
+            driver.commits(planned, driver.sink.prepare(ArrowBatch(rows), planned.epoch.number))
+    assert harness.rows() == [{"id": 1, "v": 1, "p": "a"}]
+
+
+def test_bytes_that_are_no_text_are_no_partition(tmp_path: Path) -> None:
+    harness = DeltaHarness(tmp_path, partition_by="p")
+    with Story(harness) as story, pytest.raises(DestinationError, match="no UTF-8 text"):
+        story.driver().sink.prepare(ArrowBatch(pa.table({"id": [1], "p": [b"\xff"]})), 1)
+
+
+def test_a_merge_into_partitions_that_deltalake_spells_otherwise_is_refused_without_spark(tmp_path: Path) -> None:
+    at = pa.array([0], pa.timestamp("us", "UTC"))
+    harness = DeltaHarness(tmp_path, partition_by="at", key="id")
+    with Story(harness) as story, pytest.raises(ConfigurationError, match="partition column at of type timestamp"):
+        story.driver().sink.prepare(ArrowBatch(pa.table({"id": [1], "at": at})), 1)
 
 
 def test_rows_beyond_what_is_held_go_into_further_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

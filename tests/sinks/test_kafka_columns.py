@@ -97,6 +97,11 @@ def test_other_columns_are_left_out() -> None:
         (batch(value=pa.array(["x"]), partition=pa.array([1])), "orders", "column partition is int64, not int"),
         (batch(value=pa.array(["x"]), timestamp=pa.array([1])), "orders", "column timestamp is int64"),
         (
+            batch(value=pa.array(["x"]), timestamp=pa.array([1], pa.timestamp("us"))),
+            "orders",
+            "timestamp[us], not timestamp",
+        ),
+        (
             batch(value=pa.array(["x"]), headers=pa.array([["h"]])),
             "orders",
             "array<struct<key: string, value: binary>>",

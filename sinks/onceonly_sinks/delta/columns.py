@@ -141,7 +141,8 @@ _PLACEHOLDER_MARK = {"onceonly": "placeholder"}
 _UNREADABLE = ("timestamp_nanos", "timestamp_nanos_ntz", "void")
 """Types that deltalake writes and Spark's Delta does not read."""
 
-_PLAIN_VALUES = ("string", "long", "integer", "short", "byte", "date", "boolean")
+_WRITTEN_ALIKE = ("string", "long", "integer", "short", "byte", "date", "boolean", "timestamp_ntz")
+"""Types of partition columns whose values deltalake writes as Spark's Delta reads them."""
 
 _COMPUTED = frozenset({"delta.generationExpression", "delta.identity.start", "delta.identity.step"})
 """Metadata of columns that Delta computes where they are not given."""
@@ -286,10 +287,14 @@ def joined(one: Schema, other: Schema) -> Schema:
     return Schema([*one.fields, *other.fields])
 
 
-def spelled_alike(columns: Sequence[Column], partition_by: Sequence[str]) -> bool:
-    """Whether all writers spell the values of these partition columns in one way."""
+def written_otherwise(columns: Sequence[Column], partition_by: Sequence[str]) -> str | None:
+    """The partition column whose values deltalake writes in a way that Spark reads as others, with its type.
+
+    Of a timestamp it leaves the zone out, of bytes it writes escapes, and decimals and doubles it may not write at all.
+    """
     types = {column.name: json.loads(column.type) for column in columns}
-    return all(types.get(name) in _PLAIN_VALUES for name in partition_by)
+    other = next((name for name in partition_by if types.get(name) not in _WRITTEN_ALIKE), None)
+    return None if other is None else f"partition column {other} of type {types.get(other)}"
 
 
 def with_epoch(rows: pa.Table, column: str | None, epoch: int) -> pa.Table:
@@ -299,6 +304,22 @@ def with_epoch(rows: pa.Table, column: str | None, epoch: int) -> pa.Table:
     if column is None:
         return rows
     return rows.append_column(pa.field(column, pa.int64()), pa.repeat(pa.scalar(epoch, pa.int64()), rows.num_rows))
+
+
+def without_empty_texts(rows: pa.Table, partition_by: Sequence[str]) -> pa.Table:
+    """Rows with null where a partition column has an empty text: a log cannot tell the two apart, so no key may."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    compute: Any = pc
+    for name in (one for one in partition_by if one in rows.column_names):
+        values: Any = rows.column(name)
+        if pa.types.is_string(values.type) and compute.any(compute.equal(values, "")).as_py():
+            place = rows.column_names.index(name)
+            rows = rows.set_column(
+                place, rows.schema.field(place), compute.if_else(compute.equal(values, ""), None, values)
+            )
+    return rows
 
 
 def one_per_key(sink: str, rows: pa.Table, upsert: Upsert) -> pa.Table:

@@ -52,10 +52,13 @@ def dataset(table: Table, handle: DeltaTable) -> Any:
     Raises:
         DestinationError: E508, deltalake does not read such a table.
     """
+    import pyarrow.dataset as ds
     from deltalake.exceptions import DeltaProtocolError
 
+    options: Any = ds.ParquetReadOptions  # whose stubs want every argument
     try:
-        return handle.to_pyarrow_dataset()
+        # Else Spark's INT96 is read as nanoseconds, which the year 9999 is beyond.
+        return handle.to_pyarrow_dataset(parquet_read_options=options(coerce_int96_timestamp_unit="us"))
     except DeltaProtocolError as error:
         raise refuse(
             "E508",

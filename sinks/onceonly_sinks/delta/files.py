@@ -7,10 +7,13 @@ up is deleting it. Task attempts write under names of their own; only those of t
 from __future__ import annotations
 
 import errno
+import math
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,6 +154,8 @@ def _numbered(name: str, column: Any) -> Numbered:
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
     try:
         texts = [_spelled(value) for value in encoded.dictionary.to_pylist()]
+    except UnicodeDecodeError as error:
+        raise Unfit(name, "bytes that are no UTF-8 text cannot be the value of a partition") from error
     except (OverflowError, ValueError) as error:
         raise Unfit(name, "a date before the year 1 or after 9999 cannot be the value of a partition") from error
     numbers: dict[str | None, int] = {}
@@ -159,12 +164,26 @@ def _numbered(name: str, column: Any) -> Numbered:
 
 
 def _spelled(value: Any) -> str | None:
-    """A partition value as the log spells it; an empty text and null are one there."""
-    if value is None or value == "":
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+    """A partition value as the log spells it; an empty text and null are one there.
+
+    An instant has its zone: a reader takes one without for a time of day of its own session.
+    """
+    match value:
+        case bool():
+            text = "true" if value else "false"
+        case float() if math.isinf(value):
+            text = "Infinity" if value > 0 else "-Infinity"
+        case float() if math.isnan(value):
+            text = "NaN"
+        case datetime() if value.tzinfo is not None:
+            text = f"{value.astimezone(timezone.utc).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+        case Decimal():
+            text = format(value, "f")
+        case bytes():
+            text = value.decode()
+        case _:
+            text = "" if value is None else str(value)
+    return text or None
 
 
 class _Files:

@@ -12,6 +12,7 @@ from onceonly_sinks.delta.columns import arrow_schema, placeholder
 from onceonly_sinks.delta.marker import METADATA_KEY, Note, pack
 from onceonly_sinks.delta.merge import Kind, Merge, Say
 from onceonly_sinks.delta.prepared import DataFile, HeldRows, Rows, StagedRows, WrittenFiles
+from onceonly_sinks.delta.rewrite_check import obstacle
 from onceonly_sinks.delta.table import Table
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ class Maintenance:
         self._table.reopen()
 
     def _compact(self, handle: DeltaTable) -> None:
-        if _KEPT_FROM_COMPACTION & set(handle.protocol().writer_features or ()):
+        if _KEPT_FROM_COMPACTION & set(handle.protocol().writer_features or ()) or obstacle(self._table):
             return
         size = rewritten(handle)
         if size <= MOST:

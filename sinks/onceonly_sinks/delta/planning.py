@@ -12,6 +12,7 @@ from onceonly.errors import refuse
 from onceonly.machine.estimate import schema_width
 from onceonly.protocol import Batch, Estimate
 from onceonly_sinks.delta import columns as rules
+from onceonly_sinks.delta import rewrite_check
 from onceonly_sinks.delta.columns import Column, Unread
 from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.merge import Merge, Upsert, misnamed
@@ -55,6 +56,7 @@ class Choice:
         committer: ``auto``, ``log`` or ``spark``, as the user chose.
         log_refuses: why deltalake cannot commit to the table; ``None``: it can.
         takes_files: whether files may be added without Delta's own writer.
+        only_files: whether deltalake's own writer would write what Spark reads as something else.
         spark: whether Spark's Delta can be used here.
     """
 
@@ -64,6 +66,7 @@ class Choice:
     committer: str
     log_refuses: str | None
     takes_files: bool
+    only_files: bool
     spark: bool
 
     @property
@@ -72,7 +75,7 @@ class Choice:
         if self.committer == "spark" or self.log_refuses:
             return Way.SPARK
         small = self.size is not None and self.size <= self.limit
-        if not small and not self.merge and self.takes_files:
+        if (self.only_files or not small) and not self.merge and self.takes_files:
             return Way.EXECUTORS
         if not small and self.committer == "auto" and self.spark:
             return Way.SPARK
@@ -175,10 +178,10 @@ class Planner:
         held, sources = self._held(there, schema, stored, pairs)
         demands, unread = _demands(there)
         partition_by = self.table.partition_columns if there else chosen.partition_by
-        spelled_alike = rules.spelled_alike(there or offered, partition_by)
         choice = self._choice(
             batch,
-            takes_files=spelled_alike and (not there or self.table.takes_files()),
+            takes_files=not there or self.table.takes_files(),
+            otherwise=rules.written_otherwise(there or offered, partition_by),
             grow=bool(lacking),
             beyond_us=unread or self._computed_limits(demands),
         )
@@ -266,18 +269,25 @@ class Planner:
         left_out = self.settings.merge.not_stored if self.settings.merge else ()
         return [column for column in offered if column.name not in left_out]
 
-    def _choice(self, batch: Batch, *, takes_files: bool, grow: bool, beyond_us: str | None) -> Choice:
+    def _choice(
+        self, batch: Batch, *, takes_files: bool, otherwise: str | None, grow: bool, beyond_us: str | None
+    ) -> Choice:
         size, limit, committer = size_of(batch.estimate, batch.schema), self.settings.limit, self.settings.committer
+        merge = self.settings.merge is not None
         log_refuses = self.table.needs_spark() or (self.table.cannot_grow() if grow else None) or beyond_us
+        log_refuses = log_refuses or (otherwise if merge or not takes_files else None)
+        if merge and log_refuses is None and committer != "spark" and not rules.is_placeholder(self.table.columns):
+            log_refuses = rewrite_check.obstacle(self.table)
         # Asking for the session is a call into the JVM, which a small epoch need not pay for.
         asks_spark = size is None or size > limit or committer == "spark" or log_refuses is not None
         return Choice(
-            merge=self.settings.merge is not None,
+            merge=merge,
             size=size,
             limit=limit,
             committer=committer,
             log_refuses=log_refuses,
             takes_files=takes_files,
+            only_files=otherwise is not None,
             spark=asks_spark and self.spark() is not None,
         )
 

@@ -77,6 +77,7 @@ class Preparer:
             schema=plan.schema,
             epoch_column=column,
             shape=shape,
+            partition_by=plan.partition_by,
             upsert=plan.upsert,
             merge=plan.merge,
             grow=plan.grow,
@@ -142,6 +143,7 @@ class Preparer:
             # Nothing was sent and nothing written: the attempt is dropped, and a second action takes the other way.
             return self._on_executors(plan) if to_executors else self._stage(plan)
         table = self._checked(rules.with_epoch(rows, self._settings.epoch_column, plan.epoch), plan)
+        table = rules.without_empty_texts(table, plan.partition_by)
         if plan.upsert.key:
             table = rules.one_per_key(self._table.sink, table, plan.upsert)
         return HeldRows(table, plan.merge, rows.num_rows, plan.schema, plan.grow)

@@ -82,7 +82,10 @@ class DeltaSink(SinkBase):
             whose every value its column holds; whatever would narrow is refused (E506).
         id: the sink's id; default ``delta:<leaf of the path, or table>``.
         committer: ``log`` commits through deltalake, ``spark`` through Spark's Delta; ``auto`` takes deltalake, except
-            for merges beyond ``driver_limit`` and for tables with features that deltalake does not write.
+            for merges beyond ``driver_limit``, for tables with features that deltalake does not write, and for what
+            Spark would then read as something else: rows of a table with generated columns; merges where a partition
+            column is a timestamp, a decimal, floating point or bytes, where the name of a partition is not ASCII, or
+            where Spark wrote timestamps before 1678 or after 2262. Without Spark's Delta these are refused (E110).
         driver_limit: bytes in Arrow form up to which an epoch goes through the driver.
         partition_by: columns by which a table that the sink creates is partitioned.
         epoch_column: name of a column that gets the epoch's number; ``None`` for none.

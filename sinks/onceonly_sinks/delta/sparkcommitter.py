@@ -6,7 +6,7 @@ no answer is believed: the commit is looked for in the log by its token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
@@ -30,6 +30,13 @@ if TYPE_CHECKING:
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_ZONE = "spark.sql.session.timeZone"
+_AS_DELTALAKE = {
+    # As INT96, which deltalake reads as nanoseconds: an instant of the year 9999 would be another one after a merge.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.databricks.delta.write.utcTimestampPartitionValues": "true",
+}
+"""Settings by which rows lie in a file as deltalake would have written them."""
 _S3 = ("s3", "s3a", "s3n")
 # The store that Delta takes for S3 orders the writers of one driver only: two drivers may both get the same version.
 _ORDERING_STORE = "io.delta.storage.S3DynamoDBLogStore"
@@ -156,6 +163,8 @@ class SparkCommitter:
         # A MERGE is stamped by settings of its session. Left in the user's, they stamp every plain write, too, and the
         # second such write is passed over as a repetition, without a version and without a word.
         self._session = session.newSession()
+        for name, value in _AS_DELTALAKE.items():
+            self._session.conf.set(name, value)
         self._uri = table.uri
 
     @classmethod
@@ -183,6 +192,7 @@ class SparkCommitter:
         schema: Schema,
         epoch_column: str | None,
         shape: Shape | None,
+        partition_by: Sequence[str],
         upsert: Upsert,
         merge: Merge | None,
         grow: bool,
@@ -196,6 +206,7 @@ class SparkCommitter:
             schema: columns that the table gets, where it has none yet.
             epoch_column: column that gets the epoch's number; ``None`` for none.
             shape: what the rows become; ``None``: they are in the table's columns already.
+            partition_by: columns that the table is partitioned by.
             upsert: the key, by the names that the rows then have.
             merge: how they enter the table; ``None``: they are added.
             grow: whether the table gets columns that it lacks.
@@ -209,9 +220,13 @@ class SparkCommitter:
         if merge is not None:
             _python_package(self._table.sink)
         frame = batch.dataframe
+        self._session.conf.set(_ZONE, self._zone(frame))
         if epoch_column:
             frame = frame.withColumn(epoch_column, f.lit(epoch).cast("bigint"))
         frame = frame if shape is None else _shaped(frame, shape)
+        for name, kind in frame.dtypes:
+            if name in partition_by and kind == "string":  # Spark's Delta makes null of it, but only after the merge
+                frame = frame.withColumn(name, f.expr(f"nullif({quoted(name)}, '')"))
         folder = staging.attempt(self._table.app, generation, epoch)
         try:
             frame.write.parquet(f"{self._uri}/{folder}")
@@ -227,6 +242,14 @@ class SparkCommitter:
             staged.abandon()
             raise
         return staged
+
+    def _zone(self, frame: DataFrame) -> str:
+        """UTC, as for deltalake: in a zone with summer time Spark makes one partition of two hours of a night.
+
+        What the table computes of a column hangs on the zone of whoever writes, and is as for an append of Spark's own.
+        """
+        computes = any(column.computed for column in self._table.columns)
+        return str(frame.sparkSession.conf.get(_ZONE)) if computes else "UTC"
 
     def _one_per_key(self, rows: DataFrame, upsert: Upsert) -> DataFrame:
         from pyspark.sql import Window

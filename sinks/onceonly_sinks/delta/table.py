@@ -146,6 +146,9 @@ class Table:
         root: from :func:`location`.
         app: application id.
         options: storage options of deltalake.
+
+    Attributes:
+        without_int96: paths of files that hold no timestamp in that form, as far as somebody looked.
     """
 
     def __init__(self, sink: str, root: str, app: str, options: dict[str, str] | None) -> None:
@@ -155,6 +158,7 @@ class Table:
         self.options = options
         self.log = DeltaLog(root, app, options)
         self.followed = Followed(self.log)
+        self.without_int96: set[str] = set()
         self._handle: DeltaTable | None = None
         self._opened_on: tuple[int, str | None] = (-1, None)
 

@@ -24,6 +24,7 @@ from onceonly_sinks.delta.logcommitter import LogCommitter, Maintenance
 from onceonly_sinks.delta.marker import Note, pack
 from onceonly_sinks.delta.planning import Settings
 from onceonly_sinks.delta.prepared import Committer, HeldRows, Rows, StagedRows
+from onceonly_sinks.delta.rewrite_check import NAMES, removes_all
 from onceonly_sinks.delta.sparkcommitter import SparkCommitter
 from onceonly_sinks.delta.standing import Content
 from onceonly_sinks.delta.state import SinkState
@@ -55,6 +56,7 @@ class Writer:
         self._table = table
         self._mode = "merge" if settings.merge else "append"
         self._removes = settings.merge is not None and settings.merge.removes
+        self._by_spark = settings.committer == "spark"
         self._free = free
         self._partition_by = settings.partition_by
         self._allowed = settings.foreign
@@ -252,8 +254,14 @@ class Writer:
         """Why not all rows of the table can leave at once; empty where they can."""
         if self._table.appends_only:
             return "delta.appendOnly is true: its owner lets rows be added only"
+        if self._removes_by_log and not removes_all(self._table):
+            return f"it has {NAMES}"
         reason = reading.beside_ours(self._table)
         return f"the table is not known to be ours alone: {reason}" if reason else ""
+
+    @property
+    def _removes_by_log(self) -> bool:
+        return self._table.current() is not None and not (self._by_spark or self._table.needs_spark())
 
     def _send(self, prepared: Rows | None, note: Note, before: SinkState) -> None:
         handle = self._table.handle

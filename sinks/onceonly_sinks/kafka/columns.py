@@ -198,7 +198,8 @@ def _types() -> dict[str, tuple[Callable[[Any], bool], str]]:
         "topic": (text, "string"),
         "headers": (headers, "array<struct<key: string, value: binary>>"),
         "partition": (pa.types.is_int32, "int"),
-        "timestamp": (pa.types.is_timestamp, "timestamp"),
+        # A time without a zone is an instant only by the session's: a cast in the query says which.
+        "timestamp": (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None, "timestamp"),
     }
 
 
