@@ -128,10 +128,10 @@ def test_generated_columns_are_computed_and_constraints_are_kept(spark: SparkSes
     )
     spark.sql(f"ALTER TABLE {name} ADD CONSTRAINT positive CHECK (step > 0)")
     try:
-        for committer in ("log", "spark"):
+        for committer in ("auto", "spark"):
             harness = SparkHarness(spark, tmp_path / "rows", committer=committer)
             with Story(harness) as story:
-                driver = story.stranger(1 if committer == "log" else 2, committer)
+                driver = story.stranger(1 if committer == "auto" else 2, committer)
                 driver.fences()
                 driver.writes()
                 assert all(row["twice"] == 2 * row["id"] for row in harness.rows())

@@ -13,6 +13,7 @@ from tests.sinks.broken.foreign import LeavesTheZoneOut
 from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
 from onceonly_sinks.conformance.story import Driver, Story
+from onceonly_sinks.delta import Merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,9 +121,8 @@ MADE = {"plain": [], "of texts": ["p_txt"], "of all": PARTITIONS}
 """How Spark partitioned its table."""
 
 
-@pytest.mark.parametrize(
-    "made", ["of texts", *(pytest.param(one, marks=pytest.mark.slow) for one in ("plain", "of all"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("made", MADE)
 def test_what_spark_wrote_stays_what_it_was_beside_a_row_that_is_updated(
     in_new_york: SparkSession, tmp_path: Path, made: str
 ) -> None:
@@ -133,3 +133,41 @@ def test_what_spark_wrote_stays_what_it_was_beside_a_row_that_is_updated(
         writes(story.driver(), in_new_york.sql("SELECT 1L id, 1 v"), FEW)
     wanted = truth(in_new_york).selectExpr("*", "IF(id = 1, 1, 0) w").drop("v").withColumnRenamed("w", "v")
     assert differing(table(in_new_york, tmp_path / "rows"), wanted) == {}
+
+
+FILLED = """
+CREATE TABLE delta.`{path}` (
+    id bigint, tier int DEFAULT 7, kind string NOT NULL DEFAULT 'x', note string, seen timestamp,
+    day date GENERATED ALWAYS AS (CAST(seen AS DATE)), half double GENERATED ALWAYS AS (id / 2),
+    number bigint GENERATED ALWAYS AS IDENTITY
+) USING delta TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')
+"""
+GENERATED = """
+CREATE TABLE delta.`{path}` (id bigint, seen timestamp, day date GENERATED ALWAYS AS (CAST(seen AS DATE))) USING delta
+"""
+SEEN = "timestamp'2026-02-03 02:05:06Z' seen"  # on the day before, in New York
+INTO: dict[str, dict[str, Any]] = {
+    "append": {},
+    "merge": {"key": "id"},
+    "merge of one's own": {
+        "merge": Merge("t.id = s.id").when_not_matched_insert(None, {"id": "s.id", "seen": "s.seen"})
+    },
+    "append that grows": {"schema": "add_columns"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("into", INTO)
+@pytest.mark.parametrize("create", [FILLED, GENERATED], ids=["filled", "generated"])
+def test_a_column_that_a_row_does_not_have_is_as_in_spark_s_own_append(
+    in_new_york: SparkSession, tmp_path: Path, into: str, create: str
+) -> None:
+    row = f"SELECT 1L id, {SEEN}" + (", 5 extra" if "grows" in into else "")
+    with Story(SparkHarness(in_new_york, tmp_path / "ours", create, **INTO[into])) as story:
+        writes(story.driver(), in_new_york.sql(row), FEW)
+    in_new_york.sql(create.format(path=tmp_path / "own"))
+    own = in_new_york.sql(row).write.format("delta").mode("append").option("mergeSchema", "true")
+    own.save(str(tmp_path / "own"))
+    found = [table(in_new_york, tmp_path / name).collect() for name in ("ours", "own")]
+    assert found[0] == found[1]
+    assert str(found[0][0]["day"]) == "2026-02-02"

@@ -15,7 +15,11 @@ from onceonly.errors import DestinationError
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_sinks.conformance.story import Story
 from onceonly_sinks.delta.columns import Column
-from onceonly_sinks.delta.shape import holds, paired
+from onceonly_sinks.delta.ladder import Rung
+from onceonly_sinks.delta.merge import Upsert
+from onceonly_sinks.delta.planning import Planner, Settings
+from onceonly_sinks.delta.shape import differences, holds, paired
+from onceonly_sinks.delta.table import Table
 
 DRIVER, EXECUTORS = 1 << 30, 0
 WAYS: dict[str, dict[str, Any]] = {
@@ -154,6 +158,35 @@ def test_a_column_that_others_add_stops_nothing(tmp_path: Path) -> None:
         driver.writes()
         story.driver().writes()
     assert {row["later"] for row in harness.rows()} == {None}
+
+
+FILLED = {
+    "default": Field("x", PrimitiveType("integer"), nullable=False, metadata={"CURRENT_DEFAULT": "7"}),
+    "generated": Field("x", PrimitiveType("long"), metadata={"delta.generationExpression": "id / 2"}),
+}
+SETTINGS = Settings(Upsert(), None, None, "auto", DRIVER, (), grows=False, foreign=Rung.APPENDS)
+
+
+def test_a_column_that_the_table_fills_is_left_to_it(tmp_path: Path) -> None:
+    """And not filled up with nulls; what an expression gives, only Spark says."""
+    found = {}
+    for name, filled in FILLED.items():
+        DeltaTable.create(tmp_path / name, Schema([Field("id", PrimitiveType("long")), filled]))
+        table = Table("delta:rows", str(tmp_path / name), "app", None)
+        table.reopen()
+        plan = Planner(table, SETTINGS, lambda: None).plan(ArrowBatch(pa.table({"id": [1]})), 1, 1)
+        found[name] = (plan.shape.schema.names, plan.choice.log_refuses)
+    assert found == {"default": (["id"], None), "generated": (["id"], "generated column x")}
+
+
+def test_an_identity_that_is_always_generated_takes_no_value() -> None:
+    told = []
+    for explicit in (False, True):
+        metadata = {"delta.identity.start": 1, "delta.identity.allowExplicitInsert": explicit}
+        number = Column("number", '"long"', nullable=True, metadata=metadata)
+        assert differences([number], [], {}) == []
+        told += differences([number], [column("number")], {"number": "number"})
+    assert told == ["number is GENERATED ALWAYS AS IDENTITY in the table, and takes no value of the batch"]
 
 
 MAP = {"type": "map"}

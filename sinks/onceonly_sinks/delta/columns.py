@@ -144,8 +144,9 @@ _UNREADABLE = ("timestamp_nanos", "timestamp_nanos_ntz", "void")
 _WRITTEN_ALIKE = ("string", "long", "integer", "short", "byte", "date", "boolean", "timestamp_ntz")
 """Types of partition columns whose values deltalake writes as Spark's Delta reads them."""
 
-_COMPUTED = frozenset({"delta.generationExpression", "delta.identity.start", "delta.identity.step"})
-"""Metadata of columns that Delta computes where they are not given."""
+_EXPRESSION = "delta.generationExpression"
+_FILLED = frozenset({_EXPRESSION, "delta.identity.start", "delta.identity.step", "CURRENT_DEFAULT"})
+"""Metadata of columns that Delta fills in where they are not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +166,19 @@ class Column:
     metadata: dict[str, Any]
 
     @property
-    def computed(self) -> bool:
-        """Whether Delta fills it in where a batch does not have it."""
-        return not _COMPUTED.isdisjoint(self.metadata)
+    def generated(self) -> bool:
+        """Whether Delta computes it of other columns."""
+        return _EXPRESSION in self.metadata
+
+    @property
+    def takes_values(self) -> bool:
+        """Whether a batch may have it: not an identity that is generated always."""
+        return self.metadata.get("delta.identity.allowExplicitInsert") in (None, True, "true")
+
+    @property
+    def filled(self) -> bool:
+        """Whether Delta fills it in where a batch does not have it: it is generated, an identity, or has a default."""
+        return not _FILLED.isdisjoint(self.metadata)
 
 
 def constraints(properties: Mapping[str, str]) -> dict[str, str]:

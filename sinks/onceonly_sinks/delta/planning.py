@@ -235,7 +235,7 @@ class Planner:
         table = {one.name: one for one in rules.arrow_schema(self.table.handle.schema())}
         sources = {target: name for name, target in pairs.items()}
         # A merge leaves what the batch lacks as it stands; a row that is added has null there.
-        fills = () if self.settings.merge else [one.name for one in there if not one.computed]
+        fills = () if self.settings.merge else [one.name for one in there if not one.filled]
         fields = [(table[name], sources.get(name)) for name in table if name in sources or name in fills]
         fields += [(offered[name], name) for name in offered if name not in pairs]
         return pa.schema([field.with_nullable(True) for field, _ in fields]), [source for _, source in fields]
@@ -311,7 +311,9 @@ def _in_order(offered: Mapping[str, Any], there: Sequence[Column], stored: Seque
 
 def _demands(there: Sequence[Column]) -> tuple[Demands, str | None]:
     """What a table demands of values, and why it cannot be looked at here."""
+    generated = [one.name for one in there if one.generated]
     try:
-        return Demands.of(there), None
+        # Of one expression, deltalake and Spark make two values: of a day in a session's zone, of a division.
+        return Demands.of(there), f"generated column {', '.join(generated)}" if generated else None
     except Unread as unread:
         return Demands.of([replace(one, metadata={}) for one in there]), f"a column is {unread}"

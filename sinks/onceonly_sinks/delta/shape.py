@@ -168,13 +168,15 @@ def differences(table: Sequence[Column], batch: Sequence[Column], pairs: Mapping
     ]
     for one in batch:
         column = there.get(pairs.get(one.name, ""))
-        if column is not None and not holds(json.loads(column.type), json.loads(one.type)):
+        if column is not None and not column.takes_values:
+            told.append(f"{one.name} is GENERATED ALWAYS AS IDENTITY in the table, and takes no value of the batch")
+        elif column is not None and not holds(json.loads(column.type), json.loads(one.type)):
             told.append(f"{one.name} is {json.loads(column.type)} in the table and {json.loads(one.type)} in the batch")
     return told
 
 
 def _may_be_left_out(column: Column) -> bool:
-    return column.nullable or column.computed
+    return column.nullable or column.filled
 
 
 def holds(wide: Any, narrow: Any) -> bool:

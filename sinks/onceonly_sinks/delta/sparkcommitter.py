@@ -248,7 +248,7 @@ class SparkCommitter:
 
         What the table computes of a column hangs on the zone of whoever writes, and is as for an append of Spark's own.
         """
-        computes = any(column.computed for column in self._table.columns)
+        computes = any(column.filled for column in self._table.columns)
         return str(frame.sparkSession.conf.get(_ZONE)) if computes else "UTC"
 
     def _one_per_key(self, rows: DataFrame, upsert: Upsert) -> DataFrame:
@@ -300,7 +300,7 @@ class SparkCommitter:
 
     def _mark(self, note: Note) -> None:
         there = self._session.read.format("delta").load(self._uri).schema
-        given = {column.name for column in self._table.columns if not column.computed}
+        given = {column.name for column in self._table.columns if not column.filled}
         schema = type(there)([one for one in there.fields if one.name in given])
         # No rows, and yet a commit: an append with an application version always makes one; without, it makes none.
         self._append(note, self._session.createDataFrame([], schema))
