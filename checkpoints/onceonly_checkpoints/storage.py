@@ -89,10 +89,39 @@ def open_storage(url: str) -> Storage:
 _AUTHORITY = re.compile("^//[^/]*")
 
 
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+
+
+def scheme_of(place: str) -> str:
+    """The scheme of a place as people and Spark spell it, in lower case; empty for a path.
+
+    Spark takes one slash for a URL as well (``dbfs:/mnt``); what is read without Spark wants two: :func:`half_url`.
+    """
+    found = _SCHEME.match(place)
+    return found[1].lower() if found else "file" if place.startswith("file:") else ""
+
+
 def is_local(url: str) -> bool:
-    """Whether a root as Spark spells it is a directory of this machine."""
-    scheme = urlsplit(url).scheme if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", url) else ""
-    return scheme in ("", "file")
+    """Whether a place is a directory of this machine."""
+    return scheme_of(url) in ("", "file")
+
+
+def half_url(place: str) -> str:
+    """What to write in place of a URL with one slash, ``dbfs:/mnt``, which Spark alone reads; empty for others."""
+    scheme = scheme_of(place)
+    if is_local(place) or place[len(scheme) :].startswith("://"):
+        return ""
+    rest = place[len(scheme) + 1 :].lstrip("/")
+    mount = f"its mount, /dbfs/{rest}, or the URL of the store" if scheme == "dbfs" else "a URL with two slashes"
+    return f"{mount}, {'s3://bucket' if scheme == 'dbfs' else f'{scheme}:/'}/{rest}; for a folder ./{place}"
+
+
+def resolved(place: str) -> str:
+    """A place in one way, however it was spelled: a path without links, a URL by one name of its scheme."""
+    if is_local(place):
+        return str(local_path(place).resolve())
+    scheme = scheme_of(place)
+    return _ALIASES.get(scheme, scheme) + without_secrets(place)[len(scheme) :].rstrip("/")
 
 
 def local_path(url: str) -> Path:
@@ -216,6 +245,8 @@ def file_system(url: str) -> tuple[Any, str]:
     """
     import fsspec
 
+    if instead := half_url(url):
+        raise UnreachableStorage(f"{url} is neither a path nor a URL; write {instead}")
     scheme, separator, rest = url.partition("://")
     try:
         found, root = fsspec.core.url_to_fs(f"{_ALIASES.get(scheme, scheme)}{separator}{rest}")

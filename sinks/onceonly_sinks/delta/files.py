@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import Attempt
+from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta.columns import with_epoch
-from onceonly_sinks.delta.log import is_local, remote
+from onceonly_sinks.delta.log import remote
 from onceonly_sinks.delta.shape import Demands, Shape, Unfit
 from onceonly_sinks.delta.statistics import Statistics
 

@@ -10,16 +10,12 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from onceonly.protocol import Disturbance
+from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta import ladder
 from onceonly_sinks.delta.ladder import Effect, Rung
 from onceonly_sinks.delta.marker import METADATA_KEY, Note
 
 # ---- The object store behind a URI as a pyarrow file system rooted at the table, by deltalake's credentials.
-
-
-def is_local(root: str) -> bool:
-    """Whether a table's root is a directory; roots of object stores are URIs."""
-    return "://" not in root
 
 
 def remote(root: str, options: Mapping[str, str] | None) -> Any:

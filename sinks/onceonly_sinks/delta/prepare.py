@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
 from onceonly.protocol import Batch, InFiles
+from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta import failures, prepared, sparkcommitter
 from onceonly_sinks.delta.files import LocalPlace, RemotePlace, WriteFiles, place
-from onceonly_sinks.delta.log import is_local
 from onceonly_sinks.delta.planning import Plan, Planner, Way
 from onceonly_sinks.delta.prepared import DataFile, HeldRows, Rows, StagedRows, WrittenFiles
 from onceonly_sinks.delta.shape import Unfit, refusal

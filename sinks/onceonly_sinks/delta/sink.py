@@ -33,6 +33,7 @@ from onceonly.protocol import (
 from onceonly.protocol.demands import Condition, Rule
 from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_checkpoints.storage import is_local, resolved
 from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta import demands, epochrows, failures, reading, sparkcommitter, staging, versions
 from onceonly_sinks.delta import table as foreign
@@ -180,7 +181,7 @@ class DeltaSink(SinkBase):
         """Find a table again for reading; an object store's secrets come from the environment."""
         target, said = read_address(address)
         path = target if is_table_name(target) else location(target)
-        return cls(path if "://" in path or is_table_name(path) else Path(path), **said.arguments)
+        return cls(Path(path) if is_local(path) and not is_table_name(path) else path, **said.arguments)
 
     # ---- opening
 
@@ -411,6 +412,15 @@ class DeltaSink(SinkBase):
     def writers(self) -> list[str]:
         """Pipelines with an epoch in the table, as far as its newest commits show them; ours among them."""
         return self._open.table.followed.writers()
+
+    @property
+    def named(self) -> bool:
+        """Whether its id was given."""
+        return self._custom_id
+
+    def place(self) -> str:
+        """The table's root, without links and by one name of its scheme."""
+        return f"delta:{resolved(self._open.table.root)}"
 
     def feeds(self) -> str | None:
         """The table's id, which the offsets of Spark's Delta source are of; ``None`` where there is no table."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import urlsplit
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Batch
 from onceonly.spark import choose, frames
+from onceonly_checkpoints.storage import scheme_of
 from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta import staging
 from onceonly_sinks.delta.marker import Note, pack
@@ -49,7 +49,7 @@ def store_orders_writers(root: str, settings: Callable[[str], str | None]) -> bo
         root: directory or URI of the table.
         settings: reads a setting of the session.
     """
-    scheme = urlsplit(root).scheme if "://" in root else ""
+    scheme = scheme_of(root)
     if scheme not in _S3:
         return True
     chosen = settings(f"spark.delta.logStore.{scheme}.impl") or settings("spark.delta.logStore.class")

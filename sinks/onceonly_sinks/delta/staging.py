@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from onceonly_sinks.delta.log import is_local, remote
+from onceonly_checkpoints.storage import is_local
+from onceonly_sinks.delta.log import remote
 
 STAGING = "_onceonly_staging"
 """In the table's directory; Delta and its VACUUM pass over names that begin with an underscore."""

@@ -13,12 +13,12 @@ from urllib.parse import unquote
 from onceonly.errors import refuse
 from onceonly.protocol import Transaction
 from onceonly_checkpoints.epoch import Fence
-from onceonly_checkpoints.storage import file_in_the_way
+from onceonly_checkpoints.storage import file_in_the_way, half_url, is_local
 from onceonly_sinks.delta import log
 from onceonly_sinks.delta.columns import Column, columns_of
 from onceonly_sinks.delta.following import Followed
 from onceonly_sinks.delta.ladder import Rung
-from onceonly_sinks.delta.log import LOG, DeltaLog, Entry, is_local
+from onceonly_sinks.delta.log import LOG, DeltaLog, Entry
 from onceonly_sinks.delta.marker import Note, unpack
 
 if TYPE_CHECKING:
@@ -88,10 +88,21 @@ def is_table_name(target: str) -> bool:
 
 
 def location(target: str) -> str:
-    """A path as the log readers take it: local paths absolute and without a scheme, URIs as they are."""
+    """A path as the log readers take it: local paths absolute and without a scheme, URIs as they are.
+
+    Raises:
+        ConfigurationError: E110, neither a path nor a URL.
+    """
     if target.startswith("file:"):
         return str(Path("/" + target.removeprefix("file:").lstrip("/")))
-    return target if "://" in target else str(Path(target).absolute())
+    if instead := half_url(target):
+        raise refuse(
+            "E110",
+            problem=f"{target} is neither a path nor a URL.",
+            cause="Spark takes one slash for a URL, and whoever reads the table without Spark does not",
+            next=f"write {instead}",
+        )
+    return str(Path(target).absolute()) if is_local(target) else target
 
 
 @dataclass(frozen=True, slots=True)

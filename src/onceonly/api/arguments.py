@@ -24,7 +24,7 @@ from onceonly.spark.engine import LOSSY, Plan, Run, Told
 from onceonly_checkpoints.content import BAD, LATE, PANES, SEEN, STATE
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import SourceIdentity, SourceOffsets, canonical
-from onceonly_checkpoints.storage import is_local, local_path
+from onceonly_checkpoints.storage import half_url, is_local, local_path
 
 # ---- What ``exactly_once()`` is called with: what cannot mean anything is refused by name, before a query starts.
 
@@ -206,6 +206,8 @@ def check_ledger(ledger: object) -> None:
         ConfigurationError: E110.
     """
     if ledger is None or isinstance(ledger, str | os.PathLike):
+        if ledger is not None and half_url(os.fspath(ledger)):
+            raise _meaningless("ledger", os.fspath(ledger), "a URL with two slashes, or the path of a SQLite file")
         return
     if isinstance(ledger, type) or not isinstance(ledger, Ledger):
         raise _meaningless("ledger", ledger, "a URL, the path of a SQLite file, or a Ledger that was made")
