@@ -10,6 +10,7 @@ from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import DataFrame
 
 from onceonly import Output, Quality, Route, exactly_once
+from onceonly_checkpoints.ledger import Ledger
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
 
@@ -64,6 +65,18 @@ def test_values_may_share_a_table_and_others_be_ignored(
     assert ids(pg, "orders") == [0, 5]
     assert delta.ids() == [2, 3, 7, 8]
     assert sorted(row["id"] for row in every.rows()) == [*range(10)]
+
+
+def test_rows_are_not_routed_by_a_number(stream: FileStream, ledger: Ledger) -> None:
+    kept = MemorySink()
+    one, other = Output(kept, name="one"), Output(MemorySink(), name="other")
+    stream.receive(range(3))
+    for values in ({"1": one, "01": other}, {"x1": one}):
+        told = stream.fail(exactly_once(Route("id", values, unknown="ignore"), ledger=ledger))
+        assert "[ONCE-E121]" in told
+        assert "id is of type bigint: give string(id)" in told
+    stream.run(exactly_once(Route("string(id)", {"1": one}, unknown="ignore"), ledger=ledger))
+    assert [row["id"] for row in kept.rows()] == [1]
 
 
 @pytest.mark.slow

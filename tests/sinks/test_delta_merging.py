@@ -18,7 +18,7 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.conformance.story import PIPELINE, Driver, Story
 from onceonly_sinks.delta import DeltaSink, Merge
-from onceonly_sinks.delta.merge import Upsert
+from onceonly_sinks.delta.merge import Upsert, misnamed
 
 GROWING = Merge("t.id = s.id").when_matched_update("s.step > t.step").when_not_matched_insert()
 
@@ -312,3 +312,15 @@ def test_nothing_but_new_columns_is_let_in(tmp_path: Path, table: pa.Table, told
         writes(driver, NARROW)
         assert told in refused(driver, table, "E506")
         assert names(tmp_path / "rows") == ["id", "step"]
+
+
+def test_a_key_and_a_sequence_are_columns_whose_values_can_be_compared() -> None:
+    types = {"k": "long", "s": {"type": "struct", "fields": []}, "a": {"type": "array", "elementType": "long"}}
+    for upsert, said in [
+        (Upsert(("k", "a")), "column a is of type array, which key= and sequence= cannot compare"),
+        (Upsert(("k",), "s"), "column s is of type struct, which key= and sequence= cannot compare"),
+    ]:
+        told = misnamed(upsert, upsert.merge, types, frozenset())
+        assert told is not None
+        assert told[0] == said
+    assert misnamed(Upsert(("k",)), Upsert(("k",)).merge, types, frozenset()) is None

@@ -196,17 +196,27 @@ def misnamed(
     if merge is None:
         return None
     wanted = (*upsert.key, *([upsert.sequence] if upsert.sequence else []), *merge.not_stored)
-    if absent := [name for name in wanted if name not in batch]:
-        named = f"key=, sequence=, delete= or merge= names {', '.join(absent)}"
-        told = f"{named}, which the batch does not have; it has: {', '.join(batch)}"
-        return told, f"name columns of the batch{nearest(absent, batch)}"
+    if told := _uncompared(upsert, wanted, batch):
+        return told
     if upsert.delete and batch[upsert.delete] != "boolean":
-        told = f"column {upsert.delete}, which delete= names, is {batch[upsert.delete]}; it must be boolean"
-        return told, "name a boolean column of the batch"
+        said = f"column {upsert.delete}, which delete= names, is {batch[upsert.delete]}; it must be boolean"
+        return said, "name a boolean column of the batch"
     if unknown := sorted(merge.assigned - table):
         return f"merge= sets {', '.join(unknown)}, which the table does not have", "create them, or correct merge="
     if not table and not merge.takes_all:
         return "merge= writes into a table that does not exist", "create the table first"
+    return None
+
+
+def _uncompared(upsert: Upsert, wanted: Sequence[str], batch: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What is wrong with them for want of a column, or of values that can be compared."""
+    if absent := [name for name in wanted if name not in batch]:
+        named = f"key=, sequence=, delete= or merge= names {', '.join(absent)}"
+        told = f"{named}, which the batch does not have; it has: {', '.join(batch)}"
+        return told, f"name columns of the batch{nearest(absent, batch)}"
+    if nested := [name for name in (*upsert.key, upsert.sequence) if name and isinstance(batch[name], dict)]:
+        told = f"column {nested[0]} is of type {batch[nested[0]]['type']}, which key= and sequence= cannot compare"
+        return told, f"name plain columns of the batch, such as its text: to_json({nested[0]})"
     return None
 
 

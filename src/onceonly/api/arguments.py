@@ -40,7 +40,8 @@ ON_REFRESH: dict[str, OnRefresh] = {"stop": "stop", "replace": "replace"}
 class Arguments:
     """What the user chose, checked; see :func:`onceonly.exactly_once`.
 
-    ``replaying`` is not the user's: the batches run recorded epochs again, from replay checkpoints.
+    ``replaying`` is not the user's: the batches run recorded epochs again, from replay checkpoints. ``routes`` is what
+    rows are routed by; the outputs that it makes are among ``outputs``.
     """
 
     sinks: tuple[Sink, ...]
@@ -59,8 +60,8 @@ class Arguments:
     time: noting.Chosen | None = None
     panes: panes.Chosen | None = None
     replaying: bool = False
+    routes: tuple[str, ...] = ()
     version: str = ""
-    routed: tuple[str, ...] = ()
 
     @property
     def told(self) -> Told:

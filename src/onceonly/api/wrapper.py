@@ -229,8 +229,8 @@ class ExactlyOnce:
     ) -> tuple[ResolvedOutput, ...]:
         """What outputs, expectations and demands of destinations make of the rows."""
         given = self._arguments
-        for by in given.routed:
-            expressions.check(f'Route(by="{by}")', pipeline, rows, by)
+        for by in given.routes:
+            expressions.check_route(pipeline, rows, by)
         wanted = tuple(one.wanted for one in given.outputs)
         if given.dedupe:
             wanted = (*wanted, given.dedupe.repeats.wanted(pipeline, rows))
@@ -378,5 +378,5 @@ def exactly_once(
     where = arguments.checkpoint_place(checkpoint)
     refresh = arguments.on_refresh(on_refresh, given, name)
     said = (name, ledger, before, adopted, chosen, place, lossy_source, where, refresh, divided, quality, dedupe, time)
-    by = tuple(one.by for one in routed)
-    return ExactlyOnce(Arguments(given, *said, panes=paned, version=arguments.version(version), routed=by))
+    by = tuple(route.by for route in routed)
+    return ExactlyOnce(Arguments(given, *said, panes=paned, routes=by, version=arguments.version(version)))

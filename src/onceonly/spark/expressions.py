@@ -61,16 +61,25 @@ def unread(what: str, query: str, rows: DataFrame, error: Exception) -> OnceOnly
     return beyond(what, query, reason)
 
 
-def check(what: str, query: str, rows: DataFrame, text: str) -> None:
-    """Refuse a text that Spark does not read over these rows.
+def check_route(query: str, rows: DataFrame, by: str) -> None:
+    """Refuse to route rows by what Spark does not read, or by what is no text: it would cast "1" and "01" to one number.
+
+    Args:
+        query: name of the pipeline.
+        rows: a batch, or the stream.
+        by: what rows are routed by, in SQL.
 
     Raises:
         ConfigurationError: E121.
     """
+    what = f'Route("{by}")'
     try:
-        rows.selectExpr(text)
+        kind = rows.selectExpr(by).schema.fields[0].dataType.simpleString()
     except Exception as error:  # of Spark's many classes: what it says is what the user needs
         raise unread(what, query, rows, error) from error
+    if not kind.startswith("string"):  # one with a collation says so behind it
+        reason, cause = f"{by} is of type {kind}", "values of a route are texts, and Spark would cast them"
+        raise refusal(what, query, reason, cause, f'give string({by}): Route("string({by})", ...)')
 
 
 def beyond(what: str, query: str, reason: str) -> OnceOnlyError:
