@@ -21,6 +21,7 @@ from tests.kafka_client import visible
 from onceonly import exactly_once
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
 
 pytestmark = [pytest.mark.spark]
@@ -266,6 +267,7 @@ def nested(df):
     ("said", "code", "words"),
     [
         ({"mode": "complete", "shape": lambda df: df.groupBy("word").count()}, "E150", "whole table"),
+        ({"shape": lambda df: df.select("id", "word", "id")}, "E138", "two columns are called id"),
         ({"shape": nested}, "E150", "column words is of type array<string>"),
         ({"shape": lambda df: df.groupBy("word").count(), "mode": "update"}, "", "does not support Update mode"),
         ({"shape": lambda df: df.dropDuplicates(["id"])}, "E109", "deterministic"),
@@ -273,7 +275,7 @@ def nested(df):
         ({"to": "postgres:postgresql://me:geheim@localhost/db#orders"}, "E110", "dsn_env"),
         ({"to": "delta"}, "E110", "not the address of a sink"),
     ],
-    ids=["complete", "nested", "update", "state", "unknown option", "password", "no address"],
+    ids=["complete", "twice", "nested", "update", "state", "unknown option", "password", "no address"],
 )
 def test_what_it_cannot_do_is_refused_before_anything_is_written(
     stream: SourceStream, delta: DeltaTarget, said, code, words
@@ -285,6 +287,15 @@ def test_what_it_cannot_do_is_refused_before_anything_is_written(
     assert "geheim" not in seen
     assert not Path(delta.path).exists()
     assert not stream.checkpoint.with_name("ck.onceonly.db").exists()
+
+
+@source
+def test_two_spellings_of_one_table_are_refused(stream: SourceStream, delta: DeltaTarget) -> None:
+    other = Path(delta.path).with_name("link")
+    other.symlink_to(delta.path)
+    seen = stream.receive(range(3)).fail_to(delta.sink(), DeltaSink(other), deterministic="true")
+    assert "[ONCE-E139]" in seen
+    assert not Path(delta.path).exists()
 
 
 @source

@@ -44,7 +44,7 @@ def joined(df):
     ids=lambda shape: shape.__name__,
 )
 def test_what_is_said_before_the_start_is_what_is_said_of_the_run(stream, sink, ledger, shape):
-    wrapped = exactly_once(sink, ledger=ledger)
+    wrapped = exactly_once(MemorySink(key="word") if shape is summed else sink, ledger=ledger)
     stream.receive(range(5))
     before = wrapped.explain(shape(stream.read()))
     assert "looked at when the query starts" not in before

@@ -280,7 +280,8 @@ def test_each_refusal_prints_the_rerun_that_can_be_and_it_is_obeyed(
     middle = refused(events, pg, made, range(2, 4), name="scores~v3")
     assert "3 written now" in obeyed(middle, jobs)
     assert refused(events, pg, made, coalesce=2).code == "E110"
-    assert "own sinks" in str(refused(events, pg, made, into=pg.sink()))
+    for own in (pg.sink(), PostgresSink(pg.dsn, "public.orders")):
+        assert "own sinks" in str(refused(events, pg, made, into=own))
     held = refused(events, pg, panes(trigger=EARLY, window=p.Fixed("90 seconds")), name="scores~v3")
     assert held.code == "E239"
     assert "by other windows" in str(held)

@@ -153,8 +153,11 @@ def test_a_target_of_another_rerun_is_refused(orders: Recorded) -> None:
 def test_the_targets_of_the_query_are_refused(orders: Recorded) -> None:
     with pytest.raises(OnceOnlyError, match="cannot have its name"):
         again(orders, MemorySink(id="memory:again"), name="orders")
-    with pytest.raises(OnceOnlyError, match="one of the pipeline's own sinks"):
-        again(orders, orders.sink)
+    for own in (orders.sink, MemorySink(id="memory:again", store=orders.sink.store)):
+        with pytest.raises(OnceOnlyError, match="one of the pipeline's own sinks"):
+            again(orders, own)
+    with pytest.raises(OnceOnlyError, match="two columns are called id"):
+        again(orders, MemorySink(id="memory:again"), before=lambda df: df.select("id", "id"))
     assert len(orders.sink.rows()) == BATCHES * ROWS
 
 

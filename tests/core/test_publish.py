@@ -249,6 +249,7 @@ def test_rows_are_published_as_the_rerun_committed_them_or_not_at_all(tmp_path: 
         "a row less": (whole.slice(1), "E242"),
         "a row more": (pa.concat_tables([whole, rows(1).slice(0, 1)]), "E242"),
         "other rows": (pa.concat_tables([rows(1), rows(3)]), "E242"),
+        "a column twice": (whole.append_column("id", whole.column("id")), "E138"),
     }
     found = {}
     for at, (what, (table, _)) in enumerate(given.items()):

@@ -131,6 +131,11 @@ def test_a_promise_says_what_readers_do_apart_from_why_it_holds():
     assert not [line for line in said if "because" in line and "reader" in line]
 
 
+def test_a_promise_names_the_target_in_full(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert f"  target   delta:{tmp_path}/lake/orders" in exactly_once(DeltaSink("lake/orders")).explain().splitlines()
+
+
 def test_both_ways_into_a_session_are_exported_beside_their_sinks():
     from onceonly_sinks.delta import with_delta
     from onceonly_sinks.kafka import with_kafka

@@ -15,11 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.machine.admission import Target, check_loop
+from onceonly.machine.sources import kafka_identity
+from onceonly_checkpoints.model import SourceIdentity
 from onceonly_sinks.kafka import classify
 from onceonly_sinks.kafka.classify import Context
 from onceonly_sinks.kafka.cluster import Cluster, End, Place, Topic
 from onceonly_sinks.kafka.options import Options
-from onceonly_sinks.kafka.records import Entry, Offsets, Writer
+from onceonly_sinks.kafka.records import Entry, Offsets, Writer, as_java_spells
 from onceonly_sinks.kafka.settling import Hidden, Ownership, settle, settled
 from onceonly_sinks.kafka.tail import Mark, Tail
 from onceonly_sinks.kafka.transactions import NotFlushed, Transaction, Transactions
@@ -63,6 +66,7 @@ class Destination:
         transactions: where producers come from.
         tail: reads the marker topic.
         ownership: tells our open transactions from those of others.
+        read: sources of the query, whose topics get no row.
     """
 
     options: Options
@@ -76,6 +80,7 @@ class Destination:
     transactions: Transactions = field(init=False)
     tail: Tail = field(init=False)
     ownership: Ownership = field(init=False)
+    read: tuple[SourceIdentity, ...] = ()
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(self.options, self.context, self.patience)
@@ -156,9 +161,13 @@ class Destination:
 
         Raises:
             Hidden: a transaction's end stays hidden.
+            ConfigurationError: E147, the query reads one of them.
             DestinationError: E508, there is no such topic.
         """
         topics = self.look_at(set(names) - state.topics.keys())
+        for name, topic in topics.items() if self.read else ():
+            target = Target(self.context.sink, name, "", feeds=self.feeds({name: topic}))
+            check_loop(self.writer.pipeline, target, self.read)
         settled(self.cluster, places(topics), self.longest(), self._held)
         state.topics.update(topics)
         return topics
@@ -184,6 +193,10 @@ class Destination:
                 "--partitions N",
             )
         return found
+
+    def feeds(self, topics: Mapping[str, Topic]) -> str:
+        """What a source that reads topics is identified by."""
+        return kafka_identity(self.cluster.id, {name: as_java_spells(topic.id) for name, topic in topics.items()})
 
     def identity(self, topics: Mapping[str, Topic]) -> str:
         """What the target is: cluster and topic; where rows name their topics, cluster and marker topic."""

@@ -12,7 +12,6 @@ from onceonly import faults
 from onceonly.doctor import Check, Observed
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
-from onceonly.machine.sources import kafka_identity
 from onceonly.protocol import (
     Batch,
     Capabilities,
@@ -29,6 +28,7 @@ from onceonly.protocol import (
 from onceonly.protocol.demands import Rule
 from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_checkpoints.model import SourceIdentity
 from onceonly_sinks.kafka import classify, demands, epochrows, reading, records, versions, writing
 from onceonly_sinks.kafka.classify import Context
 from onceonly_sinks.kafka.cluster import Topic
@@ -94,6 +94,7 @@ class KafkaSink(SinkBase):
         self._options = Options.check(servers, options)
         self._topic = topic
         super().__init__(id or default_id(topic))
+        self._named = id is not None
         self._marker_topic = marker_topic
         self._patience = patience
         self._settle = settle
@@ -405,13 +406,25 @@ class KafkaSink(SinkBase):
             entry = self._on.tail.visible() if since is None and self._on.marked() else records.NOTHING
             return reading.disturbances(self._on, since or reading.newest_receipt(entry))
 
+    @property
+    def named(self) -> bool:
+        """Whether its id was given."""
+        return self._named
+
+    def place(self) -> str:
+        """Cluster and topic; empty where rows name theirs."""
+        return f"kafka:{self._on.cluster.id}/{self._topic}" if self._topic else ""
+
+    def keep_off(self, sources: Sequence[SourceIdentity]) -> None:
+        """Refuse (E147) a row of this opening that names a topic which one of these sources reads."""
+        self._on.read = tuple(sources)
+
     def feeds(self) -> str | None:
         """Cluster and topic ids, as Spark's Kafka source is identified; ``None`` where no row has named a topic yet."""
         with self._on.refusing():
             written = None if self._topic else self._visible().written
             topics = self._on.cluster.topics(written.topics) if written else self._own_topic()
-            ids = {name: records.as_java_spells(topic.id) for name, topic in topics.items()}
-            return kafka_identity(self._on.cluster.id, ids) if ids else None
+            return self._on.feeds(topics) if topics else None
 
     def examine(self, observed: Observed) -> Sequence[Check]:
         """Whether topics keep what was confirmed, markers above all, and transactions may last as long as epochs do."""

@@ -77,6 +77,7 @@ class MemorySink(SinkBase):
     ) -> None:
         self.store = store or MemoryStore()
         super().__init__(id or f"memory:{self.store.name}")
+        self.named = id is not None
         self._merge = Merge((key,) if isinstance(key, str) else tuple(key), sequence, delete)
         self._merge.check()
         self._fence: Fence | None = None
@@ -161,6 +162,10 @@ class MemorySink(SinkBase):
             marker = _marker(newest) if newest else None
             number = marker.epoch.number if marker else 0
             return Sight(marker, number, strangers=not number and self.store.has_rows)
+
+    def place(self) -> str:
+        """The store, among those of this process."""
+        return f"memory:{self.store.address}"
 
     def identity_beside(self, known: str) -> str:
         """The store's, whatever was known."""

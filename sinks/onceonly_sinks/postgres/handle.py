@@ -54,6 +54,7 @@ class Handle(SinkBase):
 
     def __init__(self, server: Server, name: TableName, options: Options, id: str | None) -> None:
         super().__init__(id or f"postgres:{name.text}")
+        self._named = id is not None
         self._server = server
         self._name = name
         self._options = options
@@ -103,6 +104,18 @@ class Handle(SinkBase):
     def keep_for(self, milliseconds: int) -> None:
         """From the next opening on, remove rows of epochs that were planned longer ago than this, by their clock."""
         self._keep_ms = milliseconds
+
+    @property
+    def named(self) -> bool:
+        """Whether its id was given."""
+        return self._named
+
+    def place(self) -> str:
+        """Server, database, schema and table; the server as it calls itself, else as it was reached."""
+        with self._refusals(), self._transactions.reading() as connection:
+            system, at = head.place(connection, 0, self._aim.visibility).system, raw(connection).info
+            server = f"{at.host}:{at.port}" if system == head.UNSEEN else system
+            return f"postgres:{server}/{at.dbname}.{self._aim.name.text}"
 
     def identity_beside(self, known: str) -> str:
         """The server's and the table's, as far as the server tells them; empty where there is no table."""

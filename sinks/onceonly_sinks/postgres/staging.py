@@ -178,5 +178,12 @@ def temporary(relation: str, plan: Plan) -> Waiting:
 
 
 def same_shape(was: Table, now: Table) -> bool:
-    """Whether the table still is what the rows were prepared for."""
-    return (was.oid, was.columns, was.epoch_column) == (now.oid, now.columns, now.epoch_column)
+    """Whether the table still is what the rows were prepared for, or was made since as they planned it."""
+    if was.oid:
+        return (was.oid, was.columns, was.epoch_column) == (now.oid, now.columns, now.epoch_column)
+    return was.keys <= now.keys and (_forms(was), was.epoch_column) == (_forms(now), now.epoch_column)
+
+
+def _forms(table: Table) -> list[tuple[object, ...]]:
+    """What a binary COPY goes by; how a type is spelled, only the catalogue knows."""
+    return [(one.name, one.type, one.modifier, one.array, one.required) for one in table.columns]

@@ -12,6 +12,7 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from onceonly import faults
@@ -21,6 +22,7 @@ from onceonly.protocol import Batch, Capabilities, Conflict, Position, Prepared,
 from onceonly.protocol.batch import ArrowRows
 from onceonly.protocol.guard import Held, check_fence, check_follows
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_checkpoints.storage import resolved
 from onceonly_sinks.sql import outcome, tables
 from onceonly_sinks.sql.database import Database, Paramstyle, quote
 from onceonly_sinks.sql.outcome import Failed, Failure
@@ -68,6 +70,7 @@ class SqlSink(SinkBase):
     def __init__(self, where: str | os.PathLike[str], table: str, id: str | None = None) -> None:
         super().__init__(id or f"{self.kind}:{table}")
         self.where, self.table = os.fspath(where), table
+        self.named = id is not None
         self._fence: Fence | None = None
 
     # ---- what a driver adds
@@ -169,6 +172,11 @@ class SqlSink(SinkBase):
         return cls(*parts)
 
     # ---- opening
+
+    def place(self) -> str:
+        """Database and table; a file without links."""
+        where = resolved(self.where) if Path(self.where).exists() else self.where
+        return f"{self.kind}:{where}#{self.table}"
 
     def open(self, pipeline: str) -> None:
         """See that the database answers; creates nothing."""

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from onceonly.machine import admission
+from onceonly.machine.admission import Pair, Target
+from onceonly.machine.facts import Offer
+from onceonly.machine.sources import portable
 from onceonly.panes.spec import SENT
-from onceonly.protocol import Names
+from onceonly.protocol import Feeds, Identified, Names, Placed, Sink, Spreads
+from onceonly_checkpoints.model import SourceKind
 
 if TYPE_CHECKING:
     from onceonly.api.arguments import Arguments
-    from onceonly.protocol import DataFrame, Sink
+    from onceonly.protocol import DataFrame
     from onceonly.spark.outputs import ResolvedOutput
+
+log = logging.getLogger(__name__)
+
+
+# ---- Columns: as soon as they are known.
 
 
 def folds(rows: DataFrame) -> bool:
@@ -65,3 +76,48 @@ def check_names(query: str, sink: Sink, columns: Sequence[str]) -> None:
         ConfigurationError: E138.
     """
     admission.check_names(query, sink.id, sink.capabilities.names, columns)
+
+
+# ---- Targets: by what they are once they were opened.
+
+
+@dataclass
+class Admission:
+    """Asked once the sinks of a call were opened.
+
+    Attributes:
+        given: what the user chose.
+        query: name of the pipeline.
+        shared: pairs of sinks that write to one target, which is meant; known after the first call.
+    """
+
+    given: Arguments
+    query: str
+    shared: tuple[Pair, ...] = field(default=())
+
+    def __call__(self, offer: Offer | None) -> None:
+        """Refuse two sinks on one target, and one that a source of the batch reads.
+
+        Raises:
+            ConfigurationError: E139, E147.
+        """
+        sinks, sources = self.given.sinks, offer.sources if offer else ()
+        log.info("pipeline %s: opened %s", self.query, ", ".join(sink.address for sink in sinks))
+        reads = [one for one in sources if portable(one) or one.kind is SourceKind.FILES]
+        if len(sinks) == 1 and not reads:
+            return
+        targets = [self._target(sink, offer) for sink in sinks]
+        self.shared = admission.check_apart(self.query, targets)
+        for sink, target in zip(sinks, targets, strict=True):
+            admission.check_loop(self.query, target, sources)
+            if isinstance(sink, Spreads):
+                sink.keep_off(sources)
+
+    def _target(self, sink: Sink, offer: Offer | None) -> Target:
+        records, sources = sink.capabilities.records, offer.sources if offer else ()
+        asked = any(portable(one) and records == (one.kind is SourceKind.KAFKA) for one in sources)
+        feeds = sink.feeds() if asked and isinstance(sink, Feeds) else None
+        place, named = (sink.place(), sink.named) if isinstance(sink, Placed) else ("", True)
+        if not place and isinstance(sink, Identified):
+            place = sink.identity_beside("")
+        return Target(sink.id, sink.address, place, self.given.kept.get(sink.id, ""), named, feeds)

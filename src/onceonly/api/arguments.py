@@ -91,6 +91,22 @@ class Arguments:
         return tuple(sink for sink in self.sinks if sink not in beside)
 
     @property
+    def adding(self) -> tuple[str, ...]:
+        """Ids of the sinks that only add rows to those that stand."""
+        return tuple(sink.id for sink in self.of_rows if sink.capabilities.append_only)
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """What some sinks keep apart from good rows, in words, by their ids."""
+        quarantine = self.quality.quarantine if self.quality else None
+        found = {quarantine.id: "bad rows"} if quarantine else {}
+        found |= {self.dedupe.keeper.id: "ids"} if self.dedupe else {}
+        if self.panes:
+            found[self.panes.keeper.id] = "windows"
+            found |= {self.panes.late.id: "late rows"} if self.panes.late else {}
+        return found
+
+    @property
     def max_bad(self) -> MaxBad:
         """How many rows of an epoch may be bad."""
         return self.quality.most if self.quality else None

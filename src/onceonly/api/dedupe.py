@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from onceonly.api.quality import Quality
 from onceonly.errors import refuse
+from onceonly.machine.admission import spelled
 from onceonly.protocol import Keeps, Remembers, Sink
 from onceonly.protocol.period import milliseconds
 from onceonly.spark.repeats import Repeats
@@ -116,15 +117,9 @@ def check(dedupe: Dedupe | None, sinks: Sequence[Sink]) -> None:
         raise _meaningless("dedupe", dedupe, call)
     kept = dedupe.keeper
     for sink in sinks:
-        if sink is dedupe.keep or _place(sink) == _place(kept):
+        if sink is dedupe.keep or spelled(sink) == spelled(kept):
             way = 'name a table of its own: Dedupe(..., keep=pg.table("orders_seen"))'
             raise refuse("E122", problem=f"{kept.id} takes rows in the same call", next=way)
-
-
-def _place(sink: Sink) -> tuple[str, str]:
-    """What a sink writes to, however it does."""
-    where, _, target = sink.address.rpartition("#")
-    return where, target.partition("?")[0]
 
 
 def _meaningless(argument: str, value: object, wanted: str) -> Exception:

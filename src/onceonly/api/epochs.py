@@ -53,7 +53,8 @@ class Epochs:
     def promise(self) -> Report:
         """What is promised for each sink, as far as it is known by now."""
         given = self._arguments
-        return Report(guarantee.explain(given.sinks, self.openings.plan, self.written, given.chosen))
+        chosen = replace(given.chosen, further=self.openings.further)
+        return Report(guarantee.explain(given.sinks, self.openings.plan, self.written, chosen))
 
     def write(
         self, opening: Opening, batch: Batch, read: Input, columns: Sequence[tuple[str, str]], found: Written
@@ -115,6 +116,11 @@ class Epochs:
         opening.state = opening.runner.run(state, batch)
         return opening.state
 
+    @property
+    def _further(self) -> tuple[str, ...]:
+        """Ids of the sinks to which a group that changes is a further row."""
+        return self._arguments.adding if self.openings.further else ()
+
     def _keep_plan(self, opening: Opening, state: State) -> None:
         """Keep what the run's fingerprint was made of, to show what a later one changes."""
         ran, last = opening.code, state.opening.last
@@ -148,7 +154,7 @@ class Epochs:
         said: list[Happening] = []
         if not opening.told:
             said += [events.kept(self.promise())]
-            said += events.warned(opening.pipeline, plan, found, self._arguments.sinks, state.work.receipts)
+            said += events.warned(opening.pipeline, plan, found, opening.admission.shared, self._further)
             said += noting.timeless(self._arguments.time, plan, opening.pipeline)
             outputs, windows = (one[1] if one else None for one in (opening.outputs, opening.windows))
             said += ordering.warned(self._arguments.sinks, opening.columns, outputs or (), windows)

@@ -63,19 +63,22 @@ class Guarantee:
     Attributes:
         promise: one sentence.
         reasons: why it holds.
+        target: address of the sink: where the rows go, in full.
         readers: what readers have to do.
         weakened_by: what would make it less.
     """
 
     promise: str
     reasons: tuple[str, ...]
+    target: str
     readers: str
     weakened_by: tuple[str, ...]
 
     @property
     def text(self) -> str:
         """The whole report."""
-        lines = [self.promise, *(f"  because  {reason}" for reason in self.reasons), f"  readers  {self.readers}"]
+        lines = [self.promise, *(f"  because  {reason}" for reason in self.reasons)]
+        lines += [f"  target   {self.target}", f"  readers  {self.readers}"]
         return "\n".join([*lines, *(f"  unless   {danger}" for danger in self.weakened_by)])
 
 
@@ -92,6 +95,7 @@ class Chosen:
         expected: what a bad row breaks, in words; empty where none is.
         once: what makes a row a repeated one, in words; empty where none is.
         time: what is noted as complete, in words; empty where nothing is.
+        further: whether a group that changes is a further row.
     """
 
     adopt: Adopt = None
@@ -102,6 +106,7 @@ class Chosen:
     expected: str = ""
     once: str = ""
     time: str = ""
+    further: bool = False
 
 
 _ALIKE = {
@@ -159,6 +164,8 @@ def derive(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chose
     if not able.transactional:
         return _idempotent(sink, plan, written, chosen)
     rows = "every row of the stream once" if able.append_only else "the effect of every row of the stream once"
+    if chosen.further and able.append_only:
+        rows = "each row that an epoch of the stream gives once: a group that changes is a further row (W717)"
     name, what = chosen.outputs.get(sink.id, ("", ""))
     if name:
         rows = f"{rows.replace('the stream', f'output {name}')}: {what}"
@@ -172,7 +179,9 @@ def derive(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chose
         *([able.foreign] if able.foreign else []),
     ]
     dangers = (*_dangers(sink, chosen.adopt), *_of_source(plan), *_of_code(plan, written, chosen))
-    return Guarantee(f"{sink.id} holds {rows}.", (*reasons, *_of_plan(plan, written)), able.readers, dangers)
+    return Guarantee(
+        f"{sink.id} holds {rows}.", (*reasons, *_of_plan(plan, written)), sink.address, able.readers, dangers
+    )
 
 
 def _idempotent(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chosen) -> Guarantee:
@@ -191,6 +200,7 @@ def _idempotent(sink: Sink, plan: Plan | None, written: Written | None, chosen: 
     return Guarantee(
         f"{sink.id} ends with the same final result as if every row of the stream had taken effect once.",
         reasons,
+        sink.address,
         f"may see parts of an epoch, and rows put again; {able.readers}",
         (*dangers, *again),
     )

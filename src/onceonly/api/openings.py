@@ -18,10 +18,12 @@ from functools import partial
 from typing import Any
 
 from onceonly.api import noting
+from onceonly.api.admission import Admission
 from onceonly.api.arguments import Arguments, refuse_checkpoint, refuse_unfit
 from onceonly.api.code import RunCode
 from onceonly.api.staging import Staging
 from onceonly.errors import refuse
+from onceonly.machine.admission import check_output, further_rows
 from onceonly.machine.calls import Holder
 from onceonly.machine.estimate import Past
 from onceonly.machine.state import State
@@ -49,6 +51,7 @@ class Opening:
         holder: what it writes, as the other runs of this process see it.
         runner: carries its commands out.
         ledger: where its epochs are recorded.
+        admission: what its sinks turned out to be.
         application: Spark's application id.
         state: where the machine stands; ``None`` until a batch is finished, and after one that failed.
         past: what the last epoch covered and gave.
@@ -67,6 +70,7 @@ class Opening:
     holder: Holder
     runner: Runner
     ledger: Ledger
+    admission: Admission
     application: str = ""
     state: State | None = None
     past: Past | None = None
@@ -123,6 +127,7 @@ class Openings:
 
     Attributes:
         plan: of the newest run; ``None`` before the first.
+        further: whether a group that changes is a further row in it.
     """
 
     def __init__(self, arguments: Arguments) -> None:
@@ -134,6 +139,7 @@ class Openings:
         # Peers are read by handles of their own, and only of a sink that was never opened one can be made.
         self._unopened = tuple(map(copy.copy, arguments.sinks)) if shared else ()
         self.plan: Plan | None = None
+        self.further = False
 
     def of(self, df: Any, engine: QueryEngine, caller: Caller) -> Opening:
         """The opening that a batch is written in; of a run's first batch, a new one.
@@ -163,6 +169,7 @@ class Openings:
         if original:
             raise refuse("E238", pipeline=pipeline, checkpoint=run.checkpoint, original=original)
         noting.check_run(chosen.time, run, pipeline)
+        check_output(pipeline, run.output, chosen.adding)
         holder = Holder(pipeline, self._number, run.query_id, run.run_id)
         came = {"own": run.session, "session": caller.session, "group": engine.group(df)}
         enter = partial(_runs.enter, holder, chosen.sinks, partial(engine.still_running, df), **came)
@@ -171,13 +178,17 @@ class Openings:
             return known  # rows that another session made
         (ledger, carried), staging = _ledger(chosen, run), _staging(chosen, run, pipeline)
         enter()
-        self.plan = run.plan
+        self.plan, self.further = run.plan, further_rows(run.output, run.plan.text, stateful=run.plan.stateful)
         guard = partial(_runs.check, holder)
         upstream = _upstream(chosen.time, pipeline)
         says = upstream or (chosen.time.says if chosen.time else None)
         peers = Peers(self._unopened) if self._unopened else None
-        runner = Runner(chosen.sinks, ledger, carried=carried, staging=staging, says=says, peers=peers, guard=guard)
-        opening = Opening(run, holder, runner, ledger, engine.application(df), peers=peers, upstream=upstream)
+        admit = Admission(chosen, pipeline)
+        runner = Runner(
+            chosen.sinks, ledger, carried=carried, staging=staging, says=says, peers=peers, guard=guard, admit=admit
+        )
+        application = engine.application(df)
+        opening = Opening(run, holder, runner, ledger, admit, application, peers=peers, upstream=upstream)
         with self._turn:
             self._current = opening
         watch = threading.Thread(target=self._close_at_end, args=(opening, ledger), daemon=True)

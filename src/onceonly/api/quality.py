@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.machine.admission import spelled
 from onceonly.protocol import Demanding, Expires, Sink
 from onceonly.protocol.period import milliseconds
 from onceonly.spark.expressions import text_of
@@ -22,9 +23,6 @@ MOST = 100
 
 _LEAST_MS = 1000
 """A time for which rows are kept is no shorter."""
-
-_OPTIONS = re.compile(r"[?#][a-z_]+=.*")
-"""What an address says of the sink behind its target; a table of Postgres stands behind a # without a name for it."""
 
 _NAME = re.compile(r'[^\x00-\x1f"\\{}]{1,63}')
 
@@ -197,13 +195,8 @@ def _beside(quarantine: Sink | None, sinks: Sequence[Sink]) -> str | None:
     """Id of the sink of good rows that writes where the quarantine does, under an id of its own."""
     if not isinstance(quarantine, Sink):
         return None
-    where = _target(quarantine)
-    return next((one.id for one in sinks if one.id != quarantine.id and _target(one) == where), None)
-
-
-def _target(sink: Sink) -> str:
-    """The address without what a sink says of itself."""
-    return _OPTIONS.sub("", sink.address)
+    where = spelled(quarantine)
+    return next((one.id for one in sinks if one.id != quarantine.id and spelled(one) == where), None)
 
 
 def _meaningless(argument: str, value: object, wanted: str) -> Exception:

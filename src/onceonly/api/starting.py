@@ -16,10 +16,11 @@ from onceonly.api.routes import Route
 from onceonly.api.staging import Staging
 from onceonly.api.wrapper import exactly_once
 from onceonly.errors import refusals
+from onceonly.machine.admission import check_output
 from onceonly.panes.spec import Panes
 from onceonly.protocol import Sink
 from onceonly.spark.choose import engine_for
-from onceonly.spark.writers import stream_of
+from onceonly.spark.writers import output_of, stream_of
 
 if TYPE_CHECKING:
     from onceonly.protocol import DataFrame
@@ -72,8 +73,8 @@ def start(
         The query, started.
 
     Raises:
-        ConfigurationError: as :func:`onceonly.exactly_once`; E109, E116, E126, E127, E129 or E131 its plan; E110 or
-            E151 what cannot be sent to the server of Spark Connect.
+        ConfigurationError: as :func:`onceonly.exactly_once`; E109, E116, E126, E127, E129 or E131 its plan; E137 its
+            output mode; E110 or E151 what cannot be sent to the server of Spark Connect.
     """
     wrapped = exactly_once(
         *sinks,
@@ -92,6 +93,7 @@ def start(
         version=version,
         checkpoint=checkpoint,
     )
+    check_output(name, output_of(writer), wrapped.adding)
     stream = stream_of(writer)
     if stream is not None:
         plan = engine_for(stream).foreseen(stream)

@@ -104,6 +104,11 @@ class ExactlyOnce:
         return self._arguments.one_by_one
 
     @property
+    def adding(self) -> tuple[str, ...]:
+        """Ids of the sinks that only add rows."""
+        return self._arguments.adding
+
+    @property
     def last_receipts(self) -> Receipts:
         """What each sink answered to the newest epoch of this process; empty before the first."""
         return self._epochs.last_receipts

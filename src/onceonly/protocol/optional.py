@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from onceonly.protocol.demands import Condition, Rule
 from onceonly.protocol.values import Allowed, Disturbance, Expired, Milestone, Total, Transaction
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_checkpoints.model import SourceIdentity
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -529,6 +530,35 @@ class Feeds(Protocol):
 
         ``None``: there is no target yet. Needs no fence.
         """
+        ...
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """A sink that says where its target is, in one way however that was spelled. Optional; asked at an opening.
+
+    Without it two spellings of one target are two targets.
+    """
+
+    @property
+    def named(self) -> bool:
+        """Whether its id was given: then a second sink on one target is meant."""
+        ...
+
+    def place(self) -> str:
+        """``<kind>:<server or path, table>``; empty where rows name it. After ``open``, without a fence."""
+        ...
+
+
+@runtime_checkable
+class Spreads(Protocol):
+    """A sink whose rows may name their target. Optional; told at an opening what the query reads.
+
+    Without it rows can go to what they came from.
+    """
+
+    def keep_off(self, sources: Sequence[SourceIdentity]) -> None:
+        """Refuse (E147) a row of this opening that names what one of these sources reads."""
         ...
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import shlex
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
-from onceonly.errors import refuse
-from onceonly.protocol import Sink
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.protocol import Placed, Sink
+from onceonly.protocol.registry import sink_from_address
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.replayed import Replayed
 
@@ -78,11 +79,11 @@ class Asked:
         Raises:
             ConfigurationError: E110.
         """
-        if self.into.address in places.get(self.pipeline, {}).values():
+        if own := self.among(self.into, places.get(self.pipeline, {}).values()):
             raise refuse(
                 "E110",
                 problem=f'A rerun of "{self.pipeline}" cannot write into {self.into.address}.',
-                cause="that is one of the pipeline's own sinks, and every row would stand there twice",
+                cause=f"that is one of the pipeline's own sinks ({own}), and every row would stand there twice",
                 next="name a target that holds nothing",
             )
         known = places.get(self.own, {}).values()
@@ -96,6 +97,24 @@ class Asked:
             cause="a rerun of this name was begun before, into another target",
             next=f"{way}\nor give this one a name of its own: --as NAME",
         )
+
+    def among(self, sink: Sink, addresses: Collection[str]) -> str:
+        """The one of some addresses of the pipeline's sinks that leads to a target of the rerun; empty for none.
+
+        Args:
+            sink: of the rerun, not opened.
+            addresses: an address that leads nowhere now is another target: where the rerun goes something answers.
+        """
+        kind = sink.address.partition(":")[0]
+        alike = [one for one in addresses if one.partition(":")[0] == kind]
+        if sink.address in alike or not alike:
+            return sink.address if alike else ""
+        target = _place(copy.copy(sink), self.own)
+        for one in alike if target else ():
+            with suppress(OnceOnlyError):
+                if _place(sink_from_address(one, self.ledger), self.pipeline) == target:
+                    return one
+        return ""
 
     def held(self) -> Held:
         """Epochs of the rerun in the target, oldest first.
@@ -138,3 +157,9 @@ class Asked:
         stands = f"{epoch.replays.text}{by}" if epoch.replays else "no recorded epoch run again"
         said = {"stands": stands, "offered": self.text, "ledger": shlex.quote(self.ledger)}
         raise refuse("E239", pipeline=self.own, sink=self.into.id, epoch=epoch.number, **said)
+
+
+def _place(sink: Sink, pipeline: str) -> str:
+    with closing(sink):
+        sink.open(pipeline)
+        return sink.place() if isinstance(sink, Placed) else ""

@@ -98,7 +98,7 @@ def windowed(asked: Asked, panes: Panes, taken: Mapping[str, str]) -> Windowed:
     """
     first = _begun(asked)
     keeper = _keeper(asked, taken)
-    if keeper.address in taken.values():
+    if asked.among(keeper, taken.values()):
         raise _stateless(asked, taken, f"the table of state beside {asked.into.id} is the query's own")
     at = _At()
     time = _time(asked, panes, at)

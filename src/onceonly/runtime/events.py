@@ -6,16 +6,16 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from itertools import combinations
 
 from onceonly.errors import caution, refuse
 from onceonly.machine import endings
+from onceonly.machine.admission import Pair
 from onceonly.machine.facts import Happening
 from onceonly.machine.state import Phase, State
 from onceonly.protocol import Sink
 from onceonly.spark.engine import Plan
 from onceonly.spark.written import Written
-from onceonly_checkpoints.epoch import Epoch, Receipt
+from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import Event, EventKind, KeptPlan, Ledger, LedgerUnavailable
 
 log = logging.getLogger(__name__)
@@ -112,16 +112,23 @@ def kept(text: str) -> Happening:
 
 
 def warned(
-    pipeline: str, plan: Plan, written: Written, sinks: Sequence[Sink], receipts: Sequence[Receipt]
+    pipeline: str, plan: Plan, written: Written, shared: Sequence[Pair], further: Sequence[str]
 ) -> Iterator[Happening]:
-    """Warnings of a run: two sinks on one target, columns outside of the digest, sources that cannot replay."""
-    addresses = {sink.id: sink.address for sink in sinks}
-    for one, other in combinations(receipts, 2):
-        if one.identity and one.identity == other.identity:
-            target = f"{addresses.get(one.sink, one.sink)} and {addresses.get(other.sink, other.sink)}"
-            yield _warning("W701", target=target, pipeline=pipeline)
+    """Warnings of a run: two sinks on one target, columns outside of the digest, sources that cannot replay.
+
+    Args:
+        pipeline: its name.
+        plan: of the query.
+        written: what is known of the rows.
+        shared: pairs of sinks on one target.
+        further: ids of sinks to which a group that changes is a further row.
+    """
+    for one, other in shared:
+        yield _warning("W701", target=f"{one.address} and {other.address}", pipeline=pipeline)
     if written.left_out:
         yield _warning("W702", columns=", ".join(sorted(written.left_out)))
+    if further:
+        yield _warning("W717", pipeline=pipeline, sinks=", ".join(further))
     for source in plan.sources:
         if source.lossy:
             yield _warning("W706", pipeline=pipeline, source=source.origin)

@@ -10,7 +10,7 @@ from onceonly.faults import Point
 from onceonly.machine import admission
 from onceonly.machine.facts import Refusal
 from onceonly.machine.publish import PublishFacts, decide
-from onceonly.protocol import Batch, Legible, Sink
+from onceonly.protocol import Batch, Legible, Placed, Sink
 from onceonly.runtime import indexing, operatorepoch, replacing, sealing
 from onceonly.runtime.events import EventLog
 from onceonly.runtime.unreadable import naming
@@ -74,6 +74,8 @@ def _decided(of: Publication, last: Epoch | None) -> Epoch:
 def _unfit(of: Publication, last: Epoch | None, held: tuple[tuple[Epoch, Replayed | None], ...]) -> str:
     if any(ran is None or ran.pipeline != of.pipeline for _, ran in held):
         return f"{of.name} is no rerun of {of.pipeline}"
+    if isinstance(of.sink, Placed) and isinstance(of.source, Placed) and of.sink.place() == of.source.place():
+        return f"{of.source.id} and {of.sink.id} are one target"
     for sink in (of.sink, of.source):
         if not isinstance(sink, Legible) or sink.recount() is None:
             return f"{sink.id} does not tell its rows by their epoch: it has a key, or it is no table"

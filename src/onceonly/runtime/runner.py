@@ -21,7 +21,7 @@ from onceonly.errors import IdentityError, refuse
 from onceonly.faults import Point
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator, endings, look
-from onceonly.machine.facts import OutOfPhase, Reading
+from onceonly.machine.facts import Offer, OutOfPhase, Reading
 from onceonly.machine.marks import Timed
 from onceonly.machine.overlap import held_files
 from onceonly.machine.state import State
@@ -83,6 +83,7 @@ class Runner:
         says: the user's word on what is complete, asked of each epoch after its action; ``None`` where he gave none.
         peers: reads what other writers of the dataset said last; ``None`` where there are none.
         guard: raises where the caller must touch nothing any more; asked before each step.
+        admit: refuses a batch for what the sinks turn out to be once they were opened; asked at each opening.
         sleep: waits for so many seconds.
 
     Attributes:
@@ -102,6 +103,7 @@ class Runner:
         says: Says | None = None,
         peers: ReadPeers | None = None,
         guard: Callable[[], None] = lambda: None,
+        admit: Callable[[Offer | None], None] = lambda _: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._sinks = {sink.id: sink for sink in sinks}
@@ -115,6 +117,7 @@ class Runner:
         self._says = says
         self._peers = peers
         self._guard = guard
+        self._admit = admit
         self._sleep = sleep
         self._batch: Batch | None = None
         self._staged: Still | None = None
@@ -213,6 +216,7 @@ class Runner:
             for sink in self._all:
                 with naming(sink):
                     sink.open(state.job.pipeline)
+            self._admit(state.job.offer)
             fences: list[Fence | None] = []
             for sink in self._of(state):
                 with naming(sink):

@@ -62,7 +62,7 @@ def unread(what: str, query: str, rows: DataFrame, error: Exception) -> OnceOnly
 
 
 def check_route(query: str, rows: DataFrame, by: str) -> None:
-    """Refuse to route rows by what Spark does not read, or by what is no text: it would cast "1" and "01" to one number.
+    """Refuse to route rows by what Spark does not read, or by what is no text: it casts "1" and "01" to one number.
 
     Args:
         query: name of the pipeline.

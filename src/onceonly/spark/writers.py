@@ -10,7 +10,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["DataStreamWriter", "StreamingQuery", "stream_of"]
+__all__ = ["DataStreamWriter", "StreamingQuery", "output_of", "stream_of"]
+
+
+def output_of(writer: Any) -> str:
+    """The output mode that a writer of Spark Connect was given; empty where it was given none, or says it later."""
+    return str(getattr(getattr(writer, "_write_proto", None), "output_mode", "")).lower()
 
 
 def stream_of(writer: Any) -> DataFrame | None:
