@@ -26,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("chaos", "onceonly: jobs under faults")
     group.addoption("--chaos-seed", type=int, metavar="S", help="draw the schedules from this seed")
     group.addoption("--chaos-budget", metavar="TIME", help="longest time for each chaos test: 90s, 3m")
+    group.addoption("--chaos-at-least", metavar="N", help="what each chaos test must go through: '20 kills, 8 cells'")
     group.addoption("--chaos-level", choices=("L3", "L4"), help="how real: L3 (warm JVM) or L4 (cold processes)")
     group.addoption("--chaos-replay", metavar="FILE", help="play only this schedule, in every chaos test that is run")
 
@@ -52,7 +53,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def chaos(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Result]:
     """Break a job: ``chaos(job, budget="3m").assert_exactly_once()``. Its schedules are shown with ``-s``."""
 
-    def run(job: Pipeline, budget: str | float = "3m", *, seed: int = 1) -> Result:
+    def run(job: Pipeline, budget: str | float = "3m", *, seed: int = 1, at_least: str | None = None) -> Result:
         from onceonly_lab.chaos import campaign
         from onceonly_lab.schedule import Action, Level, load_schedule
 
@@ -72,6 +73,7 @@ def chaos(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 seed=seed if given is None else given,
                 level=Level(level or Level.WARM),
                 only=only and Action(only),
+                at_least=asked("--chaos-at-least") or at_least,
                 told=print,
             )
         )

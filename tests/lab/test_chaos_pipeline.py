@@ -17,6 +17,7 @@ from onceonly_lab.chaos import samples
 from onceonly_lab.chaos.campaign import check_playable, seconds_of
 from onceonly_lab.chaos.cells import Cell, Facts, Matrix, left_out
 from onceonly_lab.chaos.draw import DAMAGES, TRIES, draw
+from onceonly_lab.chaos.least import DEFAULT, Least
 from onceonly_lab.chaos.pipeline import load, source_entries
 from onceonly_lab.chaos.play import operate
 from onceonly_lab.chaos.pool import cut_to
@@ -322,3 +323,28 @@ def test_the_ledger_beside_a_checkpoint_goes_with_what_sqlite_adds_to_it(checkpo
         checkpoint.with_name(f"checkpoint.onceonly.db{end}").touch()
     assert operate(checkpoint, "ledger")
     assert [path.name for path in checkpoint.parent.iterdir()] == ["checkpoint"]
+
+
+# ---- what proves something
+
+
+def test_a_campaign_that_went_through_less_than_was_asked_for_has_proved_little() -> None:
+    assert Least.parse("20 kills, 8 cells") == Least(20, 8)
+    assert Least.parse("1 kill") == Least(kills=1)
+    assert list(Least.parse(DEFAULT).lacking(1, 1, 25)) == [
+        "proved little: 1 of 25 cells struck, at least 3 were asked for"
+    ]
+    assert list(Least(kills=2).lacking(1, 9, 25)) == ["proved little: 1 kill, at least 2 were asked for"]
+    assert not list(Least(2, 3).lacking(2, 3, 25))
+    assert not list(Least(cells=3).lacking(1, 2, 2)), "a plain job has two cells"
+    for text in ("many", "3", "3 cells 4 kills", ""):
+        with pytest.raises(ConfigurationError, match="at_least"):
+            Least.parse(text)
+
+
+def test_a_fault_that_was_drawn_and_never_fired_is_named_in_the_sentence() -> None:
+    cell, other = (Point.COMMIT_SENT, Action.KILL), (Point.COMMIT_AFTER, Action.KILL)
+    whole = Matrix(struck={cell: 1, other: 1}, drawn=frozenset({cell, other}))
+    assert "never fired" not in whole.sentence
+    said = Matrix(struck={cell: 1}, drawn=frozenset({cell, other})).sentence
+    assert said.endswith("; drawn and never fired: kill at commit.after")

@@ -17,6 +17,7 @@ from onceonly.faults import Point
 from onceonly_lab.chaos.cells import ENDS, Cell, Facts, Matrix, left_out
 from onceonly_lab.chaos.destinations import Servers
 from onceonly_lab.chaos.draw import draw
+from onceonly_lab.chaos.least import DEFAULT, Least
 from onceonly_lab.chaos.pipeline import Pipeline
 from onceonly_lab.chaos.play import OPERABLE, play
 from onceonly_lab.chaos.pool import DriverPool, Played, Stage, cut_to, struck_cells, unpolled
@@ -36,6 +37,8 @@ MOST_SMALLER = 20
 """Schedules that are played to make a failing one smaller."""
 
 _SHRINKING_S = 300.0
+
+_NOTHING = Least()
 
 _UNTOLD = frozenset({Point.COMMIT_AFTER, Point.RECORD_BEFORE, Point.RECORD_AFTER, Point.RETURN_BEFORE})
 """Points at which rows are written, and Spark does not know."""
@@ -109,7 +112,13 @@ class Campaign:
     # ---- with faults
 
     def run(
-        self, budget: float, only: Action | None = None, *, thorough: bool = False, most: int | None = None
+        self,
+        budget: float,
+        only: Action | None = None,
+        *,
+        thorough: bool = False,
+        most: int | None = None,
+        least: Least = _NOTHING,
     ) -> Result:
         """Play schedules until one fails, all are played, or ``budget`` seconds are over.
 
@@ -118,6 +127,7 @@ class Campaign:
             only: schedules with this action only.
             thorough: every action at every point.
             most: schedules that are played at most.
+            least: what it must have gone through.
         """
         job = self.stage.job
         facts = self.rehearse(job.batches, max(1, job.rows // job.batches))
@@ -133,7 +143,9 @@ class Campaign:
             judged = self._judged(schedule)
             if judged.verdict is Verdict.ANOMALY:
                 return self._smaller(schedule, judged, until + budget)
-        return self._result(_summed(job.name, self._played, tuple(self._missing(facts, only))), None)
+        kills, struck = sum(played.kills for played in self._played), len(+self._struck)
+        little = least.lacking(kills, struck, len(Matrix(self._left_out).cells))
+        return self._result(_summed(job.name, self._played, (*self._missing(facts, only), *little)), None)
 
     def replay(self, schedule: Schedule) -> Result:
         """Play one schedule.
@@ -330,6 +342,7 @@ def chaos(
     level: Level = Level.WARM,
     only: Action | None = None,
     most: int | None = None,
+    at_least: str | None = None,
     told: Callable[[str], None] = lambda _: None,
 ) -> Result:
     """Break a job again and again, and judge what it leaves.
@@ -342,6 +355,8 @@ def chaos(
         level: ``L3``: drivers are killed and their JVM lives on; ``L4``: it dies with them, and drivers are stopped.
         only: schedules with this action only.
         most: schedules that are played at most.
+        at_least: what proves something, ``"20 kills, 8 cells"``; what went through less is inconclusive. Default: three
+            cells, and nothing where ``only`` or ``most`` says what is played.
         told: is told a line of words after each schedule.
 
     Raises:
@@ -356,8 +371,10 @@ def chaos(
             next="decorate it: from onceonly_lab import pipeline",
         )
     longest = seconds_of(budget)
+    chosen = only is not None or most is not None
+    least = Least.parse(at_least or DEFAULT) if at_least or not chosen else _NOTHING
     with staged(job, folder, level) as stage:
-        return Campaign(stage, seed, told).run(longest, only, most=most)
+        return Campaign(stage, seed, told).run(longest, only, most=most, least=least)
 
 
 def replay(

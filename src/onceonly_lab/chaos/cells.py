@@ -149,7 +149,9 @@ class Matrix:
     def sentence(self) -> str:
         """The same in words."""
         struck = len(self.cells) - len(self.unstruck)
-        return f"{struck} of {counted(len(self.cells), 'cell')} struck ({self.share:.0%})"
+        told = f"{struck} of {counted(len(self.cells), 'cell')} struck ({self.share:.0%})"
+        unfired = [cell for cell in self.unstruck if cell in self.drawn]
+        return f"{told}; drawn and never fired: {_named(unfired)}" if unfired else told
 
     def lines(self) -> Iterator[str]:
         """What was damaged, and what did not come to act, by name, and why."""

@@ -18,6 +18,7 @@ from onceonly.cli.output import Output, emit_json, emit_table, say, talk
 from onceonly.errors import refuse
 from onceonly_lab.chaos import campaign
 from onceonly_lab.chaos.coverage import Covered, covered
+from onceonly_lab.chaos.least import DEFAULT
 from onceonly_lab.chaos.pipeline import Pipeline, load
 from onceonly_lab.chaos.result import SCHEDULE_FILE, Result
 from onceonly_lab.chaos.result import junit as to_junit
@@ -110,6 +111,12 @@ JobArgument = Annotated[
 BudgetOption = Annotated[
     str | None, typer.Option("--budget", metavar="TIME", help=f"Longest time for a job: 90s, 3m. Default {BUDGET}.")
 ]
+LeastOption = Annotated[
+    str | None,
+    typer.Option(
+        "--at-least", metavar="N", help=f"What a job must go through: '20 kills, 8 cells'. Default {DEFAULT}."
+    ),
+]
 OnlyOption = Annotated[Action | None, typer.Option("--only", help="Play only schedules with this action.")]
 FolderOption = Annotated[
     Path | None,
@@ -151,15 +158,15 @@ class Asked:
     level: Level
     only: Action | None = None
     most: int | None = None
+    at_least: str | None = None
 
 
 def run(job: str, asked: Asked, to: Path | None, junit: Path | None, output: Output) -> int:
     """Run a job and return the exit code."""
     found = found_job(job)
     with folder(to) as at:
-        result = campaign.chaos(
-            found, at, asked.budget, seed=asked.seed, level=asked.level, only=asked.only, most=asked.most, told=talk
-        )
+        chosen: dict[str, Any] = {"only": asked.only, "most": asked.most, "at_least": asked.at_least}
+        result = campaign.chaos(found, at, asked.budget, seed=asked.seed, level=asked.level, told=talk, **chosen)
         return _shown(result, junit, output)
 
 

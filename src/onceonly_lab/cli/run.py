@@ -232,6 +232,7 @@ def command(
     keep: KeepOption = None,
     budget: jobs.BudgetOption = None,
     only: jobs.OnlyOption = None,
+    at_least: jobs.LeastOption = None,
     to: jobs.FolderOption = None,
     junit: jobs.JunitOption = None,
     output: OutputOption = Output.TABLE,
@@ -244,19 +245,19 @@ def command(
 
     With a job, or with jobs of our own (L3, L4), drivers that are really killed, until every cell of the matrix of
     points and actions was struck, --budget is over or --schedules were played; the report names the cells that were not
-    struck, and why. Exit code: 0 nothing breaks, 1 something does, 2 a search stopped at its limit, or a situation that
-    must be survived never occurred, 3 the lab could not do it.
+    struck, and why. Exit code: 0 nothing breaks, 1 something does, 2 a search stopped at its limit, a situation
+    that must be survived never occurred, or less than --at-least was gone through, 3 the lab could not do it.
     """
     if job is not None or (level is not None and level.runs_jobs):
         simulated = {"--bound": bound, "--limit": limit, "--keep": keep}
         jobs.demand_none(simulated, "schedules of a job are drawn from what it passes, and kept with --to")
         where = level_among(level, Level.WARM, Level.COLD)
-        asked = jobs.Asked(budget or jobs.BUDGET, 1 if seed is None else seed, where, only, schedules)
+        asked = jobs.Asked(budget or jobs.BUDGET, 1 if seed is None else seed, where, only, schedules, at_least)
         if job is not None:
             raise typer.Exit(jobs.run(job, asked, to, junit, output))
-        jobs.demand_job(only=only, junit=junit)
+        jobs.demand_job(only=only, junit=junit, **{"at-least": at_least})
         raise typer.Exit(jobs.run_samples(asked, to, output))
-    jobs.demand_job(budget=budget, only=only, to=to, junit=junit)
+    jobs.demand_job(budget=budget, only=only, to=to, junit=junit, **{"at-least": at_least})
     if bound is None:
         if limit is not None:
             raise _refused(
