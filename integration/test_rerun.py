@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -25,6 +26,7 @@ from typer.testing import CliRunner
 
 from onceonly import faults, repair
 from onceonly.audit import Verdict, gather, judge
+from onceonly.audit.page.view import commands_in
 from onceonly.cli.app import app
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import InjectedFault, Point
@@ -198,6 +200,27 @@ def test_the_command_prints_its_plan_goes_on_after_a_kill_and_shows_what_differs
     assert done.returncode == 0, done.stdout + done.stderr
     assert "orders~v2 holds 6 epochs, 29 rows; 3 written now" in done.stdout
     assert "- 1 row, + 0 rows" in done.stdout
+
+
+@pytest.mark.slow
+def test_rows_that_somebody_took_are_computed_again_by_what_the_audit_prints(
+    spark: SparkSession, tmp_path: Path, inbox: Inbox, pg: Any
+) -> None:
+    orders = Recorded(spark, tmp_path, inbox.source, sink=pg.sink()).run()
+    (tmp_path / "jobs.py").write_text(JOB.format(inbox=str(inbox.home)))
+    whole = pg.says("SELECT id FROM orders WHERE _epoch = 3 ORDER BY id")
+    pg.says("DELETE FROM orders WHERE _epoch = 3 RETURNING id")
+    typed = partial(onceonly, tmp_path)
+    told = typed("audit", "orders", "--ledger", orders.ledger, "-o", "json")
+    [remedy] = [one["remedy"] for one in json.loads(told.stdout)["findings"] if one["code"] == "A121"]
+    [printed] = [one for one in commands_in(remedy) if "epochs rerun" in one]
+    again_into = shlex.quote(PostgresSink(pg.dsn, table="again").address)
+    printed = printed.replace("KIND:TARGET", again_into).replace("MODULE:FUNCTION", "jobs:stream")
+    done = typed(*shlex.split(printed)[1:], "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [row for row in pg.says("SELECT id FROM again ORDER BY id") if row[0] != 12] == [
+        row for row in whole if row[0] != 12
+    ]
 
 
 @pytest.mark.slow

@@ -61,6 +61,17 @@ def test_missing_rows_of_one_epoch_are_a_gap_at_that_epoch() -> None:
     assert "7 rows were committed, 6 are there: 1 missing" in finding.evidence
 
 
+def test_a_sink_that_holds_the_rows_of_an_older_epoch_is_taken_back_there() -> None:
+    """As where a table was filled from a dump under its markers: the source has the rest, and nothing is lost."""
+    facts = with_sink(true_facts(), rows={1: 10}, holds=2)
+    remedy = next(one for one in judge(facts).findings if one.code == "A121").remedy
+    assert "onceonly queries rewind orders --ledger sqlite:///l.db --to 2" in remedy
+    assert remedy.index("queries rewind") < remedy.index("epochs rerun 3..3 --query orders --ledger sqlite:///l.db")
+    for holds in (None, 4):
+        remedy = only(with_rows(with_sink(true_facts(), holds=holds), e3=6), "A121").remedy
+        assert "queries rewind" not in remedy, "some rows are gone, and the sink stands at no older epoch"
+
+
 def test_an_epoch_without_any_row_left_is_a_gap() -> None:
     assert only(with_sink(true_facts(), rows={1: 10, 4: 12}), "A121").epoch == 3
 

@@ -214,9 +214,9 @@ _ROWS = {
         Severity.ERROR,
         Verdict.GAPS,
         "The marker vouches for more rows than the sink holds.",
-        "see what the epoch read: onceonly epochs show {epoch} --query {pipeline}{where}; restore {sink} "
-        "from a "
-        "backup or write the range again with a one-off job",
+        "{undo}see what the epoch read: onceonly epochs show {epoch} --query {pipeline}{where}; restore {sink} from a "
+        "backup, or, the source still holding the rows, compute them again into a table beside it: onceonly epochs "
+        "rerun {epoch}..{epoch} --query {pipeline}{ledger} --into KIND:TARGET --with MODULE:FUNCTION",
     ),
     "A122": Rule(
         "An epoch has more rows than were committed.",

@@ -96,7 +96,8 @@ class SinkFacts:
         total: all rows that stand, where ``rows`` is ``None`` or the oldest markers are gone, and they can be counted;
             of the state of windows, those that are open.
         absent: files that it lists and that are not there, in words; empty for none.
-        holds: number of the epoch whose rows it holds, asked where others changed the target; ``None`` where not known.
+        holds: number of the epoch whose rows it holds, asked where others changed the target or its newest rows are not
+            all there; ``None`` where not known.
     """
 
     id: str
@@ -339,7 +340,8 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
         newest = history[-1][1] if history else None
         disturbances = tuple(sink.disturbances(newest)) if newest and isinstance(sink, Witness) else ()
         changed = any(one.fatal for one in disturbances)
-        holds = sink.content() if changed and isinstance(sink, Settable) else None
+        behind = changed or _short(sink.id, before, rows)
+        holds = sink.content() if behind and isinstance(sink, Settable) else None
         allowed = sink.allowed() if newest and isinstance(sink, Permissive) else Allowed()
         others = tuple(name for name in (sink.writers() if isinstance(sink, Shared) else ()) if name != pipeline)
     except UNREADABLE as error:
@@ -349,6 +351,13 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
     together = sink.capabilities.transactional
     told = replace(told, milestone=milestone, allowed=allowed, others=others, transactional=together)
     return replace(told, expired=expired, total=total, absent=absent, holds=holds)
+
+
+def _short(sink: str, history: Sequence[tuple[Marker, Receipt]], rows: Mapping[int, int] | None) -> bool:
+    """Whether the newest epoch that brought rows has fewer: then older ones may be all that the target holds."""
+    brought = (marker.epoch for marker, _ in reversed(history) if marker.epoch.digest_in(sink).rows)
+    newest = next(brought, None)
+    return newest is not None and rows is not None and rows.get(newest.number, 0) < newest.digest_in(sink).rows
 
 
 def _total(sink: Sink, epochs: Sequence[Epoch]) -> Total | None:

@@ -57,7 +57,7 @@ class Finding:
             where=where,
             accepts=self._accepts(facts, where) if self.code in _ACCEPTED else "",
             ways=self._ways(facts, where),
-            undo=self._undo(facts, engine) if self.code == _CHANGED else "",
+            undo=self._undo(facts, engine) if self.code in (_CHANGED, _MISSING) else "",
             rewind=rewound(engine, Asked(self.epoch or 1)),
         )
         return replace(self, remedy=remedy)
@@ -98,11 +98,12 @@ class Finding:
 
     def _undo(self, facts: Facts, where: Where) -> str:
         """What loses nothing where a sink was set back under its markers; empty where there is no such thing."""
-        found = self._stopped(facts)
-        if found is None:
-            return ""
         known = [sink for sink in facts.sinks if sink.unreadable is None]
-        return undo(where, found.stop, {one.id: (one.head.number if one.head else 0, one.holds) for one in known})
+        contents = {one.id: (one.head.number if one.head else 0, one.holds) for one in known}
+        if self.code == _MISSING:
+            return undo(where, acceptance.Stop("E209", (self.sink or "",)), contents)
+        found = self._stopped(facts)
+        return undo(where, found.stop, contents) if found else ""
 
     def _stopped(self, facts: Facts) -> look.Stopped | None:
         """What would stop the query for this sink; ``None`` where something else does, or nothing that can be seen."""
@@ -156,6 +157,9 @@ class Finding:
 
 _CHANGED = "A126"
 """Code of what others did to a target."""
+
+_MISSING = "A121"
+"""Code of rows that an epoch lacks."""
 
 _ACCEPTED = (_CHANGED, "A134")
 """Codes of what somebody did to a sink as a whole, which an operator can accept."""
