@@ -65,12 +65,13 @@ def test_a_digest_that_leaves_columns_out_is_a_warning_in_the_log(stream, sink, 
     assert further.startswith("[ONCE-W717]")
 
 
-def test_two_sinks_on_one_target_are_a_warning_in_the_log(stream, ledger):
+def test_two_sinks_on_one_target_and_a_text_that_orders_rows_are_warnings_in_the_log(stream, ledger):
     store = MemoryStore()
-    one, other = MemorySink("left", store), MemorySink("right", store)
+    one, other = MemorySink("left", store, key="id", sequence="word"), MemorySink("right", store)
     stream.receive(range(5)).run(exactly_once(one, other, ledger=ledger))
-    [told] = events(ledger, EventKind.WARNED)
-    assert told.startswith("[ONCE-W701]")
+    twice, text = events(ledger, EventKind.WARNED)
+    assert twice.startswith("[ONCE-W701]")
+    assert text.startswith("[ONCE-W715] left, sequence=: column word is text")
 
 
 @pytest.mark.slow

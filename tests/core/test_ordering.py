@@ -1,9 +1,10 @@
-"""A text that orders rows is warned of, with the cast that mends it."""
+"""A text that orders rows is warned of, with the cast that mends it; a removal that is not remembered is said."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from onceonly import exactly_once
 from onceonly.api.ordering import warned
 from onceonly.panes import Count, Fixed, Last, Max, Min, Panes, Sum
 from onceonly.panes.spec import Definition, define
@@ -51,3 +52,19 @@ def test_values_of_windows_that_order_texts_are_warned_of() -> None:
     found: Definition = define(made, {"doc": "string", "pos": "string", "n": "bigint", "at": "timestamp"})
     said = texts((NONE,), [], (), found)
     assert [one.split(" in values")[0] for one in said] == ["[ONCE-W715] Min", "[ONCE-W715] Last"]
+
+
+def test_a_removal_that_an_older_change_undoes_is_said_unless_it_is_remembered() -> None:
+    said: dict[str, Any] = {"key": "doc", "sequence": "pos", "delete": "gone"}
+    forgets = {sink.id: "is older than the removal" in str(exactly_once(sink).explain()) for sink in _removing(said)}
+    assert forgets == {"postgres:docs": True, "delta:docs": True, "memory": True, "remembers": False, "keeps": False}
+
+
+def _removing(said: dict[str, Any]) -> tuple[Any, ...]:
+    return (
+        PG.table("docs", **said),
+        DeltaSink("/lake/docs", **said),
+        MemorySink("memory", **said),
+        PG.table("docs", id="remembers", tombstones="7 days", **said),
+        DeltaSink("/lake/docs", id="keeps", key="doc", sequence="pos"),
+    )
