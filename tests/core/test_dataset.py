@@ -361,8 +361,8 @@ def test_writers_of_a_topic_alone_must_be_named_since_a_topic_shows_nobody() -> 
 
 
 def test_a_dataset_of_a_dataset_is_refused() -> None:
-    with pytest.raises(OnceOnlyError, match=r"note_time=.*is not understood"):
-        exactly_once(MemorySink(), note_time=Dataset(Dataset("ingest")))
+    with pytest.raises(OnceOnlyError, match=r"E110. Dataset\(time=\) was given a Dataset"):
+        Dataset(Dataset("ingest"))  # type: ignore[arg-type]
 
 
 def test_the_promise_says_whom_a_dataset_waits_for() -> None:

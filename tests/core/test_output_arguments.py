@@ -28,7 +28,6 @@ def output(name: str, **said: object) -> Output:
         ([output("Rows")], '"Rows" is what onceonly calls'),
         ([output("")], "'' names no output"),
         ([output("a b")], "'a b' names no output"),
-        ([Output(sink("x"), name=3)], "3 names no output"),  # type: ignore[arg-type]
         ([output(f"o{number}") for number in range(17)], "there are 17 outputs, and 16 is the most"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",

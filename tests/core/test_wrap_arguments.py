@@ -11,6 +11,7 @@ import pytest
 from onceonly import OnceOnlyError, exactly_once
 from onceonly.api import arguments as preconditions
 from onceonly.api import openings
+from onceonly.errors import ConfigurationError
 from onceonly.spark import engine
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.storage import LocalStorage
@@ -89,7 +90,7 @@ def test_explain_of_several_sinks_says_what_holds_between_them():
 
 
 def test_an_unknown_keyword_is_an_error_at_construction():
-    with pytest.raises(TypeError, match="ledgr"):
+    with pytest.raises(ConfigurationError, match=r"E110.*no argument ledgr= \(did you mean ledger=\?\)"):
         exactly_once(MemorySink(), ledgr="x.db")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from onceonly.errors import OnceOnlyError, nearest, refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.protocol.changes import replaces
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Clause:
     values: tuple[tuple[str, str], ...] | None = None
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True)
 class Merge:
     """A Delta MERGE: ``t`` is the table, ``s`` the rows of the epoch. A value; each method returns a longer one.

@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.spark import choose
 from onceonly.spark.jars import delta_unbuilt
 from onceonly.spark.lines import Delta, minor_of
@@ -18,6 +19,7 @@ _CLASS_PATHS = ("spark.jars", "spark.driver.extraClassPath")
 Builder = TypeVar("Builder")
 
 
+@checks_arguments
 def with_delta(builder: Builder) -> Builder:
     """Prepare a ``SparkSession.builder`` for Delta tables.
 

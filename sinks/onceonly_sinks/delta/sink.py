@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from onceonly import faults
 from onceonly.doctor import Check, Observed
 from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.faults import Point
 from onceonly.protocol import (
     Allowed,
@@ -60,6 +61,7 @@ _TOLD = 5
 _READERS = "nothing to do: every version of the table holds whole epochs only"
 
 
+@checks_arguments
 class DeltaSink(SinkBase):
     """Writes each epoch of a pipeline exactly once into a Delta table, as one version of it.
 

@@ -108,6 +108,11 @@ class Options:
         Raises:
             ConfigurationError: E110, naming the option.
         """
+        if not isinstance(servers, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
+            listed: object = servers
+            names = ",".join(map(str, listed)) if isinstance(listed, list | tuple) else "localhost:9092"
+            cause = f"it wants a text, and was given a {type(listed).__name__}"
+            raise _wrong("servers=", cause, f"KafkaSink('{names}', ...)")
         servers = ",".join(part.strip() for part in servers.split(",") if part.strip())
         if not servers or any(character in servers for character in "/?# "):
             raise _wrong(f"servers={servers!r}", "it wants host:port,host:port", "KafkaSink('localhost:9092', ...)")

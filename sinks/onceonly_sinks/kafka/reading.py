@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.doctor import Check, Observed, State, spot
 from onceonly.doctor.rules import enough_ms, too_short
+from onceonly.errors.arguments import checks_arguments
 from onceonly.protocol import Disturbance
 from onceonly.protocol.health import spell
 from onceonly_checkpoints.epoch import Receipt
@@ -194,6 +195,7 @@ _GLANCE = 10.0
 READERS = "isolation.level=read_committed (Spark: kafka.isolation.level; librdkafka: its default)"
 
 
+@checks_arguments
 def read_committed(reader: Any) -> Any:
     """Have Spark's Kafka source deliver committed records only; its own default delivers aborted ones, too.
 
@@ -206,6 +208,7 @@ def read_committed(reader: Any) -> Any:
     return reader.option(f"{PREFIX}isolation.level", "read_committed")
 
 
+@checks_arguments
 def reader_options(servers: str, topic: str) -> dict[str, str]:
     """Options of Spark's Kafka source that read a sink's topic: ``spark.readStream.format("kafka").options(**...)``."""
     return {
@@ -215,6 +218,7 @@ def reader_options(servers: str, topic: str) -> dict[str, str]:
     }
 
 
+@checks_arguments
 def consumer_options(servers: str, group: str) -> dict[str, str | bool]:
     """Configuration of a ``confluent_kafka.Consumer`` that reads whole epochs."""
     return {"bootstrap.servers": servers, "group.id": group, "isolation.level": "read_committed"}

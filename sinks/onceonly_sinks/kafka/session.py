@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.spark import choose
 
 _CLASS_PATHS = ("spark.jars", "spark.driver.extraClassPath")
@@ -15,6 +16,7 @@ _GROUP = "org.apache.spark"
 Builder = TypeVar("Builder")
 
 
+@checks_arguments
 def with_kafka(builder: Builder, jars: Sequence[Path | str] = ()) -> Builder:
     """Prepare a ``SparkSession.builder`` for ``format("kafka")``, as a source and as Spark's own sink.
 

@@ -6,11 +6,12 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from onceonly import faults
 from onceonly.doctor import Check, Observed
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.faults import Point
 from onceonly.protocol import (
     Batch,
@@ -55,6 +56,7 @@ PATIENCE = 30.0
 _CLOSING = 2.0
 
 
+@checks_arguments
 class KafkaSink(SinkBase):
     """Writes each epoch to Kafka in one transaction with its marker; columns and options are those of Spark's own sink.
 
@@ -78,6 +80,9 @@ class KafkaSink(SinkBase):
     Raises:
         ConfigurationError: E108 the client is missing; E110 an option that cannot be, by name.
     """
+
+    elsewhere: ClassVar[str] = 'a setting of the client stands in options={{"kafka.{setting}": ...}}'
+    """What a name that is no argument may be."""
 
     def __init__(
         self,

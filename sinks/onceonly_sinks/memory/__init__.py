@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 
 from onceonly import faults
 from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.faults import Point
 from onceonly.protocol import (
     EPOCH,
@@ -50,6 +51,7 @@ __all__ = ["MemorySink", "MemoryStore"]
 _READERS = "read through the sink object (table(), rows()) in the same process; the rows end with the process"
 
 
+@checks_arguments
 class MemorySink(SinkBase):
     """A handle on a store; appends, or upserts with ``key=``.
 

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlencode
 from weakref import WeakValueDictionary
 
 from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.protocol import Disturbance
 from onceonly.protocol.changes import order
 from onceonly_checkpoints.epoch import Fence
@@ -214,6 +215,7 @@ def standing(log: Iterable[Entry]) -> list[Entry]:
     return found
 
 
+@checks_arguments
 class MemoryStore:
     """A destination in memory, shared by all handles on it.
 

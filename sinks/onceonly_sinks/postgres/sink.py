@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly import faults
 from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.faults import Point
 from onceonly.protocol import (
     AsOf,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 _READERS = "nothing to do: an ordinary SELECT sees whole epochs, as each is one transaction"
 
 
+@checks_arguments
 class PostgresSink(Handle):
     """Writes each epoch to a Postgres table in one transaction with its marker.
 

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from onceonly.api.quality import Quality
 from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.machine.admission import spelled
 from onceonly.protocol import Keeps, Remembers, Sink
 from onceonly.protocol.period import milliseconds
@@ -20,6 +21,7 @@ class Keeper(Sink, Remembers, Protocol):
     """A sink that holds ids and can be asked for them."""
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dedupe:
     """What makes two rows one: of rows with the same id, at most one within a time reaches any sink.

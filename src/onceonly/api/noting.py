@@ -8,6 +8,7 @@ from typing import Literal
 
 from onceonly.api.upstream import FromUpstream
 from onceonly.errors import caution, nearest, refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.machine.facts import Happening
 from onceonly.machine.marks import Writers
 from onceonly.machine.noting import MOST_WRITERS, Noting
@@ -20,6 +21,7 @@ from onceonly_checkpoints.ledger import EventKind
 Says = Callable[[TimedEpoch], object]
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True)
 class EventTime:
     """The time of rows by one of their columns, and what of that is complete once an epoch is written.
@@ -81,6 +83,7 @@ Word = EventTime | FromUpstream | Literal["ingest", "watermark"] | Says
 """How one writer says time."""
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """The time of a dataset that several pipelines write into one target, or into several, of which they share one.

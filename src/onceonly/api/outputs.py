@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.protocol import Sink
 from onceonly.spark.expressions import text_of
 from onceonly.spark.outputs import OutputSpec
@@ -22,6 +23,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 _RESERVED = frozenset({"rows", "bad", "late", "panes", "state", "seen"})
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Output:
     """What some sinks get of each batch instead of all its rows, committed with all the rest as one epoch.

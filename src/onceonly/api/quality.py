@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.machine.admission import spelled
 from onceonly.protocol import Demanding, Expires, Sink
 from onceonly.protocol.period import milliseconds
@@ -32,6 +33,7 @@ class DemandingSink(Sink, Demanding, Protocol):
     """A sink that knows what its destination demands."""
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
     """What is expected of each row, and the sink of those that are bad.
@@ -54,6 +56,9 @@ class Quality:
             transactions of later epochs, 10,000 rows at most in each. Of a table in Postgres; a topic has a retention
             of its own. Default: until somebody removes them.
 
+    Raises:
+        ConfigurationError: E110, what no row can be expected to be.
+
     Example:
         ``Quality(expect={"amount": "amount >= 0"}, quarantine=PostgresSink(dsn, table="orders_bad"))``
     """
@@ -63,6 +68,14 @@ class Quality:
     max_bad: int | float = 0.01
     values: bool = True
     keep: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what can be expected of no row, whatever sinks there are."""
+        _check_expect(self.expect)
+        most = self.max_bad
+        share = isinstance(most, float) and 0 <= most <= 1
+        if not share and (not isinstance(most, int) or isinstance(most, bool) or most < 0):
+            raise _meaningless("max_bad", most, "a number of rows (max_bad=500) or a share up to 1.0 (max_bad=0.01)")
 
     def expectations(self, demanded: Sequence[Demanded] = ()) -> Expectations:
         """What every row must be, as the engine computes it.
@@ -159,7 +172,7 @@ def _unkept(quality: Quality, cause: str, way: str) -> Exception:
 
 
 def check(quality: Quality | None, sinks: Sequence[Sink]) -> None:
-    """Refuse what cannot be expected of rows.
+    """Refuse what cannot be expected of rows of these sinks.
 
     Args:
         quality: what was said.
@@ -170,9 +183,7 @@ def check(quality: Quality | None, sinks: Sequence[Sink]) -> None:
     """
     if quality is None:
         return
-    expect, most = quality.expect, quality.max_bad
-    if not isinstance(expect, Mapping) or len(expect) > MOST:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise _meaningless("expect", expect, f'up to {MOST} conditions by name, {{"amount": "amount >= 0"}}')
+    expect = quality.expect
     if not expect and not quality.demanding(sinks):
         without = "as no sink says what its destination demands" if quality.quarantine else "where no quarantine= is"
         raise _meaningless("expect", expect, f'conditions by name, {{"amount": "amount >= 0"}}, {without}')
@@ -183,12 +194,14 @@ def check(quality: Quality | None, sinks: Sequence[Sink]) -> None:
             cause="bad rows have columns of their own, and a table of good rows is no place to keep them apart",
             next="give the quarantine a table or a topic that no other sink of the query writes to",
         )
+
+
+def _check_expect(expect: object) -> None:
+    if not isinstance(expect, Mapping) or len(expect) > MOST:
+        raise _meaningless("expect", expect, f'up to {MOST} conditions by name, {{"amount": "amount >= 0"}}')
     for name in expect:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise _meaningless("expect", name, "names of up to 63 characters, without quotes, backslashes and braces")
-    share = isinstance(most, float) and 0 <= most <= 1
-    if not share and (not isinstance(most, int) or isinstance(most, bool) or most < 0):
-        raise _meaningless("max_bad", most, "a number of rows (max_bad=500) or a share up to 1.0 (max_bad=0.01)")
 
 
 def _beside(quarantine: Sink | None, sinks: Sequence[Sink]) -> str | None:

@@ -11,12 +11,14 @@ from typing import Literal, get_args
 from onceonly.api.outputs import Output, named_after, unusable
 from onceonly.api.quality import Quality
 from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.protocol import Sink
 
 Unknown = Literal["bad", "ignore"]
 """What a row is whose value no table was named for."""
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True)
 class Route:
     """Which sink a row goes to, by a value of its own: each is an :class:`onceonly.Output` of that name.
@@ -31,6 +33,9 @@ class Route:
         unknown: what a row is whose value is not in ``to``, or null: ``"bad"``, so that it goes to the quarantine of
             ``quality=``, and without one stops the query (E522); ``"ignore"``: counted, and in no table.
 
+    Raises:
+        ConfigurationError: E120, it leads nowhere.
+
     Example:
         ``exactly_once(Route("kind", {"order": pg.table("orders"), "refund": pg.table("refunds")}))``
     """
@@ -38,6 +43,10 @@ class Route:
     by: str
     to: Mapping[str, Sink | Output]
     unknown: Unknown = "bad"
+
+    def __post_init__(self) -> None:
+        """Refuse a route that leads nowhere."""
+        _check(self)
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -61,22 +70,20 @@ class Route:
         return _among(self.by, tuple(self.to)) if self.unknown == "bad" else ""
 
 
-def check(route: Route) -> None:
-    """Refuse a route that leads nowhere.
-
-    Raises:
-        ConfigurationError: E120.
-    """
+def _check(route: Route) -> None:
     if not isinstance(route.by, str) or not route.by.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _formless(f"Route(by={route.by!r}) names no column", 'name one, or say it in SQL: Route("kind", {...})')
     if not isinstance(route.to, Mapping) or not route.to:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _formless(f"Route(to={route.to!r}) names no sink", 'name them by value: Route("kind", {"order": sink})')
     if route.unknown not in get_args(Unknown):
         raise _formless(f"Route(unknown={route.unknown!r}) is not understood", 'say unknown="bad" or unknown="ignore"')
-    for value in route.to:
+    for value, sink in route.to.items():
         if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             by = route.by if route.by.lower().startswith("string(") else f"string({route.by})"
             raise _formless(f"Route(to=) has the value {value!r}", f"give texts: {_written(by, value)}", _NO_NAME)
+        if not isinstance(sink, Sink | Output):  # pyright: ignore[reportUnnecessaryIsInstance]
+            said = f'Route(to=) has {sink!r} for "{value}"'
+            raise _formless(f"{said}, which is no sink", f'give a sink: Route(..., {{"{value}": pg.table("{value}")}})')
     for sink, (value, *_) in _taken(route.to):
         if not isinstance(sink, Output) and (problem := unusable(value)):
             way = f"give the output a name beside its value: {_written(route.by, value)}"

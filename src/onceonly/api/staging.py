@@ -6,9 +6,11 @@ import os
 from dataclasses import dataclass
 
 from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.runtime.stagefiles import directory
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True)
 class Staging:
     """Where batches are written before they are committed, and how many committed ones stay there.

@@ -16,6 +16,7 @@ from onceonly.api.routes import Route
 from onceonly.api.staging import Staging
 from onceonly.api.wrapper import exactly_once
 from onceonly.errors import refusals
+from onceonly.errors.arguments import checks_arguments
 from onceonly.machine.admission import check_output
 from onceonly.panes.spec import Panes
 from onceonly.protocol import Sink
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from onceonly.spark.writers import DataStreamWriter, StreamingQuery
 
 
+@checks_arguments
 def start(
     writer: DataStreamWriter,
     *sinks: Sink | Output | Route,

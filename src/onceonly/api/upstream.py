@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.protocol import Feeds, Shared, Sink
 from onceonly_checkpoints.epochtime import Unit
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True)
 class FromUpstream:
     """Time as the table or topic that the query reads says it, so that two queries in a row need one word on disorder.

@@ -32,9 +32,9 @@ from onceonly.api.outputs import Output, check
 from onceonly.api.quality import Quality, check_kind, keeping, said_of
 from onceonly.api.quality import check as check_quality
 from onceonly.api.routes import Route, expecting
-from onceonly.api.routes import check as check_route
 from onceonly.api.staging import Staging
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.machine.facts import Replays
 from onceonly.panes.spec import Panes
 from onceonly.protocol import Estimate, Sink
@@ -276,6 +276,7 @@ def _arrived(given: Arguments) -> ExactlyOnce:
     return ExactlyOnce(given)
 
 
+@checks_arguments
 def exactly_once(
     *sinks: Sink | Output | Route,
     name: str | None = None,
@@ -347,8 +348,6 @@ def exactly_once(
         IdentityError: E247 ``on_refresh="replace"`` with a sink that cannot replace rows.
     """
     routed = tuple(one for one in sinks if isinstance(one, Route))
-    for route in routed:
-        check_route(route)
     taking = tuple(one for each in sinks for one in (each.outputs if isinstance(each, Route) else (each,)))
     given = tuple(one for each in taking for one in (each.sinks if isinstance(each, Output) else (each,)))
     divided = tuple(one for one in taking if isinstance(one, Output))

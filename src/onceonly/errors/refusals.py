@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from onceonly.errors import OnceOnlyError, repeat
+from onceonly.errors.arguments import checks_arguments
 
 _MESSAGE = re.compile(r"\[ONCE-([EW]\d{3})\] (.*)((?:\r?\n(?: {2,}\S.*|[ ]*(?=\r?\n {2,}\S)))*)")
 """A message as Spark hands it on: its lines are indented, a reason within it may be so further or hold empty lines, and
@@ -60,6 +61,7 @@ class Refused:
         return "\n  ".join(line.replace("\n", "\n  ") for line in lines)
 
 
+@checks_arguments
 def refusal(of: BaseException | StreamingQuery) -> Refused | None:
     """What stopped a query, where it was a refusal of this package.
 

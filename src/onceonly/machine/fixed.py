@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.machine.windows import TimeWindow
 from onceonly.protocol.period import milliseconds
 from onceonly_checkpoints.epochtime import Unit
@@ -30,6 +31,7 @@ class Window:
     status: Status
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True)
 class Fixed:
     """Windows of one size, side by side (``Fixed("2 minutes")``; ``Fixed(1000)`` of a dataset that counts integers).

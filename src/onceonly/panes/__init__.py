@@ -14,6 +14,7 @@ All of it is pure: no Spark, no driver, no clock.
 
 from __future__ import annotations
 
+from onceonly.errors.arguments import checks_arguments
 from onceonly.panes.spec import Panes
 from onceonly.panes.triggers import All, Any, AtCount, AtMark, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
 from onceonly.panes.values import Aggregate, Count, Last, Max, Mean, Min, Sum
@@ -43,3 +44,8 @@ __all__ = [
     "Sum",
     "drain",
 ]
+
+for _public in (All, Any, AtCount, AtMark, AtPeriod, AtWatermark, OrFinally, Repeat, Seq, Panes):
+    checks_arguments(_public)
+for _public in (Count, Last, Max, Mean, Min, Sum, Fixed, Global, Sessions, Sliding):
+    checks_arguments(_public)

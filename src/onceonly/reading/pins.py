@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Literal
 
+from onceonly.errors.arguments import checks_arguments
 from onceonly.runtime.readpoint import ReadPoint, opened, read_point
 from onceonly.runtime.runs import process
 from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, Pin
@@ -21,6 +22,7 @@ LEASE_S = 600.0
 """For how long a pin holds that is not renewed: its reader may have died."""
 
 
+@checks_arguments
 @contextmanager
 def pin(
     pipeline: str,

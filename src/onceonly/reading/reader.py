@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.machine.fixed import Fixed, Window
 from onceonly.machine.marks import Timed
 from onceonly.machine.windows import TimeWindow, members, window, window_at
@@ -39,6 +40,7 @@ class NotComplete(TimeoutError):
         self.window = known
 
 
+@checks_arguments
 class Reader:
     """Reads up to when a dataset is complete. It reads markers only: no fence, no Spark, no word to any writer.
 

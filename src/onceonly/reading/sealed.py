@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.protocol import EpochGone, NotVersioned, Sink, Versioned
 from onceonly.protocol.registry import sink_from_address
 from onceonly.runtime import asof
@@ -68,6 +69,7 @@ def read_at(
     spark: SparkSession,
     since: ReadPoint | int | None = None,
 ) -> DataFrame: ...
+@checks_arguments
 def read_at(
     pipeline: str,
     at: At = "latest",

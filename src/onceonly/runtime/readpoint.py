@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.protocol import NotVersioned, Selectable, Sink
 from onceonly.runtime import asof
 from onceonly_checkpoints.epoch import EpochRecord, Receipt
@@ -84,6 +85,7 @@ class ReadPoint:
         return table(("sink", "rows", "position"), rows, title=f"{self.pipeline}, epoch {self.epoch}")
 
 
+@checks_arguments
 def read_point(
     pipeline: str, epoch: int | Literal["latest"] = "latest", *, ledger: str | os.PathLike[str] | Ledger
 ) -> ReadPoint:
@@ -174,6 +176,7 @@ def _newest(ledger: Ledger, pipeline: str) -> EpochRecord | None:
 # ---- Reads what was committed: the history of a pipeline as a table to analyse, the point at which its sinks agree.
 
 
+@checks_arguments
 def history(ledger: str | os.PathLike[str] | Ledger, query: str | None = None) -> pd.DataFrame:
     """The committed epochs of a pipeline as a pandas DataFrame, a row each, oldest first.
 

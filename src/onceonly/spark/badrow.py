@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.spark import digest
 from onceonly.spark.expressions import first_line
 
@@ -45,6 +46,7 @@ def kept(rows: DataFrame, reasons: Column, *, records: bool, values: bool) -> tu
     return hashed.cast("string").alias("key"), value.alias("value"), reasons.alias("reasons")
 
 
+@checks_arguments
 def bad_rows(kept: DataFrame, schema: str | StructType) -> DataFrame:
     """The rows that a quarantine keeps, as they were: for a query that brings them in again once they are mended.
 

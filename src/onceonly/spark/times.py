@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from onceonly.errors.arguments import checks_arguments
 from onceonly.protocol import EPOCH
 from onceonly.protocol.times import Clock, Times
 from onceonly.spark import digest
@@ -81,6 +82,7 @@ def _times(rows: int, values: Mapping[str, Any]) -> Times:
     return Times(values[_FIRST], values[_LAST], values[_LATE], rows - values[_TIMED])
 
 
+@checks_arguments
 def heartbeat(spark: SparkSession, like: DataFrame) -> DataFrame:
     """A stream without a row, whose offsets move: so a query notes time while its source is silent.
 
