@@ -148,5 +148,5 @@ def _kept(rows: pa.Table, keeps: Callable[[Row], bool]) -> pa.Table:
 def _of(rows: Any) -> pa.Table:
     import pyarrow as pa
 
-    columns = [("key", pa.int64()), ("place", pa.int64()), ("number", pa.int64()), ("gone", pa.bool_())]
-    return pa.Table.from_pylist(list(rows), pa.schema(columns))
+    fields: list[pa.Field[Any]] = [pa.field(name, pa.int64()) for name in ("key", "place", "number")]
+    return pa.Table.from_pylist(list(rows), pa.schema([*fields, pa.field("gone", pa.bool_())]))

@@ -57,6 +57,8 @@ LEFT: Mapping[str, frozenset[str]] = {
     "a type as Spark, Arrow or Postgres spell it": frozenset(
         {
             "row_width: kind.startswith(_FIXED)",
+            "warned: kind.startswith(_TEXTS)",
+            "check_route: kind.startswith('string')",
             "_limit: text[at:at + 1] != '<'",
             "ddl_of: element[-2:] != '[]'",
             "_column_for: ddl.endswith('[]')",
@@ -76,6 +78,8 @@ LEFT: Mapping[str, frozenset[str]] = {
     "an error condition of Spark, whose name says its group first": frozenset(
         {
             "_of_rows: name.startswith(_ABOUT_ROWS)",
+            "unread: condition.startswith('UNRESOLVED_COLUMN')",
+            "unread: condition.startswith(_OF_THE_TEXT)",
             "_by_condition: name.startswith(_ABOUT_TABLE)",
             "of_merge: name.startswith(_ABOUT_MERGE)",
         }
@@ -107,6 +111,10 @@ LEFT: Mapping[str, frozenset[str]] = {
             "packages_key: one.endswith('-SNAPSHOT')",
             "one_jvm: master.startswith('local[')",
             "location: target.startswith('file:')",
+            "scheme_of: place.startswith('file:')",
+            "half_url: place[len(scheme):].startswith('://')",
+            "_local: path.startswith('file:')",
+            "_check: route.by.lower().startswith('string(')",
             "local_path: url.startswith('file:')",
             "read_address: name.startswith(PREFIX)",
             "read_address: address.startswith(_SCHEME)",

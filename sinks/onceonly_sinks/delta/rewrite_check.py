@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta.columns import written_otherwise
-from onceonly_sinks.delta.log import is_local, remote
+from onceonly_sinks.delta.log import remote
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -156,8 +156,9 @@ class Epochs:
             said += [events.kept(self.promise())]
             said += events.warned(opening.pipeline, plan, found, opening.admission.shared, self._further)
             said += noting.timeless(self._arguments.time, plan, opening.pipeline)
-            outputs, windows = (one[1] if one else None for one in (opening.outputs, opening.windows))
-            said += ordering.warned(self._arguments.sinks, opening.columns, outputs or (), windows)
+            outputs = opening.outputs[1] if opening.outputs else ()
+            windows = opening.windows[1] if opening.windows else None
+            said += ordering.warned(self._arguments.sinks, opening.columns, outputs, windows)
         # Before there is a watermark no row is late.
         watermark_ms = read.lineage.watermark_ms
         if plan.stateful and watermark_ms and (rows := opening.run.engine.late_rows(opening.run)):

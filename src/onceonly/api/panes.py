@@ -184,10 +184,11 @@ def _named_by(panes: Panes) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def said_of(chosen: Chosen | None, refused: OnceOnlyError) -> OnceOnlyError:
     """What is said of a refusal: of several results of one window, something else than of several rows of a key."""
-    if chosen is None or refused.code != "E505" or refused.details.get("sink") in {one.id for one in chosen.sinks}:
+    said = refused.details
+    if chosen is None or refused.code != "E505" or said["sink"] in {one.id for one in chosen.sinks}:
         return refused
     way = 'append the results: leave key= out; or upsert them, under another name=: Panes(..., rows="upserts")'
-    return refuse("E505", **{**refused.details, "next": way})
+    return refuse("E505", sink=said["sink"], key=said["key"], example=said["example"], next=way)
 
 
 def _no_record(sink: str, problem: str) -> Exception:

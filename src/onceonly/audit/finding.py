@@ -101,7 +101,7 @@ class Finding:
         known = [sink for sink in facts.sinks if sink.unreadable is None]
         contents = {one.id: (one.head.number if one.head else 0, one.holds) for one in known}
         if self.code == _MISSING:
-            return undo(where, acceptance.Stop("E209", (self.sink or "",)), contents)
+            return undo(where, acceptance.Stop("E209", (self.sink,)), contents) if self.sink else ""
         found = self._stopped(facts)
         return undo(where, found.stop, contents) if found else ""
 

@@ -120,8 +120,9 @@ def _is(kind: Any, value: object) -> bool:
     if origin is Literal:
         return value in parts
     if origin is Sequence:
-        listed = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-        return listed and all(_is(parts[0], one) for one in value if parts)
+        if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+            return False
+        return all(_is(parts[0], one) for one in value if parts)
     return _is_one(origin, value)
 
 

@@ -45,7 +45,8 @@ __all__ = [
     "drain",
 ]
 
-for _public in (All, Any, AtCount, AtMark, AtPeriod, AtWatermark, OrFinally, Repeat, Seq, Panes):
-    checks_arguments(_public)
-for _public in (Count, Last, Max, Mean, Min, Sum, Fixed, Global, Sessions, Sliding):
+_TRIGGERS: tuple[type, ...] = (All, Any, AtCount, AtMark, AtPeriod, AtWatermark, OrFinally, Repeat, Seq)
+_VALUES: tuple[type, ...] = (Count, Last, Max, Mean, Min, Sum)
+_WINDOWS: tuple[type, ...] = (Fixed, Global, Sessions, Sliding)
+for _public in (Panes, *_TRIGGERS, *_VALUES, *_WINDOWS):
     checks_arguments(_public)

@@ -376,7 +376,7 @@ def tell(
 def _left_out(where: Where, refusal: Refusal, confirmed: int) -> Mapping[str, str]:
     """Of a sink that the call lacks: the way that brings it level, and what it may lack where nobody knows."""
     said = dict(refusal.details)
-    if confirmed == (epoch := said["epoch"]):
+    if confirmed == (epoch := said.get("epoch", 0)):
         return {"behind": "", "range": ""}
     if not confirmed:
         return {"behind": "", "range": f" {said.get('first', 1)}..{epoch}"}
