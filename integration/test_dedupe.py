@@ -93,6 +93,7 @@ def test_a_row_that_comes_again_in_its_batch_or_a_later_one_reaches_no_sink(
         (1, 1, 2),
         (1, 3, 4),
     ]
+    assert {one.standing.ids for one in epochs(pg)} == {"key=['id']"}
     assert "1 rows; repeated 3; bad 0" in caplog.text
     shown = CliRunner().invoke(app, ["epochs", "show", "3", "--query", "orders", "--ledger", pg.dsn])
     assert "3 rows, whose id had been seen before" in shown.stdout
@@ -251,6 +252,26 @@ def test_a_table_of_ids_that_was_set_back_is_refused_and_not_asked(
     stream.run(write())
     assert pg.ids() == [1, 2, 3, 4]
     assert kept.says("select count(*) from seen") == [(4,)]
+
+
+@pytest.mark.slow
+def test_a_table_of_ids_that_was_emptied_stops_the_query_and_another_key_is_warned_of(
+    stream: FileStream, pg: PostgresTarget, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream.receive([1, 2]).run(wrapped(pg))
+    pg.says("truncate orders_seen")
+    said = stream.receive([2, 3]).fail(wrapped(pg))
+    assert "[ONCE-E209]" in said
+    assert "ids of epoch 1 are not there any more: 2 of 2" in said
+    assert pg.ids() == [1, 2]
+    obey(said, "--accept-change")
+    stream.run(wrapped(pg))
+    assert pg.ids() == [1, 2, 2, 3], "as it was accepted"
+    stream.receive([3, 4]).run(wrapped(pg))
+    assert "W713" not in caplog.text
+    stream.receive([4, 5]).run(exactly_once(pg.sink(), dedupe=once(pg, key="id + 0")))
+    assert "[ONCE-W713]" in caplog.text
+    assert pg.ids() == [1, 2, 2, 3, 4, 5], "another spelling of the same ids"
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ Values in the one form of ``model``, as those of ``epoch``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints.model import canonical, known, present
@@ -98,6 +98,8 @@ class Output:
         repeated: of output ``seen``: the rows whose id had been seen before, as all good rows are hashed; no sink got
             them. ``None`` for any other output.
         offered: of output ``seen``: rows of the batch, good, bad and repeated, counted before any was dropped.
+        said: what made it, as the call said it: ``where='a > 10'``, ``key='id'``. A note: another spelling of the same
+            rows makes no other output, so it is not compared.
     """
 
     name: str
@@ -108,15 +110,16 @@ class Output:
     reasons: tuple[tuple[str, int], ...] = ()
     repeated: Digest | None = None
     offered: int = 0
+    said: str = field(default="", compare=False)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "name", "sinks", "schema", "digest", "filtered", "reasons", "repeated", "offered")
+        known(value, "name", "sinks", "schema", "digest", "filtered", "reasons", "repeated", "offered", "said")
         digest = Digest.from_json(value["digest"])
         sinks, reasons = tuple(value.get("sinks", ())), tuple(sorted(value.get("reasons", {}).items()))
         repeated = Digest.from_json(value["repeated"]) if "repeated" in value else None
-        said = (value.get("filtered", 0), reasons, repeated, value.get("offered", 0))
+        said = (value.get("filtered", 0), reasons, repeated, value.get("offered", 0), value.get("said", ""))
         return cls(value["name"], sinks, value["schema"], digest, *said)
 
     def to_json(self) -> dict[str, Any]:
@@ -130,6 +133,7 @@ class Output:
             reasons=dict(self.reasons) or None,
             repeated=self.repeated.to_json() if self.repeated else None,
             offered=self.offered or None,
+            said=self.said,
         )
 
     @property
@@ -144,9 +148,25 @@ class Output:
         return f"{self.name} {self.digest.rows}, filtered {self.filtered}"
 
     @property
+    def call(self) -> str:
+        """What made it, as it is written in a call: ``Output(..., name='alerts', where='a > 10')``."""
+        named = {BAD: "quality=Quality(..., ", SEEN: "dedupe=Dedupe(..., "}.get(self.name)
+        return f"{named or f'Output(..., name={self.name!r}, '}{self.said})"
+
+    @property
     def why(self) -> str:
         """The expectations that its rows broke, in words: ``amount 80, known customer 9``; empty for none."""
         return ", ".join(f"{name} {rows}" for name, rows in self.reasons)
+
+
+MOST_SAID = 2000
+"""Characters of what made an output that markers keep; of longer ones nothing is kept, for they would be in each."""
+
+
+def former(was: tuple[Output, ...], now: tuple[Output, ...]) -> tuple[Output, ...]:
+    """Those outputs that another call made than the one of the same name, where both say what made them."""
+    said = {one.name: one.said for one in now}
+    return tuple(one for one in was if one.said and said.get(one.name) and one.said != said[one.name])
 
 
 def bad_in(outputs: tuple[Output, ...]) -> Output | None:

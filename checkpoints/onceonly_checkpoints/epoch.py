@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints import model
 from onceonly_checkpoints.code import Code, PlanFingerprint
-from onceonly_checkpoints.content import STATE, Digest, Output, bad_in, repeated_in
+from onceonly_checkpoints.content import SEEN, STATE, Digest, Output, bad_in, repeated_in
 from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.model import (
     Adoption,
@@ -143,20 +143,23 @@ class Standing:
         accepted: what operators accepted since that batch, oldest first: what is in force.
         offered: the newest batch's own slice, where it is not, or not proven by offsets alone to be, the written one,
             and nobody has moved the position since; else ``None``.
+        ids: what made the ids of its rows, as the call said it; empty where they are not kept, or nobody knows.
     """
 
     lineage: Lineage | None = None
     accepted: tuple[Adoption, ...] = ()
     offered: Slice | None = None
+    ids: str = ""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "lineage", "accepted", "offered")
+        known(value, "lineage", "accepted", "offered", "ids")
         return cls(
             Lineage.from_json(value["lineage"]) if "lineage" in value else None,
             tuple(Adoption.from_json(one) for one in value.get("accepted", ())),
             Slice.from_json(value["offered"]) if "offered" in value else None,
+            value.get("ids", ""),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -165,6 +168,7 @@ class Standing:
             lineage=self.lineage and self.lineage.to_json(),
             accepted=[one.to_json() for one in self.accepted],
             offered=self.offered and self.offered.to_json(),
+            ids=self.ids,
         )
 
     def accepts(self, *kinds: AdoptionKind) -> bool:
@@ -287,7 +291,10 @@ class Epoch:
     @property
     def standing(self) -> Standing:
         """What the next batch is compared with."""
-        return self.carried or Standing(self.lineage, (), self.offered)
+        if self.carried:
+            return self.carried
+        ids = next((one.said for one in self.outputs if one.name == SEEN), "")
+        return Standing(self.lineage, (), self.offered, ids)
 
     def accepts(self, sink: str) -> bool:
         """Whether an operator took a sink's content as it was by this epoch."""

@@ -11,8 +11,8 @@ from tests.audit.histories import PIPELINE, SINK, epoch_after, epochs, ledger_of
 from onceonly.audit import Facts, Verdict, judge
 from onceonly.audit.finding import exit_code_of, verdict_of
 from onceonly.audit.line import line_of
-from onceonly.audit.rules_total import rows_in_all, rows_uncounted
-from onceonly.protocol import Disturbance, Leaves, Milestone, Total
+from onceonly.audit.rules_total import ids_known, rows_in_all, rows_uncounted
+from onceonly.protocol import Disturbance, Expired, Leaves, Milestone, Total
 from onceonly_checkpoints.content import SEEN, STATE, Digest, Output
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import Adoption, AdoptionKind
@@ -123,52 +123,55 @@ def test_epochs_that_the_sink_forgot_are_counted_in_sum_or_not_at_all() -> None:
 # ---- tables of ours
 
 
-def ours(name: str, rows: Sequence[int], total: Total, *, panes: PaneState | None = None) -> Facts:
+def ours(name: str, brought: Sequence[int], *, panes: PaneState | None = None, **counted: object) -> Facts:
     """A sink of ids or of state: an epoch a second, by the clock."""
     line: list[Epoch] = []
-    for count in rows:
+    for count in brought:
         output = Output(name, (SINK,), "ids", Digest(count, count, count))
         line.append(epoch_after(line[-1] if line else None, 50, outputs=(output,), panes=panes))
     facts = Facts(PIPELINE, (sink_of(line),), ledger_of(line))
-    return with_sink(facts, rows=None, append_only=False, total=total)
+    return with_sink(facts, **{"rows": None, "append_only": False, **counted})
 
 
 def told(facts: Facts) -> list[tuple[str, int | None, str]]:
     line = line_of(facts.sinks[0], facts.ledger)
-    found = [*rows_uncounted(PIPELINE, line), *rows_in_all(PIPELINE, line)]
+    found = [*rows_uncounted(PIPELINE, line), *rows_in_all(PIPELINE, line), *ids_known(PIPELINE, line)]
     return [(one.code, one.epoch, one.evidence) for one in found]
 
 
 def test_ids_are_counted_for_as_long_as_they_are_kept() -> None:
-    whole = ours(SEEN, (3, 4, 5), Total(12, Leaves.ALL, {1: 3, 2: 4, 3: 5}, kept_ms=1000))
+    whole = ours(SEEN, (3, 4, 5), rows={1: 3, 2: 4, 3: 5})
     assert told(whole) == []
     assert f"{SINK} holds epochs 1 to 3 by its chain; 12 ids counted." in judge(whole).scope
-    # Those of epoch 1 are older than a second, and may leave.
-    assert told(ours(SEEN, (3, 4, 5), Total(9, Leaves.ALL, {2: 4, 3: 5}, kept_ms=1000))) == []
-    gone = ours(SEEN, (3, 4, 5), Total(5, Leaves.ALL, {3: 5}, kept_ms=2000))
+    lineage = whole.sinks[0].epochs[1].lineage
+    assert lineage is not None
+    aged = Expired(1, 3, 3, before_ms=lineage.batch_timestamp_ms)
+    assert told(ours(SEEN, (3, 4, 5), rows={2: 4, 3: 5}, expired=aged)) == []
+    gone = ours(SEEN, (3, 4, 5), rows={3: 5})
     assert told(gone) == [("A190", 1, "7 ids of epochs 1 to 2 are gone before their time")]
     assert judge(gone).verdict is Verdict.IN_DOUBT
+    assert told(ours(SEEN, (3, 4, 5))) == [("A119", None, "its rows replace one another")]
 
 
 def test_open_windows_are_counted_against_what_the_newest_epoch_left() -> None:
     panes = PaneState("d", "m", Digest(6, 1, 1), 50, 0, 1000)
-    whole = ours(STATE, (3, 4), Total(6, Leaves.ANY), panes=panes)
+    whole = ours(STATE, (3, 4), total=Total(6, Leaves.ANY), panes=panes)
     assert told(whole) == []
     assert "6 open windows counted" in judge(whole).scope
-    gone = ours(STATE, (3, 4), Total(5, Leaves.ANY), panes=panes)
+    gone = ours(STATE, (3, 4), total=Total(5, Leaves.ANY), panes=panes)
     assert told(gone) == [("A176", 2, "5 windows stand, and epoch 2 left 6")]
 
 
 def test_each_of_these_verdicts_has_one_code_that_it_hangs_on() -> None:
     """What these rules keep from being: a verdict without a scope, and an empty table that is called whole."""
-    gone = ours(SEEN, (3, 4, 5), Total(5, Leaves.ALL, {3: 5}, kept_ms=2000))
+    gone = ours(SEEN, (3, 4, 5), rows={3: 5})
     panes = PaneState("d", "m", Digest(6, 1, 1), 50, 0, 1000)
     wanted = {
         "EXACTLY ONCE of a sink that nobody counted": (upserted(29), {"A119"}),
         "an upserted table that is empty": (upserted(0), {"A119", "A154"}),
         "a table without a column of epochs that is short": (upserted(28, append_only=True), {"A119", "A154"}),
         "ids that are gone": (gone, {"A190"}),
-        "state that is gone": (ours(STATE, (3, 4), Total(5, Leaves.ANY), panes=panes), {"A176"}),
+        "state that is gone": (ours(STATE, (3, 4), total=Total(5, Leaves.ANY), panes=panes), {"A176"}),
     }
     for broken, (facts, rules) in wanted.items():
         found = [one for one in judge(facts).findings if one.code not in {"A124", "A160"}]

@@ -12,11 +12,12 @@ from tests.core.stories import adoption, at, cut, offer
 from tests.core.test_coordinator import NEXT, TWO, Machine
 
 from onceonly.machine import commands as c
+from onceonly.machine.code import ids_forgotten
 from onceonly.machine.facts import Happening, Offer
 from onceonly.runtime.events import EventLog
 from onceonly_checkpoints.code import Code, PlanFingerprint
-from onceonly_checkpoints.content import Digest
-from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.content import SEEN, Digest, Output
+from onceonly_checkpoints.epoch import Epoch, Standing
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
@@ -147,3 +148,26 @@ def test_what_the_user_must_act_on_is_logged_as_a_warning_and_all_else_is_not(
         EventKind.BEHIND,
     }
     assert {level[kind] for kind in set(EventKind) - loud} == {logging.INFO}
+
+
+def test_another_key_of_ids_is_warned_of_across_what_an_operator_accepted_and_another_spelling_is_not() -> None:
+    def keyed(epoch: Epoch, said: str) -> Epoch:
+        outputs = (Output(SEEN, ("memory:ids",), "", Digest(0), said=said),) if said else ()
+        return replace(epoch, outputs=outputs)
+
+    two, three = keyed(TWO, "key=['id']"), replace(TWO, number=3)
+    accepted = replace(adoption(TWO, "drop-sink", at(20)), carried=replace(TWO.standing, ids="key=['id']"))
+    cases = {
+        "another one": (two, "key=['id', 'a']", True),
+        "behind a decision": (accepted, "key=['id', 'a']", True),
+        "the same": (two, "key=['id']", False),
+        "in capitals": (two, "key=['ID']", False),
+        "none any more": (two, "", False),
+        "none before": (TWO, "key=['id']", False),
+        "the first epoch": (None, "key=['id']", False),
+    }
+    found = {case: ids_forgotten("orders", last, keyed(three, said)) for case, (last, said, _) in cases.items()}
+    assert {case: bool(warned) for case, warned in found.items()} == {case: told for case, (*_, told) in cases.items()}
+    [warning] = found["another one"]
+    assert warning.reason.startswith("[ONCE-W713] Pipeline \"orders\" makes ids by key=['id', 'a'] from epoch 3 on")
+    assert Standing.from_json(accepted.standing.to_json()).ids == "key=['id']"

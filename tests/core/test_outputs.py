@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.core.several import CRASHES, Pipeline, WideDriver, crashed
+from tests.core.several import CRASHES, Crash, Pipeline, WideDriver, crash, crashed
 from tests.core.stories import epochs
 
+from onceonly import faults
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.content import BAD, SEEN, Digest, Output
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import UnreadableMarker
 
@@ -33,7 +35,7 @@ def ids(number: int) -> range:
 class Wide(ArrowBatch):
     """Ten rows of an epoch, and output ``picked`` of those that are wanted, in a column of its own."""
 
-    def __init__(self, number: int, wanted: Wanted = even, filtered: int = 0) -> None:
+    def __init__(self, number: int, wanted: Wanted = even, filtered: int = 0, said: str = "") -> None:
         self._rows = pa.table({"id": ids(number), "text": [f"row {one}" for one in ids(number)]})
         held = [{"key": one, "word": f"word {one}"} if wanted(one) else None for one in ids(number)]
         kind = pa.struct([("key", pa.int64()), ("word", pa.string())])
@@ -42,6 +44,7 @@ class Wide(ArrowBatch):
         )
         self.number = number
         self._miscounted = filtered
+        self._said = said
         super().__init__(self._rows.append_column("picked", pa.array(held, kind)))
 
     def digest(self) -> Digest:
@@ -50,7 +53,7 @@ class Wide(ArrowBatch):
     def outputs(self) -> tuple[Output, ...]:
         found = ArrowBatch(self._picked).digest()
         filtered = self._rows.num_rows - found.rows + self._miscounted
-        return (Output("picked", ("memory:b",), "key and word", found, filtered),)
+        return (Output("picked", ("memory:b",), "key and word", found, filtered, said=self._said),)
 
 
 class Outputs(Pipeline):
@@ -122,6 +125,42 @@ def test_an_output_that_is_computed_again_must_be_the_one_that_the_marker_names(
     assert "outputs were others" in str(refused.value)
     behind.start().writes_wide(2, 3)
     behind.holds_outputs(3)
+
+
+def test_where_the_call_was_changed_the_former_one_is_printed_first_and_loses_nothing(pipeline: Outputs) -> None:
+    was, odd = "where='id % 2 = 0'", "where='id % 2 = 1'"
+    pipeline.start().writes_wide(Wide(1, said=was))
+    faults.arm(Point.COMMIT_AFTER, crash)
+    with pytest.raises(Crash):
+        pipeline.start().writes_wide(Wide(2, said=was))
+    faults.disarm()
+    for address in pipeline.staged():
+        shutil.rmtree(address)
+    ways = {}
+    for said in (odd, was, ""):  # another rule; the same one, which is no function of the row; nobody says it
+        with pytest.raises(OnceOnlyError, match="ONCE-E219") as refused:
+            pipeline.start().writes_wide(Wide(2, lambda one: not even(one), said=said))
+        ways[said] = refused.value.remedy.splitlines()[0].strip()
+    former = f"start once with the former call, which loses nothing: Output(..., name='picked', {was})"
+    assert ways == {odd: former, was: "restore the staging directory", "": "restore the staging directory"}
+    pipeline.start().writes_wide(Wide(2, said=was), Wide(3, said=odd))
+    pipeline.holds_outputs(3)
+
+
+def test_what_made_an_output_is_kept_as_it_was_said_and_no_other_rows() -> None:
+    said = {
+        "a condition": Output("o", (), "", Digest(0), said="where='a > 10', select=['id']").call,
+        "expectations": Output(BAD, (), "", Digest(0), said="expect={'small': 'a < 5'}").call,
+        "ids": Output(SEEN, (), "", Digest(0), said="key=['id']").call,
+    }
+    assert said == {
+        "a condition": "Output(..., name='o', where='a > 10', select=['id'])",
+        "expectations": "quality=Quality(..., expect={'small': 'a < 5'})",
+        "ids": "dedupe=Dedupe(..., key=['id'])",
+    }
+    spoken = replace(PICKED, said="where='a > 10'")
+    assert Output.from_json(spoken.to_json()).said == spoken.said
+    assert spoken == PICKED, "another spelling makes no other output"
 
 
 @pytest.mark.parametrize("by", [1, -1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.sinks.variants import BOTH_WAYS
 
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import AsOf
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.model import Adoption, AdoptionKind
 
 pytestmark = pytest.mark.postgres
 
@@ -130,3 +133,60 @@ def test_what_is_asked_in_vain_is_said_in_our_words(dsn: str) -> None:
             list(lookup(iter([[named(1)]])))
     assert refused.value.code.startswith("E5")
     assert "postgres:seen" in str(refused.value)
+
+
+def test_ids_of_the_newest_epoch_that_brought_some_are_looked_for_when_it_opens_and_all_young_ones_counted(
+    dsn: str,
+) -> None:
+    def disturbed() -> set[str]:
+        """What an opening and an audit are told."""
+        told = (*keeper.sink.disturbances(None), *keeper.sink.position(None).disturbances)
+        assert all(event.fatal and event.kind == "deleted" for event in told)
+        return {event.detail for event in told}
+
+    with Keeper(dsn) as keeper:
+        keeper.keep(1, 2, 3)
+        keeper.clock_ms += HOUR_MS // 2
+        keeper.keep(4, 5)
+        keeper.keep()
+        assert (disturbed(), keeper.sink.recount()) == (set(), {1: 3, 2: 2})
+        run(dsn, "DELETE FROM seen WHERE id = %s", named(1))
+        assert (disturbed(), keeper.sink.recount()) == (set(), {1: 2, 2: 2}), "by the audit alone"
+        run(dsn, "DELETE FROM seen WHERE id = %s", named(4))
+        assert disturbed() == {"ids of epoch 2 are not there any more: 1 of 2"}
+        run(dsn, "TRUNCATE seen")
+        assert (disturbed(), keeper.sink.recount()) == ({"ids of epoch 2 are not there any more: 2 of 2"}, {})
+        run(dsn, "DROP TABLE seen")
+        assert keeper.sink.recount() == {}
+        assert "ids of" not in str(keeper.sink.position(None).disturbances), "another table holds other ids"
+
+
+def test_ids_that_are_too_old_are_not_counted_whether_they_have_left_or_not(dsn: str) -> None:
+    with Keeper(dsn) as keeper:
+        keeper.keep(*range(20_001))
+        keeper.clock_ms += HOUR_MS + 1
+        keeper.keep(30_000)
+        assert len(run(dsn, "SELECT id FROM seen")) == 10_002, "of the old ones some are there still"
+        assert keeper.sink.recount() == {2: 1}
+        expired = keeper.sink.expired()
+        assert expired is not None
+        gone = [expired.gone(marker.epoch, marker.epoch.digest.rows) for marker, _ in keeper.sink.history()]
+        assert gone == [20_001, 0]
+        keeper.clock_ms -= 2 * HOUR_MS
+        keeper.keep(40_000)
+        assert keeper.sink.recount() == {2: 1}, "a clock that goes back brings none of them back, and is old itself"
+        assert list(keeper.sink.disturbances(None)) == []
+
+
+def test_what_was_taken_from_a_table_of_ids_is_accepted_by_an_epoch_and_not_looked_for_again(dsn: str) -> None:
+    with Keeper(dsn) as keeper:
+        keeper.keep(1, 2)
+        run(dsn, "TRUNCATE seen")
+        assert keeper.sink.disturbances(None)
+        plain = keeper.marker(0)
+        accepted = Adoption(AdoptionKind.ACCEPT_CHANGE, (keeper.sink.id,))
+        keeper.last = chain.linked(replace(plain.epoch, adoption=accepted, lineage=None))
+        keeper.sink.commit(None, replace(plain, epoch=keeper.last))
+        assert list(keeper.sink.disturbances(None)) == []
+        keeper.keep(3)
+        assert list(keeper.sink.disturbances(None)) == []

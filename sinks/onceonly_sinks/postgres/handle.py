@@ -12,7 +12,7 @@ from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Disturbance, Expired, Leaves, Milestone, SinkBase, Total
 from onceonly.protocol.demands import Rule
 from onceonly.protocol.optional import OpenWindow, Span
-from onceonly_checkpoints.epoch import Marker, Receipt
+from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
 from onceonly_sinks.postgres import (
     classify,
     demands,
@@ -21,6 +21,7 @@ from onceonly_sinks.postgres import (
     expiring,
     head,
     health,
+    keeping,
     panestate,
     pruning,
     setting,
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _PAGE = 500
+
+_LOOKED_AT = 16
+"""Newest epochs among which one that brought ids is looked for."""
 
 
 class Handle(SinkBase):
@@ -151,21 +155,33 @@ class Handle(SinkBase):
             return pruning.milestone(connection, self._writer)
 
     def expired(self) -> Expired | None:
-        """What was removed because it was older than :meth:`keep_for` said."""
+        """What was removed because it was older than :meth:`keep_for` said; of ids, what is not counted any more."""
         with self._refusals(), self._transactions.reading() as connection:
-            return expiring.expired(connection, self._writer)
+            if not self._options.merge.keeps:
+                return expiring.expired(connection, self._writer)
+            table, newest = self._table(connection), self._newest(connection)
+            if table is None or newest is None:
+                return None
+            before_ms = keeping.since(connection, table, newest, self._options.merge.keeps)
+            return Expired(newest.number, newest.digest_in(self._id).rows, 0, before_ms)
 
     def recount(self) -> Mapping[int, int] | None:
         """Rows per epoch, counted in the table.
 
         ``None`` where rows are not only added, without an epoch column, or where another sink numbers rows there, too.
+        Of ids, those that are known still.
         """
-        if not self._options.append:
+        kept = self._options.merge.keeps
+        if not (self._options.append or kept):
             return None
         with self._refusals(), self._transactions.reading() as connection:
             table = self._table(connection)
             if table is None:
                 return {}
+            if kept:
+                newest, gone = self._newest(connection), pruning.milestone(connection, self._writer)
+                after = gone.epoch if gone else 0
+                return keeping.recount(connection, table, newest, kept, after) if newest else {}
             return survey.recount(connection, table, column) if (column := self._numbers(connection, table)) else None
 
     def total(self) -> Total:
@@ -178,7 +194,7 @@ class Handle(SinkBase):
             column = self._numbers(connection, table) if table else None
             written = survey.recount(connection, table, column) if table and column else None
             rows = survey.rows(connection, table.name) if table and written is None else sum((written or {}).values())
-        return Total(rows, leaves, written, merge.keeps * 1000)
+        return Total(rows, leaves, written)
 
     def read_back(self, spark: SparkSession) -> DataFrame | None:
         """The rows of an append, each with its epoch; ``None`` without an epoch column, or if types do not return."""
@@ -275,10 +291,21 @@ class Handle(SinkBase):
     def _disturbances(
         self, connection: Connection, since: Receipt | None, here: head.Place, newest: Receipt | None
     ) -> tuple[Disturbance, ...]:
-        found = survey.disturbances(since, here)
-        asked = newest is not None and self._options.append and not any(event.fatal for event in found)
+        told = survey.disturbances(since, here)
+        if any(event.fatal for event in told):
+            return told  # another table holds other rows
+        if self._options.merge.keeps:
+            return *told, *self._ids_gone(connection)
+        asked = newest is not None and self._options.append
         gone = newest if newest and asked and setting.rows_gone(connection, self._aim, here.oid, newest) else None
-        return (*found, setting.told(gone)) if gone else found
+        return (*told, setting.told(gone)) if gone else told
+
+    def _ids_gone(self, connection: Connection) -> Iterator[Disturbance]:
+        table = self._table(connection)
+        newest, _ = head.newest_epoch(connection, self._writer)
+        looked = head.epochs_after(connection, self._writer, max(0, newest - _LOOKED_AT), _LOOKED_AT)
+        if table is not None:
+            yield from keeping.gone(connection, table, self._id, [marker.epoch for marker, _ in looked])
 
     def writers(self) -> list[str]:
         """Pipelines with an epoch in the table, ours among them."""
@@ -335,6 +362,10 @@ class Handle(SinkBase):
 
     def _table(self, connection: Connection) -> survey.Table | None:
         return survey.inspect(connection, self._aim.name, self._id, self._options.epoch_column)
+
+    def _newest(self, connection: Connection) -> Epoch | None:
+        _, marker = head.newest_epoch(connection, self._writer)
+        return marker.epoch if marker else None
 
     def _numbers(self, connection: Connection, table: survey.Table) -> str | None:
         """The column in which we alone number a table's rows by epoch."""

@@ -7,13 +7,13 @@ epoch that is computed again, and however late old rows go.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol import AsOf
+from onceonly.protocol import AsOf, Disturbance
 from onceonly.protocol.optional import AT, ID
 from onceonly_sinks.postgres import classify
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN
@@ -64,6 +64,63 @@ def forget(connection: Connection, table: Table, epoch: Epoch, kept: int, rows: 
     oldest = f"SELECT ctid FROM {name} WHERE {at} < %(since)s ORDER BY {at} LIMIT %(most)s"
     parameters = {"since": _instant(clock_ms - kept * 1000), "most": max(_LEAST, _PER_ROW * rows)}
     connection.exec_driver_sql(f"DELETE FROM {name} WHERE ctid = ANY (ARRAY({oldest}))", parameters)
+
+
+_SOME = 10_000
+"""Ids that an opening counts at most, by the index: of an epoch with more, the first ones stand for all."""
+
+
+def gone(connection: Connection, table: Table, sink: str, epochs: Sequence[Epoch]) -> tuple[Disturbance, ...]:
+    """Whether ids of the newest epoch that brought some are there no more; those of no epoch before it are looked for.
+
+    They cannot have left for their age: only a later epoch with ids would have removed them.
+
+    Args:
+        connection: a transaction.
+        table: that of ids.
+        sink: id of its sink.
+        epochs: the newest ones of it, oldest first.
+    """
+    for epoch in reversed(epochs):
+        brought = epoch.digest_in(sink).rows
+        if epoch.accepts(sink):
+            break
+        if brought and epoch.lineage:
+            wanted = min(brought, _SOME)
+            within = f"{quote(AT)} = %(at)s AND {quote(EPOCH_COLUMN)} = %(epoch)s LIMIT %(most)s"
+            asked = {"at": _instant(epoch.lineage.batch_timestamp_ms), "epoch": epoch.number, "most": wanted}
+            query = f"SELECT count(*) FROM (SELECT FROM {table.name.sql} WHERE {within}) found"
+            there = connection.exec_driver_sql(query, asked).scalar_one()
+            told = f"ids of epoch {epoch.number} are not there any more: {wanted - there} of {wanted}"
+            return () if there == wanted else (Disturbance("deleted", told, fatal=True),)
+    return ()
+
+
+def recount(connection: Connection, table: Table, newest: Epoch, kept: int, after: int) -> Mapping[int, int]:
+    """Ids by the epoch that brought them, of those that are known still: older ones may have left.
+
+    Args:
+        connection: a transaction.
+        table: that of ids.
+        newest: the newest epoch.
+        kept: seconds for which an id is known.
+        after: the newest epoch whose marker is gone; 0 for none.
+    """
+    number = quote(EPOCH_COLUMN)
+    within = f"{quote(AT)} >= %(since)s AND {number} > %(after)s AND {number} >= %(series)s"
+    asked = {"since": _instant(since(connection, table, newest, kept)), "after": after, "series": newest.series}
+    query = f"SELECT {number}, count(*) FROM {table.name.sql} WHERE {within} GROUP BY {number}"
+    return {row[0]: row[1] for row in connection.exec_driver_sql(query, asked)}
+
+
+def since(connection: Connection, table: Table, newest: Epoch, kept: int) -> int:
+    """From when on ids are known, milliseconds since 1970, by the latest clock that may have removed some."""
+    last = connection.exec_driver_sql(f"SELECT max({quote(AT)}) FROM {table.name.sql}", {}).scalar_one()
+    lineage = newest.standing.lineage
+    clocks = [lineage.batch_timestamp_ms if lineage else 0]
+    if last is not None:
+        clocks.append((last - _instant(0)) // timedelta(milliseconds=1))
+    return max(clocks) - kept * 1000
 
 
 def _instant(clock_ms: int) -> datetime:

@@ -69,7 +69,8 @@ class Output:
     @property
     def wanted(self) -> OutputSpec:
         """What it wants of a batch."""
-        return OutputSpec(self.name, tuple(sink.id for sink in self.sinks), self.where, self.select)
+        said = f"where={self.where!r}" + (f", select={[*self.select]!r}" if self.select else "")
+        return OutputSpec(self.name, tuple(sink.id for sink in self.sinks), self.where, self.select, said=said)
 
     @property
     def text(self) -> str:

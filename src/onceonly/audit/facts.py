@@ -123,12 +123,7 @@ class SinkFacts:
 
     def gone(self, epoch: Epoch) -> int:
         """Rows of an epoch that the sink removed once they were old enough; 0 where the epoch's own clock denies it."""
-        told = self.expired
-        old = told is not None and epoch.lineage is not None and epoch.lineage.batch_timestamp_ms < told.before_ms
-        if told is None or not old or epoch.number > told.epoch:
-            return 0
-        held = epoch.digest_in(self.id).rows
-        return held if epoch.number < told.epoch else min(held, told.rows)
+        return self.expired.gone(epoch, epoch.digest_in(self.id).rows) if self.expired else 0
 
     @property
     def epochs(self) -> tuple[Epoch, ...]:

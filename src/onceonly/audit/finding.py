@@ -278,10 +278,11 @@ def _held(line: Line, since: int) -> _Held:
 
 def _counted_otherwise(line: Line) -> str:
     """What is counted in a sink that does not tell rows by epoch."""
-    rows = line.sink.total.rows if line.sink.total and line.is_counted else None
-    if rows is None:
+    if line.kind == SEEN and line.sink.rows is not None:
+        return f"{sum(line.sink.rows.values())} ids counted"
+    if line.sink.total is None or not line.is_counted:
         return "rows are not counted"
-    return f"{rows} {'open windows' if line.kind == STATE else 'ids'} counted"
+    return f"{line.sink.total.rows} open windows counted"
 
 
 def _counted(line: Line, since: int) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from onceonly.audit.facts import LedgerFacts, SinkFacts
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import SEEN, STATE
+from onceonly_checkpoints.content import STATE
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 
 
@@ -74,8 +74,8 @@ class Line:
         sink = self.sink
         if (sink.rows is not None and not self.aged) or sink.allowed.sums is not None:
             return True
-        if sink.total is None or self.kind in (SEEN, STATE):
-            return sink.total is not None and (self.kind == STATE or sink.total.written is not None)
+        if sink.total is None or self.kind == STATE:
+            return sink.total is not None
         alone = not (sink.others or sink.disturbances or sink.allowed.changes)
         return sink.append_only and alone and sink.total.rows == self.committed
 

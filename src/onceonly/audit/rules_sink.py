@@ -10,10 +10,11 @@ from onceonly.audit.line import Line, ranges
 from onceonly.audit.rules_outputs import bad_rows
 from onceonly.audit.rules_panes import results_stand, state_stands
 from onceonly.audit.rules_time import times_match
-from onceonly.audit.rules_total import files_there, rows_in_all, rows_uncounted
+from onceonly.audit.rules_total import files_there, ids_known, rows_in_all, rows_uncounted
 from onceonly.machine.sources import Order, describe, order
 from onceonly.protocol import Expired, Milestone
 from onceonly_checkpoints import chain
+from onceonly_checkpoints.content import SEEN
 from onceonly_checkpoints.epoch import Epoch
 
 SinkRule = Callable[[str, Line], Iterator[Finding]]
@@ -192,8 +193,8 @@ def fences_ascend(pipeline: str, line: Line) -> Iterator[Finding]:
 def rows_match(pipeline: str, line: Line) -> Iterator[Finding]:
     """A121, A122, A125: counted rows against the digest of each epoch; none where a full refresh took them away."""
     rows = line.sink.rows
-    if rows is None:
-        return
+    if rows is None or line.kind == SEEN:
+        return  # of ids those that are known are told, by A190
     for epoch in line.epochs:
         # A fence can repeat a marker whose own commit has aged out: the oldest one may be uncounted, too.
         aged = line.first < line.oldest >= epoch.number and epoch.number not in rows
@@ -344,6 +345,7 @@ SINK_RULES: tuple[SinkRule, ...] = (
     rows_match,
     rows_in_sum,
     rows_in_all,
+    ids_known,
     files_there,
     rows_unnamed,
     rows_of_others,

@@ -39,7 +39,7 @@ def _why(line: Line) -> str:
 
 
 def rows_in_all(pipeline: str, line: Line) -> Iterator[Finding]:
-    """A154, A176, A190: fewer rows stand in all than the epochs left, whoever wrote which of them last."""
+    """A154, A176: fewer rows stand in all than the epochs left, whoever wrote which of them last."""
     total, newest = line.sink.total, line.held[-1] if line.held else None
     # What a running driver brought while rows were counted has replaced some of them.
     if total is None or newest is None or newest.number > line.sink.counted or line.sink.allowed.changes:
@@ -49,14 +49,27 @@ def rows_in_all(pipeline: str, line: Line) -> Iterator[Finding]:
         if total.rows != wanted and line.sink.state is None:
             evidence = f"{total.rows} windows stand, and epoch {newest.number} left {wanted}"
             yield found("A176", pipeline, line.sink, newest.number, evidence)
-    elif line.kind == SEEN and total.written is not None:
-        yield from _ids_gone(pipeline, line)
     else:
         least, said = _least(line)
         if total.rows < least:
             yield found("A154", pipeline, line.sink, None, f"{total.rows} stand, and at least {least} must: {said}")
         elif short := _newest_short(line):
             yield found("A154", pipeline, line.sink, None, short)
+
+
+def ids_known(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A190: ids that are young enough to be known, and are not there."""
+    if line.kind != SEEN or line.sink.rows is None:
+        return
+    missing: dict[int, int] = {}
+    for one in _judged(line):
+        wanted = one.digest_in(line.sink.id).rows - line.sink.gone(one)
+        stand = line.sink.rows.get(one.number, 0)
+        if one.number <= line.sink.counted and stand < wanted:
+            missing[one.number] = wanted - stand
+    if missing:
+        evidence = f"{sum(missing.values())} ids of epochs {ranges(tuple(missing))} are gone before their time"
+        yield found("A190", pipeline, line.sink, min(missing), evidence, last=max(missing))
 
 
 def files_there(pipeline: str, line: Line) -> Iterator[Finding]:
@@ -95,26 +108,3 @@ def _newest_short(line: Line) -> str:
     number, wrote = epochs[-1].number, epochs[-1].digest_in(line.sink.id).rows
     stand = total.written.get(number, 0)
     return f"epoch {number} wrote {wrote} rows, and {stand} of them stand" if stand < wrote else ""
-
-
-def _ids_gone(pipeline: str, line: Line) -> Iterator[Finding]:
-    """A190: ids that are young enough to be known, and are not there."""
-    missing: list[tuple[int, int]] = []
-    for one in young(line):
-        wanted = one.digest_in(line.sink.id).rows
-        stand = line.sink.total.written.get(one.number, 0) if line.sink.total and line.sink.total.written else 0
-        if stand < wanted:
-            missing.append((one.number, wanted - stand))
-    if missing:
-        numbers = tuple(number for number, _ in missing)
-        evidence = f"{sum(rows for _, rows in missing)} ids of epochs {ranges(numbers)} are gone before their time"
-        yield found("A190", pipeline, line.sink, numbers[0], evidence, last=numbers[-1])
-
-
-def young(line: Line) -> list[Epoch]:
-    """Epochs whose ids stand as they were written: none of them is so old that it may be let through again."""
-    total, newest = line.sink.total, line.held[-1].lineage if line.held else None
-    if total is None or newest is None:
-        return []
-    since = newest.batch_timestamp_ms - total.kept_ms
-    return [one for one in _judged(line) if one.lineage and one.lineage.batch_timestamp_ms >= since]

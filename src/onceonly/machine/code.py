@@ -40,6 +40,21 @@ def cause(recorded: Lineage | None, now: Code) -> str:
     return "the query's code or its static tables changed between the crash and the restart"
 
 
+def ids_forgotten(pipeline: str, last: Epoch | None, epoch: Epoch) -> tuple[Happening, ...]:
+    """What makes a row's id is another expression than before: ids that are known are compared with it no more.
+
+    One that is spelled otherwise may give the same ids, so that nothing is refused.
+    """
+    was, now = last.standing.ids if last else "", epoch.standing.ids
+    if last is None or not was or not now or _plain(was) == _plain(now):
+        return ()
+    return (_warning("W713", last, pipeline=pipeline, was=was, now=now, epoch=epoch.number),)
+
+
+def _plain(said: str) -> str:
+    return "".join(said.split()).lower()
+
+
 def _of(lineage: Lineage | None) -> Code:
     return lineage.code if lineage else Code()
 

@@ -46,7 +46,7 @@ from onceonly.machine.outputs import allowed, rows_in, unbalanced
 from onceonly.machine.sources import carried
 from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State, Work
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Output, bad_in
+from onceonly_checkpoints.content import Output, bad_in, former
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.ledger import EventKind
@@ -188,7 +188,10 @@ def _heal(state: State, heal: Heal) -> State:
     return replace(state, phase=Phase.FETCH)
 
 
-def _not_healed(state: State, sinks: tuple[str, ...], epoch: Epoch, reason: str) -> State:
+def _not_healed(
+    state: State, sinks: tuple[str, ...], epoch: Epoch, reason: str, others: tuple[Output, ...] = ()
+) -> State:
+    calls = ", ".join(one.call for one in others)
     refusal = Refusal.of(
         "E219",
         sinks=", ".join(sinks),
@@ -198,6 +201,8 @@ def _not_healed(state: State, sinks: tuple[str, ...], epoch: Epoch, reason: str)
         lacking=sinks,
         first=epoch.number,
         last=epoch.number,
+        changed=", and the call was changed since" if others else "",
+        former=f"start once with the former call, which loses nothing: {calls}\nor " if others else "",
         lost=amount(1, epoch.rows_in(sinks)),  # the ledger learns an epoch once all sinks hold it
     )
     if covers(state.job.accepted, stop_of(refusal)):
@@ -241,13 +246,15 @@ def _staged(state: State, outcome: Staged) -> State:
 def _the_same_again(state: State, outcome: Staged) -> State:
     """Sinks that were behind get what the others hold: the bytes, or what comes out the same."""
     epoch = state.current
+    others = former(epoch.outputs, outcome.outputs)
     if outcome.digest == epoch.digest and outcome.outputs != epoch.outputs:
-        return _not_healed(state, state.work.healing, epoch, "its outputs were others, computed again")
+        return _not_healed(state, state.work.healing, epoch, "its outputs were others, computed again", others)
     if outcome.panes != epoch.panes and outcome.panes is not None:
         return _not_healed(state, state.work.healing, epoch, "its windows were others, computed again")
     if outcome.digest != epoch.digest:
         part = ", of which a part had been left out," if epoch.offered else ""
-        return _not_healed(state, state.work.healing, epoch, f"the batch{part} gave other rows, computed again")
+        reason = f"the batch{part} gave other rows, computed again"
+        return _not_healed(state, state.work.healing, epoch, reason, others)
     return replace(state, phase=Phase.PREPARE)
 
 
@@ -419,7 +426,8 @@ def _with_epoch(state: State, found: Staged) -> State:
     time = panes.closed(said.time, state.job.windows)
     epoch = _epoch(state, found, time)
     many = panes.many(state.job.windows, state.job.pipeline, state.opening.last, epoch)
-    happenings = (*state.happenings, *said.happenings, *many)
+    other = code.ids_forgotten(state.job.pipeline, state.opening.last, epoch)
+    happenings = (*state.happenings, *said.happenings, *many, *other)
     return replace(state, work=replace(state.work, epoch=epoch), happenings=happenings)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from onceonly.protocol.changes import ONLY_ADDED, Changes
-from onceonly_checkpoints.epoch import Fence, Marker
+from onceonly_checkpoints.epoch import Epoch, Fence, Marker
 from onceonly_checkpoints.strenum import StrEnum
 
 if TYPE_CHECKING:
@@ -173,6 +173,13 @@ class Expired:
     total: int
     before_ms: int
 
+    def gone(self, epoch: Epoch, held: int) -> int:
+        """Rows of an epoch that were removed, of those that it brought; 0 where the epoch's own clock denies it."""
+        old = epoch.lineage is not None and epoch.lineage.batch_timestamp_ms < self.before_ms
+        if not old or epoch.number > self.epoch:
+            return 0
+        return held if epoch.number < self.epoch else min(held, self.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Sums:
@@ -216,13 +223,11 @@ class Total:
         rows: that stand, whoever brought them.
         leaves: what the rows of an epoch leave at least.
         written: rows by the epoch that wrote them last; ``None`` where the target does not tell.
-        kept_ms: for how long a row stays as it was written, by the clock of the epochs; 0: any epoch may change it.
     """
 
     rows: int
     leaves: Leaves
     written: Mapping[int, int] | None = None
-    kept_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

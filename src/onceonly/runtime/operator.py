@@ -15,7 +15,7 @@ from onceonly.machine.acceptance import Stop
 from onceonly.machine.facts import OpeningFacts, Refusal
 from onceonly.machine.noting import Known
 from onceonly.machine.state import State
-from onceonly.protocol import Permissive, Sink
+from onceonly.protocol import Expires, Permissive, Sink
 from onceonly.runtime import operatorepoch, replacing, stops
 from onceonly_checkpoints.epoch import Epoch, Lineage, Standing
 from onceonly_checkpoints.epochtime import EpochTime
@@ -170,11 +170,13 @@ def _differs(sink: Sink, ledger: Ledger, state: State) -> str:
     if counted is None:
         return ""  # rows that are replaced by key belong to no epoch; the head is what can be compared
     removed = sink.allowed().removed if isinstance(sink, Permissive) else {}  # others may, as the sink was told
+    expired = sink.expired() if isinstance(sink, Expires) else None
     first = max(dict(head.epoch.sinks).get(sink.id, 1), head.epoch.series)
     for record in ledger.epochs(state.job.pipeline, first):
-        number = record.epoch.number
-        found = counted.get(number, 0) + removed.get(number, 0)
-        if found != (brought := record.epoch.digest_in(sink.id).rows):
+        number, brought = record.epoch.number, record.epoch.digest_in(sink.id).rows
+        gone = expired.gone(record.epoch, brought) if expired else 0
+        found = counted.get(number, 0) + removed.get(number, 0) + gone
+        if found != brought:
             return f"it holds {found} of the {brought} rows of epoch {record.epoch.number}"
     return ""
 

@@ -8,6 +8,7 @@ remembered anywhere else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine import coordinator, noting, opening
@@ -211,7 +212,7 @@ def _carried(stood: Standing, accepted: Adoption) -> Standing:
     """What stood before stands on, with one decision more; one that moves the position also ends the old count."""
     offered = None if accepted.kind in MOVING else stood.offered
     offered = Slice(offered.end, offered.end) if offered else None
-    return Standing(stood.lineage, (*stood.accepted, accepted), offered)
+    return replace(stood, accepted=(*stood.accepted, accepted), offered=offered)
 
 
 def _listed(state: State, number: int) -> Iterator[tuple[str, int]]:

@@ -23,7 +23,7 @@ from onceonly.spark.choose import engine_for
 from onceonly.spark.engine import Plan
 from onceonly.spark.tally import Tally, tally
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import BAD, Output, column_of
+from onceonly_checkpoints.content import BAD, MOST_SAID, Output, column_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +41,7 @@ class OutputSpec:
         where: a condition on a row, in SQL or as a Column; ``None`` for every row.
         select: its columns, in SQL or as Columns; none for all of the row's.
         reasons: names of what its part ``reasons`` may say; only output ``bad`` has any.
+        said: what made it, as the call said it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class OutputSpec:
     where: str | Column | None = None
     select: tuple[str | Column, ...] = ()
     reasons: tuple[str, ...] = ()
+    said: str = ""
 
     def of(self, rows: DataFrame) -> DataFrame:
         """Its rows as a DataFrame of their own, for what the plan of it shows; never run."""
@@ -108,7 +110,8 @@ class ResolvedOutput:
         """What the metrics of a finished action say of it."""
         one, wanted = self.summed, self.wanted
         found, filtered = digest.from_metrics(values, one.left_out, one.within), digest.filtered(values, one.within)
-        return Output(wanted.name, wanted.sinks, self.schema, found, filtered, digest.reasons(values, one))
+        said = wanted.said if len(wanted.said) <= MOST_SAID else ""
+        return Output(wanted.name, wanted.sinks, self.schema, found, filtered, digest.reasons(values, one), said=said)
 
 
 def resolve(

@@ -107,7 +107,8 @@ class Expectations:
         said = f.concat_ws(",", *[f.when(one.applies, f.lit(one.said)) for one in why])
         listed = f.concat(f.lit("["), said, f.lit("]"))
         kept = badrow.kept(rows, listed, records=self.records, values=self.values)
-        return (*narrowed, OutputSpec(BAD, self.sinks, ~good, kept, tuple(dict.fromkeys(one.rule for one in why))))
+        names, expect = tuple(dict.fromkeys(one.rule for one in why)), {one.name: one.expected for one in self.expect}
+        return (*narrowed, OutputSpec(BAD, self.sinks, ~good, kept, names, said=f"expect={expect!r}"))
 
 
 _MET = "onceonly met"

@@ -57,7 +57,8 @@ class Repeats:
             ConfigurationError: E121, the key is none.
         """
         try:
-            return OutputSpec(SEEN, (self.sink,), None, (id_of(rows, self.key).alias(ID), _clock(0)))
+            made = (id_of(rows, self.key).alias(ID), _clock(0))
+            return OutputSpec(SEEN, (self.sink,), None, made, said=f"key={[*self.key]!r}")
         except NoText as error:
             cause, way = "a value of this type has more than one text", f'give one: key="CAST({error.part} AS STRING)"'
             raise expressions.refusal(self._what, pipeline, str(error), cause, way) from error
