@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from confluent_kafka import Producer
+from integration.printed import command, obey
+from integration.printed import run as run_command
 from integration.processes import until
 from integration.streams import settings
 from integration.targets import ids
 from integration.test_float_lineage import ROCKS
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 from tests.kafka_client import more_partitions
 
@@ -46,6 +51,36 @@ def test_a_topic_that_gets_more_partitions_under_a_running_query_loses_no_row(sp
     epochs = [record.epoch for record in ledger.epochs("orders")]
     assert chain.first_break(epochs) is None
     assert '"3":' in str(epochs[-1].written.end)
+
+
+@pytest.mark.kafka
+def test_a_topic_that_is_retired_is_said_and_accepted_without_a_row_twice(spark, any_kafka, pg, tmp_path):
+    a, b = (any_kafka.topic(f"{name}-{tmp_path.name}"[:60]) for name in ("a", "b"))
+    send(any_kafka.servers, a, range(3), 1)
+    send(any_kafka.servers, b, range(3, 5), 1)
+
+    def run(checkpoint: str, topics: str, start: str) -> None:
+        asked = {"kafka.bootstrap.servers": any_kafka.servers, "subscribe": topics, "startingOffsets": start}
+        rows = spark.readStream.format("kafka").options(**asked).load()
+        number = rows.select(f.col("value").cast("string").cast("bigint").alias("id"))
+        writer = number.writeStream.foreachBatch(exactly_once(pg.sink())).queryName("orders")
+        writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+
+    run("both", f"{a},{b}", "earliest")
+    send(any_kafka.servers, b, range(5, 7), 1)
+    with pytest.raises(StreamingQueryException) as stopped:
+        run("one", b, json.dumps({b: {"0": 2}}))
+    said = str(stopped.value)
+    assert "[ONCE-E250]" in said
+    assert f"no longer reads partition 0 of {a} (read up to 3)" in said
+    obey(said, "--continue")
+    run("one", b, json.dumps({b: {"0": 2}}))
+    assert pg.ids() == list(range(7))
+    audited = run_command(["onceonly", "audit", "--query", "orders", "--ledger", command(said, "--continue")[5]])
+    assert "A116" in audited
+    assert f'{{"{b}":{{"0":2}}}}' in audited
 
 
 @pytest.mark.slow

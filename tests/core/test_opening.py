@@ -24,14 +24,14 @@ from tests.core.stories import (
 
 from onceonly.errors import refuse
 from onceonly.errors.codes import CATALOGUE
-from onceonly.machine.acceptance import Stop, applicable, option, stop_of
+from onceonly.machine.acceptance import Stop, applicable, covers, option, stop_of
 from onceonly.machine.comparison import decide_batch
 from onceonly.machine.facts import Heal, NewEpoch, Proceed, Refusal, Skip
 from onceonly.machine.opening import decide_opening
 from onceonly.machine.sources import kafka_identity
 from onceonly.protocol import Disturbance
 from onceonly_checkpoints.epoch import Standing
-from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity
+from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets, canonical
 
 ONE, TWO, THREE = epochs(10, 20, 30)
 
@@ -488,6 +488,43 @@ def test_r8_another_topic_of_the_same_cluster_is_another_source():
     assert decide_batch(batch(TWO, offer(cut(20, 20), 2, sources=none_yet))) == NewEpoch(3)
     more = (SourceIdentity("0", kafka_identity("cluster", {"events": "id-1", "invoices": "id-9"})),)
     assert decide_batch(batch(TWO, offer(cut(20, 30), 2, sources=more))) == NewEpoch(3)
+
+
+def topics(**ends: int) -> SourceOffsets:
+    return SourceOffsets.of({"0": canonical({topic: {"0": end} for topic, end in ends.items()})})
+
+
+def test_r8_positions_are_compared_partition_by_partition():
+    """A topic that went or came beside others: what a batch is that starts elsewhere than where the epoch ended."""
+    named = (SourceIdentity("0", kafka_identity("cluster", {"a": "1", "b": "2", "c": "3"})),)
+    (last,) = changed(ONE, written=Slice(topics(), topics(a=2, b=1)), sources=named)
+    told = {
+        "b alone goes on": (topics(b=1), "E250"),
+        "b alone comes again": (topics(b=0), "E203"),
+        "b alone skips": (topics(b=5), "E204"),
+        "c comes": (topics(a=2, b=1, c=0), "E250"),
+        "c comes and a goes": (topics(b=1, c=7), "E250"),
+        "both go on": (topics(a=2, b=1), None),
+        "both ways": (topics(a=3, b=0), "E203"),
+    }
+    found = {}
+    for what, (start, _) in told.items():
+        offered = offer(Slice(start, topics(a=9, b=9, c=9)), 0, "q2", sources=named)
+        decision = decide_batch(batch(last, offered))
+        found[what] = start, code(decision) if isinstance(decision, Refusal) else None
+        if found[what][1] == "E250":
+            stop = stop_of(decision, offered.range, 1)
+            accepted = applicable(AdoptionKind.CONTINUE, stop, last.written.end)
+            assert covers(accepted, stop)
+            went_on = adoption(last, "continue", start)
+            assert decide_batch(batch(went_on, offered)) == NewEpoch(3)
+    assert found == told
+    said = dict(
+        decide_batch(batch(last, offer(Slice(topics(b=1, c=7), topics(b=9, c=9)), 0, "q2", sources=named))).details
+    )
+    assert said["difference"] == (
+        "no longer reads partition 0 of a (read up to 2) and also reads partition 0 of c (from 7 on)"
+    )
 
 
 def test_r8s_a_stateful_query_on_a_new_lineage_is_blocked_until_accepted():

@@ -79,8 +79,8 @@ class PostgresSink(Handle):
     Rows are appended; with ``key=`` upserted; with ``apply=`` brought there by SQL of your own.
 
     Rows are loaded by a binary COPY: small epochs through the driver, large ones by executors into a staging table.
-    What another program does to the rows in between (TRUNCATE, DELETE, UPDATE) the sink does not see, but that no row
-    of the newest epoch is left when it is opened; ``onceonly audit`` recounts them.
+    What another program does to the rows in between (TRUNCATE, DELETE, UPDATE) the sink does not see, but that the
+    newest epoch has no row left when it is opened; ``onceonly audit`` recounts them.
 
     ``apply(cursor, staged, epoch)`` is called once for each epoch that has rows, in the transaction in which the marker
     is written, after the rows were loaded and before the commit. ``cursor`` is a psycopg cursor of that transaction.

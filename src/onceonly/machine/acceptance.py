@@ -57,9 +57,11 @@ KINDS: Mapping[AdoptionKind, Kind] = {
         ("E215",), "the state stays as this epoch's batch, run again, has made it", True
     ),
     AdoptionKind.SAME_DATA: Kind(("E208",), "the sink has moved and holds what it held, which is checked", False, True),
-    AdoptionKind.CONTINUE: Kind(("E211", "E212", "E216"), "the source now starts exactly where the last epoch ended"),
+    AdoptionKind.CONTINUE: Kind(
+        ("E211", "E212", "E216", "E250"), "the source now starts exactly where the last epoch ended"
+    ),
     AdoptionKind.START: Kind(
-        ("E203", "E204", "E211", "E212", "E216", "E220", "E229"), "the next batch starts at these offsets"
+        ("E203", "E204", "E211", "E212", "E216", "E220", "E229", "E250"), "the next batch starts at these offsets"
     ),
 }
 """What ``queries adopt`` takes, by the name of its option."""

@@ -13,12 +13,22 @@ from itertools import pairwise
 from onceonly.errors import caution
 from onceonly.machine import acceptance, overlap, refresh, rerun
 from onceonly.machine.facts import BatchFacts, Happening, Needed, NewEpoch, Offer, Refusal, Skip
-from onceonly.machine.sources import Order, counted, describe, name_origins, order, portable, same_inputs, same_origins
+from onceonly.machine.sources import (
+    Order,
+    counted,
+    describe,
+    name_origins,
+    order,
+    other_parts,
+    portable,
+    same_inputs,
+    same_origins,
+)
 from onceonly.protocol.batch import Cut, Trim, plain
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets
+from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceKind, SourceOffsets
 
 
 def _rr_replayed(facts: BatchFacts) -> NewEpoch | Skip | Refusal | None:
@@ -226,6 +236,20 @@ def _r8_continues_by_file(facts: BatchFacts, last: Epoch) -> NewEpoch | Needed |
     return _r8_trimmed(facts) or _r8_mismatch(facts)
 
 
+def _r8_other_parts(facts: BatchFacts) -> Refusal | None:
+    """Topics or partitions went or came, and all others go on where the last epoch ended: nothing is read twice."""
+    last, offer = facts.newest, facts.offer
+    kafka = all(source.kind is SourceKind.KAFKA for source in (*last.sources, *offer.sources))
+    parts = other_parts(last.written.end, offer.start) if kafka and not _bound(last) else None
+    if parts is None:
+        return None
+    gone, new = parts
+    said = [f"no longer reads {', '.join(gone)}"] if gone else []
+    said += [f"also reads {', '.join(new)}"] if new else []
+    standing = {"pipeline": facts.pipeline, "sink": facts.sink, "epoch": last.number}
+    return Refusal.of("E250", difference=" and ".join(said), **standing)
+
+
 def _r8_trimmed(facts: BatchFacts) -> NewEpoch | Needed | Refusal | None:
     last, offer = facts.last, facts.offer
     if facts.overlap == "stop" or last is None:
@@ -345,6 +369,7 @@ def decide_batch(facts: BatchFacts) -> NewEpoch | Skip | Needed | Refusal:
         or _r8_first(facts)
         or _r8_other_sources(facts)
         or _r8_continues(facts)
+        or _r8_other_parts(facts)
         or _r8_trimmed(facts)
         or _r8_mismatch(facts)
     )

@@ -91,9 +91,10 @@ def _order_of_one(one: str | None, other: str | None) -> Order:
 
 def _order_by_numbers(one: str, other: str) -> Order:
     left, right = numbers(one), numbers(other)
-    if left is None or right is None or left.keys() != right.keys():
+    if left is None or right is None:
         return Order.UNCLEAR
-    signs = {left[path] < right[path] for path in left if left[path] != right[path]}
+    # Of what one of them alone names nothing is said: a topic that went or came is neither a gap nor an overlap.
+    signs = {left[path] < right[path] for path in left.keys() & right if left[path] != right[path]}
     if signs == {True}:
         return Order.BEFORE
     return Order.AFTER if signs == {False} else Order.UNCLEAR
@@ -108,6 +109,41 @@ def order(one: SourceOffsets, other: SourceOffsets) -> Order:
     pairs = zip(one.entries, other.entries, strict=True)
     found = {_order_of_one(left, right) for (_, left), (_, right) in pairs} - {Order.SAME}
     return found.pop() if len(found) == 1 else Order.UNCLEAR
+
+
+def other_parts(end: SourceOffsets, start: SourceOffsets) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Topics and partitions that only one of two positions names, where all that both name stand at the same place.
+
+    Args:
+        end: where an epoch ended.
+        start: where a batch starts.
+
+    Returns:
+        Those that ``end`` alone names, and those that ``start`` alone does, each with its offset, in words; ``None``
+        where something that both name stands elsewhere, or neither is alone with anything.
+    """
+    if end.sources != start.sources:
+        return None
+    gone, new = list[str](), list[str]()
+    for (_, was), (_, now) in zip(end.entries, start.entries, strict=True):
+        before, after = _parts(was), _parts(now)
+        if was != now and (not before or not after or any(before[at] != after[at] for at in before.keys() & after)):
+            return None
+        gone += (f"{at} (read up to {before[at]})" for at in before.keys() - after)
+        new += (f"{at} (from {after[at]} on)" for at in after.keys() - before)
+    return (tuple(sorted(gone)), tuple(sorted(new))) if gone or new else None
+
+
+def _parts(text: str | None) -> Mapping[str, int]:
+    """Offsets of Kafka by partition, in words; empty for others."""
+    try:
+        value = json.loads(text or "null")
+    except ValueError:
+        return {}
+    topics = value.items() if isinstance(value, dict) else ()
+    if not all(isinstance(numbers, dict) for _, numbers in topics):
+        return {}
+    return {f"partition {number} of {topic}": at for topic, numbers in topics for number, at in numbers.items()}
 
 
 def counted(start: SourceOffsets, end: SourceOffsets, sources: tuple[SourceIdentity, ...]) -> int | None:
