@@ -22,7 +22,7 @@ from tests.audit.histories import (
     without_ledger,
 )
 
-from onceonly.audit import Verdict, judge
+from onceonly.audit import Verdict, catalogue, judge
 from onceonly.audit.catalogue import RULES, Severity
 from onceonly.audit.facts import EngineFacts, Facts, LedgerFacts, SinkFacts
 from onceonly.audit.finding import found
@@ -226,6 +226,11 @@ def test_batches_that_spark_finished_and_no_epoch_knows_are_a_gap() -> None:
 )
 def test_a_checkpoint_that_is_not_ahead_is_no_finding(engine: EngineFacts | None) -> None:
     assert codes(replace(true_facts(), engine=engine)) == []
+
+
+def test_no_code_is_given_twice() -> None:
+    groups = [one for name, one in vars(catalogue).items() if name[0] == "_" != name[1] and isinstance(one, dict)]
+    assert sum(map(len, groups)) == len(RULES)
 
 
 def test_every_code_has_whole_sentences_and_a_remedy() -> None:

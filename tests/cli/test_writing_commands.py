@@ -129,6 +129,28 @@ def test_a_source_that_begins_with_rows_of_epochs_is_not_taken_for_one_that_goes
     assert "Nothing that --continue accepts" in result.stderr
 
 
+def test_what_may_come_again_is_named_with_its_rows_and_keeps_the_audit_from_an_answer(
+    on: Run, run: Run, world: World
+) -> None:
+    remembered(world, "E211", first=1, last=4, doubtful=True)
+    unnamed = on("queries", "adopt", "orders", "--continue", "--yes")
+    assert (unnamed.exit_code, head(world).number) == (2, 4)
+    command = printed(unnamed.stderr, "--continue")
+    assert command[-3:] == ["--continue", "--may-repeat", "1..4"]
+    assert on("queries", "adopt", "orders", "--continue", "--may-repeat", "2..4", "--yes").exit_code == 2
+    plan = run(*command)
+    assert plan.exit_code == 2
+    assert "whether the batch repeats epochs 1 to 4 (4 epochs, " in " ".join(plan.stdout.split())
+    assert run(*printed(plan.stderr, "--yes")).exit_code == 0
+    accepted = head(world).adoption
+    assert accepted is not None
+    assert (accepted.first, accepted.last) == (1, 4)
+    audited = on("audit")
+    assert audited.exit_code == 2
+    assert audited.stdout.startswith("CANNOT TELL")
+    assert "A198" in audited.stdout
+
+
 def test_a_plan_to_go_on_is_bound_to_where_it_says_that_the_source_starts(on: Run, run: Run, world: World) -> None:
     remembered(world, "E211", first=1, last=4)
     plan = on("queries", "adopt", "orders", "--continue", "--reason", "moved")
@@ -427,7 +449,7 @@ def printed(said: str, words: str) -> list[str]:
     flat = " ".join(said.split())
     [found] = [one for one in flat.split("onceonly ")[1:] if words in one]
     parts = shlex.split(found)
-    options = {"--query", "--ledger", "--sink", "--accept-loss", "--accept-duplicates"}
+    options = {"--query", "--ledger", "--sink", "--accept-loss", "--accept-duplicates", "--may-repeat"}
     return [part for at, part in enumerate(parts) if part.startswith("--") or at < 3 or parts[at - 1] in options]
 
 

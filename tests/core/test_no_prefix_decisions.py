@@ -86,6 +86,7 @@ LEFT: Mapping[str, frozenset[str]] = {
     ),
     "the name of a file or a directory": frozenset(
         {
+            "listed_in: name[0] not in '._'",
             "mount_of: path.startswith(place.rstrip('/') + '/')",
             "_brings_python: name.endswith('.py')",
             "_flushed: name.endswith('.parquet')",

@@ -17,7 +17,7 @@ from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.comparison import decide_batch
 from onceonly.machine.facts import BatchFacts, Needed, NewEpoch, Offer, Refusal, Skip
-from onceonly.machine.overlap import held_files, unfit
+from onceonly.machine.overlap import held_files, repeats, unfit
 from onceonly.machine.sources import kafka_identity
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch, FileTrim, Held, OffsetTrim, Span, plain
@@ -48,6 +48,41 @@ def refused(decision: object, code: str) -> str:
 def new_epoch(decision: object) -> NewEpoch:
     assert isinstance(decision, NewEpoch), decision
     return decision
+
+
+# ---- files: whether a batch comes again
+
+
+def test_whether_a_batch_of_files_comes_again_is_known_by_lists_or_by_the_hash_of_one_or_not_at_all() -> None:
+    file = {name: InputFile(f"file:/in/{name}", 7, 0) for name in ("a", "b", "c", "d")}
+
+    def epoch(number: int, *names: str, listed: bool) -> EpochRecord:
+        files = [file[name] for name in names]
+        sources = (SourceIdentity("0", "files:FileStreamSource[file:/in]", chain.inputs(files)),)
+        record = recorded(replace((ONE, TWO)[number - 1], sources=sources))
+        return replace(record, files=tuple(files) if listed else ())
+
+    listed = [epoch(1, "a", "b", listed=True), epoch(2, "c", listed=True)]
+    lost = [epoch(1, "a", "b", listed=False), epoch(2, "c", listed=False)]
+    decided = recorded(adoption(TWO, "accept-loss", at(20)))
+    plain_ = [recorded(ONE)]  # of a source that has no files
+    told = {
+        "a listed file": (listed, "bd", True),
+        "no listed file": (listed, "d", False),
+        "beside a decision": ([*listed, decided], "d", False),
+        "all of an epoch, by its hash": (lost, "ab", True),
+        "a part of one": (lost, "a", None),
+        "more than one": (lost, "abc", None),
+        "another file": (lost, "d", None),
+        "one list is lost": ([listed[0], lost[1]], "d", None),
+        "no files at all": (listed, "", None),
+        "epochs without files": (plain_, "d", None),
+    }
+    found = {
+        what: (records, names, repeats(records, [file[name] for name in names]))
+        for what, (records, names, _) in told.items()
+    }
+    assert found == told
 
 
 # ---- Kafka: positions are offsets

@@ -240,7 +240,7 @@ def _plan_log(source: str, last: int, files: list[InputFile]) -> list[FileToWrit
         raise CannotRebuild(
             f"the file lists of source {source} are not known ({len(lacking)} of {last + 1} log entries)",
             "the ledger was lost, pruned, or filled from the sinks, which do not keep file lists",
-            "restore the ledger from a backup, or start with a new checkpoint and: onceonly queries adopt",
+            "restore the ledger from a backup, or start with a new checkpoint: the query prints what applies then",
         )
     merged, single = _layout(last)
     upto = {number: [file for each in range(number + 1) for file in by_offset[each]] for number in merged}

@@ -167,6 +167,15 @@ _HISTORY = {
         "The range was given up, or written again, on purpose. The guarantee holds before and after it.",
         "nothing to do",
     ),
+    "A198": Rule(
+        "Whether rows of epochs were written again is not known.",
+        Severity.WARN,
+        Verdict.CANNOT_TELL,
+        "An operator let the query go on where nobody could see whether its batch repeats these epochs: their files "
+        "were on no list any more, or the source has none. If it did, their rows stand twice.",
+        "compare the rows of {sink} with the source, above all those of the epoch behind the decision: onceonly epochs "
+        "list --query {pipeline}{where}",
+    ),
     "A117": Rule(
         "One epoch was committed more than once in a sink.",
         Severity.ERROR,

@@ -16,6 +16,7 @@ from onceonly.protocol import Expired, Milestone
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import SEEN
 from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.model import AdoptionKind
 
 SinkRule = Callable[[str, Line], Iterator[Finding]]
 
@@ -171,11 +172,14 @@ def slices_contiguous(pipeline: str, line: Line) -> Iterator[Finding]:
 
 
 def adoptions(pipeline: str, line: Line) -> Iterator[Finding]:
-    """A116: positions that an operator moved."""
+    """A116, A198: positions that an operator moved, also where nobody knew what that repeats."""
     for epoch in line.epochs:
         if epoch.adoption is not None:
             moved = f"from {describe(epoch.written.start)} to {describe(epoch.written.end)}"
             yield found("A116", pipeline, line.sink, epoch.number, f"{epoch.adoption.words}: {moved}")
+            if epoch.adoption.kind is AdoptionKind.CONTINUE and epoch.adoption.first:
+                evidence = f"{epoch.adoption.words}, by epoch {epoch.number}: where the batch began was not to be seen"
+                yield found("A198", pipeline, line.sink, epoch.adoption.first, evidence, last=epoch.adoption.last)
 
 
 def fences_ascend(pipeline: str, line: Line) -> Iterator[Finding]:

@@ -64,12 +64,14 @@ class Typed:
         value: what stands behind its option; empty for none.
         named: values of ``--sink``: ids, with ``@VERSION`` where a version is meant.
         reason: for the record.
+        may_repeat: epochs of which it is not known whether they come again; empty for none.
     """
 
     kind: AdoptionKind
     value: str
     named: tuple[str, ...]
     reason: str
+    may_repeat: str = ""
 
 
 def only_kind(chosen: Sequence[AdoptionKind]) -> AdoptionKind:
@@ -125,9 +127,18 @@ def plan(place: Place, typed: Typed) -> Plan:
         ),
         ("moves to", _spelled(moves, stands, said=start is not None)),
         ("does", "writes an epoch without rows into every sink; every running driver of the pipeline is fenced out"),
+        ("not known", _doubt(place, accepted)),
         ("after", _AFTER.get(typed.kind)),
     )
     return Plan(accepted, pairs, start)
+
+
+def _doubt(place: Place, accepted: Adoption) -> str | None:
+    if accepted.kind is not AdoptionKind.CONTINUE or not accepted.first:
+        return None
+    first, last = accepted.first, accepted.last
+    told = stops.tally(place.certain_ledger.epochs(place.pipeline, first, last), first, last)
+    return f"whether the batch repeats epochs {first} to {last} ({told}): if it does, their rows are there twice"
 
 
 def _spelled(moves: SourceOffsets | None, stands: SourceOffsets | None, *, said: bool) -> str:
@@ -158,7 +169,8 @@ def _given(typed: Typed) -> Adoption:
     if KINDS[typed.kind].version:
         pairs = [name.rpartition("@") if "@" in name else (name, "", "") for name in typed.named]
     sinks, versions = tuple(name for name, _, _ in pairs), tuple(version for _, _, version in pairs)
-    epochs = typed.value if KINDS[typed.kind].epochs else ""  # behind --continue stand offsets, which may be digits
+    # Behind --continue stand offsets, which may be digits.
+    epochs = typed.value if KINDS[typed.kind].epochs else typed.may_repeat
     range_ = _RANGE.fullmatch(epochs)
     one = epochs if epochs.isdigit() else "0"
     first, last = (int(range_[1]), int(range_[2])) if range_ else (int(one), int(one))

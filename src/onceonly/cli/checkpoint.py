@@ -19,6 +19,7 @@ from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plura
 from onceonly.cli.places import Place, place
 from onceonly.errors import refuse
 from onceonly.machine.sources import describe
+from onceonly.runtime import filelists
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import location
 from onceonly_checkpoints.model import InputFile, SourceOffsets
@@ -67,6 +68,7 @@ def _demand_room(storage: Storage) -> None:
 
 def _plan_all(storage: Storage, known: Sequence[EpochRecord], at: int | None) -> list[FileToWrite]:
     epoch = at if at is not None else known[-1].epoch.number if known else 0
+    known = filelists.completed(known)
     return repair.plan_rebuild(known, epoch, _still_there(storage, known, epoch), again=_pending(known, epoch))
 
 

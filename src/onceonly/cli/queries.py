@@ -49,6 +49,12 @@ ContinueOption = Annotated[
         help="Accept a new source that starts exactly where the last epoch ended; with offsets, if it starts there.",
     ),
 ]
+MayRepeatOption = Annotated[
+    str,
+    typer.Option(
+        "--may-repeat", metavar="A..B", help="With --continue: epochs of which nobody knows whether they come again."
+    ),
+]
 AcceptChangeOption = Annotated[
     bool,
     typer.Option(
@@ -171,6 +177,7 @@ def adopt(
     accept_duplicates: AcceptDuplicatesOption = None,
     accept_state_loss: AcceptStateLossOption = False,
     go_on: ContinueOption = None,
+    may_repeat: MayRepeatOption = "",
     accept_change: AcceptChangeOption = False,
     same_data: SameDataOption = False,
     keep_recomputed_state: KeepStateOption = None,
@@ -206,7 +213,7 @@ def adopt(
         return
     named, addresses = _ids(name, sink or (), ledger)
     with place(ledger, name, addresses) as here:
-        plan = adoption.plan(here, adoption.Typed(kind, chosen[kind] or "", named, reason))
+        plan = adoption.plan(here, adoption.Typed(kind, chosen[kind] or "", named, reason, may_repeat))
         emit_pairs(plan.pairs)
         if confirmed(yes, bound=plan.bound):
             adoption.carry_out(here, plan)

@@ -83,6 +83,7 @@ class Stop:
         offered: the range of the batch that was refused; ``None`` if there was no batch.
         head: the newest epoch of the ledger at that time; the stop is past when there is another.
         repeats: whether the batch is proven to hold rows of epochs, although its offsets do not tell.
+        doubtful: whether it is not known that it holds none.
         then: what stops the pipeline once this is accepted, since one and the same batch needs two decisions; ``None``
             for nothing that is known.
     """
@@ -96,12 +97,13 @@ class Stop:
     head: int = 0
     repeats: bool = False
     then: Stop | None = None
+    doubtful: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Inverse of :attr:`text`."""
         value: Mapping[str, Any] = json.loads(text)
-        known(value, "code", "sinks", "epochs", "versions", "offered", "head", "repeats", "then")
+        known(value, "code", "sinks", "epochs", "versions", "offered", "head", "repeats", "then", "doubtful")
         first, last = value.get("epochs", (0, 0))
         return cls(
             value["code"],
@@ -113,6 +115,7 @@ class Stop:
             value.get("head", 0),
             value.get("repeats", False),
             cls.parse(value["then"]) if "then" in value else None,
+            value.get("doubtful", False),
         )
 
     @property
@@ -128,6 +131,7 @@ class Stop:
                 head=self.head,
                 repeats=self.repeats or None,
                 then=self.then and self.then.text,
+                doubtful=self.doubtful or None,
             )
         )
 
@@ -158,11 +162,20 @@ def covers(accepted: Adoption | None, stop: Stop) -> bool:
         return False
     if kind.sinks and not set(stop.sinks) <= set(accepted.sinks):
         return False
-    if kind.epochs and stop.last and not accepted.first <= stop.first <= stop.last <= accepted.last:
+    if (
+        _names_epochs(accepted.kind, stop)
+        and stop.last
+        and not accepted.first <= stop.first <= stop.last <= accepted.last
+    ):
         return False
     upto = dict(zip(accepted.sinks, accepted.versions, strict=False))
     changed = zip(stop.sinks, stop.versions, strict=False)
     return not kind.version or all(_within(version, upto.get(sink)) for sink, version in changed)
+
+
+def _names_epochs(kind: AdoptionKind, stop: Stop) -> bool:
+    """Whether it names epochs: those it is about, or those of which it is not known that they do not come again."""
+    return KINDS[kind].epochs or (kind is AdoptionKind.CONTINUE and stop.doubtful)
 
 
 def _within(version: str, accepted: str | None) -> bool:
@@ -202,8 +215,8 @@ def applicable(kind: AdoptionKind, stop: Stop | None, end: SourceOffsets | None 
     return Adoption(
         kind,
         sinks=stop.sinks if about.sinks else (),
-        first=stop.first if about.epochs else 0,
-        last=stop.last if about.epochs else 0,
+        first=stop.first if _names_epochs(kind, stop) else 0,
+        last=stop.last if _names_epochs(kind, stop) else 0,
         versions=stop.versions if about.version else (),
         offsets=_range(kind, stop, end),
     )
@@ -254,6 +267,7 @@ def option(accepted: Adoption) -> str:
     if accepted.first and accepted.kind is AdoptionKind.KEEP_RECOMPUTED_STATE:
         words.append(str(accepted.first))
     elif accepted.first:
+        words += ["--may-repeat"] if accepted.kind is AdoptionKind.CONTINUE else []
         words.append(f"{accepted.first}..{accepted.last}")
     return " ".join(words) + named(accepted.sinks, accepted.versions)
 

@@ -88,6 +88,32 @@ def held_files(records: Sequence[EpochRecord], last: Epoch) -> Held:
     return Held(files)
 
 
+def repeats(records: Sequence[EpochRecord], offered: Sequence[InputFile]) -> bool | None:
+    """Whether a batch of files comes with one that epochs hold; ``None``: not known, as a list of theirs is not.
+
+    Where a list is lost its hash is left, in the marker: it is known whether these very files were an epoch.
+
+    Args:
+        records: of epochs, some or all.
+        offered: files of the batch.
+    """
+    held = {plain(file.path) for record in records for file in record.files}
+    hashes = {source.inputs for record in records for source in record.epoch.sources if record.epoch.lineage}
+    if any(plain(file.path) in held for file in offered) or (offered and chain.inputs(offered) in hashes):
+        return True
+    return False if offered and all(_listed(record) for record in records) else None
+
+
+def _listed(record: EpochRecord) -> bool:
+    """Whether it is known which files an epoch read."""
+    epoch = record.epoch
+    if epoch.lineage is None or epoch.written.empty:
+        return True
+    files = [source for source in epoch.sources if source.inputs is not None]
+    own = {source.source: [file for file in record.files if file.source == source.source] for source in files}
+    return bool(files) and all(source.inputs == chain.inputs(own[source.source]) for source in files)
+
+
 _SKIPPING = (AdoptionKind.ACCEPT_LOSS, AdoptionKind.START, AdoptionKind.FROM_CHECKPOINT)
 """Kinds of adoption that can move a position past input which no epoch names."""
 

@@ -44,7 +44,7 @@ from onceonly.protocol import (
 from onceonly.protocol.batch import Bindable, Bound, Paned, Recalling, TellsTime
 from onceonly.protocol.guard import check_install
 from onceonly.protocol.times import NO_TIMES
-from onceonly.runtime import asking, indexing, replacing, sealing, staging, stops, together
+from onceonly.runtime import asking, filelists, indexing, replacing, sealing, staging, stops, together
 from onceonly.runtime.asking import Says
 from onceonly.runtime.events import EventLog
 from onceonly.runtime.indexing import Carried
@@ -307,7 +307,7 @@ class Runner:
 
     def _gather(self, state: State, command: c.Gather) -> c.Outcome:
         records = self._ledger.epochs(state.job.pipeline, command.newest.series, command.newest.number)
-        return c.Gathered(held_files(records, command.newest))
+        return c.Gathered(held_files(filelists.completed(records), command.newest))
 
     def _execute(self, state: State, _: c.Execute) -> c.Outcome:
         if not isinstance(self._batch, StatefulBatch):

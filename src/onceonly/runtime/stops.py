@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 
 from onceonly.errors import OnceOnlyError, mask, refuse
 from onceonly.errors.codes import Family
-from onceonly.machine import acceptance
+from onceonly.machine import acceptance, overlap
 from onceonly.machine.acceptance import KINDS, Stop
 from onceonly.machine.endings import RECENT, WINDOW, Begun, Moment, begun
 from onceonly.machine.facts import Offer, Refusal
 from onceonly.machine.rewind import Asked, level
 from onceonly.machine.sources import describe
 from onceonly.protocol import Settable, Sink
-from onceonly.protocol.batch import plain
-from onceonly.runtime import replacing
+from onceonly.runtime import filelists, replacing
 from onceonly.runtime.unreadable import naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, receipts_of
 from onceonly_checkpoints.ledger import Intent, Ledger, Pipeline
 from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets
+from onceonly_checkpoints.spark.offsets import log_offset
 
 # ---- The ways out that messages, audit and documents print: the one that loses nothing first. Pure.
 #
@@ -135,9 +135,19 @@ def after_it(where: Where, accepted: Adoption | None, told: str) -> str:
     return f"\nand after it: {what}: {where.adopt(accepted)}"
 
 
-def onward(where: Where, accepted: Adoption | None, epoch: int) -> str:
-    """The way on for a source that starts where an epoch ended, on a line of its own; empty where it does not."""
-    return f"\nor, the source starting where epoch {epoch} ended: {where.adopt(accepted)}" if accepted else ""
+def onward(where: Where, accepted: Adoption | None, epoch: int, told: str) -> str:
+    """The way on for a source that starts where an epoch ended, on a line of its own; empty where it does not.
+
+    Args:
+        where: what the command names.
+        accepted: the decision; ``None`` where it does not apply.
+        epoch: the newest one.
+        told: how many epochs and rows come again if it does not start there; said where that is not known.
+    """
+    if accepted is None:
+        return ""
+    doubt = f" (it is not known whether it repeats {told})" if accepted.first else ""
+    return f"\nor, the source starting where epoch {epoch} ended{doubt}: {where.adopt(accepted)}"
 
 
 def refill(where: Where, unable: tuple[Sink, str] | None) -> str:
@@ -341,7 +351,9 @@ def tell(
     named = acceptance.named(stop.sinks, stop.versions)
     details: dict[str, object] = {"first": stop.first, "last": stop.last, "lost": counted, "named": named}
     details["back"] = filled(where) if said.get("hole") else ""
-    details["back"] = f"{details['back']}{'' if said.get('state_lost') else put_back(where)}"
+    # A checkpoint is written anew from the lists of files, or from offsets that say it all.
+    unlisted = offer is not None and overlap.reads_files(offer.sources) and not _all_listed(ledger, where, newest)
+    details["back"] = f"{details['back']}{'' if said.get('state_lost') or unlisted else put_back(where)}"
     if refusal.code == "E206":
         after, gap = said.get("after"), ""
         if isinstance(after, Refusal) and newest:
@@ -349,9 +361,8 @@ def tell(
             gap = str(dict(after.details).get("gap", ""))
         details["then"] = _then(ledger, where, stop.then, end, gap)
     if refusal.code in _OVERLAPS:
-        details["onward"] = onward(
-            where, acceptance.applicable(AdoptionKind.CONTINUE, stop, end), newest.number if newest else 0
-        )
+        goes_on = acceptance.applicable(AdoptionKind.CONTINUE, stop, end)
+        details["onward"] = onward(where, goes_on, newest.number if newest else 0, counted)
         details["again"] = again(where, acceptance.applicable(AdoptionKind.ACCEPT_DUPLICATES, stop, end), counted)
     if refusal.code == "E213":
         told = receipts_of(head).get(str(said["sink"]))
@@ -405,8 +416,8 @@ def _stop(
     if refusal.code not in _OVERLAPS or newest is None or offer is None:
         return stop
     first = _first(refusal, ledger, pipeline, newest, offer)
-    repeats = refusal.code == "E211" and _repeats(ledger, pipeline, newest.number, offer)
-    return replace(stop, first=first, last=newest.number, repeats=repeats)
+    again = _repeats(ledger, pipeline, newest, offer) if refusal.code == "E211" else False
+    return replace(stop, first=first, last=newest.number, repeats=again is True, doubtful=again is None)
 
 
 _SECOND = (AdoptionKind.ACCEPT_DUPLICATES, AdoptionKind.ACCEPT_LOSS, AdoptionKind.CONTINUE)
@@ -450,15 +461,35 @@ def _first(refusal: Refusal, ledger: Ledger, pipeline: str, newest: Epoch, offer
     return acceptance.repeats_from(offer.start, slices) if slices else begun
 
 
-def _repeats(ledger: Ledger, pipeline: str, upto: int, offer: Offer) -> bool:
-    """Whether a batch of files comes with one that an epoch holds: then it does not start where the last one ended."""
-    offered = {plain(file.path) for file in offer.files}
-    while offered and upto > 0:
-        records = ledger.epochs(pipeline, max(1, upto - _WINDOW + 1), upto)
-        if any(plain(file.path) in offered for record in records for file in record.files):
+def _repeats(ledger: Ledger, pipeline: str, newest: Epoch, offer: Offer) -> bool | None:
+    """Whether a batch of files comes with one that an epoch holds: then it does not start where the last one ended.
+
+    ``None``: it is not known, as the files of some epoch are not, or the source is none of files.
+    """
+    upto, known = newest.number, True
+    while upto >= newest.series:
+        first = max(newest.series, upto - _WINDOW + 1)
+        records = ledger.epochs(pipeline, first, upto)
+        if (found := overlap.repeats(records, offer.files)) is True:
             return True
-        upto -= _WINDOW
-    return False
+        known = known and found is False and len(records) == upto - first + 1
+        upto = first - 1
+    return False if known else None
+
+
+def _all_listed(ledger: Ledger, where: Where, newest: Epoch | None) -> bool:
+    """Whether the files of every epoch of the newest one's job are known: of these the log in a checkpoint is made."""
+    lineage = newest.standing.lineage if newest else None
+    upto, own = newest.number if newest else 0, list[EpochRecord]()
+    while lineage and upto > 0:
+        records = ledger.epochs(where.pipeline, max(1, upto - _WINDOW + 1), upto)
+        ran = [one for one in records if one.epoch.lineage and one.epoch.lineage.query_id == lineage.query_id]
+        upto, own = upto - _WINDOW if ran else 0, [*ran, *own]
+    known = {(file.source, file.log_offset) for one in filelists.completed(own) for file in one.files}
+    ends = newest.reached.entries if newest else ()
+    logs = [(source, last) for source, text in ends if (last := log_offset(text)) is not None]
+    # Also of epochs that an operator gave up: their records are gone, and the log has their entries.
+    return all((source, entry) in known for source, last in logs for entry in range(last + 1))
 
 
 def _counted(ledger: Ledger, pipeline: str, stop: Stop) -> str:
