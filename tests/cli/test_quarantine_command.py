@@ -13,8 +13,10 @@ import pytest
 from tests.cli.conftest import Run, assert_answerless, document
 from tests.core.several import Pipeline, WideDriver
 
+from onceonly.cli.places import Place, naming
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.content import BAD, Digest, Output, column_of
+from onceonly_checkpoints.ledger import Pipeline as Row
 from onceonly_sinks.memory import MemorySink
 
 ROWS = 10
@@ -170,6 +172,15 @@ def test_a_quarantine_that_was_not_named_is_asked_for_and_shown_then(run: Run, a
     words = ["quarantine", "show", "-q", "orders", "--sink", a.address]
     assert_answerless(run(*words), "memory:b, is not among the sinks", "--sink KIND:TARGET")
     assert "small" in run(*words, "--sink", b.address).stdout
+
+
+def test_a_sink_that_was_not_named_is_asked_for_by_the_address_that_the_ledger_knows() -> None:
+    known = Row("orders", (("memory:b", "memory:b it's#bad"),), "q", "/ck", 1, 0, 1)
+    here = Place("orders", None, (), known)
+    assert naming(here, ["memory:b"]) == """name it: --sink 'memory:b it'"'"'s#bad'"""
+    assert (
+        naming(here, ["memory:c"]) == naming(replace(here, entry=None), ["memory:b"]) == "name it: --sink KIND:TARGET"
+    )
 
 
 def test_a_quarantine_whose_rows_are_replaced_cannot_be_shown_by_epoch(run: Run, aside: Aside) -> None:

@@ -256,6 +256,7 @@ def test_a_writer_that_is_retired_is_waited_for_no_more_and_does_not_come_back(
         b.commits(90, 3)
     assert refused.value.code == "E135"
     assert "was retired by epoch 2" in str(refused.value)
+    assert "ended for good: by a drain, or onceonly time retire" in str(refused.value)
     renamed = Writer(tmp_path, "C", store)
     assert renamed.commits(210, 4).lower == 200  # what the printed way on leads to
 

@@ -92,6 +92,12 @@ def test_no_request_may_outlive_the_transaction() -> None:
     assert settings(transaction_timeout_ms="2000")["socket.timeout.ms"] == "2000"
 
 
+def test_a_login_names_its_mechanism() -> None:
+    assert '"kafka.sasl.mechanism": "PLAIN"' in refusal("kafka.security.protocol", "SASL_PLAINTEXT")
+    said = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    assert KafkaSink("a:1", "orders", options=said)
+
+
 def test_an_option_without_the_prefix_is_refused() -> None:
     assert "kafka.linger.ms" in refusal("linger.ms")
 
@@ -121,7 +127,7 @@ def test_secrets_come_from_the_environment_and_never_reach_an_address(monkeypatc
 
 @pytest.mark.parametrize("topic", ["orders", None])
 def test_an_address_finds_the_same_sink_again(topic: str | None) -> None:
-    options = {"kafka.security.protocol": "SASL_SSL", "kafka.client.id": "a&b=c"}
+    options = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN", "kafka.client.id": "a&b=c"}
     sink = KafkaSink("a:1,b:2", topic, options=options, id="kafka:äö", marker_topic="onceonly.mine")
     found = KafkaSink.from_address(sink.address)
     assert (found.id, found.address) == ("kafka:äö", sink.address)

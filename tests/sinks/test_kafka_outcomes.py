@@ -473,3 +473,20 @@ def test_nobody_there_is_said_within_the_patience() -> None:
     with pytest.raises(DestinationError) as caught:
         KafkaSink("127.0.0.1:1", "orders", patience=1.0).open(PIPELINE)
     assert caught.value.code == "E501"
+    assert "127.0.0.1:1 failed: Connection refused" in caught.value.what
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_listener_that_speaks_another_protocol_is_told_in_the_clients_own_words(
+    kafka: EmbeddedKafka, topic: str, protocol: str
+) -> None:
+    options = {"kafka.security.protocol": protocol}
+    if protocol.startswith("SASL"):
+        options |= {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "me", "kafka.sasl.password": "s3cr3t"}
+    with pytest.raises(DestinationError) as caught:
+        KafkaSink(kafka.servers, topic, options=options, patience=1.0).open(PIPELINE)
+    said = str(caught.value)
+    assert ("SSL handshake failed" if protocol.endswith("SSL") else "SASL PLAIN mechanism handshake failed") in said
+    assert f"security.protocol={protocol}" in said
+    assert "s3cr3t" not in said
+    KafkaSink(kafka.servers, topic, options={"kafka.security.protocol": "PLAINTEXT"}).open(PIPELINE)

@@ -59,6 +59,17 @@ def both(dsn: str, tmp_path: Path) -> Iterator[Both]:
     pipeline.ledger.close()
 
 
+def test_before_the_first_epoch_nothing_can_be_read_yet_and_behind_it_it_can(dsn: str, tmp_path: Path) -> None:
+    with pytest.raises(OnceOnlyError, match="E245") as refused:
+        read_point("orders", ledger=dsn)
+    assert "it holds no ledger" in refused.value.what
+    assert "Likely cause: the query has not committed its first epoch" in str(refused.value)
+    pipeline = Both(tmp_path, dsn)
+    pipeline.driver().writes(1)
+    pipeline.ledger.close()
+    assert read_point("orders", ledger=dsn).epoch == 1
+
+
 def test_the_view_says_what_the_function_says_of_every_epoch(both: Both) -> None:
     assert both.in_view() == both.by_function()
     assert len(both.in_view()) == 6

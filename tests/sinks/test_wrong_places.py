@@ -87,6 +87,12 @@ class TestADatabaseThatIsNotThere:
             sink.close()
             connection.execute("DROP DATABASE nosuch WITH (FORCE)")
 
+    def test_a_server_without_ssl_is_told_in_its_own_words(self, postgres: EmbeddedPostgres) -> None:
+        with pytest.raises(OnceOnlyError, match="SSL was required") as caught:
+            PostgresSink(f"{postgres.dsn}?sslmode=require", "orders").open("orders")
+        assert caught.value.code == "E501"
+        assert "or sslmode= does not fit the server" in str(caught.value)
+
     def test_a_role_that_is_not_there_is_another_matter(self, postgres: EmbeddedPostgres) -> None:
         with pytest.raises(OnceOnlyError) as caught:
             PostgresSink(self.url(postgres, "eve"), "orders").open("orders")

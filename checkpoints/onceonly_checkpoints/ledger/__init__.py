@@ -15,6 +15,10 @@ class LedgerUnavailable(Exception):
     """The ledger cannot be read or written. The text holds no secret."""
 
 
+class NoLedger(LedgerUnavailable):
+    """The place is there, and nobody has recorded anything in it yet."""
+
+
 class LedgerConflict(LedgerUnavailable):
     """The ledger holds another epoch under the same number.
 

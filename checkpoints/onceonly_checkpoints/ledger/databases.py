@@ -214,6 +214,9 @@ _TEXTS = {
     "file is not a database": _Result.NOTADB,
 }
 
+HOLDS_NONE = "it holds no ledger"
+"""What is said of a place in which nothing was recorded yet."""
+
 _SQLITE_WORDS = {
     _Result.READONLY: "the file or its directory is read-only",
     _Result.FULL: "the disk is full",
@@ -338,10 +341,10 @@ _SQLSTATE_WORDS = {
     "25006": "the database is read-only",
     "28": "the server refused the role or its password",
     "3D000": "there is no such database",
-    "3F000": "it holds no ledger",
+    "3F000": HOLDS_NONE,
     "40": "the server chose to undo the transaction",
     "42501": "the role lacks a permission",
-    "42P01": "it holds no ledger",  # a schema without our tables; 3F000 without the schema
+    "42P01": HOLDS_NONE,  # a schema without our tables; 3F000 without the schema
     "53100": "the disk of the server is full",
     "53300": "the server has no connection left",
     "55P03": f"another transaction kept it locked for {PATIENCE_S} s",

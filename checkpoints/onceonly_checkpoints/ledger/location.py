@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlsplit
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from onceonly_checkpoints.ledger import LedgerUnavailable
-from onceonly_checkpoints.ledger.databases import PostgresDatabase, SqliteFile
+from onceonly_checkpoints.ledger import LedgerUnavailable, NoLedger
+from onceonly_checkpoints.ledger.databases import HOLDS_NONE, PostgresDatabase, SqliteFile
 
 _LIBPQ_WORDS = "host|hostaddr|port|dbname|user|password|passfile|service|sslmode|options|application_name"
 _KEY_VALUE = re.compile(rf"\s*({_LIBPQ_WORDS})\s*=")
@@ -111,7 +111,8 @@ def unavailable(place: Place, error: BaseException) -> LedgerUnavailable:
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     if isinstance(original, OSError) and original.errno:
         return LedgerUnavailable(os.strerror(original.errno).lower())
-    return LedgerUnavailable(place.words(original))
+    found = place.words(original)
+    return NoLedger(found) if found == HOLDS_NONE else LedgerUnavailable(found)
 
 
 def beside(checkpoint: Path) -> Path:

@@ -8,7 +8,7 @@ running Python code. :func:`read` folds them into one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onceonly.errors import OnceOnlyError, mask, refuse
 from onceonly_checkpoints.strenum import StrEnum
@@ -143,12 +143,16 @@ class Context:
         address: address without secrets.
         timeout: how long a transaction may stay open, seconds.
         keyless: whether a row without a key was among those that were sent.
+        protocol: how the client speaks to the brokers.
+        heard: what the client said of connections, while it had none: its calls say no more than that it has none.
     """
 
     sink: str
     address: str = ""
     timeout: float = 0.0
     keyless: bool = False
+    protocol: str = "PLAINTEXT"
+    heard: list[str] = field(default_factory=list[str])
 
 
 def kind_of(name: str, *, fatal: bool = False) -> Kind:
@@ -182,7 +186,15 @@ def _denied(failure: Failure, context: Context) -> OnceOnlyError:
 
 
 def _unreachable(failure: Failure, context: Context) -> OnceOnlyError:
-    return refuse("E501", sink=context.sink, reason=failure.reason, address=context.address)
+    spoken = f"security.protocol={context.protocol}, a certificate or an advertised listener does not fit the brokers"
+    return refuse(
+        "E501",
+        sink=context.sink,
+        reason=": ".join((failure.reason, *map(mask, context.heard[-1:]))),
+        address=context.address,
+        because=f"the brokers are down, the address is wrong, the network is cut, or {spoken}",
+        mend="start the brokers, or correct the address or kafka.security.protocol and kafka.ssl.* in options=",
+    )
 
 
 def _row(failure: Failure, context: Context) -> OnceOnlyError:

@@ -18,6 +18,7 @@ from onceonly_sinks.kafka.classify import Context, Kind
 from onceonly_sinks.kafka.options import Options
 
 if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
 log = logging.getLogger(__name__)
@@ -304,10 +305,19 @@ class Cluster:
         from confluent_kafka.admin import AdminClient
 
         if self._admin is None:
-            admin = AdminClient(self._options.connection, logger=log)
-            self._id = str(admin.list_topics(timeout=min(5.0, self._patience)).cluster_id)
+            admin = AdminClient({**self._options.connection, "error_cb": self._hear}, logger=log)
+            try:
+                self._id = str(admin.list_topics(timeout=min(5.0, self._patience)).cluster_id)
+            finally:
+                admin.poll(0)  # tells what was heard
             self._admin = admin
+            self._context.heard.clear()
         return self._admin
+
+    def _hear(self, error: KafkaError) -> None:
+        """The client says by itself why it has no connection."""
+        if error.name() != "_ALL_BROKERS_DOWN":
+            self._context.heard[:] = [str(error.str())]
 
     def close(self) -> None:
         """Let the connections go."""

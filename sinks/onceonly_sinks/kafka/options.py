@@ -121,6 +121,11 @@ class Options:
         for name, value in given.items():
             settings.update(_translated(name, value, given))
         settings |= _secrets_of_the_environment(SECRETS - settings.keys())
+        spoken = settings.get("security.protocol", "").upper()
+        if spoken.startswith("SASL") and not {"sasl.mechanism", "sasl.mechanisms"} & settings.keys():
+            cause = "without a mechanism the client takes GSSAPI, for which it must be built with Kerberos"
+            way = 'say the brokers\': options={"kafka.sasl.mechanism": "PLAIN", ...}, or SCRAM-SHA-512 and the like'
+            raise _wrong(f"kafka.security.protocol={spoken} alone", cause, way)
         return cls(servers, given, settings)
 
     def producer(self, transactional_id: str, patience: float) -> dict[str, str | bool]:

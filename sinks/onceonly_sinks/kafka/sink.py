@@ -141,7 +141,8 @@ class KafkaSink(SinkBase):
         super().open(pipeline)
         writer = Writer(pipeline, self._id)
         marker_topic = self._marker_topic or writer.topic
-        context = Context(self._id, self.address, self._options.timeout)
+        protocol = self._options.settings.get("security.protocol", "PLAINTEXT")
+        context = Context(self._id, self.address, self._options.timeout, protocol=protocol)
         destination = Destination(
             self._options, writer, self._topic, marker_topic, self._patience, self._settle, context
         )

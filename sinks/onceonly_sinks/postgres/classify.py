@@ -187,7 +187,9 @@ def _right(failure: Failure, context: Context) -> OnceOnlyError:
 
 
 def _unreachable(failure: Failure, context: Context) -> OnceOnlyError:
-    return refuse("E501", sink=context.sink, reason=failure.reason, address=context.address)
+    address = "the server is down, the address is wrong (host, port, database, login), the network is cut"
+    cause = f"{address}, or sslmode= does not fit the server"
+    return refuse("E501", sink=context.sink, reason=failure.reason, address=context.address, because=cause)
 
 
 def _no_room(failure: Failure, context: Context) -> OnceOnlyError:

@@ -43,7 +43,8 @@ def command_tree(points: Sequence[EntryPoint]) -> typer.Typer:
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         help="Exactly-once sinks for PySpark Structured Streaming: proof, history and repair.",
-        epilog="Exit codes: 0 clean, 1 findings, 2 could not answer; of the lab also 3, the lab itself failed.",
+        epilog="Exit codes: 0 clean, 1 findings, 2 could not answer or nobody confirmed a plan; of the lab also 3, the "
+        "lab itself failed.",
     )
     tree.callback()(root)
     add(tree, "demo", points)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from onceonly.cli.epochs import newest_epochs, read
-from onceonly.cli.places import Place
+from onceonly.cli.places import Place, naming
 from onceonly.errors import refuse
 from onceonly.panes.state import Kept
 from onceonly.panes.state import Place as Window
@@ -94,7 +94,7 @@ def keeper_of(here: Place) -> Keeper:
             "E110",
             problem=f"The table of state of {here.pipeline}, {', '.join(ids) or 'which no epoch names'}, {said}.",
             cause="it was not named, or its address leads nowhere",
-            next="name it: --sink KIND:TARGET",
+            next=naming(here, ids),
         )
     found.open(here.pipeline)
     return found

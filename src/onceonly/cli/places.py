@@ -91,6 +91,13 @@ def open_ledger(location: str, *, create: bool = False) -> Ledger:
     return ledger
 
 
+def naming(here: Place, sinks: Sequence[str]) -> str:
+    """How a sink is named that was not: by its address, where the ledger knows one."""
+    known = dict(here.entry.sinks) if here.entry else {}
+    address = next((known[sink] for sink in sinks if sink in known), None)
+    return f"name it: --sink {shlex.quote(address) if address else 'KIND:TARGET'}"
+
+
 def ledger_address(location: str | None, here: Place) -> str:
     """Where the ledger of a pipeline lies, or will lie once it is created.
 

@@ -19,7 +19,7 @@ from onceonly.cli.options import (
     one_name,
 )
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
-from onceonly.cli.places import Place, place
+from onceonly.cli.places import Place, naming, place
 from onceonly.errors import refuse
 from onceonly.protocol import Sink
 from onceonly.runtime import quarantine
@@ -175,7 +175,7 @@ def _holder(here: Place, aside: Aside) -> Sink:
             "E110",
             problem=f"The quarantine of {here.pipeline}, {', '.join(bad.sinks)}, is not among the sinks.",
             cause="it was not named, or its address leads nowhere",
-            next="name it: --sink KIND:TARGET",
+            next=naming(here, bad.sinks),
         )
     return found
 

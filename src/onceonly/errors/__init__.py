@@ -76,7 +76,7 @@ def fill(text: str, details: Mapping[str, object]) -> str:
 
 UNTOLD: Mapping[str, object] = {
     **{"lost": "epochs", "copy": "", "again": "", "undo": "", "dump": "", "by": "a newer driver"},
-    **{"because": None, "aside": None},
+    **{"because": None, "mend": None, "aside": None},
 }
 """Details of whoever cannot ask the ledger, as a sink in the middle of a commit; and those for which the text of a code
 has words of its own, ``{because:the most likely cause}``, for whoever knows nothing more exact."""

@@ -155,7 +155,8 @@ def refused(noting: Noting | None, known: Known) -> Refusal | None:
     if known.stood and known.stood.noted == END:
         number = known.last.number if known.last else 0
         problem, way = f"{writer} was retired by epoch {number}: it noted that nothing follows", _ANEW
-        return Refusal.of("E135", problem=problem, next=way)
+        cause = "its query was started again, and its time had been ended for good: by a drain, or onceonly time retire"
+        return Refusal.of("E135", problem=problem, because=cause, next=way)
     if said and known.last and said.unit != noting.unit:
         return Refusal.of(
             "E134", writer=writer, unit=noting.unit, other=f"its epochs up to {known.last.number}", theirs=said.unit

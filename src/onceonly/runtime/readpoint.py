@@ -15,7 +15,7 @@ from onceonly.errors.arguments import checks_arguments
 from onceonly.protocol import NotVersioned, Selectable, Sink
 from onceonly.runtime import asof
 from onceonly_checkpoints.epoch import EpochRecord, Receipt
-from onceonly_checkpoints.ledger import Ledger
+from onceonly_checkpoints.ledger import Ledger, NoLedger
 from onceonly_checkpoints.model import SourceOffsets, place, table
 
 if TYPE_CHECKING:
@@ -106,10 +106,29 @@ def read_point(
         LedgerUnavailable: the ledger cannot be read.
     """
     with opened(ledger) as known:
-        found = _newest(known, pipeline) if epoch == "latest" else _recorded(known, pipeline, epoch)
+        try:
+            found = _newest(known, pipeline) if epoch == "latest" else _recorded(known, pipeline, epoch)
+        except NoLedger as error:
+            raise _none_recorded(known, pipeline, epoch, str(error)) from error
         if found is None:
             raise _none_sealed(known, pipeline, epoch)
         return ReadPoint(pipeline, found.epoch.number, found.epoch.chain, found.receipts, known.address)
+
+
+def _none_recorded(ledger: Ledger, pipeline: str, epoch: int | Literal["latest"], why: str) -> OnceOnlyError:
+    """Where a query has not come to its first epoch, or writes down elsewhere what it has done."""
+    return refuse(
+        "E245",
+        pipeline=pipeline,
+        wanted=_wanted(epoch),
+        lacking=f"{ledger.address} is there, and {why}",
+        because="the query has not committed its first epoch, or its ledger is another one",
+        next="read again once the query has written; or name the ledger that its log names when it starts",
+    )
+
+
+def _wanted(epoch: int | Literal["latest"]) -> str:
+    return "any epoch" if epoch == "latest" else f"epoch {epoch}"
 
 
 def _none_sealed(ledger: Ledger, pipeline: str, epoch: int | Literal["latest"]) -> OnceOnlyError:
@@ -128,9 +147,10 @@ def _none_sealed(ledger: Ledger, pipeline: str, epoch: int | Literal["latest"]) 
     return refuse(
         "E245",
         pipeline=pipeline,
-        wanted="any epoch" if epoch == "latest" else f"epoch {epoch}",
+        wanted=_wanted(epoch),
         lacking=lacking or "none is on record",
-        ledger=address,
+        next="read again in a moment; if no driver is running, bring the epoch to its end: "
+        f"onceonly txn resolve --query {shlex.quote(pipeline)} --ledger {address}",
     )
 
 

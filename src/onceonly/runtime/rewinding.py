@@ -220,7 +220,18 @@ def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -
             way += "restore a newer backup of the sink"
             if given_up := _given_up(of, facts.stands, facts.newest):
                 way += f"\nor give the rows up: {of.where.adopt(given_up)}"
-            return refuse("E232", pipeline=of.name, sink=found.sink, epoch=found.epoch, reason=found.reason, next=way)
+            said = {"sink": found.sink, "epoch": found.epoch, "reason": found.reason, "because": _alone(facts, found)}
+            return refuse("E232", pipeline=of.name, **said, next=way)
+
+
+def _alone(facts: RewindFacts, found: Nowhere) -> str | None:
+    """Why no other sink can give the rows, where only this one ever got them: ids, bad rows, an output of its own."""
+    epoch = facts.epochs.get(found.epoch)
+    output = epoch.output(found.sink) if epoch else None
+    if output is None or len(output.sinks) > 1:
+        return None
+    kept = "staged bytes are kept for one epoch, if not told otherwise (staging=Staging(..., keep=N))"
+    return f'no other sink got this part of the epoch (output "{output.name}"); and {kept}'
 
 
 def undone(of: Pipeline, planned: Plan) -> tuple[str, ...]:
