@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,20 @@ def test_no_package_holds_a_symlink() -> None:
     # hatchling does not follow a linked directory.
     links = [path for package in PACKAGES for path in [package, *package.rglob("*")] if path.is_symlink()]
     assert links == []
+
+
+def test_a_word_of_the_glossary_has_one_line() -> None:
+    """A word with two meanings says which: **witness (a sink)**."""
+    words = re.findall(r"^\| \*\*([^*]+)\*\*", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    assert sorted({word for word in words if words.count(word) > 1}) == []
+
+
+def test_no_prose_counts_the_anomalies() -> None:
+    counted = re.compile(r"\b(?:\d+|\w+teen|twenty(?:-\w+)?)\s+anomalies")
+    rooms = (ROOT / "src", ROOT / "docs", ROOT / "README.md")
+    pages = [page for room in rooms for page in ([room] if room.is_file() else sorted(room.rglob("*.*")))]
+    texts = {page: page.read_text(encoding="utf-8") for page in pages if page.suffix in {".py", ".md"}}
+    assert [str(page) for page, text in texts.items() if counted.search(text)] == []
 
 
 def test_examples_do_not_write_into_the_package_folder() -> None:

@@ -1,4 +1,4 @@
-"""The pages of the eighteen anomalies: what was seen, what usually breaks the promise, where to look."""
+"""The pages of the anomalies: what was seen, what usually breaks the promise, where to look."""
 
 from __future__ import annotations
 

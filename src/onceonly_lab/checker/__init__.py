@@ -1,7 +1,7 @@
 """The checker: a history in, findings out. Runs afterwards, and shares no code with what it judges.
 
 Three steps, all pure: a history is laid out as facts (:mod:`~onceonly_lab.checker.case`); of the commits whose outcome
-nobody knows, one reading is chosen that explains what was read (:mod:`~onceonly_lab.checker.reading`); seventeen rules
+nobody knows, one reading is chosen that explains what was read (:mod:`~onceonly_lab.checker.reading`); rules
 judge that reading. Each rule states what must hold and names its evidence. A wrong row has one anomaly: rules say which
 cases they leave to another.
 

@@ -1,4 +1,4 @@
-"""One finding of the checker: the seventeen anomalies, where and in words; and the situations that prove something."""
+"""One finding of the checker: the anomalies, where and in words; and the situations that prove something."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onceonly_lab.checker.reading import Reading
 from onceonly_lab.history import Kind, Situation
 from onceonly_lab.strenum import StrEnum
 
-# ---- The seventeen anomalies: for each, what must hold. Every anomaly has one rule, and every wrong row one anomaly.
+# ---- The anomalies: for each, what must hold. Every anomaly has one rule, and every wrong row one anomaly.
 
 
 class Anomaly(StrEnum):
