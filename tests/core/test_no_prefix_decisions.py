@@ -100,6 +100,7 @@ LEFT: Mapping[str, frozenset[str]] = {
             "_forget_log: path.endswith(logs.COMPACT)",
             "with_conf: file.path.startswith('offsets/')",
             "visible: name.startswith('.')",
+            "listed_in: name[0] not in '._'",
         }
     ),
     "an address, a name or a word that somebody typed": frozenset(
@@ -112,6 +113,7 @@ LEFT: Mapping[str, frozenset[str]] = {
             "packages_key: one.endswith('-SNAPSHOT')",
             "one_jvm: master.startswith('local[')",
             "location: target.startswith('file:')",
+            "check: spoken.startswith('SASL')",
             "scheme_of: place.startswith('file:')",
             "half_url: place[len(scheme):].startswith('://')",
             "_local: path.startswith('file:')",

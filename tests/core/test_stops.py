@@ -61,6 +61,7 @@ def test_a_rewind_is_printed_to_the_rows_that_stand_where_that_is_known() -> Non
         ("E208", ((4, 2), (4, 2))): "--to 2",
         ("E208", ((4, 2), (4, 1))): "--to 1 --sink memory:b",  # level with the other one first
         ("E208", ((4, 4), (4, 4))): "--to 4",  # all of it is there
+        ("E208", ((5, 5), (4, 4))): "",  # what was accepted is in this one alone, and the other one stops nothing
         ("E209", ((4, 2), (4, 4))): a(2),
         ("E209", ((4, 4), (4, 4))): "",  # changed otherwise than by going back
     }

@@ -305,7 +305,8 @@ class Cluster:
         from confluent_kafka.admin import AdminClient
 
         if self._admin is None:
-            admin = AdminClient({**self._options.connection, "error_cb": self._hear}, logger=log)
+            said: dict[str, Any] = {**self._options.connection, "error_cb": self._hear}
+            admin = AdminClient(said, logger=log)
             try:
                 self._id = str(admin.list_topics(timeout=min(5.0, self._patience)).cluster_id)
             finally:

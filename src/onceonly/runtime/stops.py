@@ -198,7 +198,8 @@ def undo(where: Where, stop: Stop, contents: Contents) -> str:
     if any(holds is None or (changed and holds == told) for told, holds in (contents[sink] for sink in stop.sinks)):
         return ""
     asked = level({sink: told if holds is None else holds for sink, (told, holds) in contents.items()})
-    if not (asked.sinks or asked.to):
+    others = asked.sinks and not set(stop.sinks) & set(asked.sinks)  # it would bring none of these level
+    if others or not (asked.sinks or asked.to):
         return ""
     rows = "being staged, in another sink or in the source" if asked.sinks else "still in the source"
     rows = "being there" if asked == Asked(max(told for told, _ in contents.values())) else rows
