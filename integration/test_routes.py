@@ -68,8 +68,8 @@ def test_values_may_share_a_table_and_others_be_ignored(
 
 
 def test_rows_are_not_routed_by_a_number(stream: FileStream, ledger: Ledger) -> None:
-    kept = MemorySink()
-    one, other = Output(kept, name="one"), Output(MemorySink(), name="other")
+    kept = MemorySink("memory:kept")
+    one, other = Output(kept, name="one"), Output(MemorySink("memory:other"), name="other")
     stream.receive(range(3))
     for values in ({"1": one, "01": other}, {"x1": one}):
         told = stream.fail(exactly_once(Route("id", values, unknown="ignore"), ledger=ledger))

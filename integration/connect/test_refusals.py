@@ -121,6 +121,12 @@ def test_a_sink_that_cannot_be_sent_is_refused_before_the_start(
     assert not connected.checkpoint.exists()
 
 
+def test_a_whole_result_in_each_epoch_is_refused_before_the_start(connected: ConnectStream, delta: DeltaTarget) -> None:
+    with pytest.raises(ConfigurationError, match="E137"):
+        connected.receive(range(3)).begin(delta.sink(), shape=lambda df: df.groupBy("word").count(), mode="complete")
+    assert not connected.checkpoint.exists()
+
+
 def test_a_stateful_plan_that_changes_is_refused_before_the_start(connected: ConnectStream, delta: DeltaTarget) -> None:
     with pytest.raises(ConfigurationError, match="E109") as caught:
         connected.receive(range(3)).begin(delta.sink(key="word"), shape=lucky, mode="update")

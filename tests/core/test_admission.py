@@ -19,6 +19,7 @@ from onceonly.machine.admission import (
 )
 from onceonly.machine.sources import kafka_identity
 from onceonly.protocol import Names
+from onceonly.spark.writers import output_of
 from onceonly_checkpoints.model import SourceIdentity
 
 PLAIN, CUTS, FOLDS = Names(), Names(most=8), Names(folds=True)
@@ -148,3 +149,12 @@ def test_a_whole_result_in_each_epoch_is_not_for_sinks_that_only_add_rows() -> N
     with pytest.raises(ConfigurationError, match='"sums" runs in output mode complete, and t, u only adds') as refused:
         check_output("sums", "complete", ["t", "u"])
     assert refused.value.code == "E137"
+
+
+def test_a_writer_of_spark_connect_tells_its_output_mode_before_the_start() -> None:
+    from pyspark.sql.connect.plan import LogicalPlan
+    from pyspark.sql.connect.streaming.readwriter import DataStreamWriter
+
+    writer: Any = DataStreamWriter(LogicalPlan(None), None)  # type: ignore[arg-type]
+    assert output_of(writer) == ""
+    assert output_of(writer.outputMode("Complete")) == "complete"

@@ -440,7 +440,8 @@ class DeltaSink(SinkBase):
 
     def needs_spark(self) -> str | None:
         """What deltalake cannot write of the table; ``None`` if it can write it, or nobody has looked."""
-        return self._opened.table.needs_spark() if self._opened is not None else None
+        table = self._opened.table if self._opened is not None else None
+        return table.needs_spark() if table is not None and table.seen else None
 
     def close(self) -> None:
         """Let go of handle and fence."""

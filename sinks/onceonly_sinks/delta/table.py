@@ -271,6 +271,11 @@ class Table:
         assert self._handle is not None
         return self._handle
 
+    @property
+    def seen(self) -> bool:
+        """Whether the table was found, and its handle is kept."""
+        return self._handle is not None
+
     def drop_handle(self) -> None:
         """Forget the handle, after a failure or at the end."""
         self._handle = None

@@ -58,6 +58,7 @@ def stream_writer(said: Mapping[str, str], schema: StructType, overwrite: bool) 
         )
     options = Options.parse(said)
     need_xxhash()
+    admission.check_columns(options.arguments(), options.pipeline, schema.names, folds=True)
     if why := digest.beyond(schema):
         raise refuse(
             "E150",
@@ -65,7 +66,6 @@ def stream_writer(said: Mapping[str, str], schema: StructType, overwrite: bool) 
             cause="a nested column, or a type of which Arrow carries something else than its value",
             next="use foreachBatch: exactly_once(sink); or write the column as text: to_json(column)",
         )
-    admission.check_columns(options.arguments(), options.pipeline, schema.names)
     files = TaskFiles(options.staging, options.pipeline)
     files.make()
     return Writer(said, schema, files.address, _left_out(options, schema), commit)
