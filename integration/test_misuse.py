@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from integration.streams import FileStream
-from integration.targets import events, ids
+from integration.targets import PostgresTarget, events, ids
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
@@ -303,3 +306,36 @@ def test_rows_of_the_users_own_session_are_written_by_each_run_and_by_each_pipel
             stream.receive(range(start, start + 10))
             stream.run(lambda df, batch_id, wrapped=wrapped: wrapped(of_pandas(df), batch_id))
         assert ids(sink) == list(range(20))
+
+
+# ---- executors that run another Python
+
+
+@pytest.mark.postgres
+def test_executors_whose_python_lacks_what_tasks_need_are_told_with_the_interpreter_and_the_way_on(
+    spark: SparkSession, stream: FileStream, pg: PostgresTarget, tmp_path: Path
+) -> None:
+    bare, context = tmp_path / "bare", spark.sparkContext
+    subprocess.run([getattr(sys, "_base_executable"), "-m", "venv", "--without-pip", str(bare)], check=True)  # noqa: B009
+    known, seen = context.pythonExec, dict[str, str]()
+    stream.receive(range(4))
+    for python in (str(bare / "bin" / "python"), str(tmp_path / "nowhere")):
+        context.pythonExec = python
+        try:
+            seen[python] = stream.fail(exactly_once(pg.sink(key="even")), shape=_counted, mode="update")
+        finally:
+            context.pythonExec = known
+    for python, told in seen.items():
+        assert f"[ONCE-E157] The Python of the executors, {python}, cannot run tasks" in told
+        assert f"export PYSPARK_PYTHON={sys.executable}" in told
+    assert (
+        f"{bare}/bin/python cannot import pyarrow (No module named 'pyarrow'), onceonly"
+        in seen[str(bare / "bin/python")]
+    )
+    assert "nowhere" in seen[str(tmp_path / "nowhere")].partition("it does not run a task: ")[2].splitlines()[0]
+    stream.run(exactly_once(pg.sink(key="even")), shape=_counted, mode="update")
+    assert pg.says("select even, count from orders order by even") == [(False, 2), (True, 2)]
+
+
+def _counted(df: DataFrame) -> DataFrame:
+    return df.selectExpr(f"{EVENS} AS even").groupBy("even").count()

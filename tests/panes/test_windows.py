@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.panes.making import refused
 
 from onceonly.panes import Fixed, Global, Sessions, Sliding
-from onceonly.panes.windows import LEAST, local_days, merged
+from onceonly.panes.windows import DAY, LEAST, local_days, merged
 from onceonly_checkpoints.epochtime import END
 
 HOUR = 3_600_000
@@ -167,6 +167,28 @@ def test_days_go_on_behind_the_years_that_a_calendar_of_four_digits_has(zone: st
 
 
 # ---- sessions
+
+
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "UTC",
+        "Europe/Berlin",
+        "America/St_Johns",
+        "America/Sao_Paulo",
+        "Pacific/Apia",
+        "Africa/Casablanca",
+        "Asia/Manila",
+    ],
+)
+@pytest.mark.parametrize("offset", ["0s", "150 minutes"])
+def test_every_day_of_a_zone_begins_at_one_of_its_cuts(zone: str, offset: str) -> None:
+    """By them Spark groups rows, and rows of a group must be in one day."""
+    days, draw = Fixed("1 day", offset=offset, timezone=zone), random.Random(zone)
+    eras = [(-5_400_000_000_000, 4_500_000_000_000), (-62_000_000_000_000, 250_000_000_000_000)]
+    begins = {days.of(draw.randint(*era))[0][0] % DAY for era in eras for _ in range(2_000)}
+    assert begins <= set(days.cuts), sorted(begins - set(days.cuts))
+    assert len(days.cuts) < 25
 
 
 def test_sessions_that_overlap_are_one_and_those_that_touch_are_two() -> None:

@@ -146,8 +146,17 @@ def _parts(annotation: str) -> tuple[str, ...]:
     return tuple(one.strip() for one in found)
 
 
-_WORDS = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "True or False", "None": "None"}
-_WORDS |= {"os.PathLike": "a path", "Mapping": "a mapping", "Sequence": "a list", "Callable": "a function"}
+_WORDS = {
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "True or False",
+    "None": "None",
+    "os.PathLike": "a path",
+    "Mapping": "a mapping",
+    "Sequence": "a list",
+    "Callable": "a function",
+}
 
 
 def _words(part: str) -> str:

@@ -25,7 +25,8 @@ Span = tuple[int, int]
 Size = str | int
 """How long: ``"2 minutes"``; a number where times are integers."""
 
-_DAY_MS = 24 * 60 * 60 * 1000
+DAY = 24 * 60 * 60 * 1000
+"""Milliseconds of a day of UTC."""
 _1970 = date(1970, 1, 1)
 _CYCLE = 146_097
 """Days of 400 years."""
@@ -62,7 +63,7 @@ class Fixed:
             raise wrong(f"offset={self.offset!r}", "it is no less than the size", "give less than one window")
         if self.timezone is None:
             return
-        if not isinstance(self.size, str) or size % _DAY_MS:
+        if not isinstance(self.size, str) or size % DAY:
             way = 'give whole days, Fixed("1 day", timezone=...), or leave timezone= out: hours are as long everywhere'
             raise wrong(f"timezone= beside size={self.size!r}", "only days are longer or shorter by the zone", way)
         _zone(self.timezone)
@@ -78,6 +79,11 @@ class Fixed:
         return length("size", self.size), length("offset", self.offset or 0, least=0)
 
     @property
+    def cuts(self) -> tuple[int, ...]:
+        """At which milliseconds of a day of UTC a day of its zone may begin."""
+        return _cuts(self.numbers[1], self.timezone or "UTC")
+
+    @property
     def spelled(self) -> list[Any]:
         """The same for all that mean the same."""
         return ["fixed", *self.numbers, self.timezone]
@@ -86,7 +92,7 @@ class Fixed:
         """The one window of a time."""
         size, offset = self.numbers
         if self.timezone is not None:
-            return [local_days(time, size // _DAY_MS, offset, self.timezone)]
+            return [local_days(time, size // DAY, offset, self.timezone)]
         start = (time - offset) // size * size + offset
         return [(start, start + size)]
 
@@ -220,8 +226,8 @@ def local_days(time: int, days: int, offset: int, zone: str) -> Span:
         zone: name in the database of time zones.
     """
     known = _zone(zone)
-    cycles = _cycles(time // _DAY_MS)
-    wall = datetime.fromtimestamp(0, timezone.utc) + timedelta(milliseconds=time - cycles * _CYCLE * _DAY_MS)
+    cycles = _cycles(time // DAY)
+    wall = datetime.fromtimestamp(0, timezone.utc) + timedelta(milliseconds=time - cycles * _CYCLE * DAY)
     local = wall.astimezone(known).replace(tzinfo=None) - timedelta(milliseconds=offset)
     number = ((local.date() - _1970).days + cycles * _CYCLE) // days * days
     start, end = _instant(number, offset, known), _instant(number + days, offset, known)
@@ -239,7 +245,19 @@ def _instant(day: int, offset: int, zone: ZoneInfo) -> int:
     midnight = datetime.combine(_1970 + timedelta(days=day - cycles * _CYCLE), datetime.min.time())
     wall = (midnight + timedelta(milliseconds=offset)).replace(tzinfo=zone)
     instant = (wall - datetime.fromtimestamp(0, timezone.utc)) // timedelta(milliseconds=1)
-    return instant + cycles * _CYCLE * _DAY_MS
+    return instant + cycles * _CYCLE * DAY
+
+
+@cache
+def _cuts(offset: int, zone: str) -> tuple[int, ...]:
+    """When days begin by each of the clocks that a zone ever had: one that it has for less than a day is none.
+
+    Before the first of these days a zone has the clock of its sun, and after the last one those of its last rule.
+    """
+    known, first = _zone(zone), datetime(1800, 1, 1, 12, tzinfo=timezone.utc)
+    days = (first + timedelta(days=number) for number in range(300 * 366))
+    ahead = {day.astimezone(known).utcoffset() or timedelta() for day in days}
+    return tuple(sorted({(offset - one // timedelta(milliseconds=1)) % DAY for one in ahead}))
 
 
 def _cycles(day: int) -> int:

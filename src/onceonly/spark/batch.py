@@ -10,12 +10,12 @@ from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors import refusals
+from onceonly.errors import OnceOnlyError, refusals
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Estimate, Task, TooLargeForDriver
 from onceonly.protocol.batch import FileTrim, OffsetTrim, Trim
 from onceonly.protocol.times import NO_TIMES, Clock, Times, TimeTally
-from onceonly.spark import digest, frames, times
+from onceonly.spark import digest, frames, interpreter, times
 from onceonly.spark.choose import engine_for
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.storage import is_local
@@ -203,7 +203,7 @@ class SparkBatch:
 
     def _brought(self, rows: DataFrame) -> Iterator[pa.RecordBatch]:
         """Rows as they arrive at the driver, in the engine's own types."""
-        with self._pieces(), closing(self._engine.arrow(rows)) as batches, _collecting():
+        with self._pieces(), told(self.session), closing(self._engine.arrow(rows)) as batches, _collecting():
             yield from batches
 
     def _pieces(self) -> AbstractContextManager[None]:
@@ -234,7 +234,7 @@ class SparkBatch:
         # PySpark looks columns up by name there, and takes a dot for a path.
         numbered = self.dataframe.toDF(*map(str, range(len(self._schema))))
         # One action with an answer per task: of a task that ran twice Spark keeps one. ``foreachPartition`` has none.
-        with told():
+        with told(self.session):
             answers = numbered.mapInArrow(_on_partition(task, self._schema), "answer string").collect()
         return [json.loads(row.answer) for row in answers]
 
@@ -324,12 +324,18 @@ def _collecting() -> Generator[None]:
 
 
 @contextmanager
-def told() -> Generator[None]:
-    """Raise what a task raised, and not the error that Spark makes of it."""
+def told(session: SparkSession) -> Generator[None]:
+    """Raise what a task raised, or why it cannot run, and not the error that Spark makes of it.
+
+    Raises:
+        ConfigurationError: E157, the executors' Python lacks what tasks need.
+    """
     try:
         yield
+    except (OnceOnlyError, TooLargeForDriver):
+        raise
     except Exception as error:
-        if found := refusals.told_by(error):
+        if found := refusals.told_by(error) or interpreter.refusal(session):
             raise found from None
         raise
 

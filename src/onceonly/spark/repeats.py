@@ -141,7 +141,7 @@ class RecallingBatch(DividedBatch):
             TooLargeForDriver: there are more than Spark brings to a driver.
             DestinationError: whoever keeps ids does not answer an executor.
         """
-        with told():
+        with told(self.session):
             judged = self._judged_here()
             yield from super().arrow() if judged is None else self._counted_here(*judged)
 
@@ -151,7 +151,7 @@ class RecallingBatch(DividedBatch):
         Raises:
             DestinationError: whoever keeps ids does not answer an executor.
         """
-        with told():
+        with told(self.session):
             super().write(directory)
 
     def outputs(self) -> tuple[Output, ...]:

@@ -1,28 +1,28 @@
 """Windows as columns of Spark: a row's slice, a stretch of time whose rows are all in the same windows.
 
 Sliding windows overlap, and a row in sixty of them would be sixty rows. So Spark groups by slices, of which two lie
-between one window's beginning and the next, and whoever has the partial results of slices joins them to windows. The
+between one window's beginning and the next, and whoever has the partial results of slices joins them to windows. Days
+of a zone are cut wherever one of them may begin. The
 idea is that of paired windows (Krishnamurthy, Wu, Franklin: On-the-fly sharing for streamed aggregation, 2006).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onceonly.panes.spec import Definition
-from onceonly.panes.windows import Fixed, Global, Sessions, Sliding, Window
+from onceonly.panes.windows import DAY, Fixed, Global, Sessions, Sliding, Window
 from onceonly.spark.digest import quote
 from onceonly_checkpoints.epochtime import END
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.sql import DataFrame
 
 SLICE, NOWHERE = "onceonly slice", "onceonly nowhere"
 """Columns that rows are grouped by, beside their keys."""
 
-_BEGINS, _DAY = "onceonly begins", "onceonly day"
+_BEGINS = "onceonly begins"
 
 
 def sliced(window: Window, rows: DataFrame, time: str, keys: Sequence[str]) -> tuple[DataFrame, list[str]]:
@@ -38,8 +38,6 @@ def sliced(window: Window, rows: DataFrame, time: str, keys: Sequence[str]) -> t
     """
     if isinstance(window, Sessions):
         return _sessions(window, _keyless(rows, time, keys, _spread(time)), time, keys)
-    if isinstance(window, Fixed) and window.timezone is not None:
-        return _local_days(window, _keyless(rows, time, keys), time)
     return _keyless(rows, time, keys).selectExpr("*", f"{_slice(window, time)} AS {quote(SLICE)}"), [quote(SLICE)]
 
 
@@ -51,9 +49,11 @@ def _keyless(rows: DataFrame, time: str, keys: Sequence[str], *more: str) -> Dat
 def _slice(window: Window, time: str) -> str:
     """A number that tells the slice of a row, in Spark SQL; null where the row has no time."""
     match window:
-        case Fixed():
+        case Fixed(timezone=None):
             size, offset = window.numbers
             return f"{time} - pmod({time} - {offset}L, {size}L)"
+        case Fixed():
+            return _days(time, window.cuts)
         case Sliding():
             return _paired(time, *window.numbers)
         case _:
@@ -66,31 +66,11 @@ def _paired(time: str, size: int, every: int) -> str:
     return f"{time} - {past}" + (f" + IF({past} < {over}L, 0L, {over}L)" if over else "")
 
 
-def _local_days(window: Fixed, rows: DataFrame, time: str) -> tuple[DataFrame, list[str]]:
-    """By Python's database of time zones, as anywhere: Java's may be of another year."""
-    import pandas as pd
-    from pyspark.sql import functions as f
-
-    of = window.of
-
-    def starts(times: pd.Series[int]) -> pd.Series[int]:
-        import pandas as pd
-
-        span = (0, 0)
-        found: list[int] = []
-        for at in times:
-            span = span if span[0] <= at < span[1] else of(int(at))[0]
-            found.append(span[0])
-        return pd.Series(found, dtype="int64")
-
-    # PySpark reads from the annotations what it is given; as texts they name nothing that it finds.
-    starts.__annotations__ = {"times": pd.Series, "return": pd.Series}
-    functions: Any = f
-    day = functions.pandas_udf(starts, "bigint")(f.expr(f"coalesce({time}, 0L)"))
-    parted = rows.select("*", day.alias(_DAY)).selectExpr(
-        "*", f"IF({time} IS NULL, NULL, {quote(_DAY)}) AS {quote(SLICE)}"
-    )
-    return parted, [quote(SLICE)]
+def _days(time: str, cuts: Sequence[int]) -> str:
+    """By Python's database of time zones, as anywhere, which the driver asks: Java's may be of another year."""
+    past = f"pmod({time}, {DAY}L)"
+    begun = "".join(f" WHEN {past} >= {cut}L THEN {cut}L" for cut in reversed(cuts))
+    return f"{time} - {past} + CASE{begun} ELSE {cuts[-1] - DAY}L END"
 
 
 def _sessions(window: Sessions, rows: DataFrame, time: str, keys: Sequence[str]) -> tuple[DataFrame, list[str]]:
