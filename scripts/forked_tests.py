@@ -31,7 +31,17 @@ REACHED = ROOT / ".cache" / "reached.json"
 _APART = "spark or connect or postgres or kafka or browser or containers or kill or waysout or source or slow"
 QUICK = ["-m", f"not ({_APART} or docs or lab)"]
 QUICK += [
-    f"tests/{folder}" for folder in ("core", "checkpoints", "panes", "audit", "reading", "cli", "sinks/test_memory.py")
+    f"tests/{folder}"
+    for folder in (
+        "core",
+        "checkpoints",
+        "panes",
+        "audit",
+        "reading",
+        "cli",
+        "sinks/test_memory.py",
+        "sinks/test_delta_sink.py",
+    )
 ]
 """Tests of ``make test`` that need no server and no Spark, in the folders that are about what is changed."""
 

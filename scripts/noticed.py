@@ -1,6 +1,6 @@
 """Switches each rule of ``onceonly lab rules-off`` off, and finds the first quick test that fails.
 
-``noticed.py [--only RULE ...] [--record] [--page]``: ``--record`` keeps what is found in
+``noticed.py [--only RULE ... | --changed] [--record] [--page]``: ``--record`` keeps what is found in
 ``docs/how-it-is-proven/noticed.json``, ``--page`` writes the page beside it. Rules that no quick test notices are
 noticed in a world of the lab, where ``make rules-off`` looks.
 """
@@ -42,17 +42,16 @@ FOUND = _rules()
 
 
 def file_of(module: str) -> Path:
-    """Where a module of the machine stands."""
-    return forked.ROOT.joinpath("src", *module.split(".")).with_suffix(".py")
+    """Where a module of ours stands."""
+    paths = (folder.joinpath(*module.split(".")).with_suffix(".py") for folder in forked.SOURCES)
+    return next(path for path in paths if path.is_file())
 
 
 def rules() -> list[Any]:
     """Every rule."""
-    return [
-        rule
-        for module in FOUND.MODULES
-        for rule, _ in FOUND._found(module, ast.parse(file_of(module).read_text(encoding="utf-8")))
-    ]
+    asked = [(module, FOUND._found) for module in FOUND.MODULES]
+    asked += [(module, FOUND.found_at_rim) for module in FOUND.rim_modules()]
+    return [rule for module, find in asked for rule, _ in find(module, ast.parse(file_of(module).read_text("utf-8")))]
 
 
 def switched_off(names: frozenset[str], module: str, tests: forked.Tests) -> forked.Job:
@@ -172,7 +171,9 @@ _PAGE = """# Who notices a missing rule
 
 A rule that no test needs can be lost without anybody noticing. So each rule that decides recovery, rewinds, reruns and
 publications is switched off in the source, and the quick tests run until one fails. What no quick test
-notices is noticed by `make rules-off`, which searches worlds of [the lab](../rules-off.md).
+notices is noticed by `make rules-off`, which searches worlds of [the lab](../rules-off.md). Of what carries rewinds and
+publications out and of the audit of a pipeline, each condition on which something is refused or found is switched off
+as well. No world runs these: a quick test has to notice each.
 
 {quick} of {every} rules are noticed by a quick test, without Spark and without a server.
 `scripts/noticed.py --record --page` finds them again.
@@ -204,13 +205,16 @@ def main() -> int:
     """Return 0 where enough is noticed."""
     given = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     given.add_argument("--only", nargs="+", default=[], help="these rules")
+    given.add_argument("--changed", action="store_true", help="those whose text is not the recorded one")
     given.add_argument("--record", action="store_true", help="keep what is found")
     given.add_argument("--page", action="store_true", help="write the page of what was recorded")
     given.add_argument("tests", nargs="*", default=forked.QUICK, help="behind --: what pytest is asked for")
     given.add_argument("--learn", action="store_true", help="run all tests first, to see what each one reaches")
     given.add_argument("--workers", type=int, default=1)
     asked = given.parse_args()
+    known = {one["rule"]: one["fingerprint"] for one in recorded()} if asked.changed else {}
     wanted = [rule for rule in rules() if not asked.only or rule.name in asked.only]
+    wanted = [rule for rule in wanted if known.get(rule.name) != rule.fingerprint]
 
     def act(session: pytest.Session) -> int:
         found = tried(wanted, forked.Tests(session, learns=asked.learn, workers=asked.workers))

@@ -76,6 +76,11 @@ def test_a_pipeline_opened_without_an_epoch_is_no_failure() -> None:
     assert judge(facts).exit_code == 3
 
 
+def test_a_ledger_and_sinks_that_know_nothing_say_only_that_nothing_is_there() -> None:
+    facts = Facts(PIPELINE, (SinkFacts(SINK, "memory:x", True),), LedgerFacts("sqlite:///l.db"))
+    assert codes(facts) == ["A102"]
+
+
 def test_a_missing_ledger_is_told_and_changes_nothing() -> None:
     result = judge(without_ledger(true_facts()))
     assert [finding.code for finding in result.findings] == ["A131"]
@@ -221,8 +226,15 @@ def test_batches_that_spark_finished_and_no_epoch_knows_are_a_gap() -> None:
 
 @pytest.mark.parametrize(
     "engine",
-    [progress(3, 400), progress(2, 300), progress(5, 400), progress(5, 600, "q-2"), None],
-    ids=["level", "the crash window", "the same offsets", "another query", "unreadable"],
+    [
+        progress(3, 400),
+        progress(2, 300),
+        progress(5, 400),
+        progress(5, 600, "q-2"),
+        replace(progress(5, 600), end=None),
+        None,
+    ],
+    ids=["level", "the crash window", "the same offsets", "another query", "no offsets", "unreadable"],
 )
 def test_a_checkpoint_that_is_not_ahead_is_no_finding(engine: EngineFacts | None) -> None:
     assert codes(replace(true_facts(), engine=engine)) == []

@@ -406,6 +406,18 @@ def test_the_scope_counts_the_rows_of_the_epochs_that_it_names() -> None:
     assert said == "memory:orders holds epoch 4; 12 rows counted there, 12 committed."
 
 
+def test_the_epoch_behind_a_milestone_follows_it() -> None:
+    facts = pruned()
+    [sink] = facts.sinks
+    assert sink.milestone is not None
+    torn = replace(sink, milestone=replace(sink.milestone, chain="f" * 64))
+    assert "A112" in codes(replace(facts, sinks=(torn,)))
+    assert "A112" not in codes(facts)
+    assert "A166" in codes(with_sink(facts, rows=None))
+    whole = replace(torn, history=())  # no epoch behind it has a marker yet
+    assert "A112" not in codes(replace(facts, sinks=(whole,)))
+
+
 def test_rows_below_a_milestone_are_excused_by_what_was_accepted_there_or_later_and_nothing_else() -> None:
     assert codes(pruned()) == ["A166"]
     assert codes(pruned(stand=16)) == ["A121"]

@@ -13,7 +13,8 @@ from tests.core.stories import changed, epochs
 from onceonly.errors import OnceOnlyError
 from onceonly.machine.facts import Refusal
 from onceonly.machine.publish import PublishFacts, decide, standing_since
-from onceonly.protocol.batch import ArrowBatch
+from onceonly.protocol import Batch
+from onceonly.protocol.batch import ArrowBatch, ArrowRows
 from onceonly.runtime import publishing
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest, Output
@@ -265,6 +266,34 @@ def test_rows_are_published_as_the_rerun_committed_them_or_not_at_all(tmp_path: 
         held = [marker.epoch.number for marker, _ in pipeline.sinks_open()[0].history()]
         assert (what, held) == (what, [1, 2] if found[what] else [1, 2, 3])
     assert found == {what: code for what, (_, code) in given.items()}
+
+
+class Miscounts(MemorySink):
+    """Says that it took a row more than it was given."""
+
+    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
+        prepared = super().prepare(batch, epoch)
+        return ArrowRows(prepared.table, offered=prepared.rows + 1)
+
+
+def test_what_a_sink_says_that_it_took_is_compared_with_what_the_rerun_committed(tmp_path: Path):
+    pipeline = Pipeline(tmp_path, ("a",))
+    pipeline.driver().writes(1, 2)
+    of = publishing.Publication(
+        "orders", Miscounts("memory:a", pipeline.stores["a"]), "orders~v2", rerun_of(pipeline), pipeline.ledger
+    )
+    with pytest.raises(OnceOnlyError, match="E242"):
+        publishing.publish(of, publishing.plan(of), ArrowBatch(pa.concat_tables([rows(1), rows(2)])))
+    assert [marker.epoch.number for marker, _ in pipeline.sinks_open()[0].history()] == [1, 2]
+
+
+def test_a_rerun_of_another_pipeline_is_not_planned(tmp_path: Path):
+    pipeline = Pipeline(tmp_path, ("a",))
+    pipeline.driver().writes(1, 2)
+    [sink] = pipeline.sinks()
+    other = MemorySink("memory:other")
+    with pytest.raises(OnceOnlyError, match="E24"):
+        publishing.plan(publishing.Publication("orders", sink, "orders~v2", other, pipeline.ledger))
 
 
 def test_a_query_that_went_on_since_the_plan_keeps_its_rows(tmp_path: Path):

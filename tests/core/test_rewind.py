@@ -31,12 +31,14 @@ from onceonly.machine.rewind import (
     level,
     why,
 )
-from onceonly.protocol.batch import ArrowBatch
+from onceonly.protocol import Batch
+from onceonly.protocol.batch import ArrowBatch, ArrowRows
 from onceonly.runtime import rewinding
 from onceonly.runtime.stops import Where
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.replayed import Replayed
+from onceonly_sinks.memory import MemorySink
 
 A, B, C = "memory:a", "memory:b", "memory:c"
 LINE = changed(*epochs(10, 20, 30, 40), sinks=((A, 1), (B, 1)))
@@ -397,6 +399,36 @@ def test_what_is_typed_in_place_of_a_cut_back_gives_up_what_lies_beyond_it(tmp_p
     assert rewinding.instead(of(pipeline), planned) == f"\nor give the rows up: {typed}"
     nothing_beyond = replace(planned, epochs={2: planned.epochs[2]})
     assert rewinding.instead(of(pipeline), nothing_beyond).startswith("\nor start the query")
+
+
+class Miscounts(MemorySink):
+    """Says that it took a row more than it was given."""
+
+    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
+        prepared = super().prepare(batch, epoch)
+        return ArrowRows(prepared.table, offered=prepared.rows + 1)
+
+
+def test_what_a_sink_says_that_it_took_is_compared_with_what_was_committed(tmp_path: Path):
+    pipeline, asked = Pipeline(tmp_path, ("a", "b")), Asked(3, ("memory:b",), Origin(OriginKind.SINK, A))
+    pipeline.driver().writes(1, 2, 3, 4)
+    put_back(pipeline, 3, "b")
+    sinks = (pipeline.sinks()[0], Miscounts("memory:b", pipeline.stores["b"]))
+    told = replace(of(pipeline), sinks=sinks)
+    planned = rewinding.plan(told, asked)
+    with pytest.raises(OnceOnlyError, match="E233"):
+        rewinding.bring_up(
+            told, planned, asked, lambda steps, take: [take(step, ArrowBatch(rows(4))) for step in steps]
+        )
+    assert [marker.epoch.number for marker, _ in pipeline.sinks_open()[1].history()] == [1, 2, 3]
+
+
+def test_rows_that_no_other_sink_got_are_called_so():
+    line = changed(*LINE, outputs=(Output("seen", (A,), "schema", Digest(4)),))
+    known = {epoch.number: epoch for epoch in line}
+    said = facts({A: 3, B: 4}, Asked(3, (A,)), readable=[B], epochs=known)
+    assert 'output "seen"' in str(rewinding._alone(said, Nowhere(A, 4, "")))
+    assert rewinding._alone(said, Nowhere(B, 4, "")) is None
 
 
 def test_an_epoch_is_brought_up_with_the_rows_that_were_committed_and_no_others(tmp_path: Path):

@@ -126,6 +126,46 @@ def test_each_verdict_of_the_tables_is_reached_by_drawn_facts():
     assert min((rewinds + batches + published).values()) >= 10
 
 
+RIM = """
+class Writer:
+    def install(self, found, wanted):
+        if found != wanted or wanted.rows:
+            raise refuse("E1")
+        if not isinstance(found, str):
+            raise TypeError(found)
+        if found:
+            return None
+
+def compare(facts):
+    if facts.rows:
+        yield found("A1")
+    elif facts.more:
+        return refuse("E2")
+"""
+
+
+def test_each_condition_on_which_the_rim_refuses_or_finds_something_is_a_rule():
+    found = list(rulesoff.found_at_rim(rulesoff.RIM[0], ast.parse(RIM)))
+    said = [(rule.function, rule.part, rule.source) for rule, _ in found]
+    assert said == [
+        ("Writer.install", 1, "found != wanted"),
+        ("Writer.install", 2, "wanted.rows"),
+        ("compare", 1, "facts.rows"),
+        ("compare", 2, "facts.more"),
+    ]
+    assert list(rulesoff.found_at_rim("onceonly.machine.opening", ast.parse(RIM))) == []
+    for rule in rulesoff.at_the_rim():
+        text = source_of(rule.module)
+        left = without(rule.module, frozenset({rule.name}), text)
+        compile(left, rule.name, "exec")
+        assert left != ast.unparse(ast.parse(text)), rule.name
+
+
+def test_what_may_go_unseen_at_the_rim_stands_there_and_has_a_reason():
+    texts = " ".join(ast.unparse(ast.parse(source_of(module))) for module in rulesoff.RIM)
+    assert [text for text, why in rulesoff.NEEDLESS.items() if text not in texts or len(why.split()) < 4] == []
+
+
 def test_rules_stand_in_for_each_other_where_they_read_or_ask_the_same_or_are_of_one_proof():
     by_name = {rule.name: rule for rule in rules()}
     looked, clock = by_name["transitions._looked#1"], by_name["comparison.same_batch#1"]

@@ -12,7 +12,7 @@ import builtins
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,6 +34,26 @@ PROOFS = ("same_batch", "still_held")
 
 MODULES = (*DECISIONS, MACHINE, NOTING, *TABLES)
 """All of them."""
+
+RIM = (
+    "onceonly.runtime.rewinding",
+    "onceonly.runtime.publishing",
+    "onceonly.audit.rules_pipeline",
+)
+"""Modules that do what was decided, or judge what stands: each condition on which they refuse, give up or find
+something is a rule. No world of the lab runs them: tests alone can notice that one is gone. What the head of a Postgres
+sink asks for durability is a text, which ``tests/core/test_commit_durability.py`` reads."""
+
+NEEDLESS = {
+    "stands != way.to": "the opening's last epoch is the newest of the readings: if it is another one, a reading is",
+}
+"""Conditions at the rim that may go without anybody noticing, and why."""
+
+WHOLE = {
+    ("onceonly.machine.noting", "horizon"): "return known.said.lower if known.said else None",
+    ("onceonly_sinks.delta.writer", "_closed_behind"): "return True",
+}
+"""Functions that are such rules as a whole, with what a product without them does."""
 
 INSTEAD = {
     "_absent": "return replace(state, phase=Phase.COMMIT, unknowns=0)",
@@ -83,6 +103,16 @@ def rules() -> tuple[Rule, ...]:
     return tuple(rule for module in MODULES for rule in _rules_in(module))
 
 
+def at_the_rim() -> tuple[Rule, ...]:
+    """Every rule that tests alone can notice."""
+    return tuple(rule for module in rim_modules() for rule, _ in found_at_rim(module, ast.parse(source_of(module))))
+
+
+def rim_modules() -> tuple[str, ...]:
+    """Where those stand."""
+    return (*RIM, *dict.fromkeys(module for module, _ in WHOLE))
+
+
 def source_of(module: str) -> str:
     """The text of a module, without importing it."""
     spec = find_spec(module)
@@ -94,7 +124,7 @@ def source_of(module: str) -> str:
 def without(module: str, names: frozenset[str], source: str) -> str:
     """The source of a module without some rules."""
     tree = ast.parse(source)
-    for rule, node in _found(module, tree):
+    for rule, node in (*_found(module, tree), *found_at_rim(module, tree)):
         if rule.name in names:
             _switch_off(node)
     return ast.unparse(ast.fix_missing_locations(tree))
@@ -147,6 +177,43 @@ def _found_in(module: str, function: ast.FunctionDef) -> Iterator[tuple[Rule, No
         yield _rule(module, function, 0, function), function
     elif module in DECISIONS and function.name in PROOFS:
         yield from _parts(module, function, _operands(function))
+
+
+def found_at_rim(module: str, tree: ast.Module) -> Iterator[tuple[Rule, Node]]:
+    """The rules of a module that tests alone can notice, and where they stand."""
+    for prefix, function in _functions(tree):
+        if (module, function.name) in WHOLE:
+            yield _rule(module, function, 0, function), function
+        elif module in RIM:
+            slots = (slot for slot in _refusing(function) if ast.unparse(slot.node) not in NEEDLESS)
+            for part, slot in enumerate(slots, 1):
+                rule = _rule(module, function, part, slot.node)
+                yield replace(rule, function=f"{prefix}{function.name}"), slot
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            yield "", node
+        elif isinstance(node, ast.ClassDef):
+            yield from ((f"{node.name}.", one) for one in node.body if isinstance(one, ast.FunctionDef))
+
+
+def _refusing(function: ast.FunctionDef) -> Iterator[_Slot]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.If) and any(map(_refuses, node.body)):
+            yield from _each(_Slot(node, "test", None, off=False))
+
+
+def _refuses(node: ast.stmt) -> bool:
+    calls = {one.func.id for one in ast.walk(node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
+    if isinstance(node, ast.Raise):
+        return "TypeError" not in calls  # what no type checker lets happen
+    yields = isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield | ast.YieldFrom)
+    return yields or (isinstance(node, ast.Return) and bool(calls & _REFUSING))
+
+
+_REFUSING = frozenset({"refuse", "found", "Refusal"})
 
 
 def _parts(module: str, function: ast.FunctionDef, slots: Iterator[_Slot]) -> Iterator[tuple[Rule, Node]]:
@@ -210,6 +277,7 @@ def _rule(module: str, function: ast.FunctionDef, part: int, node: ast.AST) -> R
 def _switch_off(node: Node) -> None:
     if isinstance(node, ast.FunctionDef):
         nothing = "yield from ()" if _says_several(node) else "pass"
-        node.body = ast.parse(INSTEAD.get(node.name, nothing)).body
+        whole = {name: instead for (_, name), instead in WHOLE.items()}
+        node.body = ast.parse({**INSTEAD, **whole}.get(node.name, nothing)).body
     else:
         node.switch_off()
