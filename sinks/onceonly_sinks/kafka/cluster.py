@@ -305,8 +305,8 @@ class Cluster:
         from confluent_kafka.admin import AdminClient
 
         if self._admin is None:
-            said: dict[str, Any] = {**self._options.connection, "error_cb": self._hear}
-            admin = AdminClient(said, logger=log)
+            settings: dict[str, Any] = {**self._options.connection, "error_cb": self._hear}
+            admin = AdminClient(settings, logger=log)
             try:
                 self._id = str(admin.list_topics(timeout=min(5.0, self._patience)).cluster_id)
             finally:
