@@ -241,6 +241,16 @@ def test_r6_a_database_restored_from_a_dump_gives_up_no_epoch_that_it_holds():
     assert decide_opening(opening(restored, head=THREE, accepted=accepted)) == Proceed(ONE)
 
 
+def test_r3_another_target_is_not_brought_to_the_epoch_that_was_given_up():
+    three = changed(ONE, TWO, THREE, sinks=((SINK, 1), ("memory:two", 1)), manifest="m")
+    dumped = replace(reading(three[1], known=three[2], identity="table-2"), content=2)
+    facts = opening(dumped, reading(three[2], known=three[2], sink="memory:two"), head=three[2])
+    stop = stop_of(decide_opening(facts))
+    assert (stop.code, stop.sinks, stop.first, stop.last) == ("E208", (SINK,), 3, 3)
+    accepted = applicable(AdoptionKind.ACCEPT_LOSS, stop)
+    assert decide_opening(replace(facts, accepted=accepted)) == Proceed(three[2])
+
+
 def test_first_contact_with_rows_of_unknown_origin_is_refused_unless_adopted():
     assert code(decide_opening(opening(reading(None, rows=True)))) == "E201"
     assert decide_opening(opening(reading(None, rows=True), adopt=True)) == Proceed(None)

@@ -50,11 +50,14 @@ _REPLACED = ("recreated", "moved")
 
 def _r6_replaced(facts: OpeningFacts) -> Iterator[Refusal]:
     for reading in facts.held:
-        was = reading.receipt.identity if reading.receipt else reading.position.identity
-        told = [event for event in reading.position.disturbances if event.kind in _REPLACED]
+        was, told = _was(reading), [event for event in reading.position.disturbances if event.kind in _REPLACED]
         if was != reading.position.identity or told:
             now = told[0].detail if told else reading.position.identity or "nothing there"
             yield _replaced(facts, reading, was, now, moved=all(event.kind == "moved" for event in told))
+
+
+def _was(reading: Reading) -> str:
+    return reading.receipt.identity if reading.receipt else reading.position.identity
 
 
 def _replaced(facts: OpeningFacts, reading: Reading, was: str, now: str, *, moved: bool) -> Refusal:
@@ -212,6 +215,8 @@ def _r3_behind(facts: OpeningFacts) -> Heal | None:
     behind = [
         reading.sink
         for reading in facts.held
+        # Another target takes no epoch of the old one: that it is another was accepted, with what it lacks.
+        if _was(reading) == reading.position.identity
         if reading.sink in first and max(reading.position.epoch, first[reading.sink] - 1) == highest.epoch.number - 1
     ]
     return Heal(tuple(behind), highest) if behind else None
