@@ -53,6 +53,8 @@ settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--drawn", type=int, default=24, metavar="N", help="walk out of N pairs of losses and dumps")
+    parser.addoption("--drawn-seed", type=int, metavar="SEED", help="draw the same ones again")
     parser.addoption("--sample", type=int, metavar="N", help="run N of the chosen tests, drawn at random")
     parser.addoption("--sample-seed", type=int, metavar="SEED", help="draw the same ones again")
     parser.addoption("--kills", type=int, default=20, metavar="N", help="kills of a campaign on Spark Connect")
@@ -63,6 +65,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--sample") is not None and config.getoption("--sample-seed") is None:
         config.option.sample_seed = random.randrange(1_000_000)
+    if config.getoption("--drawn-seed") is None:
+        config.option.drawn_seed = random.randrange(1_000_000)
     if config.getoption("--kill-seed") is None:
         config.option.kill_seed = random.randrange(1_000_000)
 
@@ -73,6 +77,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         found += [f"sample: {config.getoption('--sample')} tests, --sample-seed {config.getoption('--sample-seed')}"]
     if "connect" in str(config.getoption("-m")).split(" and ")[0]:
         found += [f"Spark Connect: {config.getoption('--kills')} kills, --kill-seed {config.getoption('--kill-seed')}"]
+    if "waysout" in str(config.getoption("-m")):
+        found += [f"ways out: {config.getoption('--drawn')} drawn, --drawn-seed {config.getoption('--drawn-seed')}"]
     return found
 
 

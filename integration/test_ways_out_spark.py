@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from integration.conftest import chosen
 from integration.servers import Origin, PostgresAddress
 from integration.waysout import page
-from integration.waysout.situations import SITUATIONS
+from integration.waysout.situations import DRAWN, SITUATIONS
 from integration.waysout.walk import Cell, walk
 from integration.waysout.world import SHAPES, Database, Files, Shape, Table, Topic, World
 
@@ -84,4 +85,22 @@ def test_each_printed_way_leads_out(
     print(cell)
     assert cell.ways, f"{cell.code} prints no way out that can be followed"
     ends = [f"{way.remedy}: {way.verdict}" for way in cell.ways if not way.good]
+    assert not ends, "\n".join(ends)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "drawn" in metafunc.fixturenames:
+        cells = [(shape, name) for shape in SHAPES for name, what in DRAWN.items() if what.fits(shape)]
+        many, seed = (metafunc.config.getoption(name) for name in ("--drawn", "--drawn-seed"))
+        some = random.Random(seed).sample(cells, min(many, len(cells)))
+        ids = [f"{s.source}-{s.state}-{s.sinks}-{name}" for s, name in some]
+        metafunc.parametrize("drawn", some, ids=ids)
+
+
+def test_each_way_leads_out_of_two_losses_and_of_dumps(worlds: Worlds, drawn: tuple[Shape, str]) -> None:
+    shape, name = drawn
+    cell = walk(worlds(shape, DRAWN[name].spoils), Cell(shape.source, shape.state, shape.sinks, name))
+    print(cell)
+    assert cell.ways, f"{cell.code} prints no way out that can be followed"
+    ends = [f"{cell.code}: {way.remedy}: {way.verdict}" for way in cell.ways if not way.good]
     assert not ends, "\n".join(ends)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ class Situation:
         gone: offsets of the input that are no longer in the sink, by somebody else's hand.
         sources: those to which it can happen.
         sinks: those to which it can happen.
+        states: those of queries to which it can happen.
         spoils: whether it changes the source, so that a world is needed that no other cell uses.
     """
 
@@ -35,11 +37,12 @@ class Situation:
     gone: range = range(0)
     sources: tuple[str, ...] = ("files", "Kafka")
     sinks: tuple[str, ...] = ("Postgres", "Delta", "three")
+    states: tuple[str, ...] = ("stateless", "stateful")
     spoils: bool = False
 
     def fits(self, shape: Shape) -> bool:
         """Whether it can happen to such a pipeline."""
-        return shape.source in self.sources and shape.sinks in self.sinks
+        return shape.source in self.sources and shape.sinks in self.sinks and shape.state in self.states
 
 
 def _new_checkpoint(world: World) -> None:
@@ -103,3 +106,74 @@ SITUATIONS: Mapping[str, Situation] = {
     "ledger gone": Situation(World.lose_ledger),
 }
 """By name, as the page lists them."""
+
+
+# ---- What a seed draws from: two losses at once, and wrecks that look like something else.
+
+
+def _staging_gone(world: World) -> None:
+    shutil.rmtree(world.staging, ignore_errors=True)
+
+
+def _state_gone(world: World) -> None:
+    shutil.rmtree(world.checkpoint / "state", ignore_errors=True)
+
+
+def _first_file_gone(world: World) -> None:
+    (world.source.folder / "part-0000.parquet").unlink()
+
+
+LOSSES: Mapping[str, Situation] = {
+    "checkpoint gone": Situation(_new_checkpoint),
+    "ledger gone": Situation(World.lose_ledger),
+    "sink set back by 1": Situation(_sink_of("at3")),
+    "sink set back by 3": Situation(_sink_of("at1")),
+    "staging gone": Situation(_staging_gone, sinks=("three",)),
+    "first input file gone": Situation(_first_file_gone, sources=("files",), spoils=True),
+    "state gone": Situation(_state_gone, states=("stateful",)),
+}
+"""What one disk, or one mistake, takes away."""
+
+
+def _both(one: Situation, other: Situation) -> Situation:
+    def happens(world: World) -> None:
+        one.happens(world)
+        other.happens(world)
+
+    return Situation(
+        happens,
+        sources=tuple(name for name in one.sources if name in other.sources),
+        sinks=tuple(name for name in one.sinks if name in other.sinks),
+        states=tuple(name for name in one.states if name in other.states),
+        spoils=one.spoils or other.spoils,
+    )
+
+
+def _dumped(epoch: int, label: str = "") -> Callable[[World], None]:
+    def happens(world: World) -> None:
+        if label:
+            world.first.put_back(label)
+        world.first.dump(epoch)
+
+    return happens
+
+
+_POSTGRES = ("Postgres", "three")
+_WRECKS: Mapping[str, Situation] = {
+    "table restored from a dump": Situation(_dumped(2), sinks=_POSTGRES),
+    "table restored from a dump of the newest epoch": Situation(_dumped(WRITTEN), sinks=_POSTGRES),
+    "database restored from a dump": Situation(_dumped(3, "at3"), sinks=_POSTGRES),
+    "rows restored alone": Situation(lambda world: world.first.keep_rows(2), gone=range(2 * CUT, END), sinks=_POSTGRES),
+    "RESTORE to a moment": Situation(
+        lambda world: world.first.restore(1, moment=True), gone=range(3 * CUT, END), sinks=("Delta",)
+    ),
+}
+DRAWN: Mapping[str, Situation] = {
+    **_WRECKS,
+    **{
+        f"{one}, {other}": _both(LOSSES[one], LOSSES[other])
+        for one, other in itertools.combinations(LOSSES, 2)
+        if not (one.startswith("sink") and other.startswith("sink"))
+    },
+}
+"""By name; ``make ways-out`` walks some, ``make ways-out ARGS="--drawn 999"`` all."""

@@ -9,6 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -69,6 +70,18 @@ class Database:
             connection.execute("drop table orders")
             connection.execute("create table orders (id bigint)")
 
+    def dump(self, epoch: int) -> None:
+        """What a restored dump leaves: a table of this name with the rows up to an epoch, under an id of its own."""
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(f"create table again as select * from orders where _epoch <= {epoch:d}")
+            connection.execute("drop table orders")
+            connection.execute("alter table again rename to orders")
+
+    def keep_rows(self, epoch: int) -> None:
+        """Only the rows up to an epoch, in the table that is there."""
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(f"delete from orders where _epoch > {epoch:d}")
+
     def keep(self, label: str) -> None:
         self._says("drop database if exists {} with (force)", f"{self._name}_{label}")
         self._copy(self._name, f"{self._name}_{label}")
@@ -113,9 +126,11 @@ class Table:
         shutil.rmtree(self.path)
         DeltaTable.create(str(self.path), schema)
 
-    def restore(self, versions: int) -> None:
+    def restore(self, versions: int, *, moment: bool = False) -> None:
         table = DeltaTable(str(self.path))
-        table.restore(table.version() - versions)
+        past = {entry["version"]: entry["timestamp"] for entry in table.history()}
+        at = table.version() - versions
+        table.restore(datetime.fromtimestamp(past[at] / 1000, UTC) if moment else at)
 
     def keep(self, label: str) -> None:
         again(self.path, self._kept / f"table-{label}")
@@ -221,6 +236,7 @@ class World:
         self.checkpoint, self.ledger = root / "ck", root / "ledger.db"
         self.values = STATEFUL if stateful else STATELESS
         self.cut, self.starting = CUT, 0
+        self.staging = root / "ck.onceonly.staging"
 
     @property
     def first(self) -> Any:
@@ -290,8 +306,7 @@ class World:
 
     @property
     def _places(self) -> tuple[Path, ...]:
-        staging = self.root / "ck.onceonly.staging"
-        return (self.root / "ck", self.ledger, self.ledger.with_name("ledger.db-wal"), staging)
+        return (self.root / "ck", self.ledger, self.ledger.with_name("ledger.db-wal"), self.staging)
 
     def _kept(self, place: Path, label: str) -> Path:
         folder = self.root.with_name(self.root.name + "-kept") / label
