@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # takes nothing from either. A TMPDIR of yours is kept.
 MEMORY := $(shell [ -w /dev/shm ] && [ "$$(df -Pk /dev/shm | awk 'NR == 2 {print $$4}')" -ge 2000000 ] && echo /dev/shm)
 ifneq ($(MEMORY),)
-fast test docs-tests: export TMPDIR ?= $(MEMORY)
+fast test: export TMPDIR ?= $(MEMORY)
 endif
 
 .PHONY: demo test fast test-time line lines connect connect-sample source source-sample torn slow drawn nightly ways-out ways-out-sample streaming102 streaming102-sample lab lab-schedules lab-points lab-tests rules-off stores mutants mutants-of-checker mutants-of-product noticed containers browser pooler sampled layers check pyright mypy lint package compose suites docs docs-site docs-tests bench fmt java

@@ -25,6 +25,7 @@ NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 LONG = "parcel_handover_confirmed_by_recipient_signature_captured_at_utc_1"
 
 
+@pytest.mark.slow
 def test_columns_that_spark_or_a_sink_cannot_tell_apart_are_refused_and_the_printed_call_renames_them(
     stream: FileStream, ledger: Ledger
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_query_does_not_write_into_what_it_reads(stream: FileStream, ledger: L
     assert DeltaTable(stream.inbox).version() == 0  # not even a fence
 
 
+@pytest.mark.slow
 def test_a_result_that_comes_whole_or_again_is_refused_or_told_where_rows_are_only_added(
     stream: FileStream, ledger: Ledger
 ) -> None:

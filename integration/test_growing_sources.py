@@ -53,6 +53,7 @@ def test_a_topic_that_gets_more_partitions_under_a_running_query_loses_no_row(sp
     assert '"3":' in str(epochs[-1].written.end)
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_a_topic_that_is_retired_is_said_and_accepted_without_a_row_twice(spark, any_kafka, pg, tmp_path):
     a, b = (any_kafka.topic(f"{name}-{tmp_path.name}"[:60]) for name in ("a", "b"))

@@ -311,6 +311,7 @@ def test_rows_of_the_users_own_session_are_written_by_each_run_and_by_each_pipel
 # ---- executors that run another Python
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_executors_whose_python_lacks_what_tasks_need_are_told_with_the_interpreter_and_the_way_on(
     spark: SparkSession, stream: FileStream, pg: PostgresTarget, tmp_path: Path

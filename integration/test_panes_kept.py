@@ -103,6 +103,7 @@ def test_rows_that_come_after_their_window_was_closed_are_kept_whole(events: Eve
     ]
 
 
+@pytest.mark.slow
 def test_one_row_of_the_far_future_is_told_and_the_printed_condition_keeps_it_out(
     events: Events, pg: PostgresTarget, caplog: pytest.LogCaptureFixture, tmp_path: Any
 ) -> None:

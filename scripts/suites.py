@@ -31,7 +31,7 @@ MOST_COMMITS = 50
 UNKNOWN_S = 120.0
 """What a suite is taken to last until it has run."""
 
-WORKERS = 2
+WORKERS = 3
 
 _PYTEST = [str(ROOT / ".venv" / "bin" / "pytest"), "-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder"]
 _SLOW = ["-m", "slow and not browser and not connect and not waysout and not source"]
@@ -39,7 +39,7 @@ _HEAD = """# Suites beyond `make test`
 
 Each file with tests marked `slow`, and each longer target. CI draws some of those that passed, by its commit; `make
 nightly` runs all. A suite that has not passed for {most} commits fails `make check`. `python scripts/suites.py page`
-writes this page from what was recorded. Seconds are worker seconds for a file, of which two pass at a time, and wall
+writes this page from what was recorded. Seconds are worker seconds for a file, of which three pass at a time, and wall
 seconds for a target.
 
 | suite | claims | seconds | result | ran at |
@@ -168,7 +168,7 @@ def stale(ages: Mapping[str, int | None]) -> list[str]:
 
 
 def run(wanted: Sequence[Suite], commit: str) -> list[Suite]:
-    """Run suites and return them with their results: targets one after another, then all files on two workers."""
+    """Run suites and return them with their results: targets one after another, then all files on three workers."""
     return [*(_run_target(suite, commit) for suite in wanted if suite.run), *_run_files(wanted, commit)]
 
 

@@ -23,7 +23,7 @@ _FILES, _FIXTURES = 25, 12
 _HEAD = """# Where the tests' time goes
 
 `make test-time ARGS="--page"` wrote this page from the last `make test` on two idle cores. A *worker second* is a
-second of one of its two workers; a worker waits, too: for a server, a process that it has killed, the JVM.
+second of one of its workers; a worker waits, too: for a server, a process that it has killed, the JVM.
 
 """
 

@@ -14,7 +14,7 @@ TARGETS = [Suite("connect", "claims", run="make connect", seconds=300.0, result=
 def test_what_is_drawn_fits_into_the_time() -> None:
     for seed in range(50):
         drawn = suites.draw([*FILES, *TARGETS], 400, seed)
-        assert sum(suite.wall for suite in drawn) <= 400, seed
+        assert sum(suite.wall for suite in drawn) < 400.01, seed
         assert drawn, seed
 
 

@@ -476,7 +476,10 @@ def test_nobody_there_is_said_within_the_patience() -> None:
     assert "127.0.0.1:1 failed: Connection refused" in caught.value.what
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+_SASL = ("SASL_PLAINTEXT", "SASL_SSL")
+
+
+@pytest.mark.parametrize("protocol", ["SSL", *(pytest.param(one, marks=pytest.mark.slow) for one in _SASL)])
 def test_a_listener_that_speaks_another_protocol_is_told_in_the_clients_own_words(
     kafka: EmbeddedKafka, topic: str, protocol: str
 ) -> None:
@@ -484,7 +487,7 @@ def test_a_listener_that_speaks_another_protocol_is_told_in_the_clients_own_word
     if protocol.startswith("SASL"):
         options |= {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "me", "kafka.sasl.password": "s3cr3t"}
     with pytest.raises(DestinationError) as caught:
-        KafkaSink(kafka.servers, topic, options=options, patience=1.0).open(PIPELINE)
+        KafkaSink(kafka.servers, topic, options=options, patience=5.0).open(PIPELINE)
     said = str(caught.value)
     assert ("SSL handshake failed" if protocol.endswith("SSL") else "SASL PLAIN mechanism handshake failed") in said
     assert f"security.protocol={protocol}" in said
