@@ -147,7 +147,7 @@ def test_a_misspelt_column_of_a_route_is_said_of_the_route(stream, sink):
     df = stream.receive(range(5)).read()
     for unknown in ("bad", "ignore"):
         said = str(exactly_once(Route("wrd", {"a": sink}, unknown=unknown)).explain(df))
-        assert 'Route(by="wrd")' in said
+        assert 'Route("wrd")' in said
         assert "(did you mean word?)" in said
         assert "Expectation" not in said
 

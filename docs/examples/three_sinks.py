@@ -49,7 +49,8 @@ def main(spark: SparkSession, work: Path) -> None:
     assert [row["item"] for row in DeltaTable(work / "state", version=version).to_pyarrow_table().to_pylist()] == [
         "red pen"
     ]
-    onceonly("audit", "--ledger", f"{checkpoint}.onceonly.db")
+    # Rows of the table by key are replaced and in no count; without the option the exit code says so (3).
+    onceonly("audit", "--ledger", f"{checkpoint}.onceonly.db", "--uncounted-ok")
 
 
 if __name__ == "__main__":

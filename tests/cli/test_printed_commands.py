@@ -27,7 +27,7 @@ NOUNS = "|".join(sorted(TREE.commands))
 COMMAND = re.compile(rf"\bonceonly ((?:{NOUNS})\b(?!:)[^\n;`]*)")
 OPTIONAL = (
     r"(?<!--ledger )\{ledger\}"
-    r"|\{(?:where|trim|again|onward|back|each|alone|named|copy|ways|change|rewind|then)\}"
+    r"|\{(?:where|trim|again|onward|back|each|alone|named|copy|ways|change|rewind|then|range)\}"
 )
 DETAIL = re.compile(r"\{[^{}]*\}")
 SOURCES = sorted(

@@ -100,7 +100,6 @@ LEFT: Mapping[str, frozenset[str]] = {
             "_forget_log: path.endswith(logs.COMPACT)",
             "with_conf: file.path.startswith('offsets/')",
             "visible: name.startswith('.')",
-            "listed_in: name[0] not in '._'",
         }
     ),
     "an address, a name or a word that somebody typed": frozenset(

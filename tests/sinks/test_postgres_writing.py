@@ -605,7 +605,7 @@ def test_options_that_do_not_fit_are_refused_when_they_are_given(options: dict[s
 
 
 def test_an_unknown_keyword_is_refused() -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(ConfigurationError, match=r"E110.*no argument modus="):
         PostgresSink("postgresql://host/db", "target", modus="append")  # type: ignore[call-arg]
 
 

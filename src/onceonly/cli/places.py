@@ -269,10 +269,11 @@ def _sink_of(entry: Pipeline, sink: str, address: str, ledger: str | None) -> Si
     found = sink_from_address(address, ledger)
     if found.id != sink:
         found.close()
+        known = shlex.quote(entry.name) + (f" --ledger {shlex.quote(ledger)}" if ledger else "")
         raise refuse(
             "E110",
             problem=f"{address} leads to a sink called {found.id}, which {entry.name} calls {sink}.",
             cause="the sink was given another id= than the one its address stands for",
-            next=f"name it with its id: --sink KIND:TARGET (see onceonly queries show {shlex.quote(entry.name)})",
+            next=f"name it with its id: --sink KIND:TARGET (see onceonly queries show {known})",
         )
     return found

@@ -62,7 +62,9 @@ class _Words(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> Any:
         if format_spec == "q":
             return shlex.quote(str(value))
-        return (format_spec if value is None else value) if format_spec else super().format_field(value, format_spec)
+        return (
+            (format_spec if value is None else str(value)) if format_spec else super().format_field(value, format_spec)
+        )
 
 
 def fill(text: str, details: Mapping[str, object]) -> str:

@@ -236,7 +236,7 @@ def _r8_continues_by_file(facts: BatchFacts, last: Epoch) -> NewEpoch | Needed |
     return _r8_trimmed(facts) or _r8_mismatch(facts)
 
 
-def _r8_other_parts(facts: BatchFacts) -> Refusal | None:
+def _other_parts(facts: BatchFacts) -> Refusal | None:
     """Topics or partitions went or came, and all others go on where the last epoch ended: nothing is read twice."""
     last, offer = facts.newest, facts.offer
     kafka = all(source.kind is SourceKind.KAFKA for source in (*last.sources, *offer.sources))
@@ -369,7 +369,7 @@ def decide_batch(facts: BatchFacts) -> NewEpoch | Skip | Needed | Refusal:
         or _r8_first(facts)
         or _r8_other_sources(facts)
         or _r8_continues(facts)
-        or _r8_other_parts(facts)
+        or _other_parts(facts)
         or _r8_trimmed(facts)
         or _r8_mismatch(facts)
     )

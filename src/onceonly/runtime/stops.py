@@ -392,7 +392,7 @@ def _left_out(where: Where, refusal: Refusal, confirmed: int) -> Mapping[str, st
         return {"behind": "", "range": ""}
     if not confirmed:
         return {"behind": "", "range": f" {said.get('first', 1)}..{epoch}"}
-    way = f"bring it to epoch {epoch}, which it has not confirmed: onceonly txn resolve {where.query}"
+    way = f"bring it to epoch {epoch}, which it has not confirmed: onceonly txn resolve " + where.query
     return {"behind": f"{way}\nthen ", "range": ""}
 
 
