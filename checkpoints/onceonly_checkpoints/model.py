@@ -254,6 +254,11 @@ class SourceIdentity:
         told, of_a_kind = self.identity or "", self.kind in _SAID.values()
         return told.partition(":")[2] if of_a_kind else told
 
+    @property
+    def folder(self) -> str:
+        """Directory that a source of files reads, as Spark spells it; empty for other sources."""
+        return self.name.partition("[")[2].removesuffix("]") if self.kind is SourceKind.FILES else ""
+
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""

@@ -229,3 +229,14 @@ def test_a_kind_of_adoption_that_is_given_as_text_is_the_kind() -> None:
     assert Adoption("accept-loss").kind is AdoptionKind.ACCEPT_LOSS  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="skip"):
         Adoption("skip")  # type: ignore[arg-type]
+
+
+def test_the_folder_of_a_source_of_files_is_what_stands_in_its_brackets_whatever_it_is_called() -> None:
+    said = {
+        "files:FileStreamSource[file:/in]": "file:/in",
+        "files:FileStreamSource[file:/in[1]]": "file:/in[1]",
+        "files:FileStreamSource": "",
+        "kafka:cluster[a]": "",
+    }
+    assert {identity: SourceIdentity("0", identity).folder for identity in said} == said
+    assert SourceIdentity("0", None).folder == ""

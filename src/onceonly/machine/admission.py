@@ -14,7 +14,7 @@ from itertools import combinations
 from onceonly.errors import refuse
 from onceonly.machine.sources import read_of
 from onceonly.protocol import Names, Sink
-from onceonly_checkpoints.model import SourceIdentity, SourceKind, SourceOffsets
+from onceonly_checkpoints.model import SourceIdentity, SourceOffsets
 from onceonly_checkpoints.storage import resolved
 
 # ---- Names of columns.
@@ -146,14 +146,10 @@ def check_loop(query: str, target: Target, sources: tuple[SourceIdentity, ...]) 
         ConfigurationError: E147.
     """
     place = target.place.partition(":")[2]
-    folder = any(one.kind is SourceKind.FILES and _folder(one) == place for one in sources)
-    if folder or (target.feeds and read_of(target.feeds, sources, SourceOffsets(()))):
+    if any(one.folder and resolved(one.folder) == place for one in sources) or (
+        target.feeds and read_of(target.feeds, sources, SourceOffsets(()))
+    ):
         raise refuse("E147", query=query, sink=target.sink, target=target.address)
-
-
-def _folder(source: SourceIdentity) -> str | None:
-    folder = source.name.partition("[")[2].rstrip("]")
-    return resolved(folder) if folder else None
 
 
 # ---- Output mode.

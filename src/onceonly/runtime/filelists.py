@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import EpochRecord
-from onceonly_checkpoints.model import InputFile, SourceIdentity, SourceKind
+from onceonly_checkpoints.model import InputFile, SourceIdentity
 from onceonly_checkpoints.spark.offsets import log_offset
 from onceonly_checkpoints.storage import is_local, local_path
 
@@ -58,15 +58,10 @@ def find(
     left: dict[str, list[tuple[str, int]]] = {}
     for record in records:
         sources = [source for source in record.epoch.sources if source.inputs is not None]
-        if (
-            record.epoch.lineage is None
-            or len(sources) != 1
-            or sources[0].kind is not SourceKind.FILES
-            or "[" not in sources[0].name
-        ):
+        if record.epoch.lineage is None or len(sources) != 1 or not sources[0].folder:
             continue
         [source] = sources
-        place = source.name.partition("[")[2].rstrip("]")
+        place = source.folder
         if place not in left:
             left[place] = list(directory(place))
         files = record.files or _run(left[place], source, _entry(record, source))
