@@ -1,6 +1,7 @@
 """One Kafka broker for all tests of a session, with a proxy before its clients and one before itself; a browser."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.browser import chromium, shown
@@ -14,9 +15,10 @@ __all__ = ["chromium", "shown"]
 
 @pytest.fixture(autouse=True)
 def _disarmed() -> Iterator[None]:
-    """No fault stays armed behind a test."""
+    """No fault stays armed behind a test, and none writes the checkpoint that stories name: all tests would see it."""
     yield
     faults.disarm()
+    assert not Path("/ckpt").exists(), "a test has written to /ckpt: give its pipeline a checkpoint of its own"
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from onceonly.cli.app import app
 from onceonly.errors import IdentityError
 from onceonly.faults import Point
 from onceonly.machine import coordinator
+from onceonly.machine.facts import Offer
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
@@ -31,19 +33,26 @@ def _run(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
+def _offered(number: int, checkpoint: str) -> Offer:
+    """An epoch of a query with a checkpoint of its own: a rewind writes there."""
+    made = offered(number)
+    return replace(made, lineage=replace(made.lineage, checkpoint=checkpoint))
+
+
 class Job:
     """A query into two tables, of which every epoch stays staged."""
 
     def __init__(self, dsn: str, root: Path, **options: Any) -> None:
         self.dsn, self.root, self.options = dsn, root, options
         self.ledger = SqlLedger(str(root / "ledger.db"))
+        self.checkpoint = (root / "checkpoint").as_uri()
 
     def writes(self, *numbers: int) -> None:
         for number in numbers:
             sinks = [PostgresSink(self.dsn, NAMES[0], **self.options), PostgresSink(self.dsn, NAMES[1])]
             staging = StagedEpochs(str(self.root / "staging"), "orders", sinks, 9)
             ids = tuple(sink.id for sink in sinks)
-            state = coordinator.start("orders", ids, f"driver {number}", offered(number), stages=True)
+            state = coordinator.start("orders", ids, f"driver {number}", _offered(number, self.checkpoint), stages=True)
             try:
                 Runner(sinks, self.ledger, staging=staging).run(state, ArrowBatch(rows(number)))
             finally:
@@ -168,11 +177,12 @@ class Alone:
     def __init__(self, dsn: str, root: Path, **options: Any) -> None:
         self.dsn, self.options = dsn, options
         self.ledger = SqlLedger(str(root / "ledger.db"))
+        self.checkpoint = (root / "checkpoint").as_uri()
 
     def writes(self, *numbers: int) -> None:
         for number in numbers:
             sink = PostgresSink(self.dsn, "single", **self.options)
-            state = coordinator.start("orders", (sink.id,), f"driver {number}", offered(number))
+            state = coordinator.start("orders", (sink.id,), f"driver {number}", _offered(number, self.checkpoint))
             try:
                 Runner([sink], self.ledger).run(state, ArrowBatch(rows(number)))
             finally:
