@@ -168,6 +168,8 @@ def files(spark: SparkSession, inbox: Inbox, tmp_path: Path) -> Pipeline:
         pytest.param(23, 8, None, id="two compacted logs, and the next compaction", marks=pytest.mark.slow),
         pytest.param(23, 8, "3", id="another compaction interval than was recorded", marks=pytest.mark.slow),
         pytest.param(12, 8, "5", id="another compaction interval, short log", marks=pytest.mark.slow),
+        pytest.param(4, 9, "3", id="an interval below a log without a compaction", marks=pytest.mark.slow),
+        pytest.param(1, 12, "1", id="each entry a compaction", marks=pytest.mark.slow),
     ],
 )
 def test_a_lost_checkpoint_of_a_file_source_is_rebuilt_and_spark_goes_on(

@@ -23,6 +23,9 @@ from onceonly_checkpoints.spark.repair import (
     with_conf,
 )
 
+BEFORE_THE_FIRST = ["sources/0/-1.compact", "sources/0/-11.compact"]
+"""Empty files of a short log that fix the interval between compacted files."""
+
 RATE = SourceOffsets.of({"0": '{"offset":30,"timestamp":3000}'})
 
 
@@ -59,7 +62,8 @@ def test_the_query_id_comes_last_so_that_half_a_checkpoint_cannot_be_started() -
 
 
 def test_after_the_first_batch_there_is_no_entry_before_it() -> None:
-    assert sorted(texts(plan_rebuild(list(history(1)), 1))) == ["commits/0", "metadata", "offsets/0", "sources/0/0"]
+    found = texts(plan_rebuild(list(history(1)), 1))
+    assert sorted(found) == ["commits/0", "metadata", "offsets/0", *BEFORE_THE_FIRST, "sources/0/0"]
 
 
 def test_a_batch_that_a_sink_lacks_is_not_said_to_be_done() -> None:
@@ -70,18 +74,19 @@ def test_a_batch_that_a_sink_lacks_is_not_said_to_be_done() -> None:
 def test_an_earlier_epoch_can_be_chosen() -> None:
     found = texts(plan_rebuild(list(history(9)), 4))
     assert sorted(found) == [
-        "commits/3", "metadata", "offsets/2", "offsets/3", *(f"sources/0/{number}" for number in range(4)),
+        "commits/3", "metadata", "offsets/2", "offsets/3",
+        *BEFORE_THE_FIRST, *(f"sources/0/{number}" for number in range(4)),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("batches", "names"),
     [
-        (1, ["0"]),
-        (9, [str(number) for number in range(9)]),
-        (10, ["9.compact"]),
-        (14, ["13.compact"]),
-        (19, ["18.compact"]),
+        (1, ["-11.compact", "-1.compact", "0"]),
+        (9, ["-11.compact", "-1.compact", *(str(number) for number in range(9))]),
+        (10, ["-1.compact", "9.compact"]),
+        (14, ["-1.compact", "9.compact", "10", "11", "12", "13"]),
+        (19, ["-1.compact", "9.compact", *(str(number) for number in range(10, 19))]),
         (20, ["9.compact", "19.compact"]),
         (23, ["9.compact", "19.compact", "20", "21", "22"]),
         (45, ["29.compact", "39.compact", "40", "41", "42", "43", "44"]),
@@ -92,8 +97,8 @@ def test_the_log_of_a_file_source_is_laid_out_so_that_spark_finds_it(batches: in
     logs = {path.removeprefix("sources/0/"): text for path, text in found.items() if path.startswith("sources/")}
     assert list(logs) == names
     for name, text in logs.items():
-        last = filelog.compact_id(name)
-        expected = [file(number) for number in (range(last + 1) if last is not None else [int(name)])]
+        number = int(name.removesuffix(filelog.COMPACT))
+        expected = [file(each) for each in (range(number + 1) if name.endswith(filelog.COMPACT) else [number])]
         assert list(filelog.parse_files(text, "0", name)) == expected
 
 
@@ -114,7 +119,8 @@ def test_what_the_ledger_recorded_goes_before_what_the_checkpoint_holds() -> Non
 def test_a_slice_that_took_in_several_log_offsets_is_enough() -> None:
     record = record_of(epoch_after(None, at(2), lineage(0)), [file(0), file(1), file(2)])
     found = texts(plan_rebuild([record], 1))
-    assert [path for path in found if path.startswith("sources/")] == ["sources/0/0", "sources/0/1", "sources/0/2"]
+    entries = [path for path in found if path.startswith("sources/") and path not in BEFORE_THE_FIRST]
+    assert entries == ["sources/0/0", "sources/0/1", "sources/0/2"]
 
 
 def test_files_of_another_lineage_are_not_mixed_in() -> None:

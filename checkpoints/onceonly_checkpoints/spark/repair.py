@@ -253,15 +253,13 @@ def _plan_log(source: str, last: int, files: list[InputFile]) -> list[FileToWrit
 
 
 def _layout(last: int) -> tuple[list[int], range]:
-    """Which log offsets get a compacted file, and which a file of their own.
+    """Log offsets of the two newest compacted files, and those after them, each of which gets a file of its own.
 
-    Spark derives the interval between compacted files from their names, and then insists on the newest it expects.
-    Two of them fix the interval whatever is configured; one at the very end fits every interval.
+    Spark takes the difference between the two newest names for the interval, whatever is configured. Of a single one
+    it makes an interval with the setting, and of none it believes the setting and insists on files that a lower one
+    would have led to. In a short log the names are therefore negative, and the files empty: Spark reads names as
+    signed numbers and opens no file below zero.
     """
-    if last < COMPACT_INTERVAL - 1:
-        return [], range(last + 1)
-    if last < 2 * COMPACT_INTERVAL - 1:
-        return [last], range(0)
     newest = (last + 1) // COMPACT_INTERVAL * COMPACT_INTERVAL - 1
     return [newest - COMPACT_INTERVAL, newest], range(newest + 1, last + 1)
 
