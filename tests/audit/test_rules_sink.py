@@ -8,6 +8,7 @@ import pytest
 from tests.audit.histories import (
     FENCE,
     PIPELINE,
+    SINK,
     at,
     entry,
     epoch_after,
@@ -24,10 +25,11 @@ from tests.audit.histories import (
     without_ledger,
 )
 
-from onceonly.audit import Severity, Verdict, judge
+from onceonly.audit import Severity, Verdict, judge, rules_sink
 from onceonly.audit.facts import Content, Facts
 from onceonly.audit.finding import exit_code_of
-from onceonly.protocol import Disturbance, Milestone
+from onceonly.audit.line import line_of
+from onceonly.protocol import Allowed, Disturbance, Milestone, Sums
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets
@@ -236,6 +238,21 @@ def test_an_adoption_that_moves_back_accepts_duplicates() -> None:
     assert codes(of_line((*one, moved, again))) == ["A116"]
 
 
+def test_epochs_that_may_have_come_again_are_named_where_nobody_knew_what_a_batch_repeats() -> None:
+    lost = Adoption(AdoptionKind.ACCEPT_LOSS, sinks=(SINK,), first=1, last=2)
+    for adoption, wanted in (
+        (Adoption(AdoptionKind.CONTINUE, first=1, last=2), {"A116": 3, "A198": 1}),
+        (Adoption(AdoptionKind.CONTINUE), {"A116": 3}),
+        (lost, {"A116": 3}),
+    ):
+        before = epochs((10, 5))
+        line = (*before, epoch_after(before[1], 0, adoption=adoption))
+        told = {one.code: one.epoch for one in judge(of_line(line)).findings}
+        assert told == wanted, adoption
+        judged = line_of(sink_of(line), None)
+        assert {one.code for one in rules_sink.adoptions(PIPELINE, judged)} == set(wanted), adoption
+
+
 def test_one_epoch_with_two_markers_is_a_duplicate() -> None:
     line = epochs()
     second = entry(line[2])
@@ -311,6 +328,12 @@ def test_a_target_that_became_another_one_is_found_in_its_own_history() -> None:
     later = tuple((marker, replace(receipt, identity="table-2")) for marker, receipt in map(entry, line[2:]))
     facts = without_ledger(with_sink(true_facts(), history=(*map(entry, line[:2]), *later)))
     assert only(facts, "A134").epoch == 3
+
+
+def test_a_target_whose_identity_is_not_known_yet_did_not_become_another_one() -> None:
+    (marker, receipt), *later = map(entry, epochs())
+    facts = with_sink(true_facts(), history=((marker, replace(receipt, identity="")), *later))
+    assert "A134" not in codes(without_ledger(facts))
 
 
 def test_an_adopted_change_of_the_target_is_not_reported() -> None:
@@ -435,6 +458,24 @@ def test_a_sink_that_takes_rows_one_by_one_is_never_called_exactly_once() -> Non
     assert (result.verdict, result.exit_code) == (Verdict.CANNOT_TELL, 3)
     assert "epochs 1 to 4" in result.scope
     assert judge(with_history(facts, [*epochs()[:1], *epochs()[2:]])).verdict is Verdict.GAPS
+
+
+def test_a_sink_without_a_marker_has_no_rows_that_were_put_one_by_one() -> None:
+    facts = without_ledger(with_sink(true_facts(), history=(), rows=None, append_only=False, transactional=False))
+    assert "A167" not in codes(facts)
+
+
+@pytest.mark.parametrize(("standing", "code"), [(29 + 4 - 3, None), (29 + 4 - 3 - 1, "A154"), (29 + 4 - 3 + 1, "A155")])
+def test_rows_that_others_added_and_removed_are_counted_in_sum(standing: int, code: str | None) -> None:
+    changes = (Disturbance("deleted", "DELETE", fatal=False, allowed=True),)
+    facts = with_sink(true_facts(), rows=None, allowed=Allowed(changes, sums=Sums(standing, removed=3, added=4)))
+    assert codes(facts) == [*([code] if code else []), "A164"]
+
+
+def test_content_is_not_judged_where_others_changed_rows_and_is_where_they_did_not() -> None:
+    for kind, wanted in (("overwritten", ["A109", "A164"]), ("deleted", ["A164"])):
+        changes = (Disturbance(kind, "somebody", fatal=False, allowed=True),)
+        assert sorted(codes(with_sink(true_facts(), allowed=Allowed(changes)))) == wanted
 
 
 def test_rows_of_the_right_number_that_hash_otherwise_are_in_doubt_whichever_sum_differs() -> None:

@@ -291,3 +291,9 @@ def test_an_output_that_holds_all_rows_as_they_came_is_counted_like_a_sink_witho
 def test_rows_that_are_missing_are_told_as_missing_and_not_as_of_another_time() -> None:
     told_deep = [code for code, _ in codes(deep({2: Times(3, 9, 1, 1)}, rows={1: 10, 2: 9}))]
     assert ("A121" in told_deep, "A173" in told_deep) == (True, False), told_deep
+
+
+def test_times_of_an_epoch_that_was_committed_while_counting_are_not_compared() -> None:
+    other = Times(3, 9, 1, 1)
+    assert "A173" in dict(codes(deep({2: other})))
+    assert "A173" not in dict(codes(deep({2: other}, counted=1)))

@@ -12,6 +12,7 @@ from onceonly.audit import Facts, Verdict, judge
 from onceonly.audit.finding import exit_code_of, verdict_of
 from onceonly.audit.line import line_of
 from onceonly.audit.rules_total import ids_known, rows_in_all, rows_uncounted
+from onceonly.audit.windows import StateFacts
 from onceonly.protocol import Disturbance, Expired, Leaves, Milestone, Total
 from onceonly_checkpoints.content import SEEN, STATE, Digest, Output
 from onceonly_checkpoints.epoch import Epoch
@@ -109,6 +110,10 @@ def test_where_others_wrote_a_sum_that_fits_by_chance_proves_nothing() -> None:
         assert judge(facts).verdict is not Verdict.EXACTLY_ONCE
 
 
+def test_a_second_pipeline_explains_rows_that_only_ever_are_added() -> None:
+    assert "A120" not in codes(upserted(29, others=("second",))), "rows that replace one another are not counted anyway"
+
+
 def test_epochs_that_the_sink_forgot_are_counted_in_sum_or_not_at_all() -> None:
     line = epochs()
     facts = with_sink(Facts(PIPELINE, (sink_of(line[2:]),), ledger_of(line)), rows={3: 7, 4: 12})
@@ -160,6 +165,8 @@ def test_open_windows_are_counted_against_what_the_newest_epoch_left() -> None:
     assert "6 open windows counted" in judge(whole).scope
     gone = ours(STATE, (3, 4), total=Total(5, Leaves.ANY), panes=panes)
     assert told(gone) == [("A176", 2, "5 windows stand, and epoch 2 left 6")]
+    hashed = with_sink(gone, state=StateFacts(Digest(5, 1, 1)))
+    assert [one.code for one in judge(hashed).findings if one.code == "A176"] == ["A176"], "told once"
 
 
 def test_each_of_these_verdicts_has_one_code_that_it_hangs_on() -> None:

@@ -39,6 +39,9 @@ RIM = (
     "onceonly.runtime.rewinding",
     "onceonly.runtime.publishing",
     "onceonly.audit.rules_pipeline",
+    "onceonly.audit.rules_sink",
+    "onceonly.audit.rules_time",
+    "onceonly.audit.rules_total",
 )
 """Modules that do what was decided, or judge what stands: each condition on which they refuse, give up or find
 something is a rule. No world of the lab runs them: tests alone can notice that one is gone. What the head of a Postgres
