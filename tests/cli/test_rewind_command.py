@@ -389,3 +389,14 @@ def test_a_cut_back_names_what_spark_does_not_read_again_and_counts_the_rest(tmp
     plain = plan_of(ledger, batch, decided)
     assert plain["sets aside"] == ["2 epochs, 10 rows of the ledger; Spark reads their rows again from the source"]
     assert "undoes" not in plain
+
+
+def test_a_sink_is_brought_level_by_the_printed_command_where_the_ledger_is_lost_too(run: Run, tmp_path: Path) -> None:
+    job = Job(tmp_path, keep=4)
+    job.writes(1, 2, 3, 4)
+    job.restore(1, "a")
+    job.pipeline.ledger.forget("orders")
+    obeys(run, job.said("E207", 5), "queries rewind orders")
+    job.writes(5)
+    job.holds(5)
+    assert job.audited(run).startswith("EXACTLY ONCE")

@@ -70,6 +70,10 @@ class StatefulBatch(Protocol):
         ...
 
 
+_NAMING = ("E207", "E208", "E209", "E213")
+"""Refusals before anything is indexed whose commands name sinks by the ids that the ledger is to know."""
+
+
 class Runner:
     """Brings a state to its end.
 
@@ -510,7 +514,7 @@ class Runner:
     def _refuse(self, state: State, command: c.Refuse) -> NoReturn:
         job, opening = state.job, state.opening
         head = opening.head.epoch if opening.head else None
-        if opening.seen is not None or command.refusal.code == "E213":
+        if opening.seen is not None or command.refusal.code in _NAMING:
             indexing.learn(self._ledger, self._all, job.pipeline, head.number if head else 0)
         refused = stops.Context(job.pipeline, opening.fence, opening.last or head, job.offer)
         raise stops.error_of(command.refusal, refused, self._ledger, self._all, self._fetch_staged)
