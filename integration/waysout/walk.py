@@ -171,13 +171,15 @@ def _followed(way: Way, world: World, situation: Situation, before: tuple[Way, .
 def _obey(command: list[str]) -> None:
     """Run a printed command, and then the one that its plan prints."""
     done = _cli(command)
-    if done.exit_code == 2 and "Nothing was changed" in done.stderr:
+    refused = read(done.stderr)
+    if done.exit_code == 2 and "Nothing was changed" in done.stderr and not refused:
         printed = [text for text in _COMMAND.findall(done.stderr) if "--yes" in text]
         if not printed:
             raise DeadEndError(f"the plan prints no command: {_last(done)}")
         done = _cli(shlex.split(printed[0]))
+        refused = read(done.stderr)
     if done.exit_code not in ({0, 1} if command[0] == "audit" else {0}):
-        raise DeadEndError(f"{_short(command)} ends with {done.exit_code}: {_last(done)}", read(done.stderr))
+        raise DeadEndError(f"{_short(command)} ends with {done.exit_code}: {_last(done)}", refused)
 
 
 def _cli(command: Sequence[str]) -> Result:
