@@ -261,3 +261,21 @@ def test_a_table_that_was_restored_again_and_again_holds_the_rows_of_the_last_ti
     job.writes(6)
     job.holds(6)
     assert job.audited(run).startswith("EXACTLY ONCE")
+
+
+def test_a_restore_to_files_that_vacuum_took_stops_and_says_that_only_a_backup_has_them(
+    run: Run, tmp_path: Path
+) -> None:
+    job = TableJob(tmp_path, ("first",))
+    job.writes(1, 2)
+    table = DeltaTable(tmp_path / "first")
+    before = table.version()
+    table.optimize.compact()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    table.restore(before, ignore_missing_files=True)
+    said = job.said("E209", 3)
+    assert "VACUUM took 4 of its data files, which only a backup brings back" in " ".join(said.split())
+    assert "queries rewind" not in said
+    obeys(run, said, "--accept-change")
+    job.writes(3)
+    assert "EXACTLY ONCE" not in run("audit", "--ledger", str(tmp_path / "ledger.db")).stdout

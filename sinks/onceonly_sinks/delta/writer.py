@@ -188,10 +188,17 @@ class Writer:
 
     def _judged(self, known: SinkState) -> tuple[Disturbance, ...]:
         head, identity = self._table.handle.version(), self._table.identity
-        found = state.judge(self._table.log, known, head, self._allowed)
+        found = tuple(map(self._vacuumed, state.judge(self._table.log, known, head, self._allowed)))
         replaced = known.identity != identity and all(one.kind != "recreated" for one in found)
         recreated = Disturbance("recreated", f"table id {identity}", fatal=True, at=head)
         return (*found, recreated) if replaced else found
+
+    def _vacuumed(self, one: Disturbance) -> Disturbance:
+        """A RESTORE to our newest rows does harm where it names files that VACUUM took."""
+        if one.kind != "restored" or one.fatal or not (gone := self._table.absent(self._table.paths)):
+            return one
+        told = f"{one.detail}; VACUUM took {len(gone)} of its data files, which only a backup brings back"
+        return replace(one, detail=told, fatal=True)
 
     # ---- one epoch
 
