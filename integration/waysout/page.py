@@ -49,9 +49,11 @@ _TAIL = """
 Options such as `adopt="here"` are arguments of a first start, and a backup that is put back is nobody's command.
 `make ways-out` walks all of it again and writes this page; the facts are in [ways-out.json](ways-out.json).
 It also walks out of 24 pairs of losses and dumps, drawn by a seed that it prints: checkpoint, ledger, one
-sink, staging, an input file, Spark's state, two at a time; a table or a database restored from a dump, rows
-restored alone, RESTORE to a moment. There no row may be lost or doubled that no command on the way named, and
-the audit's verdict is held against the count.
+sink, staging, an input file, Spark's state, a topic made again, two at a time; a table or a database restored from a
+dump, rows restored alone, RESTORE to a moment and over vacuumed files. There no row may be lost or doubled that no
+command on the way named, and the audit's verdict is held against the count. Where Spark itself stops before onceonly
+is called, because the directory of state is gone or a topic ends before the checkpoint's offset, the way is a new
+checkpoint; what is printed then leads on.
 """
 
 Line = Mapping[str, Any]

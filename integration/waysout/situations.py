@@ -167,6 +167,16 @@ _WRECKS: Mapping[str, Situation] = {
     "RESTORE to a moment": Situation(
         lambda world: world.first.restore(1, moment=True), gone=range(3 * CUT, END), sinks=("Delta",)
     ),
+    "RESTORE over vacuumed files": Situation(
+        lambda world: world.first.restore_vacuumed(), gone=range(END), sinks=("Delta",), states=("stateless",)
+    ),
+    "topic made again, sink set back by 1": _both(
+        SITUATIONS["topic made again"], Situation(_sink_of("at3"), sinks=("Postgres",))
+    ),
+    "topic made again without its old rows, checkpoint gone": _both(
+        Situation(lambda world: world.source.make_again(END), sources=("Kafka",), sinks=("Postgres",), spoils=True),
+        Situation(_new_checkpoint, states=("stateless",)),
+    ),
 }
 DRAWN: Mapping[str, Situation] = {
     **_WRECKS,

@@ -119,8 +119,9 @@ class Table:
         return DeltaSink(str(self.path), id=self.id)
 
     def rows(self) -> list[int]:
-        table = DeltaTable(str(self.path)).to_pyarrow_table()
-        return table["id"].to_pylist() if table.num_rows else []
+        """Of files that are there: what a RESTORE brought back of files that were vacuumed, no reader has."""
+        files = [path for path in DeltaTable(str(self.path)).file_uris() if Path(path).exists()]
+        return [number for path in files for number in pq.read_table(path, columns=["id"])["id"].to_pylist()]
 
     def replace(self) -> None:
         schema = pa.schema([pa.field("id", pa.int64())])
@@ -132,6 +133,14 @@ class Table:
         past = {entry["version"]: entry["timestamp"] for entry in table.history()}
         at = table.version() - versions
         table.restore(datetime.fromtimestamp(past[at] / 1000, UTC) if moment else at)
+
+    def restore_vacuumed(self) -> None:
+        """RESTORE to where the rows were in files of their own, after these were compacted and vacuumed."""
+        table = DeltaTable(str(self.path))
+        before = table.version()
+        table.optimize.compact()
+        table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+        table.restore(before, ignore_missing_files=True)
 
     def keep(self, label: str) -> None:
         again(self.path, self._kept / f"table-{label}")
@@ -189,15 +198,15 @@ class Topic:
         assert producer.flush(30) == 0
         self._sent.extend(ids)
 
-    def make_again(self) -> None:
-        """Delete it and make another of this name, with the same rows under the same offsets."""
+    def make_again(self, first: int = 0) -> None:
+        """Delete it and make another of this name, with the rows from ``first`` on under offsets from 0 on."""
         admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
         admin.delete_topics([self.name])[self.name].result(30)
         until(lambda: self.name not in admin.list_topics(timeout=10).topics, "the topic is gone")
         admin.create_topics([NewTopic(self.name, 1, 1)])[self.name].result(30)
         until(lambda: self.name in admin.list_topics(timeout=10).topics, "the topic is there again")
         sent, self._sent = self._sent, []
-        self.receive(sent)
+        self.receive(sent[first:])
 
     def read(self, cut: int, starting: int) -> DataFrame:
         reader = self._spark.readStream.format("kafka").option("kafka.bootstrap.servers", self._servers)
