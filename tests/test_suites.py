@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from scripts import suites
 from scripts.suites import Suite
 
@@ -57,3 +58,10 @@ def test_each_recorded_suite_exists_and_each_target_is_one_of_the_makefile() -> 
     missing += [run for run in targets if run.startswith("make ") and f"\n{run[5:]}:" not in makefile]
     assert recorded
     assert missing == []
+
+
+def test_a_target_is_not_handed_the_arguments_of_the_night(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ARGS", "MAKEFLAGS", "MAKEOVERRIDES"):
+        monkeypatch.setenv(name, "--only ways-out")
+        printed = suites.run_target(Suite("t", "claims", run=f"printenv {name}"), "a commit")
+        assert printed.result == "failed: exit code 1", f"{name} is there"
