@@ -300,10 +300,13 @@ def test_a_stateful_batch_that_is_skipped_is_the_same_although_its_ids_were_forg
 
     stream.receive([1, 2, 4, 5])
     go()
-    pg.says("delete from orders_seen")
-    stream.remove("commits", 0)
+    stream.receive([7, 3])
     go()
-    assert pg.ids() == [1, 2]
+    # Ids of the newest epoch never leave for their age (E209 where they are gone); those that 7 repeats do.
+    pg.says("delete from orders_seen where _epoch = 1")
+    stream.remove("commits", 1)
+    go()
+    assert pg.ids() == [0, 1, 2]
 
 
 # ---- what it is called with, found out when it runs

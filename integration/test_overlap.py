@@ -145,9 +145,18 @@ def test_a_file_that_was_changed_since_is_not_taken_for_the_one_that_was_written
 
 
 @pytest.mark.slow
-def test_a_ledger_without_the_file_lists_proves_nothing(stream, sink, tmp_path):
+def test_file_lists_that_went_with_the_ledger_are_found_by_their_hash(stream, sink, tmp_path):
     run(stream.receive(range(5), range(5, 10)), trimming(sink, ledger=tmp_path / "one.db"))
     stream.lose_checkpoint()
+    run(stream.receive(range(10, 15)), trimming(sink, ledger=tmp_path / "two.db"))
+    assert ids(sink) == list(range(15))
+
+
+@pytest.mark.slow
+def test_a_ledger_without_the_file_lists_proves_nothing_of_files_that_changed(stream, sink, tmp_path):
+    run(stream.receive(range(5), range(5, 10)), trimming(sink, ledger=tmp_path / "one.db"))
+    stream.lose_checkpoint()
+    os.utime(stream.inbox / "part-0000.parquet", (1_800_000_000, 1_800_000_000))
     said = fail(stream, trimming(sink, ledger=tmp_path / "two.db"))
     assert "[ONCE-E220]" in said
     assert "no file list of epoch 1" in said
