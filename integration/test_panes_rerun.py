@@ -212,11 +212,15 @@ def test_behind_a_full_refresh_windows_begin_anew_and_nothing_is_late(events: Ev
     events.come(*BATCHES[:2]).run(exactly_once(pg.sink(), note_time=NOTED, panes=made))
     refresh(events)
     events.come(*BATCHES[2:]).run(exactly_once(pg.sink(), note_time=NOTED, panes=made, on_refresh="replace"))
-    found = refused(events, pg, made)
+    found = refused(events, pg, made, range(1, 7))
+    assert found.code == "E110"
     assert "windows began anew with epoch 3" in str(found)
     assert command(str(found), "epochs rerun")[3] == "1..2"
-    after = again(events, pg, made, range(3, 7))
+    # Without numbers those are meant whose rows stand.
+    after = again(events, pg, made)
     assert (after.written, after.different) == (4, ())
+    assert [ran.text for _, ran in after.held] == [f"epoch {number} of scores" for number in range(3, 7)]
+    assert again(events, pg, made, range(3, 7)).written == 0
     assert pg.says(STATE.format("again", 0)) == pg.says(STATE.format("orders", 0)) != []
     proven(events, pg)
 
