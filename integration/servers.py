@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import count
 from urllib.parse import unquote, urlsplit
 
 import psycopg
@@ -133,16 +134,15 @@ class KafkaAddress:
     def __init__(self, servers: str) -> None:
         self.servers = servers
         self._run = secrets.token_hex(4)
+        self._numbers = count(1)
         self._made: list[str] = []
 
     def topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
-        """Make a topic of this run, wait until it has leaders, and return its full name."""
-        full = f"{name}-{self._run}"
-        if full not in self._made:
-            admin = self._admin()
-            admin.create_topics([NewTopic(full, partitions, 1, config=dict(config or {}))])[full].result(_PATIENCE_S)
-            self._made.append(full)
-            _await_leaders(admin, full)
+        """Make a topic, another one with each call, wait until it has leaders, and return its full name."""
+        full, admin = f"{name}-{self._run}-{next(self._numbers)}", self._admin()
+        admin.create_topics([NewTopic(full, partitions, 1, config=dict(config or {}))])[full].result(_PATIENCE_S)
+        self._made.append(full)
+        _await_leaders(admin, full)
         return full
 
     def drop_topics(self) -> None:

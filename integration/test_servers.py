@@ -7,8 +7,9 @@ from contextlib import closing
 
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient
 from integration.containers import image
-from integration.servers import VARIABLES, Origin, PostgresAddress, choose, postgres_at
+from integration.servers import VARIABLES, KafkaAddress, Origin, PostgresAddress, choose, postgres_at
 from integration.test_containers import REQUIRED, demand
 
 VARIABLE = VARIABLES["Postgres"]
@@ -59,6 +60,14 @@ def test_a_server_that_outlives_the_run_keeps_none_of_our_databases(any_postgres
         with closing(psycopg.connect(first)):
             ours.drop_databases()
     assert databases() == before
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_tests_that_call_a_topic_alike_get_one_each(any_kafka: KafkaAddress) -> None:
+    one, other = any_kafka.topic("one"), any_kafka.topic("one", partitions=2)
+    admin = AdminClient({"bootstrap.servers": any_kafka.servers, "log_level": 0})
+    assert [len(admin.list_topics(topic, timeout=10).topics[topic].partitions) for topic in (one, other)] == [1, 2]
 
 
 def test_the_want_of_an_engine_is_a_skip_unless_containers_are_required(monkeypatch: pytest.MonkeyPatch) -> None:
