@@ -15,7 +15,7 @@ from tests.cli.scores import Scores
 from typer.testing import CliRunner
 
 from onceonly.audit import Facts, Finding, Verdict, gather, judge
-from onceonly.audit.facts import with_windows
+from onceonly.audit.facts import Content, with_windows
 from onceonly.audit.windows import StateFacts, read_state
 from onceonly.cli.app import app
 from onceonly.runtime import operator
@@ -141,6 +141,27 @@ def test_state_that_was_really_written_hashes_to_what_its_epochs_say(scores: Sco
         assert head.epoch.panes is not None
         assert read(scores) == head.epoch.panes.open
     assert judged(scores) == []
+
+
+def test_the_content_of_state_is_told_by_its_hash_and_cannot_be_told_without_one(scores: Scores) -> None:
+    """Rows of state replace one another: no sink gives them back by epoch, and no deep audit would ever end with 0."""
+    scores.writes([("a", 13, 1), ("a", 22, 1)])
+    sinks = scores.sinks()
+    facts = gather(scores.ledger, "orders", sinks)
+    results, keeper = with_windows(facts.sinks, sinks)
+    assert keeper.state is not None
+    assert keeper.state.digest is not None
+
+    def said(state: StateFacts | None) -> tuple[list[str], Verdict, int]:
+        deep = replace(keeper, state=state, content=Content({}, "its rows replace one another"))
+        found = judge(replace(facts, sinks=(results, deep)))
+        codes = [one.code for one in found.findings if one.code in {"A109", "A129", "A176", "A178"}]
+        return codes, found.verdict, found.exit_code
+
+    assert said(keeper.state) == ([], Verdict.EXACTLY_ONCE, 0)
+    assert said(StateFacts(keeper.state.digest + Digest(0, 1))) == (["A176"], Verdict.IN_DOUBT, 1)
+    for unread, more in ((None, []), (StateFacts(), []), (StateFacts(why="refused"), ["A178"])):
+        assert said(unread) == (["A109", *more], Verdict.CANNOT_TELL, 3), unread
 
 
 def test_a_sink_of_results_is_not_asked_for_state(scores: Scores) -> None:
