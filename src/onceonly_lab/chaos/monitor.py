@@ -93,7 +93,12 @@ class DriverMonitor:
             if ended is not None:
                 return self._end(ended, code)
             if self._due is not None and time.monotonic() >= self._due[0]:
-                return self._kill(self._due[1])
+                _, at = self._due
+                if self._driver.kill() == KILLED:
+                    self._run.strike(self._number, at)
+                    return "killed"
+                self._due = None  # it ended by itself just now: how, its last lines tell
+                continue
             if time.monotonic() > min(deadline, self._orphaned):
                 self._driver.kill()
                 return "silent" if self._orphaned > deadline else "orphaned"
@@ -119,12 +124,6 @@ class DriverMonitor:
         else:
             self._run.told(event, self._number)
         return False
-
-    def _kill(self, at: int) -> str:
-        if self._driver.kill() != KILLED:
-            return self._end(self._driver.poll() or 0, None)
-        self._run.strike(self._number, at)
-        return "killed"
 
     def _end(self, code: int, refusal: str | None) -> str:
         if code == 0:
