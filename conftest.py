@@ -32,8 +32,8 @@ _LEAVES = frozenset(
         "deltalake",
         "onceonly_lab.servers",
         "onceonly_lab.demo.command",
-        "onceonly_sinks.conformance.SinkConformance",
-        "onceonly_sinks.conformance.killing",
+        "onceonly_lab.conformance.SinkConformance",
+        "onceonly_lab.conformance.claims_kills",
     }
 )
 """Modules or parts of them that start processes, run commands (which may start some), write tables or kill writers."""

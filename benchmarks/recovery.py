@@ -21,8 +21,8 @@ from benchmarks.destinations import VARIANTS, TestBed, Variant
 from benchmarks.model import Bar, Pair, Result
 from onceonly import faults
 from onceonly.faults import Point
-from onceonly.spark.session import prepare, start
 from onceonly_lab.driver import Driver
+from onceonly_lab.session import prepare, start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,7 +61,7 @@ class Recovery:
 def measure(wanted: Sequence[Bar], shape: Shape, testbed: TestBed, rounds: int) -> tuple[list[Result], dict[str, Any]]:
     """Recover ``rounds`` times, each with checkpoint and targets of its own; the parts are for the report.
 
-    Each round is also run as it is without ``onceonly.spark.session``, which the report says beside it.
+    Each round is also run as it is without ``onceonly_lab.session``, which the report says beside it.
     """
     generate(shape)
     prepare(streams.builder())

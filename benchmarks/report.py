@@ -41,7 +41,7 @@ _NOTES = """\
 _RECOVERY_NOTES = """\
 - Recovery, cold Spark, medians of {rounds}: noticing that the driver is gone {detect:.2f} s, starting Spark and the
   query {restart:.2f} s, resolving {resolve:.2f} s, the next epoch {replay:.2f} s. The session comes from
-  `onceonly.spark.session.start`, after one `onceonly.spark.session.prepare` on this machine; its jars lie on the
+  `onceonly_lab.session.start`, after one `onceonly_lab.session.prepare` on this machine; its jars lie on the
   class path, and Spark's own page is off. The same with `getOrCreate()`: {plain_total:.2f} s, {plain_restart:.2f} s
   of it starting.
 """

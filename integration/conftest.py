@@ -33,12 +33,12 @@ from pyspark.sql import SparkSession
 from onceonly import faults
 from onceonly.spark.choose import line as spark_line
 from onceonly.spark.jars import delta_jars, fast_options, fast_session
-from onceonly.spark.session.starting import JvmArchive
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.forkserver import ForkServer
 from onceonly_lab.servers.kafka import EmbeddedKafka, temporary_kafka
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_lab.servers.spark import WarmJvm
+from onceonly_lab.session.launch import JvmArchive
 from onceonly_sinks.memory import MemorySink
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

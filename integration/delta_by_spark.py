@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_sinks.conformance import SinkHarness
-from onceonly_sinks.conformance.story import PIPELINE, Driver
+from onceonly_lab.conformance import SinkHarness
+from onceonly_lab.conformance.scenario import PIPELINE, Driver
 from onceonly_sinks.delta import DeltaSink
 
 if TYPE_CHECKING:

@@ -40,9 +40,9 @@ from onceonly.panes import AtCount, AtWatermark, Fixed, Last, Panes, Sessions, S
 from onceonly.protocol import Sink
 from onceonly.spark.choose import line
 from onceonly.spark.jars import fast_session
-from onceonly.spark.session.starting import end_jvm
 from onceonly_lab.driver import end_with_parent
 from onceonly_lab.servers.spark import attach, is_warm
+from onceonly_lab.session.launch import end_jvm
 
 SCHEMA = "id bigint, word string"
 """Columns of the input."""

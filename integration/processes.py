@@ -15,10 +15,10 @@ import psutil
 from integration.jobs import Job, Task
 from integration.stage import Scene
 
-from onceonly.spark.session.starting import JvmArchive
 from onceonly_lab.driver import Driver
 from onceonly_lab.forkserver import ForkServer
 from onceonly_lab.servers.spark import WarmJvm
+from onceonly_lab.session.launch import JvmArchive
 
 PATIENCE_S = 240.0
 """How long a driver may take for one step on a busy machine."""

@@ -27,8 +27,8 @@ from onceonly import faults
 from onceonly.errors import DestinationError
 from onceonly.faults import InjectedFault, Point
 from onceonly.protocol import OutcomeUnknown, Prepared
-from onceonly_sinks.conformance import SinkHarness
-from onceonly_sinks.conformance.story import Driver, Plan, Story, replayed
+from onceonly_lab.conformance import SinkHarness
+from onceonly_lab.conformance.scenario import Driver, Plan, Story, replayed
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.containers

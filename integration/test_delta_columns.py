@@ -14,7 +14,7 @@ from integration.delta_by_spark import UNKNOWN, SparkHarness
 from onceonly.errors import DestinationError
 from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
-from onceonly_sinks.conformance.story import Driver, Plan, Story
+from onceonly_lab.conformance.scenario import Driver, Plan, Story
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from integration.delta_by_spark import CLUSTERED, SparkHarness, operations
 from onceonly import exactly_once
 from onceonly.faults import Point
 from onceonly.protocol import OutcomeUnknown, Superseded
-from onceonly_sinks.conformance.story import Story, unknown
+from onceonly_lab.conformance.scenario import Story, unknown
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.delta.sparkcommitter import SparkCommitter
 

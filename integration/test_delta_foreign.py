@@ -17,7 +17,7 @@ from onceonly.audit import audit
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_sinks.conformance.story import Driver, Plan, Story
+from onceonly_lab.conformance.scenario import Driver, Plan, Story
 from onceonly_sinks.delta import DeltaSink
 
 if TYPE_CHECKING:

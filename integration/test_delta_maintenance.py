@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from integration.delta_by_spark import SparkHarness
 
 from onceonly.errors import DestinationError, IdentityError
-from onceonly_sinks.conformance.story import PIPELINE, Story
+from onceonly_lab.conformance.scenario import PIPELINE, Story
 from onceonly_sinks.delta import DeltaSink
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from integration.delta_by_spark import SparkHarness, operations, writes
 
 from onceonly.errors import ConfigurationError, DestinationError
-from onceonly_sinks.conformance.story import Story
+from onceonly_lab.conformance.scenario import Story
 from onceonly_sinks.delta import Merge
 
 if TYPE_CHECKING:

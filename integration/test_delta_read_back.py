@@ -19,7 +19,7 @@ from integration.delta_by_spark import UNKNOWN, SparkHarness
 from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
 from onceonly_checkpoints.epoch import Fence, Marker
-from onceonly_sinks.conformance.story import PIPELINE, Story, plan
+from onceonly_lab.conformance.scenario import PIPELINE, Story, plan
 from onceonly_sinks.delta import DeltaSink
 
 if TYPE_CHECKING:

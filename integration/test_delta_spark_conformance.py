@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from integration.delta_by_spark import CLUSTERED, SparkHarness
 
-from onceonly_sinks.conformance import SinkHarness
-from onceonly_sinks.conformance.harness import Claim
-from onceonly_sinks.conformance.suite import CLAIMS
+from onceonly_lab.conformance import SinkHarness
+from onceonly_lab.conformance.harness import Claim
+from onceonly_lab.conformance.suite import CLAIMS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from tests.sinks.broken.foreign import LeavesTheZoneOut
 
 from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
-from onceonly_sinks.conformance.story import Driver, Story
+from onceonly_lab.conformance.scenario import Driver, Story
 from onceonly_sinks.delta import Merge
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ _IVY = """<ivy-module version="2.0"><info organisation="acme" module="thing" rev
 _DRIVER = """
 import json, sys
 from pyspark.sql import SparkSession
-from onceonly.spark.session import prepare, start
+from onceonly_lab.session import prepare, start
 
 place = sys.argv[2]
 builder = (

@@ -232,7 +232,7 @@ def test_the_note_that_the_protocol_page_shows_is_the_one_that_is_written(
 
 PITFALLS = ROOT / "docs" / "pitfalls.md"
 NUMBERS = [f"C{number}" for number in range(1, 49)]
-CLAIMS = "sinks/onceonly_sinks/conformance/"
+CLAIMS = "src/onceonly_lab/conformance/"
 """Functions below are tests if the suite lists them; each sink's tests inherit them."""
 
 CERTIFIED = {

@@ -34,7 +34,7 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker
 from onceonly_checkpoints.ledger import Pipeline
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_sinks.conformance.story import PIPELINE, plan
+from onceonly_lab.conformance.scenario import PIPELINE, plan
 from onceonly_sinks.delta import DeltaSink
 
 for package in (onceonly, onceonly_checkpoints, onceonly_sinks):
@@ -63,7 +63,7 @@ from importlib.util import find_spec
 from pkgutil import walk_packages
 
 from onceonly.protocol.registry import sink_class
-from onceonly_sinks.conformance.story import plan
+from onceonly_lab.conformance.scenario import plan
 
 kind, *arguments = sys.argv[1:]
 made = sink_class(kind)
@@ -107,7 +107,7 @@ print(version == int(scripts[-1].name.partition("_")[0]))
 """
 
 CONFORMANCE_OF_A_USER = """
-from onceonly_sinks.conformance import NotTested, SinkHarness, check
+from onceonly_lab.conformance import NotTested, SinkHarness, check
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
 

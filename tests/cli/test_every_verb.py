@@ -66,7 +66,6 @@ APART = {
     ("demo",),
     ("epochs", "tail"),
     ("metrics",),
-    ("session", "prepare"),
     ("lab",),
 }
 """Runs of their own, without an end or on a JVM. They change no pipeline; what they print has tests beside theirs."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.spark.session.starting import JvmArchive
+from onceonly_lab.session.launch import JvmArchive
 
 VARIABLE = "SPARK_SUBMIT_OPTS"
 

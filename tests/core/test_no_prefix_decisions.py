@@ -88,7 +88,6 @@ LEFT: Mapping[str, frozenset[str]] = {
         {
             "listed_in: name[0] not in '._'",
             "mount_of: path.startswith(place.rstrip('/') + '/')",
-            "_brings_python: name.endswith('.py')",
             "_flushed: name.endswith('.parquet')",
             "_folders: name.startswith(self._kin)",
             "drop: folder.startswith(self._kin)",
@@ -109,8 +108,6 @@ LEFT: Mapping[str, frozenset[str]] = {
             "page_of: name.startswith('X-')",
             "parse_args: following[:1] == '-'",
             "json_wanted: word.startswith('-o')",
-            "packages_key: one.endswith('-SNAPSHOT')",
-            "one_jvm: master.startswith('local[')",
             "location: target.startswith('file:')",
             "check: spoken.startswith('SASL')",
             "scheme_of: place.startswith('file:')",

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import pytest
 
 from onceonly.errors import OnceOnlyError
-from onceonly.spark.session import prepare, starting
-from onceonly.spark.session.starting import begin
+from onceonly_lab.session import launch, prepare
+from onceonly_lab.session.launch import begin
 
 FIXED = {"spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0, org.acme:thing:1.0"}
 
@@ -31,7 +31,7 @@ def known(tmp_path: Path, jars: tuple[Path, ...], monkeypatch: pytest.MonkeyPatc
     """A cache in which the jars are remembered."""
     monkeypatch.delenv("SPARK_DIST_CLASSPATH", raising=False)
     cache = tmp_path / "cache"
-    starting.remember(starting.packages_key(FIXED) or "", jars, cache)
+    launch.remember(launch.packages_key(FIXED) or "", jars, cache)
     return cache
 
 
@@ -62,7 +62,7 @@ def test_a_jar_that_is_not_what_it_was_is_resolved_again(known: Path, jars: tupl
     harm(jars[1])
     found = begin(FIXED, known)
     assert found.options == {}
-    assert found.unknown == starting.packages_key(FIXED)
+    assert found.unknown == launch.packages_key(FIXED)
 
 
 @pytest.mark.parametrize(
@@ -77,24 +77,24 @@ def test_a_jar_that_is_not_what_it_was_is_resolved_again(known: Path, jars: tupl
     ],
 )
 def test_what_may_mean_other_jars_tomorrow_is_not_remembered(options: dict[str, str]) -> None:
-    assert starting.packages_key(options) is None
+    assert launch.packages_key(options) is None
 
 
 @pytest.mark.parametrize("name", ["spark.jars.repositories", "spark.jars.excludes", "spark.jars.ivy"])
 def test_jars_of_another_origin_are_remembered_apart(name: str) -> None:
-    assert starting.packages_key({**FIXED, name: "other"}) != starting.packages_key(FIXED)
+    assert launch.packages_key({**FIXED, name: "other"}) != launch.packages_key(FIXED)
 
 
 def test_a_jar_with_python_code_is_left_to_spark(tmp_path: Path, jars: tuple[Path, ...]) -> None:
     with zipfile.ZipFile(jars[0], "a") as opened:
         opened.writestr("acme/__init__.py", "")
-    starting.remember("key", jars, tmp_path)
-    assert starting.recall("key", tmp_path) is None
+    launch.remember("key", jars, tmp_path)
+    assert launch.recall("key", tmp_path) is None
 
 
 def test_the_users_own_jars_are_not_taken_for_resolved_ones(jars: tuple[Path, ...]) -> None:
     started = ",".join(["file:/elsewhere/own.jar", *(jar.as_uri() for jar in jars)])
-    assert starting.resolved(started, "own.jar") == jars
+    assert launch.resolved(started, "own.jar") == jars
 
 
 def test_the_program_behind_prepare_starts_where_warnings_are_errors(

@@ -12,9 +12,9 @@ from deltalake import DeltaTable, write_deltalake
 from tests.sinks.memory_harness import with_column
 
 from onceonly.protocol import Batch
-from onceonly_sinks.conformance import NotTested, SinkHarness
-from onceonly_sinks.conformance.story import PIPELINE
-from onceonly_sinks.conformance.typetable import Case, Cell, Kind
+from onceonly_lab.conformance import NotTested, SinkHarness
+from onceonly_lab.conformance.scenario import PIPELINE
+from onceonly_lab.conformance.type_table import Case, Cell, Kind
 from onceonly_sinks.delta import DeltaSink
 
 

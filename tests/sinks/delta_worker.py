@@ -11,7 +11,7 @@ from onceonly.errors import OnceOnlyError
 from onceonly.protocol import OutcomeUnknown, Superseded
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Fence, Marker
-from onceonly_sinks.conformance.story import PIPELINE, plan
+from onceonly_lab.conformance.scenario import PIPELINE, plan
 from onceonly_sinks.delta import DeltaSink
 
 

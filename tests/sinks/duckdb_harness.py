@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onceonly_sinks.conformance import SinkHarness
+from onceonly_lab.conformance import SinkHarness
 
 _FOLDER = Path(__file__).parents[2] / "docs" / "examples"
 _HOLDER = "import duckdb, sys; db = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from onceonly.protocol import Batch
 from onceonly.protocol.batch import ArrowBatch
+from onceonly_lab.conformance import NotTested, SinkHarness
+from onceonly_lab.conformance.harness import BrokenOffBatch
 from onceonly_lab.servers.kafka import EmbeddedKafka
-from onceonly_sinks.conformance import NotTested, SinkHarness
-from onceonly_sinks.conformance.harness import BrokenOffBatch
 from onceonly_sinks.kafka import KafkaSink
 
 PARTITIONS = 3

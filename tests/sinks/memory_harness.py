@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from onceonly.protocol import Batch
-from onceonly_sinks.conformance import NotTested, SinkHarness
-from onceonly_sinks.conformance.typetable import Case, Cell, Kind
+from onceonly_lab.conformance import NotTested, SinkHarness
+from onceonly_lab.conformance.type_table import Case, Cell, Kind
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
 _numbers = itertools.count(1)

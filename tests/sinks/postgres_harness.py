@@ -18,10 +18,10 @@ from psycopg.rows import dict_row, scalar_row
 from tests.sinks.memory_harness import with_column
 
 from onceonly.protocol import Batch
+from onceonly_lab.conformance import NotTested, SinkHarness, Wire
+from onceonly_lab.conformance.type_table import Case, Cell, Kind
 from onceonly_lab.servers.postgresproxy import COMMIT, PostgresProxy
 from onceonly_lab.servers.proxy import Act
-from onceonly_sinks.conformance import NotTested, SinkHarness, Wire
-from onceonly_sinks.conformance.typetable import Case, Cell, Kind
 from onceonly_sinks.postgres import PostgresSink
 
 _numbers = itertools.count(1)

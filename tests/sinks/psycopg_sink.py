@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from tests.sinks.postgres_harness import PostgresHarness
 
-from onceonly_sinks.conformance import NotTested
+from onceonly_lab.conformance import NotTested
 from onceonly_sinks.sql import Database, Failure, SqlSink
 
 

@@ -20,7 +20,7 @@ from tests.sinks.postgres_harness import PostgresHarness
 from tests.sinks.sqlite_harness import WholeSQLiteHarness
 from tests.sinks.variants import asked_for_what_it_changes
 
-from onceonly_sinks.conformance import (
+from onceonly_lab.conformance import (
     CLAIMS,
     Claim,
     ConformanceFailure,
@@ -30,17 +30,17 @@ from onceonly_sinks.conformance import (
     SinkHarness,
     check,
 )
-from onceonly_sinks.conformance.cuts import CLAIMS as CUTS
-from onceonly_sinks.conformance.killing import CLAIMS as KILLING
-from onceonly_sinks.conformance.mishaps import (
+from onceonly_lab.conformance.claims_cuts import CLAIMS as CUTS
+from onceonly_lab.conformance.claims_failures import (
     a_failure_that_passes_is_no_end,
     a_locked_target_is_waited_for_or_refused_with_a_code,
     every_type_comes_back_or_is_refused,
 )
-from onceonly_sinks.conformance.racing import CLAIMS as RACING
-from onceonly_sinks.conformance.replacing import KILLING_CLAIMS as REPLACING
-from onceonly_sinks.conformance.standing import CLAIMS as STANDING
-from onceonly_sinks.conformance.typetable import Case, Kind
+from onceonly_lab.conformance.claims_kills import CLAIMS as KILLING
+from onceonly_lab.conformance.claims_races import CLAIMS as RACING
+from onceonly_lab.conformance.claims_replace import KILLING_CLAIMS as REPLACING
+from onceonly_lab.conformance.claims_reset import CLAIMS as STANDING
+from onceonly_lab.conformance.type_table import Case, Kind
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink

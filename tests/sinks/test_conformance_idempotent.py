@@ -11,7 +11,7 @@ from tests.sinks.broken.puts import PUTS, MarkerFirst, harness_of
 from tests.sinks.memory_harness import MemoryHarness
 from tests.sinks.tutorial import FolderHarness, FolderSink
 
-from onceonly_sinks.conformance import (
+from onceonly_lab.conformance import (
     CLAIMS,
     IDEMPOTENT_CLAIMS,
     IdempotentSinkConformance,
@@ -20,9 +20,9 @@ from onceonly_sinks.conformance import (
     SinkHarness,
     check,
 )
-from onceonly_sinks.conformance.fencing import CLAIMS as FENCING
-from onceonly_sinks.conformance.killing import CLAIMS as KILLING
-from onceonly_sinks.conformance.killing import a_marker_never_stands_before_all_of_its_rows as marker_last
+from onceonly_lab.conformance.claims_fencing import CLAIMS as FENCING
+from onceonly_lab.conformance.claims_kills import CLAIMS as KILLING
+from onceonly_lab.conformance.claims_kills import a_marker_never_stands_before_all_of_its_rows as marker_last
 
 QUICK = [claim for claim in CLAIMS if claim not in KILLING]
 

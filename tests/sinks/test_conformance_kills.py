@@ -24,12 +24,12 @@ from tests.sinks.kafka_harness import KafkaHarness
 from tests.sinks.postgres_harness import PostgresHarness
 from tests.sinks.sqlite_harness import WholeSQLiteHarness
 
-from onceonly_sinks.conformance import Report, SinkHarness, check, killing, racing, replacing
+from onceonly_lab.conformance import Report, SinkHarness, check, claims_kills, claims_races, claims_replace
 from onceonly_sinks.postgres import PostgresSink
 
 RUNS = 20
 EVERY_TIME = (SQLiteDeletesFirst, PostgresMarkerFirst)
-CLAIMS = (*killing.CLAIMS, *replacing.KILLING_CLAIMS)
+CLAIMS = (*claims_kills.CLAIMS, *claims_replace.KILLING_CLAIMS)
 
 
 def harness_of(torn: type[Any], request: pytest.FixtureRequest) -> SinkHarness:
@@ -61,7 +61,7 @@ def test_a_torn_sink_is_caught_by_each_claim_that_kills(torn: type[Any], request
 
 
 def test_a_sink_that_replaces_in_one_transaction_holds_what_the_suite_claims() -> None:
-    claims = [*replacing.CLAIMS, *replacing.KILLING_CLAIMS]
+    claims = [*claims_replace.CLAIMS, *claims_replace.KILLING_CLAIMS]
     report = check(lambda: WholeSQLiteHarness(SQLiteReplacing), claims)
     assert report.conforms, str(report)
     assert [one.untested for one in report.untested] == [
@@ -96,7 +96,9 @@ def test_a_sink_is_killed_and_watched_at_many_moments(
         made.moments = moments
         return made
 
-    watched = [claim for claim in racing.CLAIMS if claim.name == racing.rows_and_marker_appear_together.__name__]
+    watched = [
+        claim for claim in claims_races.CLAIMS if claim.name == claims_races.rows_and_marker_appear_together.__name__
+    ]
     report = check(harness, [*CLAIMS, *watched], seconds=600)
     assert report.conforms, report
     assert kind != "postgres" or not report.untested, report

@@ -20,8 +20,8 @@ from tests.sinks.memory_harness import MemoryHarness
 from tests.sinks.postgres_harness import PostgresHarness
 
 from onceonly.protocol.changes import order
-from onceonly_sinks.conformance import SinkHarness
-from onceonly_sinks.conformance.story import Story
+from onceonly_lab.conformance import SinkHarness
+from onceonly_lab.conformance.scenario import Story
 from onceonly_sinks.delta.columns import one_per_key
 from onceonly_sinks.delta.merge import Upsert
 

@@ -6,7 +6,7 @@ import pytest
 from tests.sinks.delta_harness import DeltaHarness
 from tests.sinks.variants import asked_for_what_it_changes
 
-from onceonly_sinks.conformance import SinkConformance
+from onceonly_lab.conformance import SinkConformance
 
 
 class TestDeltaAppendThroughTheDriver(SinkConformance):

@@ -8,8 +8,8 @@ from tests.sinks.delta_harness import DeletingDeltaHarness, DeltaHarness, Narrow
 from tests.sinks.variants import asked_for_what_it_changes
 
 from onceonly.errors import OnceOnlyError
-from onceonly_sinks.conformance import SinkConformance
-from onceonly_sinks.conformance.story import Plan, Story, plan
+from onceonly_lab.conformance import SinkConformance
+from onceonly_lab.conformance.scenario import Plan, Story, plan
 from onceonly_sinks.delta import Merge
 
 

@@ -24,7 +24,7 @@ from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Adoption, AdoptionKind
-from onceonly_sinks.conformance.story import PIPELINE, Driver, Plan, Story
+from onceonly_lab.conformance.scenario import PIPELINE, Driver, Plan, Story
 from onceonly_sinks.delta import DeltaSink
 
 RUNGS = ("nothing", "appends", "deletes", "changes")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from onceonly.errors import DestinationError
 from onceonly_checkpoints.epoch import Fence, Marker
-from onceonly_sinks.conformance.story import plan
+from onceonly_lab.conformance.scenario import plan
 from onceonly_sinks.delta import log
 from onceonly_sinks.delta.ladder import Effect, Rung
 from onceonly_sinks.delta.marker import Note, application_id, pack, unpack

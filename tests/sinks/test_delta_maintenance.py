@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
 from tests.sinks.delta_harness import DeltaHarness
 
-from onceonly_sinks.conformance.story import Driver, Plan, Story
+from onceonly_lab.conformance.scenario import Driver, Plan, Story
 from onceonly_sinks.delta import logcommitter
 from onceonly_sinks.delta.logcommitter import CHECKPOINT_EVERY, CLEAN_UP_EVERY, COMPACT_EVERY
 

@@ -16,7 +16,7 @@ from onceonly.audit import audit
 from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_sinks.conformance.story import PIPELINE, Driver, Story
+from onceonly_lab.conformance.scenario import PIPELINE, Driver, Story
 from onceonly_sinks.delta import DeltaSink, Merge
 from onceonly_sinks.delta.merge import Upsert, misnamed
 

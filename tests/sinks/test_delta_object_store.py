@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 from tests.sinks.object_store import BUCKET, ObjectStore
 
 from onceonly.protocol import OutcomeUnknown
-from onceonly_sinks.conformance import SinkHarness
-from onceonly_sinks.conformance.story import Story
+from onceonly_lab.conformance import SinkHarness
+from onceonly_lab.conformance.scenario import Story
 from onceonly_sinks.delta import DeltaSink
 
 URI = f"s3://{BUCKET}/rows"

@@ -19,7 +19,7 @@ from tests.sinks.delta_harness import DeltaHarness
 from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.protocol import Attempt
 from onceonly.protocol.batch import ArrowBatch
-from onceonly_sinks.conformance.story import Story
+from onceonly_lab.conformance.scenario import Story
 from onceonly_sinks.delta import files
 from onceonly_sinks.delta.files import WriteFiles
 from onceonly_sinks.delta.shape import Demands, Shape
@@ -33,7 +33,7 @@ from pathlib import Path
 from tests.sinks.delta_harness import DeltaHarness
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.errors import OnceOnlyError
-from onceonly_sinks.conformance.story import Story
+from onceonly_lab.conformance.scenario import Story
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 harness = DeltaHarness(Path(sys.argv[1]), driver_limit=int(sys.argv[2]), partition_by="day")

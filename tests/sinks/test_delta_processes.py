@@ -16,7 +16,7 @@ import psutil
 import pytest
 from tests.sinks.delta_harness import DeltaHarness
 
-from onceonly_sinks.conformance.story import Story, plan
+from onceonly_lab.conformance.scenario import Story, plan
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 120.0

@@ -19,7 +19,7 @@ from onceonly.protocol import OutcomeUnknown, Replaces
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch, Receipt
-from onceonly_sinks.conformance.story import PIPELINE, Driver, Plan, Story
+from onceonly_lab.conformance.scenario import PIPELINE, Driver, Plan, Story
 from onceonly_sinks.delta import DeltaSink, Merge
 
 

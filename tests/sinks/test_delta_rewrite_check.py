@@ -16,7 +16,7 @@ from tests.sinks.delta_harness import DeltaHarness
 
 from onceonly.errors import ConfigurationError
 from onceonly.protocol.batch import ArrowBatch
-from onceonly_sinks.conformance.story import Story
+from onceonly_lab.conformance.scenario import Story
 from onceonly_sinks.delta import logcommitter, rewrite_check
 from onceonly_sinks.delta.table import Table
 

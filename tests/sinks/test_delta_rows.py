@@ -16,7 +16,7 @@ from tests.sinks.delta_harness import DeltaHarness
 from onceonly.errors import DestinationError
 from onceonly.protocol import Estimate, Task
 from onceonly.protocol.batch import ArrowBatch
-from onceonly_sinks.conformance.story import PIPELINE, Driver, Story
+from onceonly_lab.conformance.scenario import PIPELINE, Driver, Story
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.delta.prepared import WrittenFiles
 

@@ -19,7 +19,7 @@ from tests.sinks.delta_harness import DeltaHarness
 from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch, Fence
-from onceonly_sinks.conformance.story import PIPELINE, Driver, Story
+from onceonly_lab.conformance.scenario import PIPELINE, Driver, Story
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.delta.logcommitter import LogCommitter
 from onceonly_sinks.delta.marker import Note, application_id, pack

@@ -20,7 +20,7 @@ from onceonly.errors import DestinationError, IdentityError
 from onceonly.faults import Point
 from onceonly.protocol import OutcomeUnknown, Position, Superseded
 from onceonly_checkpoints.epoch import Fence
-from onceonly_sinks.conformance.story import Driver, Story, unknown
+from onceonly_lab.conformance.scenario import Driver, Story, unknown
 from onceonly_sinks.delta import Merge, failures
 
 

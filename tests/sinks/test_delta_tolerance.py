@@ -13,7 +13,7 @@ from tests.sinks.delta_harness import DeltaHarness
 
 from onceonly.errors import DestinationError
 from onceonly.protocol.batch import ArrowBatch
-from onceonly_sinks.conformance.story import Story
+from onceonly_lab.conformance.scenario import Story
 from onceonly_sinks.delta.columns import Column
 from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.merge import Upsert

@@ -14,7 +14,7 @@ from tests.sinks.delta_harness import DeltaHarness
 
 from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.protocol.batch import ArrowBatch
-from onceonly_sinks.conformance.story import Story
+from onceonly_lab.conformance.scenario import Story
 from onceonly_sinks.delta import Merge
 from onceonly_sinks.delta.columns import METADATA_KEY, Unread, parse
 

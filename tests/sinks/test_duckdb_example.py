@@ -14,7 +14,7 @@ from tests.sinks.variants import asked_for_what_it_changes
 from onceonly.errors import DestinationError
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Fence, Marker
-from onceonly_sinks.conformance import SinkConformance, SinkHarness
+from onceonly_lab.conformance import SinkConformance, SinkHarness
 
 
 @asked_for_what_it_changes

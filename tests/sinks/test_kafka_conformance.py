@@ -5,9 +5,9 @@ from tests.sinks.kafka_harness import KafkaHarness
 from tests.sinks.variants import asked_for_what_it_changes
 
 from onceonly.protocol import Sight
+from onceonly_lab.conformance import SinkConformance
+from onceonly_lab.conformance.scenario import Story
 from onceonly_lab.servers.kafka import EmbeddedKafka
-from onceonly_sinks.conformance import SinkConformance
-from onceonly_sinks.conformance.story import Story
 
 
 class TestOneTopic(SinkConformance):

@@ -13,8 +13,8 @@ from tests.kafka_client import committed
 from tests.sinks.kafka_harness import KafkaHarness
 
 from onceonly_checkpoints.epoch import Fence
+from onceonly_lab.conformance.scenario import Story
 from onceonly_lab.servers.kafka import EmbeddedKafka
-from onceonly_sinks.conformance.story import Story
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.kafka.options import Options
 from onceonly_sinks.kafka.transactions import Transactions

@@ -16,7 +16,7 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
-from onceonly_sinks.conformance.story import plan
+from onceonly_lab.conformance.scenario import plan
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
 

@@ -17,7 +17,7 @@ from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder,
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Pipeline
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_sinks.conformance import CLAIMS, check
+from onceonly_lab.conformance import CLAIMS, check
 from onceonly_sinks.memory import MemorySink, MemoryStore
 from onceonly_sinks.sql import SqlSink
 

@@ -15,8 +15,8 @@ from tests.sinks.tutorial import SQLiteHarness
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Superseded
 from onceonly_checkpoints.epoch import Fence
-from onceonly_sinks.conformance import SinkHarness
-from onceonly_sinks.conformance.story import Driver, Plan, Story, plan
+from onceonly_lab.conformance import SinkHarness
+from onceonly_lab.conformance.scenario import Driver, Plan, Story, plan
 
 SINKS = [
     "memory",

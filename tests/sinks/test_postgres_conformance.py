@@ -4,8 +4,8 @@ import pytest
 from tests.sinks.postgres_harness import AppliedHarness, DeletingHarness, NarrowHarness, PostgresHarness
 from tests.sinks.variants import BOTH_WAYS, asked_for_what_it_changes
 
+from onceonly_lab.conformance import SinkConformance
 from onceonly_lab.servers.postgres import EmbeddedPostgres
-from onceonly_sinks.conformance import SinkConformance
 
 pytestmark = pytest.mark.postgres
 

@@ -16,7 +16,7 @@ from onceonly.protocol import AsOf, KeepsState, RecallsState, Superseded
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.optional import StateRow, StateWanted
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_sinks.conformance.recalling import Window, table_of
+from onceonly_lab.conformance.claims_window_state import Window, table_of
 from onceonly_sinks.postgres import PostgresSink
 from onceonly_sinks.postgres.loading import PostgresPrepared
 

@@ -24,9 +24,9 @@ from tests.test_docs import ROOT, blocks
 
 from onceonly.protocol import Superseded
 from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_lab.conformance import SinkConformance, SinkHarness
 from onceonly_lab.servers.ports import free_ports
 from onceonly_lab.servers.postgres import EmbeddedPostgres
-from onceonly_sinks.conformance import SinkConformance, SinkHarness
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres

@@ -20,8 +20,8 @@ from onceonly.faults import Point
 from onceonly.protocol import OutcomeUnknown, Superseded
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_lab.conformance import SinkConformance
 from onceonly_lab.servers.postgres import EmbeddedPostgres
-from onceonly_sinks.conformance import SinkConformance
 from onceonly_sinks.sql import Database, Failure, SqlSink, Tables
 from onceonly_sinks.sql.database import rendered
 from onceonly_sinks.sql.outcome import check_counted, check_identity, landed, sending, settling

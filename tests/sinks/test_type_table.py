@@ -12,9 +12,9 @@ from tests.sinks.memory_harness import MemoryHarness
 from tests.sinks.postgres_harness import PostgresHarness
 
 from onceonly.errors import DestinationError
+from onceonly_lab.conformance.claims_failures import every_type_comes_back_or_is_refused
+from onceonly_lab.conformance.type_table import KINDS, SINKS, Answer, Kind, arrow_type, markdown
 from onceonly_lab.servers.postgres import EmbeddedPostgres
-from onceonly_sinks.conformance.mishaps import every_type_comes_back_or_is_refused
-from onceonly_sinks.conformance.typetable import KINDS, SINKS, Answer, Kind, arrow_type, markdown
 from onceonly_sinks.kafka.columns import Columns
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "types.md"

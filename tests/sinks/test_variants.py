@@ -18,8 +18,8 @@ from tests.sinks.postgres_harness import AppliedHarness, DeletingHarness, Narrow
 from tests.sinks.psycopg_sink import PsycopgHarness
 from tests.sinks.variants import TOUCHED, asked_for_what_it_changes
 
-from onceonly_sinks.conformance import CLAIMS, Claim, SinkHarness, check
-from onceonly_sinks.conformance.recalling import CLAIMS as RECALLING
+from onceonly_lab.conformance import CLAIMS, Claim, SinkHarness, check
+from onceonly_lab.conformance.claims_window_state import CLAIMS as RECALLING
 from onceonly_sinks.delta import DeltaSink, Merge
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.postgres import PostgresSink

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from onceonly_sinks.conformance import CLAIMS, SinkConformance, SinkHarness
+from onceonly_lab.conformance import CLAIMS, SinkConformance, SinkHarness
 
 Variant = TypeVar("Variant", bound=type[SinkConformance])
 

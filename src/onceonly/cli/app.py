@@ -22,7 +22,6 @@ from onceonly.cli import (
     queries,
     readpoint,
     rerunning,
-    session,
     time,
     txn,
 )
@@ -65,7 +64,6 @@ def command_tree(points: Sequence[EntryPoint]) -> typer.Typer:
     tree.add_typer(ledger.app, name="ledger")
     tree.add_typer(doctor.app, name="sink")
     add(tree, "lab", points)
-    tree.add_typer(session.app, name="session")
     tree.command("explain")(explain.command)
     add_others(tree, points)
     return tree

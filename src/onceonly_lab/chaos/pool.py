@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from onceonly.errors import refuse
 from onceonly.faults import Point
 from onceonly.spark.jars import delta_jars, fast_options
-from onceonly.spark.session.starting import JvmArchive, variables
 from onceonly_lab.chaos.cells import Cell
 from onceonly_lab.chaos.destinations import Destination, Servers
 from onceonly_lab.chaos.environment import Task
@@ -25,6 +24,7 @@ from onceonly_lab.forkserver import ForkServer
 from onceonly_lab.history import History
 from onceonly_lab.schedule import Level, Loss, Schedule
 from onceonly_lab.servers.spark import StandaloneCluster, WarmJvm
+from onceonly_lab.session.launch import JvmArchive, variables
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -19,7 +19,6 @@ from typing import Any
 from onceonly import faults
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
-from onceonly.spark.session.starting import end_jvm
 from onceonly_lab.chaos.cells import ON_THE_WIRE
 from onceonly_lab.chaos.environment import ARMED, OVER, Env, Sinks, Task, say, wire_file
 from onceonly_lab.chaos.pipeline import Pipeline, load
@@ -28,6 +27,7 @@ from onceonly_lab.history import Entry, Kind, Op
 from onceonly_lab.history.recorder import Line
 from onceonly_lab.schedule import SENDS, SENT, Action, Fault
 from onceonly_lab.servers.spark import attach, is_warm, kill_executor
+from onceonly_lab.session.launch import end_jvm
 
 # ---- The fault points of a driver under test: counts how often each is passed, and strikes where its task says so.
 #

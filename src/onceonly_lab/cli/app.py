@@ -21,6 +21,7 @@ from onceonly_lab.chaos.result import junit as to_junit
 from onceonly_lab.checker import Finding, Judgement, Verdict, judge
 from onceonly_lab.cli import jobs, proof, run
 from onceonly_lab.cli import writers as of_writers
+from onceonly_lab.cli.prepare_session import prepare_session
 from onceonly_lab.history import History, UnreadableHistory, load
 from onceonly_lab.schedule import UnreadableSchedule
 from onceonly_lab.servers import up as servers_up
@@ -167,6 +168,7 @@ app.command("rules-off")(proof.rules_off)
 app.command("mutants")(proof.mutants)
 app.command("writers")(of_writers.writers)
 app.command("report")(jobs.report)
+app.command("prepare-session")(prepare_session)
 
 HistoryArgument = Annotated[Path, typer.Argument(metavar="HISTORY", help="A recorded run: JSON lines.")]
 JunitOption = Annotated[

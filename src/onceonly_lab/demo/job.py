@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, cast
 from onceonly import exactly_once, faults
 from onceonly.faults import Point
 from onceonly.spark.jars import fast_session
-from onceonly.spark.session.starting import end_jvm
 from onceonly_lab.chaos.environment import say
 from onceonly_lab.demo import input
 from onceonly_lab.demo.input import SEVERAL, Target, query_name
 from onceonly_lab.demo.plan import OPENING, UNSEEN, WINDOW, Kill
 from onceonly_lab.driver import end_with_parent
+from onceonly_lab.session.launch import end_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

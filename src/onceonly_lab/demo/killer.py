@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from onceonly.spark.session.starting import JvmArchive
 from onceonly_lab.chaos.monitor import DriverMonitor
 from onceonly_lab.demo.job import Job
 from onceonly_lab.demo.plan import Kill
 from onceonly_lab.driver import Driver, DriverEnded, DriverSilent
 from onceonly_lab.schedule import Action
+from onceonly_lab.session.launch import JvmArchive
 
 _SILENCE_SECONDS = 300.0
 _LINES_OF_AN_ERROR = 10

@@ -17,7 +17,6 @@ from rich.table import Table
 
 from onceonly.audit import Facts, gather
 from onceonly.spark.jars import delta_jars
-from onceonly.spark.session.starting import JvmArchive
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.demo.input import TOGETHER, Target, query_name
@@ -28,6 +27,7 @@ from onceonly_lab.demo.plan import Kill, epochs_for
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_lab.servers.ports import kafka_broker_jars
 from onceonly_lab.servers.postgres import EmbeddedPostgres
+from onceonly_lab.session.launch import JvmArchive
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,9 +18,9 @@ import pyspark
 
 from onceonly.spark import choose
 from onceonly.spark.jars import delta_jars, fast_options, kafka_source_jars
-from onceonly.spark.session.starting import QUIET, JvmArchive
 from onceonly_lab.servers.brokerprocess import GuardedProcess
 from onceonly_lab.servers.ports import free_ports
+from onceonly_lab.session.launch import QUIET, JvmArchive
 
 if TYPE_CHECKING:
     from typing_extensions import Self

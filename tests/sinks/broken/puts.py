@@ -7,11 +7,13 @@ from typing import Any
 from tests.sinks.tutorial import FolderHarness, FolderSink
 
 from onceonly_checkpoints.epoch import Marker
-from onceonly_sinks.conformance.killing import (
+from onceonly_lab.conformance.claims_kills import (
     a_cut_off_epoch_that_is_replayed_leaves_each_key_once_with_its_newest_row as _replayed,
 )
-from onceonly_sinks.conformance.killing import a_marker_never_stands_before_all_of_its_rows as _marker_last
-from onceonly_sinks.conformance.killing import rows_of_a_cut_off_first_epoch_are_not_called_a_strangers as _not_strange
+from onceonly_lab.conformance.claims_kills import a_marker_never_stands_before_all_of_its_rows as _marker_last
+from onceonly_lab.conformance.claims_kills import (
+    rows_of_a_cut_off_first_epoch_are_not_called_a_strangers as _not_strange,
+)
 
 
 class MarkerFirst(FolderSink):

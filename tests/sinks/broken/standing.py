@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from onceonly.protocol import Superseded
 from onceonly_checkpoints.epoch import Fence
-from onceonly_sinks.conformance.standing import (
+from onceonly_lab.conformance.claims_reset import (
     a_sink_stands_at_no_epoch_but_that_of_its_rows,
     a_sink_stands_elsewhere_under_a_greater_fence_alone,
     a_target_that_was_set_back_stands_at_the_epoch_of_its_rows_and_gets_the_later_ones,

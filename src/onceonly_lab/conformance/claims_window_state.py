@@ -12,8 +12,8 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.optional import GONE, OpenWindow, StateRow, StateWanted
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
-from onceonly_sinks.conformance.harness import NotTested, SinkHarness, claims_of
-from onceonly_sinks.conformance.story import PIPELINE, Plan, expect, plan, refused, refused_as
+from onceonly_lab.conformance.harness import NotTested, SinkHarness, claims_of
+from onceonly_lab.conformance.scenario import PIPELINE, Plan, expect, plan, refused, refused_as
 
 if TYPE_CHECKING:
     import pyarrow as pa

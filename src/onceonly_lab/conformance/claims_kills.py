@@ -15,9 +15,9 @@ from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_sinks.conformance.child import Child, Order
-from onceonly_sinks.conformance.harness import SHOWS_PARTS, NotTested, SinkHarness, claims_of
-from onceonly_sinks.conformance.story import Driver, Plan, Story, expect, plan
+from onceonly_lab.conformance.child_process import Child, Order
+from onceonly_lab.conformance.harness import SHOWS_PARTS, NotTested, SinkHarness, claims_of
+from onceonly_lab.conformance.scenario import Driver, Plan, Story, expect, plan
 
 # ---- Claims about drivers that are killed while they commit: SIGKILL to a process of their own, at many moments.
 

@@ -11,10 +11,10 @@ from onceonly.faults import Point
 from onceonly.protocol import Demanding, OutcomeUnknown, Sink, Superseded
 from onceonly.protocol.demands import Rule
 from onceonly_checkpoints.epoch import Marker, Receipt
-from onceonly_sinks.conformance.child import Child, Order
-from onceonly_sinks.conformance.harness import LANDS_LATE, SHOWS_PARTS, NotTested, SinkHarness, claims_of, told
-from onceonly_sinks.conformance.story import PIPELINE, Driver, Plan, Story, expect, plan, refused, unknown
-from onceonly_sinks.conformance.typetable import KINDS, Answer, Case, Cell, Kind, alike, arrow_type
+from onceonly_lab.conformance.child_process import Child, Order
+from onceonly_lab.conformance.harness import LANDS_LATE, SHOWS_PARTS, NotTested, SinkHarness, claims_of, told
+from onceonly_lab.conformance.scenario import PIPELINE, Driver, Plan, Story, expect, plan, refused, unknown
+from onceonly_lab.conformance.type_table import KINDS, Answer, Case, Cell, Kind, alike, arrow_type
 
 if TYPE_CHECKING:
     import pyarrow as pa

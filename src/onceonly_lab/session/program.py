@@ -16,7 +16,7 @@ from onceonly.protocol import Attempt, Estimate
 from onceonly.spark import input
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.choose import engine_for
-from onceonly.spark.session.starting import begin, begun, end_jvm
+from onceonly_lab.session.launch import begin, begun, end_jvm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

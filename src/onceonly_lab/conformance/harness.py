@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from onceonly_sinks.conformance.typetable import Case, Cell, Kind
+    from onceonly_lab.conformance.type_table import Case, Cell, Kind
 
 
 class ConformanceFailure(AssertionError):
@@ -64,7 +64,7 @@ class Wire(Protocol):
 class SinkHarness(Protocol):
     """One fresh, empty target of the sink under test. Subclass it.
 
-    The rows that the suite writes have the columns of :data:`onceonly_sinks.conformance.COLUMNS`. ``id`` is unique over
+    The rows that the suite writes have the columns of :data:`onceonly_lab.conformance.COLUMNS`. ``id`` is unique over
     all epochs, so an upsert on ``id`` can be certified as well as an append. Some come again where the sink says by
     ``Capabilities.changes`` that it is one.
 

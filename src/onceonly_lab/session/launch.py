@@ -282,7 +282,7 @@ def start(builder: Any) -> SparkSession:
         return session
     beginning = begin(options)
     if not beginning.archive.made:
-        log.info("no class archive for this class path yet; to make one: onceonly session prepare")
+        log.info("no class archive for this class path yet; to make one: onceonly lab prepare-session")
     java = beginning.archive.options()
     return begun(builder, options, beginning, (*QUIET, *java) if java else ())
 

@@ -10,7 +10,7 @@ that is how answers are lost here.
 Idea: the shared fencing test of Estuary's materialization connectors.
 """
 
-from onceonly_sinks.conformance.harness import (
+from onceonly_lab.conformance.harness import (
     BrokenOff,
     BrokenOffBatch,
     Claim,
@@ -20,8 +20,8 @@ from onceonly_sinks.conformance.harness import (
     SinkHarness,
     Wire,
 )
-from onceonly_sinks.conformance.story import COLUMNS, PIPELINE
-from onceonly_sinks.conformance.suite import (
+from onceonly_lab.conformance.scenario import COLUMNS, PIPELINE
+from onceonly_lab.conformance.suite import (
     CLAIMS,
     IDEMPOTENT_CLAIMS,
     IdempotentSinkConformance,

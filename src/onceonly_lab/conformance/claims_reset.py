@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Settable, Superseded
-from onceonly_sinks.conformance.harness import NotTested, SinkHarness, claims_of
-from onceonly_sinks.conformance.story import Driver, Plan, Story, expect, refused
+from onceonly_lab.conformance.harness import NotTested, SinkHarness, claims_of
+from onceonly_lab.conformance.scenario import Driver, Plan, Story, expect, refused
 
 
 def a_target_that_was_set_back_stands_at_the_epoch_of_its_rows_and_gets_the_later_ones(harness: SinkHarness) -> None:

@@ -10,8 +10,8 @@ from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
 from onceonly.protocol import Enlists, Prepared, Sink
 from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
-from onceonly_sinks.conformance.harness import NotTested, SinkHarness, claims_of
-from onceonly_sinks.conformance.story import Driver, Plan, Story, expect, plan, refused, superseded, unknown
+from onceonly_lab.conformance.harness import NotTested, SinkHarness, claims_of
+from onceonly_lab.conformance.scenario import Driver, Plan, Story, expect, plan, refused, superseded, unknown
 
 
 def nothing_of_two_sinks_is_seen_until_they_commit_together(harness: SinkHarness) -> None:

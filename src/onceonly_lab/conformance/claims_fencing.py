@@ -8,8 +8,8 @@ from contextlib import suppress
 from onceonly.faults import Point
 from onceonly.protocol import Identified, OutcomeUnknown, Sight, Superseded, is_default
 from onceonly_checkpoints.epoch import Fence
-from onceonly_sinks.conformance.harness import FENCES_NOBODY, NotTested, SinkHarness, claims_of
-from onceonly_sinks.conformance.story import Story, expect, refused, superseded, unknown
+from onceonly_lab.conformance.harness import FENCES_NOBODY, NotTested, SinkHarness, claims_of
+from onceonly_lab.conformance.scenario import Story, expect, refused, superseded, unknown
 
 # ---- Claims about fences: who may install one, and what it leaves standing.
 

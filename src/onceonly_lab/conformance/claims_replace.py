@@ -11,9 +11,9 @@ from onceonly.protocol import Replaces, Sink, Superseded
 from onceonly.protocol.optional import Span
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_sinks.conformance.harness import SHOWS_PARTS, NotTested, SinkHarness, claims_of
-from onceonly_sinks.conformance.killing import BEYOND, Life, usual_seconds, within_budget
-from onceonly_sinks.conformance.story import PIPELINE, Driver, Plan, Story, expect, plan, refused, replayed
+from onceonly_lab.conformance.claims_kills import BEYOND, Life, usual_seconds, within_budget
+from onceonly_lab.conformance.harness import SHOWS_PARTS, NotTested, SinkHarness, claims_of
+from onceonly_lab.conformance.scenario import PIPELINE, Driver, Plan, Story, expect, plan, refused, replayed
 
 
 def an_epoch_that_replaces_takes_the_old_rows_away_and_brings_its_own(harness: SinkHarness) -> None:

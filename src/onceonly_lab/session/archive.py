@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from onceonly.errors import refuse
-from onceonly.spark.session.starting import QUIET, begin
+from onceonly_lab.session.launch import QUIET, begin
 
-_PROGRAM = "onceonly.spark.session.program"
+_PROGRAM = "onceonly_lab.session.program"
 _SECONDS = 600.0
 _PROBE = {
-    "spark.app.name": "onceonly session prepare",
+    "spark.app.name": "onceonly lab prepare-session",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.eventLog.enabled": "false",
     "spark.sql.shuffle.partitions": "2",

@@ -15,7 +15,7 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import GENESIS, fingerprint, linked
 from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.model import Slice, SourceOffsets
-from onceonly_sinks.conformance.harness import ConformanceFailure, SinkHarness, told
+from onceonly_lab.conformance.harness import ConformanceFailure, SinkHarness, told
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,14 +14,14 @@ from typing import TypeVar
 
 from onceonly.protocol import OutcomeUnknown, Prepared, Superseded
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_sinks.conformance.harness import (
+from onceonly_lab.conformance.harness import (
     FENCES_NOBODY,
     SHOWS_PARTS,
     ConformanceFailure,
     SinkHarness,
     claims_of,
 )
-from onceonly_sinks.conformance.story import Driver, Plan, Story, expect, plan
+from onceonly_lab.conformance.scenario import Driver, Plan, Story, expect, plan
 
 _RACERS = 4
 _LATE_EPOCHS = 3

@@ -1,4 +1,4 @@
-"""``onceonly session prepare`` takes a builder by its name, and refuses a wrong name before it starts Spark."""
+"""``onceonly lab prepare-session`` takes a builder by its name, and refuses a wrong name before it starts Spark."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     "name", ["their_job", "their_job:", "their_job:nothing", "their_job:session", "absent:builder"]
 )
 def test_what_is_no_builder_is_refused_by_name(run: Run, name: str) -> None:
-    result = run("session", "prepare", name)
-    assert result.exit_code == 2
+    result = run("lab", "prepare-session", name)
+    assert result.exit_code == 3  # the lab failed; 2 means inconclusive there
     assert name in result.output
     assert "ONCE-E110" in result.output
 
@@ -41,7 +41,7 @@ def test_a_builder_and_a_function_that_makes_it_mean_the_same(
 ) -> None:
     given: list[str] = []
     monkeypatch.setattr(
-        "onceonly.spark.session.prepare", lambda builder: given.append(type(builder).__name__) or tmp_path
+        "onceonly_lab.session.prepare", lambda builder: given.append(type(builder).__name__) or tmp_path
     )
-    assert run("session", "prepare", name).exit_code == 0
+    assert run("lab", "prepare-session", name).exit_code == 0
     assert given == ["Builder"]

@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onceonly_sinks.conformance import (
-    cuts,
-    fencing,
-    killing,
-    mishaps,
-    racing,
-    recalling,
-    replacing,
-    standing,
-    together,
-    writing,
+from onceonly_lab.conformance import (
+    claims_cuts,
+    claims_failures,
+    claims_fencing,
+    claims_kills,
+    claims_races,
+    claims_replace,
+    claims_reset,
+    claims_shared_transaction,
+    claims_window_state,
+    claims_writing,
 )
-from onceonly_sinks.conformance.harness import (
+from onceonly_lab.conformance.harness import (
     Claim,
     ConformanceFailure,
     NotPromised,
@@ -29,25 +29,25 @@ from onceonly_sinks.conformance.harness import (
 )
 
 CLAIMS: tuple[Claim, ...] = (
-    *fencing.LOOKING_CLAIMS,
-    *fencing.OPENING_CLAIMS,
-    *writing.CLAIMS,
-    *fencing.CLAIMS,
-    *mishaps.UNKNOWN_CLAIMS,
-    *writing.READING_CLAIMS,
-    *cuts.CLAIMS,
-    *replacing.CLAIMS,
-    *standing.CLAIMS,
-    *together.CLAIMS,
-    *recalling.CLAIMS,
-    *racing.CLAIMS,
-    *killing.CLAIMS,
-    *replacing.KILLING_CLAIMS,
-    *mishaps.CLAIMS,
+    *claims_fencing.LOOKING_CLAIMS,
+    *claims_fencing.OPENING_CLAIMS,
+    *claims_writing.CLAIMS,
+    *claims_fencing.CLAIMS,
+    *claims_failures.UNKNOWN_CLAIMS,
+    *claims_writing.READING_CLAIMS,
+    *claims_cuts.CLAIMS,
+    *claims_replace.CLAIMS,
+    *claims_reset.CLAIMS,
+    *claims_shared_transaction.CLAIMS,
+    *claims_window_state.CLAIMS,
+    *claims_races.CLAIMS,
+    *claims_kills.CLAIMS,
+    *claims_replace.KILLING_CLAIMS,
+    *claims_failures.CLAIMS,
 )
 """Every claim, in the order of the contract."""
 
-IDEMPOTENT_CLAIMS: tuple[Claim, ...] = killing.PUT_CLAIMS
+IDEMPOTENT_CLAIMS: tuple[Claim, ...] = claims_kills.PUT_CLAIMS
 """Of a sink that declares ``transactional=False``: these, beside those of the others that it promises."""
 
 EXACTLY_ONCE, IDEMPOTENT = "exactly once", "idempotent"

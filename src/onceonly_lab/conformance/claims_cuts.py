@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Changes
-from onceonly_sinks.conformance.harness import NotTested, SinkHarness, claims_of
-from onceonly_sinks.conformance.story import Story, expect
+from onceonly_lab.conformance.harness import NotTested, SinkHarness, claims_of
+from onceonly_lab.conformance.scenario import Story, expect
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,8 +10,8 @@ from onceonly.protocol import Witness, is_default
 from onceonly_checkpoints.chain import first_break, linked
 from onceonly_checkpoints.epoch import Marker, Standing
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
-from onceonly_sinks.conformance.harness import NotTested, SinkHarness, claims_of
-from onceonly_sinks.conformance.story import PIPELINE, Driver, Plan, Story, expect, plan, refused, refused_as, replayed
+from onceonly_lab.conformance.harness import NotTested, SinkHarness, claims_of
+from onceonly_lab.conformance.scenario import PIPELINE, Driver, Plan, Story, expect, plan, refused, refused_as, replayed
 
 # ---- One driver's epochs.
 

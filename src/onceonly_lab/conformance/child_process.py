@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from onceonly.protocol import Sink
 from onceonly_checkpoints.epoch import Fence
-from onceonly_sinks.conformance.harness import ConformanceFailure, SinkHarness, told
-from onceonly_sinks.conformance.story import Driver, Plan
+from onceonly_lab.conformance.harness import ConformanceFailure, SinkHarness, told
+from onceonly_lab.conformance.scenario import Driver, Plan
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 60.0
 _PRELOADED = [
-    "onceonly_sinks.conformance",
+    "onceonly_lab.conformance",
     "pyarrow",
     "psycopg",
     "sqlalchemy",
