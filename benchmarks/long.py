@@ -23,11 +23,11 @@ from onceonly.machine.state import State
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.runner import Runner
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Lineage
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Slice, SourceIdentity, SourceOffsets
-from onceonly_sinks.delta.logcommitter import CHECKPOINT_EVERY, COMPACT_EVERY
+from onceonly_sinks.delta.log_committer import CHECKPOINT_EVERY, COMPACT_EVERY
 
 ROWS = 100
 YOUNG = 100

@@ -25,9 +25,9 @@ from tests.reading.writing import Writer, records_at
 
 from benchmarks import machine, topics
 from benchmarks import report as reports
-from onceonly.machine.marks import Writers
+from onceonly.event_time import Reader
+from onceonly.machine.writer_progress import Writers
 from onceonly.protocol import Sink
-from onceonly.reading import Reader
 from onceonly_lab.servers.kafka import temporary_kafka
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.delta import DeltaSink

@@ -23,9 +23,9 @@ from benchmarks.data import SCHEMAS, Shape, generate
 from benchmarks.rounds import HEAD, Job, rows
 from onceonly import ExactlyOnce, Output, Quality, exactly_once
 from onceonly.protocol import Estimate, Sink
+from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput
 from onceonly.spark import frames
 from onceonly.spark.batch import SparkBatch
-from onceonly.spark.outputs import DividedBatch, OutputSpec, ResolvedOutput
 from onceonly_checkpoints import chain
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.delta import DeltaSink

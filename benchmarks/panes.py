@@ -23,7 +23,7 @@ from benchmarks import report as reports
 from benchmarks.data import SCHEMAS, Shape, generate
 from benchmarks.rounds import HEAD, Job, More, rows
 from onceonly import EventTime, exactly_once
-from onceonly.panes import AtCount, AtWatermark, Fixed, Panes, Sum
+from onceonly.windows import AtCount, AtWatermark, Fixed, Panes, Sum
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.postgres import PostgresSink
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from onceonly.protocol import AsOf
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.protocol.optional import StateWanted
+from onceonly.protocol.capabilities import StateWanted
 from onceonly_checkpoints.chain import GENESIS, linked
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker
 from onceonly_checkpoints.model import Slice, SourceOffsets
 from onceonly_sinks.postgres import PostgresSink

@@ -26,11 +26,11 @@ from benchmarks.long import Lived
 from onceonly import Staging, exactly_once, read_point
 from onceonly.machine.rewind import Asked, BringUp
 from onceonly.protocol import Estimate
-from onceonly.runtime import rewinding
-from onceonly.runtime.stops import Where
+from onceonly.replay import rewind
+from onceonly.replay.spark_digests import Digests
+from onceonly.replay.spark_replay import Replay
+from onceonly.runtime.remedies import Where
 from onceonly.spark.batch import SparkBatch
-from onceonly.spark.recompute import Digests
-from onceonly.spark.replay import Replay
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.memory import MemorySink
@@ -164,15 +164,15 @@ def brought_up(spark: SparkSession, dsn: str, root: Path, rounds: int) -> Figure
             connection.execute("DROP TABLE orders")
             connection.execute("DROP SCHEMA onceonly CASCADE")
         with closing(sink()) as empty:
-            of = rewinding.Pipeline("orders", (empty,), ledger, Where("orders", f" --ledger {place}"))
+            of = rewind.Pipeline("orders", (empty,), ledger, Where("orders", f" --ledger {place}"))
             asked = Asked(0, (empty.id,))
-            planned = rewinding.plan(of, asked)
+            planned = rewind.plan(of, asked)
             assert isinstance(planned.way, BringUp)
             found: list[float] = []
             for step in planned.way.steps[: rounds + 1]:
                 alone = replace(planned, way=BringUp(step.epoch.number, (step,)))
                 begun = time.perf_counter()
-                rewinding.bring_up(of, alone, asked, _nothing)
+                rewind.bring_up(of, alone, asked, _nothing)
                 took = time.perf_counter() - begun
                 first = sum(firsts[step.epoch.number][phase] for phase in ("prepare", "commit"))
                 if step.epoch.number > 1:  # the first makes the table

@@ -19,7 +19,7 @@ def come_up() -> None:
         "pyspark.sql.pandas.types",
         "onceonly.api.wrapper",
         "onceonly.cli.app",
-        "onceonly.repair",
+        "onceonly.replay",
         "onceonly_sinks.postgres",
     ):
         importlib.import_module(name)

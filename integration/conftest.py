@@ -31,7 +31,7 @@ from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import SparkSession
 
 from onceonly import faults
-from onceonly.spark.choose import line as spark_line
+from onceonly.spark.detect import line as spark_line
 from onceonly.spark.jars import delta_jars, fast_options, fast_session
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.forkserver import ForkServer

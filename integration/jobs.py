@@ -36,10 +36,10 @@ from onceonly import (
     faults,
     heartbeat,
 )
-from onceonly.panes import AtCount, AtWatermark, Fixed, Last, Panes, Sessions, Sum
 from onceonly.protocol import Sink
-from onceonly.spark.choose import line
+from onceonly.spark.detect import line
 from onceonly.spark.jars import fast_session
+from onceonly.windows import AtCount, AtWatermark, Fixed, Last, Panes, Sessions, Sum
 from onceonly_lab.driver import end_with_parent
 from onceonly_lab.servers.spark import attach, is_warm
 from onceonly_lab.session.launch import end_jvm

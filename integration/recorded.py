@@ -19,15 +19,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from onceonly import exactly_once
-from onceonly.api import openings
+from onceonly.api import run_state
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Estimate
+from onceonly.replay.spark_replay import replayed
 from onceonly.spark.batch import SparkBatch
-from onceonly.spark.replay import replayed
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_checkpoints.spark.replayfiles import replays_of
+from onceonly_checkpoints.spark.replay_files import replays_of
 from onceonly_sinks.memory import MemorySink
 
 BATCHES = 6
@@ -126,7 +126,7 @@ class Kept:
 
 def _let_go() -> None:
     """Wait for runs that have ended: SQLite, closing, would take the log of a file that came in its place along."""
-    for watch in openings._watches:
+    for watch in run_state._watches:
         watch.join(60)
 
 

@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onceonly import TimedEpoch, faults
 from onceonly.faults import Point
-from onceonly.panes import AtCount, AtPeriod, AtWatermark, Fixed, Global, Panes, Sessions, Sum
-from onceonly_checkpoints.epochtime import END
+from onceonly.windows import AtCount, AtPeriod, AtWatermark, Fixed, Global, Panes, Sessions, Sum
+from onceonly_checkpoints.epoch_time import END
 
 NOON = datetime(2015, 8, 5, tzinfo=timezone.utc)
 """The day of the script."""

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from onceonly import EventTime, exactly_once
 from onceonly.cli.app import app
-from onceonly.reading import Reader
+from onceonly.event_time import Reader
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres

@@ -12,8 +12,8 @@ from integration.processes import Drivers, until, was_killed
 from integration.stage import ROWS, Inbox, rows_in
 from integration.targets import PostgresTarget
 
+from onceonly.event_time import Reader
 from onceonly.faults import Point
-from onceonly.reading import Reader
 from onceonly_sinks.delta import DeltaSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.slow, pytest.mark.postgres]

@@ -14,7 +14,7 @@ from onceonly.faults import Point
 from onceonly.protocol import OutcomeUnknown, Superseded
 from onceonly_lab.conformance.scenario import Story, unknown
 from onceonly_sinks.delta import DeltaSink
-from onceonly_sinks.delta.sparkcommitter import SparkCommitter
+from onceonly_sinks.delta.spark_committer import SparkCommitter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from tests.demands import SAMPLES, Sample, aware
 
-from onceonly.protocol.demands import Digits, Rule
-from onceonly.spark import choose, demands, frames
+from onceonly.protocol.row_rules import Digits, Rule
+from onceonly.quality import spark_row_rules
+from onceonly.spark import detect, frames
 
 
 def held(sample: Sample, each: bool) -> list[Any]:
@@ -23,8 +24,8 @@ def held(sample: Sample, each: bool) -> list[Any]:
 @pytest.mark.spark
 def test_spark_judges_each_value_and_each_element_as_python_does(spark: Any) -> None:
     """All demands beside each other, each over a column of its own: one table and one job."""
-    left_out = {name for name, sample in SAMPLES.items() if not demands.judges(sample.demand)}
-    assert {type(SAMPLES[name].demand) for name in left_out} == ({Digits} if choose.line().minor == "3.5" else set())
+    left_out = {name for name, sample in SAMPLES.items() if not spark_row_rules.judges(sample.demand)}
+    assert {type(SAMPLES[name].demand) for name in left_out} == ({Digits} if detect.line().minor == "3.5" else set())
     cases = {
         f"{name}, {'elements' if each else 'value'}": (sample, each, held(sample, each))
         for name, sample in SAMPLES.items()
@@ -40,7 +41,10 @@ def test_spark_judges_each_value_and_each_element_as_python_does(spark: Any) -> 
     rules = {case: Rule(case, sample.demand, each) for case, (sample, each, _) in cases.items()}
     judged = rows.select(
         "at",
-        *(demands.met(rule, rows[f"`{case}`"], rows.schema[case].dataType).alias(case) for case, rule in rules.items()),
+        *(
+            spark_row_rules.met(rule, rows[f"`{case}`"], rows.schema[case].dataType).alias(case)
+            for case, rule in rules.items()
+        ),
     )
     found = judged.orderBy("at").collect()
     wrong = {}

@@ -16,14 +16,14 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from tests.plain_values import plain_table
 
 from onceonly.protocol import Estimate
-from onceonly.protocol.times import Clock
+from onceonly.protocol.row_times import Clock
+from onceonly.quality.spark_dedupe import RecallingBatch, Repeats
+from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput
 from onceonly.spark import digest
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.digest import row_hash
 from onceonly.spark.frames import arrow_schema, of_arrow
-from onceonly.spark.outputs import DividedBatch, OutputSpec, ResolvedOutput
-from onceonly.spark.repeats import RecallingBatch, Repeats
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.test_docs import CONSOLE, FILE, KNOWN, PAGES, ROOT, SQL, blocks, name, run
 
 from onceonly import exactly_once
-from onceonly.errors.refusals import read
+from onceonly.errors.read_refusal import read
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.delta import DeltaSink
 

@@ -15,8 +15,8 @@ from onceonly import exactly_once
 from onceonly.protocol import Estimate
 from onceonly.spark import input
 from onceonly.spark.batch import SparkBatch
-from onceonly.spark.choose import engine_for
 from onceonly.spark.classic import unsupported_mode
+from onceonly.spark.detect import engine_for
 from onceonly.spark.sources import HadoopFiles, class_in
 
 pytestmark = pytest.mark.spark

@@ -21,18 +21,19 @@ from tests.core.stories import cut
 
 from onceonly import Dataset, EventTime, Output, Quality, TimedEpoch, exactly_once
 from onceonly.errors import OnceOnlyError
+from onceonly.event_time import Fixed, Reader, Window
 from onceonly.protocol import Estimate
-from onceonly.protocol.times import Clock, Times
-from onceonly.reading import Fixed, Reader, Window
+from onceonly.protocol.row_times import Clock, Times
+from onceonly.quality import spark_outputs
+from onceonly.quality.spark_outputs import DividedBatch, OutputSpec
+from onceonly.runtime.shared_transaction import InMemory
 from onceonly.runtime.staging import StagedEpochs, Still
-from onceonly.runtime.together import InMemory
-from onceonly.spark import frames, outputs, times
+from onceonly.spark import frames, row_times
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.engine import Plan
-from onceonly.spark.outputs import DividedBatch, OutputSpec
-from onceonly_checkpoints.content import BAD
+from onceonly_checkpoints.digests import BAD
 from onceonly_checkpoints.epoch import Fence
-from onceonly_checkpoints.epochtime import END, EpochTime, Unit
+from onceonly_checkpoints.epoch_time import END, EpochTime, Unit
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
@@ -101,11 +102,11 @@ def test_spark_counts_times_by_floor_in_each_unit_before_each_horizon(
 ) -> None:
     frame, rows = drawn
     counted = [
-        f.struct(f.count(f.lit(1)).alias("rows"), *times.metrics(clock)).alias(str(at))
+        f.struct(f.count(f.lit(1)).alias("rows"), *row_times.metrics(clock)).alias(str(at))
         for at, clock in enumerate(CLOCKS)
     ]
     [found] = frame.agg(*counted).collect()
-    said = {clock: times.from_metrics(found[str(at)].asDict()) for at, clock in enumerate(CLOCKS)}
+    said = {clock: row_times.from_metrics(found[str(at)].asDict()) for at, clock in enumerate(CLOCKS)}
     assert said == {clock: expected(rows, clock.horizon) for clock in CLOCKS}
 
 
@@ -153,7 +154,7 @@ def test_bad_rows_move_no_time_and_rows_that_an_output_leaves_out_do(
         OutputSpec("odd", ("a",), "good AND id % 2 = 1"),
         OutputSpec(BAD, ("b",), "NOT good", ("id", "'[]' AS reasons")),
     )
-    batch = DividedBatch(frame, outputs.resolve(plan, "orders", frame, wanted), UNKNOWN)
+    batch = DividedBatch(frame, spark_outputs.resolve(plan, "orders", frame, wanted), UNKNOWN)
     still = STILL[way](batch, tmp_path)
     assert still.times_of(Clock("at", "ms", 17)) == expected([row for row in rows if row["good"]], 17)
 

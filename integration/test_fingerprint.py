@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from onceonly import exactly_once
-from onceonly_checkpoints.code import PlanFingerprint
+from onceonly_checkpoints.code_version import PlanFingerprint
 from onceonly_checkpoints.ledger import EventKind
 
 pytestmark = pytest.mark.spark

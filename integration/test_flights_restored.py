@@ -12,7 +12,7 @@ from integration.targets import Backup, PostgresTarget
 from integration.test_publish import read_while
 from pyspark.sql import DataFrame, SparkSession
 
-from onceonly import exactly_once, repair
+from onceonly import exactly_once, replay
 from onceonly_lab.demo import input
 from onceonly_sinks.postgres import PostgresSink
 
@@ -92,14 +92,14 @@ def test_flights_are_brought_back_after_a_restore_and_swapped_after_a_rule_was_w
 
     # The rule was wrong: late is more than half an hour.
     told = {"ledger": delayed.ledger, "spark": spark}
-    again = repair.rerun("delayed", job=delayed.job(30), into=delayed.sink("delayed_v2"), **told)
+    again = replay.rerun("delayed", job=delayed.job(30), into=delayed.sink("delayed_v2"), **told)
     differs = again.diff(spark, delayed.sink())
     assert differs is not None
     assert (differs.less, differs.more) == (len(late(15)) - len(late(30)), 0)
     assert {sign for sign, _ in differs.examples} == {"-"}
     assert {row.row for _, row in differs.examples} <= set(late(15)) - set(late(30))
     swaps = {"source": delayed.sink("delayed_v2"), "sink": delayed.sink()}
-    seen = read_while(delayed.rows, lambda: repair.publish("delayed~v2", over="delayed", **swaps, **told))
+    seen = read_while(delayed.rows, lambda: replay.publish("delayed~v2", over="delayed", **swaps, **told))
     assert (seen[0], seen[-1]) == (late(15), late(30))
     assert all(one in (late(15), late(30)) for one in seen)
     delayed.start(30).awaitTermination()

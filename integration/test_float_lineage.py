@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from onceonly import ExactlyOnce, OnceOnlyError, exactly_once
-from onceonly.spark import engine, written
+from onceonly.spark import determinism, engine
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
@@ -258,6 +258,6 @@ def test_a_plan_that_is_nested_too_deeply_to_be_followed_stops_nobody(spark: Spa
     queries = '[{"class": "x.ScalarSubquery", "num-children": 0, "plan": ' * depth + "[]" + "}]" * depth
     plan = engine.Plan(stateful=stateful, nondeterministic=None, sources=(), text=queries)
     rows = spark.range(1).select("id", f.lit(1.0).alias("value"))
-    found = written.look(plan, rows)
+    found = determinism.look(plan, rows)
     assert found.left_out == (frozenset({"value"}) if stateful else frozenset())
     assert found.functions == ()

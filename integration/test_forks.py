@@ -18,15 +18,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onceonly import exactly_once
 from onceonly.errors import ConfigurationError
-from onceonly.spark import choose
-from onceonly.spark.classic.selftest import try_rows
-from onceonly.spark.lines import LINES, Line
+from onceonly.spark import detect
+from onceonly.spark.classic.private_api_check import try_rows
+from onceonly.spark.versions import LINES, Line
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink
 
 pytestmark = pytest.mark.spark
 
-OWN = choose.line()
+OWN = detect.line()
 
 
 def no_python(*_: Any) -> Any:
@@ -55,7 +55,7 @@ FORKS: dict[str, tuple[Line, str]] = {
 @pytest.fixture
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[Line], None]:
     def become(fork: Line) -> None:
-        monkeypatch.setattr(choose, "LINES", {**LINES, fork.minor: fork})
+        monkeypatch.setattr(detect, "LINES", {**LINES, fork.minor: fork})
 
     return become
 
@@ -105,7 +105,7 @@ def test_a_refused_fork_leaves_no_table_and_the_real_spark_goes_on_from_there(
 def test_a_private_that_only_a_plan_before_the_start_needs_is_named_too(
     stream: FileStream, sink: MemorySink, pretend: Callable[[Line], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onceonly.spark.classic.foreseen.analysed", lambda df: df._jdf.vendorPlan())
+    monkeypatch.setattr("onceonly.spark.classic.plan_preview.analysed", lambda df: df._jdf.vendorPlan())
     with pytest.raises(ConfigurationError, match="lacks vendorPlan"):
         exactly_once(sink).explain(counts(stream.receive(range(5)).read()))
 

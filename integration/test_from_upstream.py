@@ -19,7 +19,7 @@ from tests.kafka_client import more_partitions
 from tests.reading.writing import Writer
 
 from onceonly import Dataset, EventTime, FromUpstream, OnceOnlyError, exactly_once
-from onceonly.reading import Reader
+from onceonly.event_time import Reader
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger

@@ -18,7 +18,7 @@ from tests.plain_values import PLAIN
 
 from onceonly.spark import digest
 from onceonly.spark.batch import SparkBatch
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 
 __all__ = ["rows"]
 

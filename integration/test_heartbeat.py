@@ -19,9 +19,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from onceonly import exactly_once, heartbeat
-from onceonly.panes import AtPeriod, AtWatermark, Panes, Sum
-from onceonly.panes import Fixed as Windows
-from onceonly.reading import Fixed, Reader
+from onceonly.event_time import Fixed, Reader
+from onceonly.windows import AtPeriod, AtWatermark, Panes, Sum
+from onceonly.windows import Fixed as Windows
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.memory import MemorySink, MemoryStore
 

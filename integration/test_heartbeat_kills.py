@@ -13,8 +13,8 @@ from integration.jobs import TABLE, make_sink
 from integration.processes import PATIENCE_S, Drivers, until, was_killed
 from integration.stage import ROWS, Inbox, Scene
 
+from onceonly.event_time import Fixed, Reader
 from onceonly.faults import Point
-from onceonly.reading import Fixed, Reader
 from onceonly_checkpoints.epoch import Epoch
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.slow, pytest.mark.postgres]

@@ -31,22 +31,22 @@ from pyspark.sql import functions as f
 from onceonly import Dedupe, EventTime, ExactlyOnce, Output, Quality, exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
-from onceonly.panes import Aggregate, Count, Last, Max, Mean, Panes, Sliding, Sum
-from onceonly.panes.values import Value
-from onceonly.spark import choose
-from onceonly.spark.choose import engine_for
+from onceonly.spark import detect
+from onceonly.spark.detect import engine_for
 from onceonly.spark.jars import kafka_source_jars
-from onceonly.spark.lines import LINES
+from onceonly.spark.versions import LINES
+from onceonly.windows import Aggregate, Count, Last, Max, Mean, Panes, Sliding, Sum
+from onceonly.windows.values import Value
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_checkpoints.panestate import PaneState
 from onceonly_sinks.delta import DeltaSink, with_delta
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.spark
 
-LINE = choose.line()
+LINE = detect.line()
 
 
 def counts(df: DataFrame) -> DataFrame:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onceonly import ExactlyOnce, exactly_once
 from onceonly.audit import Verdict, audit
-from onceonly.machine.calls import Holder
+from onceonly.machine.callback_rules import Holder
 from onceonly.runtime.runs import Runs
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger

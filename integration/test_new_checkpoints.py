@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from onceonly import exactly_once
-from onceonly.api import openings
+from onceonly.api import run_state
 from onceonly_sinks.delta import DeltaSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -67,7 +67,7 @@ class Job:
 
     def lose_ledger(self) -> Job:
         """Once the run has let it go: SQLite, closing, would take the log of a file that came in its place along."""
-        for watch in openings._watches:
+        for watch in run_state._watches:
             watch.join(60)
         self.ledger.unlink()
         return self

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from onceonly import ExactlyOnce, exactly_once, faults
 from onceonly.audit import Verdict, audit
+from onceonly.event_time import Fixed as FixedWindows
+from onceonly.event_time import Reader
 from onceonly.faults import Point
-from onceonly.reading import Fixed as FixedWindows
-from onceonly.reading import Reader
-from onceonly.spark.paned import digest_of
+from onceonly.windows.result_batch import digest_of
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger.sql import SqlLedger
 

@@ -14,13 +14,13 @@ from integration.test_panes_kept import NOON, Events, panes, scores
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
-from onceonly import EventTime, exactly_once, repair
-from onceonly.audit.recompute import Answer, Certificate
+from onceonly import EventTime, exactly_once, replay
+from onceonly.audit.certificate import Answer, Certificate
 from onceonly.cli.app import app
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
-from onceonly.panes import AtWatermark, Sessions, drain
 from onceonly.runtime import operator
+from onceonly.windows import AtWatermark, Sessions, drain
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 from onceonly_sinks.postgres import PostgresSink
@@ -35,7 +35,7 @@ def events(spark: SparkSession, tmp_path: Any) -> Events:
 
 def again(events: Events, pg: PostgresTarget, said: Any, epochs: range | None = None, **more: Any) -> Certificate:
     given = {"job": lambda _: events.read(), **more}
-    return repair.recompute("scores", epochs, panes=said, ledger=pg.dsn, spark=events.spark, **given)
+    return replay.recompute("scores", epochs, panes=said, ledger=pg.dsn, spark=events.spark, **given)
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_windows_that_were_given_up_begin_anew(events: Events, pg: PostgresTarge
 
 
 CODE = """
-from onceonly.panes import AtCount, AtWatermark, Fixed, Panes, Sum
+from onceonly.windows import AtCount, AtWatermark, Fixed, Panes, Sum
 
 PANES = Panes(key="team", values={{"total": Sum("value")}}, time="at", window=Fixed("1 minute"),
               trigger=AtWatermark(early=AtCount(1), late=AtCount(1)))

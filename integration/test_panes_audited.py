@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onceonly import EventTime, exactly_once
 from onceonly.audit import Finding, audit
-from onceonly.panes import AtCount, AtWatermark, Count, Last, Mean, Sessions, Sum
+from onceonly.windows import AtCount, AtWatermark, Count, Last, Mean, Sessions, Sum
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]

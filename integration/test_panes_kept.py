@@ -18,7 +18,7 @@ from onceonly import EventTime, exactly_once, faults
 from onceonly.errors import ConfigurationError
 from onceonly.errors.codes import CATALOGUE
 from onceonly.faults import Point
-from onceonly.panes import (
+from onceonly.windows import (
     AtCount,
     AtMark,
     AtWatermark,
@@ -322,10 +322,10 @@ def test_rows_of_results_are_logged_and_those_of_the_batch_say_how_large_the_nex
         current = write._epochs.openings._current
         seen.append(current.past.rows if current and current.past else -1)
 
-    caplog.set_level("INFO", logger="onceonly.api.epochs")
+    caplog.set_level("INFO", logger="onceonly.api.write_epoch")
     events.come([("a", value, 10) for value in range(50)], [("b", 2, 70)]).run(once)
     assert seen == [50, 1]
-    committed = [one.getMessage() for one in caplog.records if one.name == "onceonly.api.epochs"]
+    committed = [one.getMessage() for one in caplog.records if one.name == "onceonly.api.write_epoch"]
     assert [re.findall(r": (\d+ rows)", one) for one in committed] == [["0 rows"], ["1 rows"]]
 
 

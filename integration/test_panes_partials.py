@@ -16,7 +16,12 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from onceonly.panes import (
+from onceonly.protocol import AsOf
+from onceonly.protocol.batch import Bound
+from onceonly.protocol.row_times import Times
+from onceonly.spark.detect import engine_for
+from onceonly.spark.frames import of_arrow, setting
+from onceonly.windows import (
     Aggregate,
     AtMark,
     AtWatermark,
@@ -32,19 +37,14 @@ from onceonly.panes import (
     Sliding,
     Sum,
 )
-from onceonly.panes.here import Row, key_text, partials_of
-from onceonly.panes.kinds import Json
-from onceonly.panes.spec import Definition, define
-from onceonly.panes.state import Partial
-from onceonly.panes.windows import LEAST, Window
-from onceonly.protocol import AsOf
-from onceonly.protocol.batch import Bound
-from onceonly.protocol.times import Times
-from onceonly.spark.choose import engine_for
-from onceonly.spark.frames import of_arrow, setting
-from onceonly.spark.partials import Action, kinds_of
-from onceonly.spark.stepping import Counted
-from onceonly_checkpoints.epochtime import END
+from onceonly.windows.assigners import LEAST, Window
+from onceonly.windows.epoch_step import Counted
+from onceonly.windows.json_values import Json
+from onceonly.windows.local_partials import Row, key_text, partials_of
+from onceonly.windows.spark_partials import Action, kinds_of
+from onceonly.windows.spec import Definition, define
+from onceonly.windows.state import Partial
+from onceonly_checkpoints.epoch_time import END
 
 pytestmark = pytest.mark.spark
 

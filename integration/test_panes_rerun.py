@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from tests.panes.oracle import Epoch, Fixed, Oracle, Row, Rules
 from typer.testing import CliRunner
 
-from onceonly import exactly_once, faults, repair
-from onceonly import panes as p
+from onceonly import exactly_once, faults, replay
+from onceonly import windows as p
 from onceonly.audit import Verdict, audit
 from onceonly.cli.app import app
 from onceonly.errors import OnceOnlyError
@@ -46,9 +46,9 @@ def into(pg: PostgresTarget) -> PostgresSink:
     return PostgresSink(pg.dsn, table="again")
 
 
-def again(events: Events, pg: PostgresTarget, said: Any, epochs: range | None = None, **more: Any) -> repair.Rerun:
+def again(events: Events, pg: PostgresTarget, said: Any, epochs: range | None = None, **more: Any) -> replay.Rerun:
     given = {"job": lambda _: events.read(), "into": into(pg), **more}
-    return repair.rerun("scores", epochs, panes=said, ledger=pg.dsn, spark=events.spark, **given)
+    return replay.rerun("scores", epochs, panes=said, ledger=pg.dsn, spark=events.spark, **given)
 
 
 def refused(*given: Any, **more: Any) -> OnceOnlyError:
@@ -230,7 +230,7 @@ def test_behind_a_full_refresh_windows_begin_anew_and_nothing_is_late(events: Ev
 CODE = """
 from integration.test_panes_audited import EARLY
 from integration.test_panes_kept import panes
-from onceonly.panes import Fixed
+from onceonly.windows import Fixed
 
 PANES = panes(trigger=EARLY)
 OTHER = panes(trigger=EARLY, window=Fixed("90 seconds"))

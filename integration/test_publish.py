@@ -17,7 +17,7 @@ from integration.recorded import ROWS, Inbox, Recorded
 from integration.targets import PostgresTarget
 from pyspark.sql import DataFrame, SparkSession
 
-from onceonly import exactly_once, repair
+from onceonly import exactly_once, replay
 from onceonly.audit import Verdict, gather, judge
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
@@ -65,13 +65,13 @@ def without_12(orders: Recorded) -> Callable[[SparkSession], DataFrame]:
     return lambda spark: orders.job(spark).where("id <> 12")
 
 
-def rerun(orders: Recorded, into: Sink) -> repair.Rerun:
-    return repair.rerun("orders", job=without_12(orders), into=into, ledger=orders.ledger, spark=orders.spark)
+def rerun(orders: Recorded, into: Sink) -> replay.Rerun:
+    return replay.rerun("orders", job=without_12(orders), into=into, ledger=orders.ledger, spark=orders.spark)
 
 
 def publish(orders: Recorded, source: Sink, sink: Sink) -> Epoch:
     told = {"source": source, "sink": sink, "ledger": orders.ledger, "spark": orders.spark}
-    return repair.publish("orders~v2", over="orders", **told)
+    return replay.publish("orders~v2", over="orders", **told)
 
 
 def verdict(orders: Recorded, sink: Sink) -> tuple[Verdict, set[str]]:
@@ -114,9 +114,9 @@ def test_of_a_pipeline_that_was_refreshed_what_stands_is_run_again_and_no_more(
         PostgresSink(target.dsn, "every") if isinstance(target, PostgresTarget) else DeltaSink(str(tmp_path / "every"))
     )
     told = {"ledger": orders.ledger, "spark": orders.spark}
-    repair.rerun("orders", range(1, last.number + 1), job=orders.job, into=copy(every), name="orders~every", **told)
+    replay.rerun("orders", range(1, last.number + 1), job=orders.job, into=copy(every), name="orders~every", **told)
     with pytest.raises(OnceOnlyError, match=f"run epochs {last.series}..{last.number} again") as doubled:
-        repair.publish("orders~every", over="orders", source=every, sink=target.sink(), **told)
+        replay.publish("orders~every", over="orders", source=every, sink=target.sink(), **told)
     assert doubled.value.code == "E242"
     assert target.ids() == ALL
     rerun(orders, into())

@@ -17,13 +17,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import InputFile, SourceOffsets
-from onceonly_checkpoints.spark import offsets, repair
-from onceonly_checkpoints.spark.checkup import Effect, verify
+from onceonly_checkpoints.spark import offsets, rebuild
 from onceonly_checkpoints.spark.logs import input_files
+from onceonly_checkpoints.spark.verify import Effect, verify
 from onceonly_checkpoints.storage import LocalStorage
 
 pytestmark = pytest.mark.spark
@@ -115,7 +115,7 @@ class Pipeline:
 
     def rebuild(self, at: int | None = None) -> None:
         records = self.records()
-        repair.apply(repair.plan_rebuild(records, at or records[-1].epoch.number), self.storage)
+        rebuild.apply(rebuild.plan_rebuild(records, at or records[-1].epoch.number), self.storage)
 
 
 @dataclass
@@ -273,9 +273,9 @@ def test_a_batch_id_that_was_cut_anew_is_put_back_to_what_was_recorded(files: Pi
     assert len(input_files(files.storage, 0, 1, 2)) == 3
 
     record = files.records()[2]
-    plan = [*repair.plan_inputs(record, files.storage), repair.plan_entry(record)]
-    assert repair.in_the_way(plan, files.storage) == ("sources/0/2", "offsets/2")
-    repair.apply(plan, files.storage, replacing=True)
+    plan = [*rebuild.plan_inputs(record, files.storage), rebuild.plan_entry(record)]
+    assert rebuild.in_the_way(plan, files.storage) == ("sources/0/2", "offsets/2")
+    rebuild.apply(plan, files.storage, replacing=True)
 
     assert files.run(recording=False) == [(2, [2]), (3, [3, 4])]
 

@@ -16,8 +16,8 @@ from integration.recorded import BATCHES, ROWS, Inbox, Kept, Recorded, counted, 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from onceonly import repair
-from onceonly.audit.recompute import Answer, Certificate
+from onceonly import replay
+from onceonly.audit.certificate import Answer, Certificate
 from onceonly.errors import OnceOnlyError
 
 pytestmark = pytest.mark.spark
@@ -46,7 +46,7 @@ def inbox(kept: Kept) -> Inbox:
 def again(
     orders: Recorded, job: Callable[[SparkSession], DataFrame] | None = None, epochs: range | None = None, **more: Any
 ) -> Certificate:
-    return repair.recompute("orders", epochs, job=job or orders.job, ledger=orders.ledger, spark=orders.spark, **more)
+    return replay.recompute("orders", epochs, job=job or orders.job, ledger=orders.ledger, spark=orders.spark, **more)
 
 
 def shown(found: Certificate) -> list[tuple[int, int, str]]:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from onceonly import exactly_once, faults
 from onceonly.faults import Point
 from onceonly.runtime import operator
-from onceonly.runtime.stagefiles import directory
+from onceonly.runtime.staged_files import directory
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]

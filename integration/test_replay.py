@@ -22,10 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from onceonly import OnceOnlyError, exactly_once
-from onceonly.spark.replay import Replay, replayed
+from onceonly.replay.spark_replay import Replay, replayed
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.spark import offsets
-from onceonly_checkpoints.spark.replayfiles import MARKER, replays_of
+from onceonly_checkpoints.spark.replay_files import MARKER, replays_of
 from onceonly_checkpoints.storage import LocalStorage
 
 pytestmark = pytest.mark.spark

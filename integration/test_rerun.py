@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from typer.testing import CliRunner
 
-from onceonly import faults, repair
+from onceonly import faults, replay
 from onceonly.audit import Verdict, gather, judge
 from onceonly.audit.page.view import commands_in
 from onceonly.cli.app import app
@@ -57,9 +57,9 @@ def inbox(kept: Kept) -> Inbox:
     return kept.put_back().inbox
 
 
-def again(orders: Recorded, into: Any, epochs: range | None = None, **more: Any) -> repair.Rerun:
+def again(orders: Recorded, into: Any, epochs: range | None = None, **more: Any) -> replay.Rerun:
     given = {"job": orders.job, **more}
-    return repair.rerun("orders", epochs, into=into, ledger=orders.ledger, spark=orders.spark, **given)
+    return replay.rerun("orders", epochs, into=into, ledger=orders.ledger, spark=orders.spark, **given)
 
 
 def without_12(orders: Recorded) -> Callable[[SparkSession], DataFrame]:
@@ -250,7 +250,7 @@ def test_a_topic_is_run_again_into_a_topic_of_its_own_which_readers_move_to(
     assert audited(orders, sink(1)) is Verdict.EXACTLY_ONCE
     told = {"source": sink(1), "sink": sink(0), "ledger": orders.ledger, "spark": spark}
     with pytest.raises(OnceOnlyError, match=f"have readers move to {sink(1).address}") as refused:
-        repair.publish("orders~v2", over="orders", **told)
+        replay.publish("orders~v2", over="orders", **told)
     assert refused.value.code == "E242"
 
 

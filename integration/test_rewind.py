@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from onceonly import Dedupe, EventTime, Staging, exactly_once
 from onceonly.faults import Point
-from onceonly.panes import Fixed, Panes, Sum
+from onceonly.windows import Fixed, Panes, Sum
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_sinks.postgres import PostgresSink
 

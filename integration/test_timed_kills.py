@@ -14,9 +14,9 @@ from integration.processes import Drivers, was_killed
 from integration.several import Several
 from integration.stage import ROWS, Scene
 
+from onceonly.event_time import Reader
 from onceonly.faults import Point
-from onceonly.reading import Reader
-from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.epoch_time import EpochTime
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.slow, pytest.mark.postgres, pytest.mark.kafka]
 

@@ -10,9 +10,9 @@ from integration.jobs import Job, make_sink
 from integration.processes import Drivers, was_killed
 from integration.stage import ROWS, Inbox, Scene
 
+from onceonly.event_time import Reader
 from onceonly.faults import Point
-from onceonly.machine.sources import position_in
-from onceonly.reading import Reader
+from onceonly.machine.source_order import position_in
 from onceonly_sinks.delta import DeltaSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.slow, pytest.mark.kafka]

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 
 from onceonly import exactly_once
 from onceonly.spark import input
-from onceonly.spark.choose import engine_for
+from onceonly.spark.detect import engine_for
 from onceonly.spark.sources import HadoopFiles
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger

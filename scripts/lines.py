@@ -32,7 +32,7 @@ from typing import Any
 import tomllib
 
 from onceonly.spark.jars import cache_directory
-from onceonly.spark.lines import LINES, minor_of
+from onceonly.spark.versions import LINES, minor_of
 
 ROOT = Path(__file__).parent.parent
 LAB = ROOT / "src" / "onceonly_lab"

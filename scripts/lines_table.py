@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from onceonly.spark.lines import LINES, minor_of
+from onceonly.spark.versions import LINES, minor_of
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"

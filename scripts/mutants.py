@@ -1,6 +1,6 @@
 """Changes lines of the product, drawn by a seed, and demands that the quick tests notice nine in ten.
 
-``mutants.py [--count 60] [--seed 7] [--of machine,runtime,memory] [-- TESTS]``: without a count
+``mutants.py [--count 60] [--seed 7] [--of machine,runtime,replay,memory] [-- TESTS]``: without a count
 every line that can be changed. A change that alters nothing that can be seen is listed, with the reason, in
 ``equivalent_mutants.txt`` by its fingerprint, and not counted.
 """
@@ -32,15 +32,17 @@ SINKS = forked.ROOT / "sinks" / "onceonly_sinks"
 OF = {
     "machine": sorted((forked.ROOT / "src/onceonly/machine").glob("*.py")),
     "runtime": sorted((forked.ROOT / "src/onceonly/runtime").glob("*.py")),
+    "replay": [forked.ROOT / f"src/onceonly/replay/{name}.py" for name in ("rewind", "publish_swap", "source_check")],
     "memory": [SINKS / "memory/__init__.py", SINKS / "memory/store.py"],
-    "sql": [SINKS / "sql/base.py", SINKS / "sql/outcome.py", SINKS / "sql/tables.py"],
+    "sql": [SINKS / "sql/sink.py", SINKS / "sql/commit_outcome.py", SINKS / "sql/tables.py"],
     "delta": [
-        SINKS / f"delta/{name}.py" for name in ("writer", "state", "standing", "marker", "logcommitter", "failures")
+        SINKS / f"delta/{name}.py"
+        for name in ("writer", "head", "restored_version", "marker", "log_committer", "errors")
     ],
     "postgres": [
-        SINKS / f"postgres/{name}.py" for name in ("committing", "transactions", "classify", "head", "saying")
+        SINKS / f"postgres/{name}.py" for name in ("commit", "transaction", "errors", "head", "error_translation")
     ],
-    "kafka": [SINKS / f"kafka/{name}.py" for name in ("transactions", "settling", "fencing", "classify", "tail")],
+    "kafka": [SINKS / f"kafka/{name}.py" for name in ("transactions", "settling", "fence", "errors", "marker_reader")],
 }
 """What is changed: what decides, what does the I/O, and the way of a commit in each sink."""
 
@@ -220,7 +222,7 @@ def main() -> int:
     given = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     given.add_argument("--count", type=int, help="draw so many; default: all")
     given.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
-    given.add_argument("--of", default="machine,runtime,memory", help=f"of {', '.join(OF)}")
+    given.add_argument("--of", default="machine,runtime,replay,memory", help=f"of {', '.join(OF)}")
     given.add_argument("--only", nargs="+", default=[], help="the changes with these fingerprints")
     given.add_argument("tests", nargs="*", default=forked.QUICK, help="behind --: what pytest is asked for")
     given.add_argument("--learn", action="store_true", help="run all tests first, to see what each one reaches")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from onceonly.protocol.demands import (
+from onceonly.protocol.row_rules import (
     AfterEpoch,
     Between,
     Bytes,

@@ -332,7 +332,7 @@ def test_a_name_that_is_no_test_is_noticed() -> None:
         "tests/test_docs.py::test_that_nobody_wrote",
         "tests/test_gone.py::test_each_pitfall_is_there_once",
         "tests/test_docs.py::named_tests",
-        f"{CLAIMS}writing.py::claims_of",
-        f"{CLAIMS}writing.py::_of_another_history",
+        f"{CLAIMS}claims_writing.py::claims_of",
+        f"{CLAIMS}claims_writing.py::_of_another_history",
     ]
     assert [name for name in wrong if is_a_test(name)] == []

@@ -117,7 +117,7 @@ def test_every_import_of_ours_is_a_statement_that_tools_can_read() -> None:
         for node in _calls(ast.parse(path.read_text()))
         if _called(node) == "getattr" and "import_module" in map(_called, _calls(node))
     }
-    assert hidden == {"src/onceonly/cli/functions.py"}
+    assert hidden == {"src/onceonly/cli/user_code.py"}
 
 
 def test_the_picture_of_the_layers_is_as_the_imports_are(tmp_path: Path) -> None:

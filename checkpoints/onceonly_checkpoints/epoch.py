@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints import model
-from onceonly_checkpoints.code import Code, PlanFingerprint
-from onceonly_checkpoints.content import SEEN, STATE, Digest, Output, bad_in, repeated_in
-from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.code_version import Code, PlanFingerprint
+from onceonly_checkpoints.digests import SEEN, STATE, Digest, Output, bad_in, repeated_in
+from onceonly_checkpoints.epoch_time import EpochTime
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.model import (
     Adoption,
     AdoptionKind,
@@ -26,7 +27,6 @@ from onceonly_checkpoints.model import (
     known,
     present,
 )
-from onceonly_checkpoints.panestate import PaneState
 from onceonly_checkpoints.replayed import Replayed
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.digests import Digest, Output
 from onceonly_checkpoints.model import Slice, UnreadableMarker, canonical, known, present
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from integration.stage import Scene
 import onceonly
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
-from onceonly.spark import choose
+from onceonly.spark import detect
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_lab.servers.connect import ConnectServer
 from onceonly_sinks.delta import DeltaSink
 
 pytestmark = pytest.mark.connect
 
-LINE = choose.line()
+LINE = detect.line()
 
 
 @pytest.mark.kill

@@ -17,7 +17,7 @@ from integration.targets import DeltaTarget, PostgresTarget, events
 from pyspark.sql import DataFrame, SparkSession
 
 from onceonly.faults import Point
-from onceonly.runtime.stagefiles import directory
+from onceonly.runtime.staged_files import directory
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 

@@ -22,12 +22,12 @@ from onceonly import exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
 from onceonly.protocol import Sink
-from onceonly.spark import choose
+from onceonly.spark import detect
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.servers.connect import ConnectServer
 
-LINE = choose.line()
+LINE = detect.line()
 
 pytestmark = [
     pytest.mark.connect,

@@ -14,7 +14,7 @@ from integration.waysout.world import CUT, NAME, WRITTEN, World
 from typer.testing import CliRunner, Result
 
 from onceonly.cli.app import app
-from onceonly.errors.refusals import Refused, read
+from onceonly.errors.read_refusal import Refused, read
 
 RESTARTS = 2
 DECISIONS = 2

@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from onceonly import exactly_once
-from onceonly.api import openings
+from onceonly.api import run_state
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.postgres import PostgresSink
 
@@ -284,7 +284,7 @@ class World:
         except Exception as error:  # whatever class the client makes of it: the text is what users get
             return str(error)
         finally:
-            for watch in openings._watches:
+            for watch in run_state._watches:
                 watch.join(10)  # what is kept next must not be written to meanwhile
         return ""
 

@@ -8,21 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onceonly.api.dedupe import Dedupe
-    from onceonly.api.noting import Dataset, EventTime
-    from onceonly.api.outputs import Output
-    from onceonly.api.quality import Quality
-    from onceonly.api.routes import Route
     from onceonly.api.staging import Staging
-    from onceonly.api.starting import start
-    from onceonly.api.upstream import FromUpstream
+    from onceonly.api.start import start
     from onceonly.api.wrapper import ExactlyOnce, exactly_once
     from onceonly.errors import OnceOnlyError
-    from onceonly.errors.refusals import Refused, refusal
-    from onceonly.protocol.times import TimedEpoch
-    from onceonly.runtime.readpoint import ReadPoint, history, read_point
-    from onceonly.spark.badrow import bad_rows
-    from onceonly.spark.times import heartbeat
+    from onceonly.errors.read_refusal import Refused, refusal
+    from onceonly.event_time.event_time_argument import Dataset, EventTime
+    from onceonly.event_time.from_upstream import FromUpstream
+    from onceonly.protocol.row_times import TimedEpoch
+    from onceonly.quality.bad_row import bad_rows
+    from onceonly.quality.dedupe import Dedupe
+    from onceonly.quality.output import Output
+    from onceonly.quality.quality import Quality
+    from onceonly.quality.routes import Route
+    from onceonly.reading.read_point import ReadPoint, history, read_point
+    from onceonly.spark.row_times import heartbeat
 
 __all__ = [
     "Dataset",
@@ -54,38 +54,38 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in ("OnceOnlyError", "Refused", "refusal"):
         from onceonly.errors import OnceOnlyError
-        from onceonly.errors.refusals import Refused, refusal
+        from onceonly.errors.read_refusal import Refused, refusal
 
         found: dict[str, Any] = {"OnceOnlyError": OnceOnlyError, "Refused": Refused, "refusal": refusal}
     elif name in ("ReadPoint", "history", "read_point"):
-        from onceonly.runtime.readpoint import ReadPoint, history, read_point
+        from onceonly.reading.read_point import ReadPoint, history, read_point
 
         found = {"ReadPoint": ReadPoint, "history": history, "read_point": read_point}
     elif name in ("Dataset", "EventTime", "FromUpstream", "TimedEpoch"):
-        from onceonly.api.noting import Dataset, EventTime
-        from onceonly.api.upstream import FromUpstream
-        from onceonly.protocol.times import TimedEpoch
+        from onceonly.event_time.event_time_argument import Dataset, EventTime
+        from onceonly.event_time.from_upstream import FromUpstream
+        from onceonly.protocol.row_times import TimedEpoch
 
         said = {"Dataset": Dataset, "EventTime": EventTime, "FromUpstream": FromUpstream}
         found = {**said, "TimedEpoch": TimedEpoch}
     elif name in ("Dedupe", "Output", "Quality", "Route", "Staging"):
-        from onceonly.api.dedupe import Dedupe
-        from onceonly.api.outputs import Output
-        from onceonly.api.quality import Quality
-        from onceonly.api.routes import Route
         from onceonly.api.staging import Staging
+        from onceonly.quality.dedupe import Dedupe
+        from onceonly.quality.output import Output
+        from onceonly.quality.quality import Quality
+        from onceonly.quality.routes import Route
 
         found = {"Dedupe": Dedupe, "Output": Output, "Quality": Quality, "Route": Route, "Staging": Staging}
     elif name == "bad_rows":
-        from onceonly.spark.badrow import bad_rows
+        from onceonly.quality.bad_row import bad_rows
 
         found = {"bad_rows": bad_rows}
     elif name == "heartbeat":
-        from onceonly.spark.times import heartbeat
+        from onceonly.spark.row_times import heartbeat
 
         found = {"heartbeat": heartbeat}
     elif name == "start":
-        from onceonly.api.starting import start
+        from onceonly.api.start import start
 
         found = {"start": start}
     else:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.faults import Point
-from onceonly_checkpoints.content import BAD
+from onceonly_checkpoints.digests import BAD
 from onceonly_lab.model.division import Division
 from onceonly_lab.model.parts import PICKED, TRANSACTIONAL, Harm, Kind
 from onceonly_lab.model.spark import Damage

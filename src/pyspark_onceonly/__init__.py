@@ -21,7 +21,7 @@ except ImportError:  # PySpark 3.5, or none
         """
         if name != "DefaultSource":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from onceonly.spark.choose import refuse_data_source
+        from onceonly.spark.detect import refuse_data_source
 
         raise refuse_data_source()
 else:

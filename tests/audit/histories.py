@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from onceonly.audit.facts import Facts, LedgerFacts, SinkFacts
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.digests import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Standing
-from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.epoch_time import EpochTime
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.ledger import Intent, Pipeline
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
-from onceonly_checkpoints.panestate import PaneState
 
 PIPELINE = "orders"
 SINK = "memory:orders"

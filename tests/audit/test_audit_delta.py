@@ -13,7 +13,7 @@ from tests.audit.histories import PIPELINE
 from tests.audit.stores import Stored, table
 
 from onceonly.audit import Verdict, audit
-from onceonly.cli.checks import destination
+from onceonly.cli.doctor_checks import destination
 from onceonly.doctor import State
 from onceonly.protocol.registry import sink_from_address
 from onceonly_sinks.delta import DeltaSink

@@ -13,7 +13,7 @@ from tests.audit.histories import PIPELINE
 from tests.audit.stores import Stored
 
 from onceonly.audit import Verdict, audit
-from onceonly.cli.checks import destination
+from onceonly.cli.doctor_checks import destination
 from onceonly.doctor import State
 from onceonly.protocol.registry import sink_from_address
 from onceonly_lab.servers.postgres import EmbeddedPostgres

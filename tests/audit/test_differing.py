@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from onceonly.audit.differing import of_results, of_state
-from onceonly.audit.netting import Untold
-from onceonly.protocol.optional import GONE, OpenWindow, StateRow
-from onceonly_checkpoints.panestate import PaneForm
+from onceonly.protocol.capabilities import GONE, OpenWindow, StateRow
+from onceonly.windows.diff import of_results, of_state
+from onceonly.windows.results import Untold
+from onceonly_checkpoints.epoch_windows import PaneForm
 
 FORM = PaneForm((("team", "string"),), (("total", "bigint"),), "retracting")
 UPSERTS = replace(FORM, upserts=True)

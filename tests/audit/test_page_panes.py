@@ -16,12 +16,12 @@ from tests.cli.scores import Scores
 
 from onceonly.audit import Facts
 from onceonly.audit.page import render
-from onceonly.audit.page.panes import picture, windows_of
-from onceonly.panes import AtCount, AtWatermark
-from onceonly_checkpoints.content import Digest
+from onceonly.audit.page.windows_chart import picture, windows_of
+from onceonly.windows import AtCount, AtWatermark
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epoch_windows import PaneState, Timings
 from onceonly_checkpoints.model import Adoption, AdoptionKind
-from onceonly_checkpoints.panestate import PaneState, Timings
 
 
 def at(windows: int, early: int = 0, on_time: int = 0, late: int = 0, dropped: int = 0) -> PaneState:

@@ -15,9 +15,9 @@ from tests.audit.pages import SINKS, TAKEN, judged, ledger_facts, line_of, sink_
 from onceonly import page
 from onceonly.audit import Facts
 from onceonly.audit.page import render
-from onceonly.audit.page.uptowhen import Silence, picture, steps_of, up_to_when
+from onceonly.audit.page.event_time_chart import Silence, picture, steps_of, up_to_when
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epochtime import END, EpochTime, Unit
+from onceonly_checkpoints.epoch_time import END, EpochTime, Unit
 
 NOON = 1_767_268_800_000
 

@@ -10,8 +10,8 @@ from operator import add
 import pytest
 from tests.checkpoints.samples import at, epoch_after, history, lineage, record_of
 
-from onceonly.audit.recompute import Answer, Certificate, Query, Unreadable, certify
-from onceonly_checkpoints.content import BAD, Digest, Output
+from onceonly.audit.certificate import Answer, Certificate, Query, Unreadable, certify
+from onceonly_checkpoints.digests import BAD, Digest, Output
 from onceonly_checkpoints.epoch import EpochRecord
 
 PLAIN = Query(stateful=False, clock=False, nondeterministic=None)

@@ -19,7 +19,7 @@ from tests.audit.test_rules_outputs import AWAY, BOTH, codes, held, line, said
 
 from onceonly.audit import Facts, Verdict, judge
 from onceonly.machine.acceptance import KINDS
-from onceonly_checkpoints.content import STATE, Digest, Output
+from onceonly_checkpoints.digests import STATE, Digest, Output
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice
 

@@ -13,7 +13,7 @@ from onceonly.audit.facts import Content
 from onceonly.audit.page import render
 from onceonly.audit.page.outcomes import grid_of
 from onceonly.protocol import Expired, Milestone
-from onceonly_checkpoints.content import BAD, Digest, Output
+from onceonly_checkpoints.digests import BAD, Digest, Output
 from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
 
 AWAY = "memory:bad"

@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 from onceonly.audit import Facts, Finding, Verdict, gather, judge
 from onceonly.audit.facts import Content, with_windows
-from onceonly.audit.windows import StateFacts, read_state
 from onceonly.cli.app import app
 from onceonly.runtime import operator
+from onceonly.windows.read_results import StateFacts, read_state
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.model import Adoption, AdoptionKind
-from onceonly_checkpoints.panestate import PaneState
 
 STATE = PaneState("whole", "meaning", Digest(3, 3, 3), 10, 0, 1000)
 

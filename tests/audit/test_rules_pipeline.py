@@ -26,7 +26,7 @@ from onceonly.audit import Verdict, catalogue, judge
 from onceonly.audit.catalogue import RULES, Severity
 from onceonly.audit.facts import EngineFacts, Facts, LedgerFacts, SinkFacts
 from onceonly.audit.finding import found
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Fence
 
 OTHER = "delta:orders"

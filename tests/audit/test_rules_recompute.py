@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.audit.histories import PIPELINE, epoch_after, ledger_of, sink_of
 
 from onceonly.audit import AuditResult, Facts, Verdict, judge
-from onceonly.audit.recompute import Answer, Certificate, Query, Span
-from onceonly_checkpoints.content import Digest
+from onceonly.audit.certificate import Answer, Certificate, Query, Span
+from onceonly_checkpoints.digests import Digest
 
 PLAIN = Query(stateful=False, clock=False, nondeterministic=None)
 EQUAL = Span(1, 1, Answer.EQUAL, Digest(10), Digest(10))

@@ -16,12 +16,12 @@ from tests.panes import oracle
 
 from onceonly.audit import Facts, Finding, Verdict, gather, judge
 from onceonly.audit.facts import with_windows
-from onceonly.audit.netting import Rows, Untold
-from onceonly.audit.windows import Results, read_results, read_state
-from onceonly.panes import AtCount, AtWatermark
-from onceonly.panes.windows import LEAST
-from onceonly.protocol.optional import Span
+from onceonly.protocol.capabilities import Span
 from onceonly.runtime import operator
+from onceonly.windows import AtCount, AtWatermark
+from onceonly.windows.assigners import LEAST
+from onceonly.windows.read_results import Results, read_results, read_state
+from onceonly.windows.results import Rows, Untold
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.memory.store import MemoryStore

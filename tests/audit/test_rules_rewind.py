@@ -11,7 +11,7 @@ from onceonly.audit.catalogue import Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.result import judge
 from onceonly.machine.rewind import why
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.ledger import Superseded
 from onceonly_checkpoints.replayed import Replayed

@@ -28,9 +28,9 @@ from tests.audit.histories import (
 from onceonly.audit import Severity, Verdict, judge, rules_sink
 from onceonly.audit.facts import Content, Facts
 from onceonly.audit.finding import exit_code_of
-from onceonly.audit.line import line_of
+from onceonly.audit.sink_history import line_of
 from onceonly.protocol import Allowed, Disturbance, Milestone, Sums
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets
 

@@ -11,11 +11,11 @@ from tests.reading.writing import Writer
 
 from onceonly.audit import Facts, Verdict, judge
 from onceonly.audit.facts import Content
-from onceonly.machine.marks import Writers
-from onceonly.machine.noting import carried
-from onceonly.protocol.times import Times
-from onceonly_checkpoints.content import Digest, Output
-from onceonly_checkpoints.epochtime import END, EpochTime, WriterMark
+from onceonly.machine.event_time import carried
+from onceonly.machine.writer_progress import Writers
+from onceonly.protocol.row_times import Times
+from onceonly_checkpoints.digests import Digest, Output
+from onceonly_checkpoints.epoch_time import END, EpochTime, WriterMark
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
 

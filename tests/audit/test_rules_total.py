@@ -10,14 +10,14 @@ from tests.audit.histories import PIPELINE, SINK, epoch_after, epochs, ledger_of
 
 from onceonly.audit import Facts, Verdict, judge
 from onceonly.audit.finding import exit_code_of, verdict_of
-from onceonly.audit.line import line_of
 from onceonly.audit.rules_total import ids_known, rows_in_all, rows_uncounted
-from onceonly.audit.windows import StateFacts
+from onceonly.audit.sink_history import line_of
 from onceonly.protocol import Disturbance, Expired, Leaves, Milestone, Total
-from onceonly_checkpoints.content import SEEN, STATE, Digest, Output
+from onceonly.windows.read_results import StateFacts
+from onceonly_checkpoints.digests import SEEN, STATE, Digest, Output
 from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.model import Adoption, AdoptionKind
-from onceonly_checkpoints.panestate import PaneState
 
 
 def codes(facts: Facts) -> list[str]:

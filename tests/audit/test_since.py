@@ -8,7 +8,7 @@ from tests.audit.histories import entry, epochs, ledger_of, sink_of, true_facts,
 
 from onceonly.audit import AuditResult, Verdict, judge
 from onceonly.audit.facts import Content, Facts
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 
 
 def since(first: int, facts: Facts) -> AuditResult:

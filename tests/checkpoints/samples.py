@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Receipt, Standing
 from onceonly_checkpoints.model import Adoption, AdoptionKind, InputFile, Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.storage import Storage

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.checkpoints.samples import at, epoch_after, history, lineage
 
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Standing
 from onceonly_checkpoints.model import Adoption, AdoptionKind, InputFile, SourceOffsets
 

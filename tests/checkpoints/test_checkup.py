@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.checkpoints.samples import QUERY, commit_text, files_text, offsets_text, write_checkpoint
 
-from onceonly_checkpoints.spark.checkup import Effect, verify
+from onceonly_checkpoints.spark.verify import Effect, verify
 from onceonly_checkpoints.storage import FsspecStorage, LocalStorage, companion
 
 Damage = Callable[[LocalStorage], None]

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.code import Code, Compared, PlanFingerprint, compare, version_kept
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.code_version import Code, Compared, PlanFingerprint, compare, version_kept
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Lineage, Standing
 from onceonly_checkpoints.model import Slice, SourceOffsets
 

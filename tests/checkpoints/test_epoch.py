@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceonly_checkpoints.code import PlanFingerprint
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.code_version import PlanFingerprint
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker, Receipt, Standing
 from onceonly_checkpoints.model import (
     Adoption,

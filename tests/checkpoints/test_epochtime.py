@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceonly_checkpoints.epochtime import END, EpochTime, Unit, WriterMark
+from onceonly_checkpoints.epoch_time import END, EpochTime, Unit, WriterMark
 from onceonly_checkpoints.model import UnreadableMarker, canonical
 
 names = st.text(min_size=1, max_size=12)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.manifest import FORMAT, Manifest, UnreadableManifest
 from onceonly_checkpoints.model import Slice, SourceOffsets
 

@@ -14,7 +14,7 @@ from onceonly_checkpoints.model import InputFile, SourceOffsets
 from onceonly_checkpoints.replayed import Replayed
 from onceonly_checkpoints.spark import logs as filelog
 from onceonly_checkpoints.spark import offsets as sparklog
-from onceonly_checkpoints.spark.repair import (
+from onceonly_checkpoints.spark.rebuild import (
     CannotRebuild,
     FileToWrite,
     Neighbours,

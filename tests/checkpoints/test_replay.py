@@ -24,14 +24,14 @@ from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.model import Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.spark import logs, offsets
-from onceonly_checkpoints.spark.replay import (
+from onceonly_checkpoints.spark.replay_files import MARKER, Origin, plan_files, prepare
+from onceonly_checkpoints.spark.replay_plan import (
     CannotReplay,
     Lacking,
     StateFrom,
     Step,
     plan_steps,
 )
-from onceonly_checkpoints.spark.replayfiles import MARKER, Origin, plan_files, prepare
 from onceonly_checkpoints.storage import LocalStorage
 
 OWN = "11111111-1111-1111-1111-111111111111"

@@ -12,17 +12,17 @@ from tests.core.several import offered
 from tests.panes.making import made
 
 from onceonly.machine import coordinator
-from onceonly.machine.noting import Noting
-from onceonly.machine.panes import Windows
+from onceonly.machine.event_time import Noting
 from onceonly.machine.state import State
-from onceonly.panes.here import Row, partials_of
-from onceonly.panes.spec import Definition
+from onceonly.machine.window_rules import Windows
 from onceonly.protocol.batch import ArrowBatch, Bound, Notes
-from onceonly.protocol.times import Clock, Times
+from onceonly.protocol.row_times import Clock, Times
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
-from onceonly.spark.paned import PanedBatch
-from onceonly.spark.stepping import Counted, Stepping, Targets
+from onceonly.windows.epoch_step import Counted, Stepping, Targets
+from onceonly.windows.local_partials import Row, partials_of
+from onceonly.windows.result_batch import PanedBatch
+from onceonly.windows.spec import Definition
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from onceonly.cli import explain
 from onceonly.cli.app import command_tree
 from onceonly.cli.explain import all_codes, page_of
-from onceonly.cli.groups import GROUP, published
+from onceonly.cli.plugins import GROUP, published
 from onceonly.errors import ConfigurationError
 
 

@@ -11,13 +11,13 @@ import pytest
 from tests.audit.world import World
 from tests.cli.conftest import Run, document
 
-from onceonly.cli import checks
-from onceonly.cli.checks import Requirement
+from onceonly.cli import doctor_checks
 from onceonly.cli.doctor import ledger_checks
+from onceonly.cli.doctor_checks import Requirement
 from onceonly.doctor import PAGES, Check, State
 from onceonly.protocol import OutcomeUnknown
-from onceonly.spark import choose
-from onceonly.spark.lines import LINES
+from onceonly.spark import detect
+from onceonly.spark.versions import LINES
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.model import UnreadableMarker
 
@@ -36,7 +36,7 @@ from onceonly_checkpoints.model import UnreadableMarker
     ],
 )
 def test_versions_are_compared_by_their_numbers(found: str, pins: str, expected: bool) -> None:
-    assert checks.fits(found, pins) is expected
+    assert doctor_checks.fits(found, pins) is expected
 
 
 @pytest.mark.parametrize(
@@ -48,25 +48,25 @@ def test_versions_are_compared_by_their_numbers(found: str, pins: str, expected:
     ],
 )
 def test_requirements_are_read_from_the_packages_own_metadata(line: str, expected: Requirement) -> None:
-    assert checks.requirement_of(line) == expected
+    assert doctor_checks.requirement_of(line) == expected
 
 
 def test_the_pins_of_the_installed_package_are_the_ones_compared() -> None:
-    pins = {one.package: one.pins for one in checks.wanted()}
+    pins = {one.package: one.pins for one in doctor_checks.wanted()}
     assert pins["pyspark"] == "<4.4,>=3.5"
     assert {"sqlalchemy", "deltalake", "psycopg"} <= pins.keys()
 
 
 def test_a_version_that_does_not_fit_is_a_problem_with_the_command_that_helps() -> None:
-    check = checks.package(Requirement("sqlalchemy", "==1.4.0", ""))
+    check = doctor_checks.package(Requirement("sqlalchemy", "==1.4.0", ""))
     assert check.state is State.PROBLEM
     assert check.remedy == "pip install 'sqlalchemy==1.4.0'"
 
 
 def test_a_missing_package_of_an_extra_is_a_hint_and_of_the_base_a_problem() -> None:
     missing = "package-that-nobody-publishes"
-    assert checks.package(Requirement(missing, "", "delta")).state is State.HINT
-    assert checks.package(Requirement(missing, "", "")).state is State.PROBLEM
+    assert doctor_checks.package(Requirement(missing, "", "delta")).state is State.HINT
+    assert doctor_checks.package(Requirement(missing, "", "")).state is State.PROBLEM
 
 
 @pytest.mark.parametrize(
@@ -81,15 +81,15 @@ def test_a_missing_package_of_an_extra_is_a_hint_and_of_the_base_a_problem() -> 
     ],
 )
 def test_java_is_judged_by_release_and_module(release: str, vector: bool, state: State) -> None:
-    check = checks.judge_java("/usr/bin/java", release, vector, LINES["4.2"])
+    check = doctor_checks.judge_java("/usr/bin/java", release, vector, LINES["4.2"])
     assert check.state is state
     assert bool(check.remedy) is (state is not State.OK)
 
 
 def test_spark_3_5_starts_on_java_11_and_without_vectors() -> None:
-    assert checks.judge_java("/usr/bin/java", "11.0.2", False, LINES["3.5"]).state is State.OK
-    assert checks.judge_java("/usr/bin/java", "8", False, LINES["3.5"]).state is State.PROBLEM
-    newer = checks.judge_java("/usr/bin/java", "21", True, LINES["3.5"])
+    assert doctor_checks.judge_java("/usr/bin/java", "11.0.2", False, LINES["3.5"]).state is State.OK
+    assert doctor_checks.judge_java("/usr/bin/java", "8", False, LINES["3.5"]).state is State.PROBLEM
+    newer = doctor_checks.judge_java("/usr/bin/java", "21", True, LINES["3.5"])
     assert (newer.state, "a whole JRE of 11 or 17" in newer.remedy) == (State.HINT, True)
 
 
@@ -98,14 +98,14 @@ PYSPARK = Requirement("pyspark", ">=3.5,<4.4", "spark")
 
 @pytest.mark.parametrize("version", ["3.5.9", "4.3.0"])
 def test_a_pyspark_of_a_known_line_is_named(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    monkeypatch.setattr(choose, "installed", lambda: version)
-    check = checks.pyspark(PYSPARK)
+    monkeypatch.setattr(detect, "installed", lambda: version)
+    check = doctor_checks.pyspark(PYSPARK)
     assert (check.state, check.said) == (State.OK, f"{version} (line {version[:3]})")
 
 
 def test_a_pyspark_that_is_not_known_is_not_to_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "installed", lambda: "4.4.0")
-    check = checks.pyspark(PYSPARK)
+    monkeypatch.setattr(detect, "installed", lambda: "4.4.0")
+    check = doctor_checks.pyspark(PYSPARK)
     assert check.state is State.PROBLEM
     assert "newer than this onceonly knows" in check.said
     assert "upgrade onceonly" in check.remedy
@@ -126,61 +126,61 @@ def test_the_jar_of_delta_is_that_of_the_spark_that_is_found(
     def nothing(package: str) -> str:
         raise PackageNotFoundError(package)
 
-    monkeypatch.setattr(choose, "installed", lambda: version)
-    monkeypatch.setattr(checks, "version", nothing)
-    check = checks.delta_jar()
+    monkeypatch.setattr(detect, "installed", lambda: version)
+    monkeypatch.setattr(doctor_checks, "version", nothing)
+    check = doctor_checks.delta_jar()
     assert check.said == said
     assert remedy in check.remedy
 
 
 def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    check = checks.java()
+    check = doctor_checks.java()
     assert check.state is State.PROBLEM
     assert str(tmp_path) in check.said
 
 
 def test_workers_need_the_same_python_with_pandas_and_pyarrow() -> None:
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert checks.judge_workers("p", "/p", here).state is State.OK
-    assert checks.judge_workers(None, "/p", "3.9").state is State.PROBLEM
-    assert "cannot import" in checks.judge_workers(None, "/p", "").said
+    assert doctor_checks.judge_workers("p", "/p", here).state is State.OK
+    assert doctor_checks.judge_workers(None, "/p", "3.9").state is State.PROBLEM
+    assert "cannot import" in doctor_checks.judge_workers(None, "/p", "").said
 
 
 def test_pyspark_python_set_to_this_interpreter_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    assert checks.workers().state is State.OK
+    assert doctor_checks.workers().state is State.OK
     monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
-    assert checks.workers().state is State.PROBLEM
+    assert doctor_checks.workers().state is State.PROBLEM
 
 
 def test_another_spark_home_is_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    assert checks.spark_home().state is State.HINT
+    assert doctor_checks.spark_home().state is State.HINT
     monkeypatch.delenv("SPARK_HOME")
-    assert checks.spark_home().state is State.OK
+    assert doctor_checks.spark_home().state is State.OK
 
 
 def test_spark_local_ip_is_taken_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    assert checks.local_address().state is State.OK
+    assert doctor_checks.local_address().state is State.OK
 
 
 def test_a_server_that_does_not_answer_is_a_problem_without_the_password() -> None:
     dsn = "postgresql://me:geheim@127.0.0.1:9/db?connect_timeout=2"
-    found = list(checks.destination(dsn))
+    found = list(doctor_checks.destination(dsn))
     assert [check.state for check in found] == [State.PROBLEM]
     assert "geheim" not in repr(found)
 
 
 def test_a_sink_that_answers_is_said(world: World) -> None:
-    found = list(checks.destination(world.sink.address))
+    found = list(doctor_checks.destination(world.sink.address))
     assert [check.state for check in found] == [State.OK, State.HINT]
     assert "has no examine()" in found[1].said
 
 
 def test_a_sink_that_does_not_is_a_problem() -> None:
-    found = list(checks.destination("memory:gone@0"))
+    found = list(doctor_checks.destination("memory:gone@0"))
     assert [check.state for check in found] == [State.PROBLEM]
 
 
@@ -224,7 +224,7 @@ def test_the_command_counts_problems_and_ends_with_one(run: Run, monkeypatch: py
 
 def test_an_address_that_means_nothing_is_a_problem() -> None:
     for address in ("", "nonsense", "kafka9:x"):
-        [check] = checks.destination(address)
+        [check] = doctor_checks.destination(address)
         assert (check.state, "is not the address of a sink" in check.said) == (State.PROBLEM, True), address
 
 

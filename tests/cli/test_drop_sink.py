@@ -13,10 +13,10 @@ from tests.cli.test_quarantine_command import Aside, Start
 from tests.cli.test_ways_out import obeys, printed
 from tests.core.several import crashed
 
-from onceonly.cli import dropping
+from onceonly.cli.recover import drop_sink
 from onceonly.errors import IdentityError
 from onceonly.faults import Point
-from onceonly.runtime import leaving
+from onceonly.runtime import removed_sink
 
 
 @pytest.fixture
@@ -141,10 +141,12 @@ def test_an_acceptance_that_does_not_count_is_called_by_the_audit(
     command = [*printed(said, "drop-sink"), "2..2"]
     if broken == "it does not look, so it neither heals nor counts":
         command.pop()
-        monkeypatch.setattr(leaving, "stand", lambda *_: leaving.Stand(2, 2))  # it takes the newest for granted
+        monkeypatch.setattr(
+            removed_sink, "stand", lambda *_: removed_sink.Stand(2, 2)
+        )  # it takes the newest for granted
     else:
-        record = dropping._decided
-        monkeypatch.setattr(dropping, "_decided", lambda typed, _: record(typed, leaving.Lacking()))
+        record = drop_sink._decided
+        monkeypatch.setattr(drop_sink, "_decided", lambda typed, _: record(typed, removed_sink.Lacking()))
     assert run(*command, "--yes").exit_code == 0
     del behind.stores["b"]
     goes_on(behind)

@@ -16,7 +16,7 @@ from tests.cli.scores import Scores
 from tests.core.several import Pipeline
 
 from onceonly.cli.app import app
-from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.epoch_time import EpochTime
 from onceonly_checkpoints.model import Slice, SourceOffsets
 
 READING: dict[tuple[str, ...], tuple[str, ...]] = {

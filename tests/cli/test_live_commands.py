@@ -13,7 +13,7 @@ from tests.audit.histories import slice_
 from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless, document
 
-from onceonly.cli.live import glance, spell
+from onceonly.cli.watch import glance, spell
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import EventKind
 

@@ -25,12 +25,12 @@ from onceonly.cli.app import app
 from onceonly.metrics import Exporter
 from onceonly.metrics.listener import Listener
 from onceonly.runtime.events import late
-from onceonly_checkpoints.content import BAD, SEEN, Digest, Output
+from onceonly_checkpoints.digests import BAD, SEEN, Digest, Output
 from onceonly_checkpoints.epoch import Fence
-from onceonly_checkpoints.epochtime import END, EpochTime
+from onceonly_checkpoints.epoch_time import END, EpochTime
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_checkpoints.panestate import PaneState
 
 
 def value(exporter: Exporter, name: str, **labels: str) -> float | None:

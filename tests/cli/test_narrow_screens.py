@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from tests.audit.histories import FENCE, epoch_after
 
-from onceonly.cli import checks
+from onceonly.cli import doctor_checks
 from onceonly.cli.app import app
 from onceonly.cli.doctor import emit_checks
 from onceonly.cli.output import Output, fitted
@@ -128,7 +128,7 @@ def test_nothing_is_cut_on_a_real_terminal_which_tells_its_width_by_itself(ledge
 
 def test_the_doctor_names_a_destination_once(tmp_path: Path, screen: Callable[[int], Screen]) -> None:
     name = "a_table_with_a_rather_long_name_in_a_deep_directory"
-    found = list(checks.destination(f"delta:{tmp_path}/{name}"))
+    found = list(doctor_checks.destination(f"delta:{tmp_path}/{name}"))
     assert len(found) > 1
     printed = screen(80)
     emit_checks(found, Output.TABLE)

@@ -12,11 +12,11 @@ from tests.cli.conftest import Run, assert_answerless, document
 from tests.cli.scores import Event, Scores
 from tests.panes.making import made
 
-from onceonly.cli import openwindows
+from onceonly.cli import window_state
 from onceonly.errors import OnceOnlyError
-from onceonly.panes import AtCount, AtWatermark
-from onceonly.protocol.optional import OpenWindow, StateRow
+from onceonly.protocol.capabilities import OpenWindow, StateRow
 from onceonly.runtime import operator
+from onceonly.windows import AtCount, AtWatermark
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 
@@ -119,7 +119,7 @@ def test_a_pipeline_without_windows_is_told_so(on: Run) -> None:
 
 def test_state_that_nobody_can_read_names_its_window_and_a_next_step() -> None:
     with pytest.raises(OnceOnlyError, match='key \\["a"\\] from 10 on cannot be read') as refused:
-        openwindows.shown(OpenWindow(StateRow('["a"]', 10, 20, "[]", 3), None, 20))
+        window_state.shown(OpenWindow(StateRow('["a"]', 10, 20, "[]", 3), None, 20))
     assert "onceonly audit --deep" in str(refused.value)
 
 

@@ -13,9 +13,9 @@ import pytest
 from tests.cli.conftest import Run, assert_answerless, document
 from tests.core.several import Pipeline, WideDriver
 
-from onceonly.cli.places import Place, naming
+from onceonly.cli.connect import Place, naming
 from onceonly.protocol.batch import ArrowBatch
-from onceonly_checkpoints.content import BAD, Digest, Output, column_of
+from onceonly_checkpoints.digests import BAD, Digest, Output, column_of
 from onceonly_checkpoints.ledger import Pipeline as Row
 from onceonly_sinks.memory import MemorySink
 

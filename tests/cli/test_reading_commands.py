@@ -11,9 +11,9 @@ from tests.audit.histories import FENCE, at, epoch_after, slice_
 from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless, document
 
-from onceonly_checkpoints.code import PlanFingerprint
+from onceonly_checkpoints.code_version import PlanFingerprint
 from onceonly_checkpoints.epoch import EpochRecord, Lineage
-from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.epoch_time import EpochTime
 from onceonly_checkpoints.ledger import KeptPlan
 from onceonly_checkpoints.model import SourceOffsets
 

@@ -15,7 +15,7 @@ from tests.core.test_publish import LINE
 
 from onceonly import faults
 from onceonly.api.staging import Staging
-from onceonly.cli import rewinding as cut_plan
+from onceonly.cli.recover import rewind as cut_plan
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
 from onceonly.machine import coordinator
@@ -23,11 +23,12 @@ from onceonly.machine.facts import Offer
 from onceonly.machine.rewind import Asked, CutBack
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.runtime import rewinding
+from onceonly.replay.rewind import Pipeline as RewoundPipeline
+from onceonly.replay.rewind import Plan
+from onceonly.runtime.remedies import Where
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
-from onceonly.runtime.stops import Where
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -360,9 +361,9 @@ def test_staging_that_keeps_nothing_is_refused(keep: object) -> None:
 
 def plan_of(ledger: SqlLedger, *beyond: Epoch) -> dict[str, list[str]]:
     """The plan of a cut back to epoch 4, by name."""
-    of = rewinding.Pipeline("orders", (), ledger, Where("orders", " --ledger l.db"))
+    of = RewoundPipeline("orders", (), ledger, Where("orders", " --ledger l.db"))
     way = CutBack(4, tuple(epoch.number for epoch in beyond))
-    planned = rewinding.Plan(way, {epoch.number: epoch for epoch in beyond}, {})
+    planned = Plan(way, {epoch.number: epoch for epoch in beyond}, {})
     told: dict[str, list[str]] = {}
     for name, value in cut_plan.Plan(of, Asked(4), planned).pairs:
         told.setdefault(name, []).append(str(value))

@@ -19,7 +19,7 @@ from onceonly.machine.facts import Offer
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.runner import Runner
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink, MemoryStore

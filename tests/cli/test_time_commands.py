@@ -13,8 +13,8 @@ from tests.cli.conftest import Run, assert_answerless, document
 from tests.reading.writing import Writer
 
 from onceonly.cli import lateness
-from onceonly.cli.places import Place
-from onceonly.machine.marks import Writers
+from onceonly.cli.connect import Place
+from onceonly.machine.writer_progress import Writers
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore

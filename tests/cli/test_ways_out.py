@@ -31,15 +31,15 @@ from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.acceptance import applicable
 from onceonly.machine.facts import Offer
-from onceonly.machine.sources import kafka_identity
+from onceonly.machine.source_order import kafka_identity
 from onceonly.machine.state import State
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.runtime import stops
+from onceonly.runtime import remedies
 from onceonly.runtime.operator import adopt
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.ledger import EventKind, Ledger
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -513,7 +513,7 @@ def test_a_gap_that_grew_after_its_plan_was_shown_is_not_given_up(one: Pipeline)
         ("E203", AdoptionKind.ACCEPT_DUPLICATES, begins(15, 40), begins(12, 40)),
     ):
         refused(one, code, shown)
-        wanted = applicable(kind, stops.last(one.ledger, "orders"), at(20))
+        wanted = applicable(kind, remedies.last(one.ledger, "orders"), at(20))
         assert wanted is not None
         refused(one, code, later)  # a supervisor starts the query again and again, each time with a new checkpoint
         with pytest.raises(OnceOnlyError, match="another range") as error:
@@ -524,7 +524,7 @@ def test_a_gap_that_grew_after_its_plan_was_shown_is_not_given_up(one: Pipeline)
         assert head is not None
         assert head.epoch.number == 2
     refused(one, "E204", begins(30, 40))
-    lost = applicable(AdoptionKind.ACCEPT_LOSS, stops.last(one.ledger, "orders"), at(20))
+    lost = applicable(AdoptionKind.ACCEPT_LOSS, remedies.last(one.ledger, "orders"), at(20))
     assert lost is not None
     adopted = adopt(one.sinks(), one.ledger, "orders", lost)
     assert adopted is not None
@@ -535,7 +535,7 @@ def test_a_source_that_starts_elsewhere_since_the_plan_was_shown_does_not_go_on_
     elsewhere = (SourceIdentity("0", kafka_identity("c", {"t": "1"})),)
     shown, later = (replace(offer(cut(start, start + 10), 3), sources=elsewhere) for start in (20, 40))
     refused(one, "E212", shown)
-    wanted = applicable(AdoptionKind.CONTINUE, stops.last(one.ledger, "orders"), at(20))
+    wanted = applicable(AdoptionKind.CONTINUE, remedies.last(one.ledger, "orders"), at(20))
     assert wanted is not None
     refused(one, "E212", later)
     with pytest.raises(OnceOnlyError, match="another range") as error:

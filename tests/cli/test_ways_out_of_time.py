@@ -12,7 +12,7 @@ from tests.cli.conftest import Run
 
 from onceonly.audit import Facts, judge
 from onceonly.audit.page.view import commands_in
-from onceonly_checkpoints.epochtime import EpochTime, WriterMark
+from onceonly_checkpoints.epoch_time import EpochTime, WriterMark
 
 
 def at(noted: int, lower: int, observed: str = "", *, late: int = 0) -> EpochTime:

@@ -14,7 +14,7 @@ from tests.core.several import left_behind
 
 from onceonly.machine.acceptance import Stop
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Fence
 from onceonly_checkpoints.ledger import EventKind, Intent
 from onceonly_checkpoints.ledger.sql import SqlLedger

@@ -19,21 +19,21 @@ from tests.panes.streams import drawn_epochs, drawn_rules
 
 from onceonly import TimedEpoch
 from onceonly.machine import coordinator
+from onceonly.machine.event_time import Noting
 from onceonly.machine.facts import Offer
-from onceonly.machine.noting import Noting
-from onceonly.machine.panes import Windows
 from onceonly.machine.state import State
-from onceonly.panes.here import Row, partials_of
-from onceonly.panes.spec import Definition
+from onceonly.machine.window_rules import Windows
 from onceonly.protocol.batch import ArrowBatch, Bound, Notes
-from onceonly.protocol.times import Clock, Times
-from onceonly.runtime import together
+from onceonly.protocol.row_times import Clock, Times
+from onceonly.runtime import shared_transaction
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
-from onceonly.spark.paned import PanedBatch
-from onceonly.spark.stepping import Counted, Stepping, Targets
+from onceonly.windows.epoch_step import Counted, Stepping, Targets
+from onceonly.windows.local_partials import Row, partials_of
+from onceonly.windows.result_batch import PanedBatch
+from onceonly.windows.spec import Definition
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epochtime import END
+from onceonly_checkpoints.epoch_time import END
 from onceonly_sinks.memory import MemorySink
 
 APART = ("a", "b", "state")
@@ -148,7 +148,7 @@ class Query:
             if self.state is None:
                 ids, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
                 how: dict[str, Any] = {
-                    "together": together.groups(self.sinks),
+                    "together": shared_transaction.groups(self.sinks),
                     "divided": True,
                     "noting": Noting("function", "ms", "at"),
                     "windows": self.windows,

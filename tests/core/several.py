@@ -15,12 +15,12 @@ from onceonly import faults
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer
-from onceonly.machine.outputs import MaxBad
+from onceonly.machine.output_rules import MaxBad
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.runtime import operator, together
+from onceonly.runtime import operator, shared_transaction
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.stagefiles import directory
+from onceonly.runtime.staged_files import directory
 from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -109,7 +109,7 @@ class Driver:
         for number in numbers:
             if self.state is None:
                 ids, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
-                said = {"stages": len(ids) == 1, "together": together.groups(self.sinks)}
+                said = {"stages": len(ids) == 1, "together": shared_transaction.groups(self.sinks)}
                 state = coordinator.start("orders", ids, owner, offered(number), **said)
             else:
                 state = coordinator.resume(self.state, offered(number))
@@ -140,7 +140,7 @@ class WideDriver(Driver):
             wide = self.made(batch) if isinstance(batch, int) else batch
             if self.state is None:
                 named, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
-                said = {"max_bad": max_bad, "together": together.groups(self.sinks), "divided": True}
+                said = {"max_bad": max_bad, "together": shared_transaction.groups(self.sinks), "divided": True}
                 state = coordinator.start("orders", named, owner, offered(wide.number), **said)
             else:
                 state = coordinator.resume(self.state, offered(wide.number))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from onceonly.machine.facts import BatchFacts, Offer, OpeningFacts, Reading
-from onceonly.machine.sources import kafka_identity
+from onceonly.machine.source_order import kafka_identity
 from onceonly.protocol import Disturbance, Position, Sight
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Standing
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
 

@@ -18,7 +18,7 @@ from onceonly.errors.codes import CATALOGUE
 from onceonly.machine.acceptance import GAPS, KINDS, Stop, applicable, covers, option, repeats_from, stop_of
 from onceonly.machine.comparison import decide_batch
 from onceonly.machine.facts import Refusal
-from onceonly.machine.sources import Order, order
+from onceonly.machine.source_order import Order, order
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "move-a-checkpoint.md"
@@ -174,7 +174,7 @@ def test_a_kind_is_a_value_wherever_the_product_asks_for_one() -> None:
         for text in loose_kinds(ast.parse(path.read_text()))
         if not re.search("^class AdoptionKind", path.read_text(), re.MULTILINE)
     }
-    assert found == {("queries", "drop-sink")}  # the command's own name
+    assert found == {("status", "drop-sink")}  # the command's own name
 
 
 @pytest.mark.parametrize(

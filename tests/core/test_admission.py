@@ -17,7 +17,7 @@ from onceonly.machine.admission import (
     further_rows,
     renamed,
 )
-from onceonly.machine.sources import kafka_identity
+from onceonly.machine.source_order import kafka_identity
 from onceonly.protocol import Names
 from onceonly.spark.writers import output_of
 from onceonly_checkpoints.model import SourceIdentity

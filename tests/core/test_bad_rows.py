@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from onceonly.runtime.quarantine import BadRow
+from onceonly.quality.quarantine import BadRow
 
 RULES = [{"by": "expect", "rule": "price > 0"}, {"by": "expect", "rule": "price > 0"}, {"by": "cast", "rule": "int"}]
 READ = BadRow(3, tuple(RULES), '{"id": 1}', 7)

@@ -10,7 +10,7 @@ import pytest
 from tests.checkpoints.samples import QUERY, at, commit_text, epoch_after, history, lineage, offsets_text, write
 from tests.checkpoints.samples import write_checkpoint as sound
 
-from onceonly.runtime.beyond import Beyond, beyond, by_lists, is_there
+from onceonly.replay.source_check import Beyond, beyond, by_lists, is_there
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.model import SourceIdentity

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from onceonly.errors import OnceOnlyError
-from onceonly.spark.datasource.checkpointed import Query
-from onceonly.spark.datasource.parts import Part, Parts
-from onceonly_checkpoints.content import Digest
+from onceonly.spark.datasource.partition_files import Part, Parts
+from onceonly.spark.datasource.query_files import Query
+from onceonly_checkpoints.digests import Digest
 
 CONF = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 7, "conf": {}})
 

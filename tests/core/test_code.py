@@ -15,8 +15,8 @@ from onceonly.machine import commands as c
 from onceonly.machine.code import ids_forgotten
 from onceonly.machine.facts import Happening, Offer
 from onceonly.runtime.events import EventLog
-from onceonly_checkpoints.code import Code, PlanFingerprint
-from onceonly_checkpoints.content import SEEN, Digest, Output
+from onceonly_checkpoints.code_version import Code, PlanFingerprint
+from onceonly_checkpoints.digests import SEEN, Digest, Output
 from onceonly_checkpoints.epoch import Epoch, Standing
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger

@@ -9,14 +9,14 @@ from tests.core.stories import SINK, adoption, changed, cut, epochs, offer, read
 
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator
+from onceonly.machine.event_time import Noting
 from onceonly.machine.facts import Offer
-from onceonly.machine.marks import Timed, Writers
-from onceonly.machine.noting import Noting
-from onceonly.machine.sources import kafka_identity
+from onceonly.machine.source_order import kafka_identity
 from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, State
-from onceonly_checkpoints.content import Digest
+from onceonly.machine.writer_progress import Timed, Writers
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
-from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.epoch_time import EpochTime
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import SourceIdentity
 

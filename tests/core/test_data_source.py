@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.api.options import OURS, Options
+from onceonly.api.format_options import OURS, Options
 from onceonly.api.staging import Staging
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol.registry import keyed
-from onceonly.runtime.taskfiles import TaskFiles
+from onceonly.runtime.task_files import TaskFiles
 
 SAID = {"to": "delta:/lake/orders", "queryname": "orders", "checkpointlocation": "/cp/orders"}
 

@@ -14,26 +14,27 @@ import pytest
 from tests.core.stories import changed, cut, epochs, lineage, offer
 
 from onceonly import Dataset, EventTime, exactly_once, faults
-from onceonly.api import noting as api
-from onceonly.cli import checks
+from onceonly.cli import doctor_checks
 from onceonly.errors import OnceOnlyError
+from onceonly.event_time import Reader
+from onceonly.event_time import event_time_argument as api
+from onceonly.event_time.other_writers import Peers
 from onceonly.faults import Point
-from onceonly.machine import coordinator, marks, noting
-from onceonly.machine.marks import Timed, Writers
-from onceonly.machine.noting import Known, Noting
+from onceonly.machine import coordinator, event_time, writer_progress
+from onceonly.machine.event_time import Known, Noting
 from onceonly.machine.rewind import Asked
 from onceonly.machine.state import State
+from onceonly.machine.writer_progress import Timed, Writers
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.protocol.times import NO_TIMES
-from onceonly.reading import Reader
-from onceonly.reading.peers import Peers
-from onceonly.runtime import operator, rewinding
+from onceonly.protocol.row_times import NO_TIMES
+from onceonly.replay import rewind
+from onceonly.runtime import operator
+from onceonly.runtime.remedies import Where
 from onceonly.runtime.runner import ReadPeers, Runner
 from onceonly.runtime.staging import StagedEpochs
-from onceonly.runtime.stops import Where
 from onceonly.spark.engine import Plan, Run
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epochtime import END, EpochTime, WriterMark
+from onceonly_checkpoints.epoch_time import END, EpochTime, WriterMark
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Adoption, AdoptionKind
@@ -140,9 +141,9 @@ def test_the_doctor_tells_of_a_time_out_that_the_pace_of_a_writer_meets_again(
     for number in range(4):
         b.commits(number, 40 * number)
         a.commits(number, 40 * number + 1)
-    assert "D405" not in {one.code for one in checks.pipeline_checks(a.ledger, "A", (), a.ledger.address)}
+    assert "D405" not in {one.code for one in doctor_checks.pipeline_checks(a.ledger, "A", (), a.ledger.address)}
     assert a.commits(9, 120 + 60).silent == ("B",)
-    found = {one.code: one.said for one in checks.pipeline_checks(a.ledger, "A", (), a.ledger.address)}
+    found = {one.code: one.said for one in doctor_checks.pipeline_checks(a.ledger, "A", (), a.ledger.address)}
     assert found["D405"] == '"A" left B out as silent after 0.06 s, and epochs of B are up to 0.04 s apart'
 
 
@@ -216,8 +217,8 @@ def test_a_writer_that_was_cut_back_is_in_its_next_turn_though_no_peer_has_seen_
     assert [a.commits(noted, at).lower for noted, at in ((130, 1), (150, 2))] == [130, 150]
     store.restore(1)
     store._mishaps.clear()  # a backup knows nothing of what came after it
-    of = rewinding.Pipeline("A", tuple(a.sinks), a.ledger, Where("A", ""))
-    rewinding.cut_back(of, rewinding.plan(of, Asked(1)))
+    of = rewind.Pipeline("A", tuple(a.sinks), a.ledger, Where("A", ""))
+    rewind.cut_back(of, rewind.plan(of, Asked(1)))
     a.start()
     a.number, a.peers = 1, lambda name, known: ((), "memory:0: it is away")
     again = a.commits(110, 3)
@@ -287,7 +288,7 @@ def test_a_position_that_others_have_seen_further_on_is_a_new_turn_and_what_was_
     stands = at(4, EpochTime("integer", 60, 60, 60, observed=(WriterMark("A", 4, 60, 2), WriterMark("B", 1, 80, 1))))
     known = Known("A", 5, stands, polled=(peer,))
     batch = offer(cut(40, 50), 4)
-    said = noting.timed(Noting("function", "integer", writers=BOTH), known, batch, NO_TIMES)
+    said = event_time.timed(Noting("function", "integer", writers=BOTH), known, batch, NO_TIMES)
     assert said.time is not None
     assert (known.turn, said.time.turn) == (1, 1)
     assert said.time.lower == 60
@@ -297,16 +298,16 @@ def test_a_position_that_others_have_seen_further_on_is_a_new_turn_and_what_was_
 
 def test_a_retired_writer_is_refused_and_told_the_way_on() -> None:
     retired = at(4, EpochTime("integer", END, END, 60))
-    refused = noting.refused(Noting("function", "integer"), Known("A", 5, retired))
+    refused = event_time.refused(Noting("function", "integer"), Known("A", 5, retired))
     assert refused is not None
     assert refused.code == "E135"
     assert "a name of its own" in str(dict(refused.details)["next"])
 
 
 def test_more_writers_than_markers_can_carry_are_refused() -> None:
-    vector = tuple(WriterMark(f"w{number}", 1, 1, 1) for number in range(noting.MOST_WRITERS + 1))
+    vector = tuple(WriterMark(f"w{number}", 1, 1, 1) for number in range(event_time.MOST_WRITERS + 1))
     peer = Timed("w0", 1, EpochTime("integer", 1, 1, 1, observed=vector))
-    refused = noting.refused(Noting("function", "integer", writers=Writers()), Known("A", 1, None, polled=(peer,)))
+    refused = event_time.refused(Noting("function", "integer", writers=Writers()), Known("A", 1, None, polled=(peer,)))
     assert refused is not None
     assert refused.code == "E136"
 
@@ -376,4 +377,4 @@ def test_the_promise_says_whom_a_dataset_waits_for() -> None:
 
 def test_what_is_joined_of_many_polls_is_what_was_said_last() -> None:
     older, newer = (Timed("B", n, EpochTime("integer", n, n, n)) for n in (1, 2))
-    assert marks.joined(older.observed, newer.observed) == newer.observed
+    assert writer_progress.joined(older.observed, newer.observed) == newer.observed

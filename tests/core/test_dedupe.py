@@ -16,12 +16,12 @@ from onceonly import Dedupe, Output, Quality, exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator
-from onceonly.machine.outputs import rows_in, unbalanced
+from onceonly.machine.output_rules import rows_in, unbalanced
 from onceonly.protocol import AsOf
 from onceonly.spark.repeatshere import firsts, repeated
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import BAD, SEEN, Digest, column_of
-from onceonly_checkpoints.content import Output as Held
+from onceonly_checkpoints.digests import BAD, SEEN, Digest, column_of
+from onceonly_checkpoints.digests import Output as Held
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.demands import SAMPLES, Sample, aware
 
-from onceonly.protocol.demands import Between, Characters, Digits, NotNull, OneOf, PlainText, Rule
+from onceonly.protocol.row_rules import Between, Characters, Digits, NotNull, OneOf, PlainText, Rule
 
 
 @pytest.mark.parametrize("sample", SAMPLES.values(), ids=[*SAMPLES])

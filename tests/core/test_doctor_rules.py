@@ -23,9 +23,9 @@ from onceonly.doctor.rules import (
     judge_timeouts,
     too_short,
 )
-from onceonly.protocol import period
 from onceonly.protocol.health import observe, spell
-from onceonly_checkpoints.epochtime import EpochTime, WriterMark
+from onceonly_checkpoints import period
+from onceonly_checkpoints.epoch_time import EpochTime, WriterMark
 
 SAFE = {"server_version": "18", "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "onceonly"
-WALKED = ("api/*.py", "repair/*.py", "runtime/publishing.py", "runtime/runner.py")
+WALKED = ("api/*.py", "event_time/*.py", "quality/*.py", "windows/*.py", "replay/*.py", "runtime/runner.py")
 """Where the ways from a door to a check lie."""
 
 CHECKS = {
@@ -22,7 +22,7 @@ CHECKS = {
     "two sinks on one target": "admission.check_apart",
     "a target that is read": "admission.check_loop",
     "output mode": "check_output",
-    "what a route is over": "expressions.check_route",
+    "what a route is over": "expression_check.check_route",
 }
 """The call that is the check."""
 
@@ -35,10 +35,10 @@ OTHERWISE = {
 CALLBACK = ("wrapper", "__call__")
 DOORS = {
     "foreachBatch": (CALLBACK,),
-    "start()": (("starting", "start"), CALLBACK),
+    "start()": (("start", "start"), CALLBACK),
     'format("onceonly")': (("datasource", "stream_writer"), ("datasource", "commit")),
-    "epochs rerun": (("rerunning", "rerun"),),
-    "publish": (("publishing", "publish"), ("publishing", "plan")),
+    "epochs rerun": (("rerun", "rerun"),),
+    "publish": (("publish", "publish"), ("publish_swap", "plan")),
 }
 """Functions that are called from outside. Spark Connect sends the first one to its server (``_arrived`` makes a wrapper
 there); pipelines come in by ``foreachBatch`` or ``format("onceonly")``."""
@@ -86,6 +86,8 @@ _OBJECTS = {
     "self": (None, "__call__"),
     "once.replay": ("wrapper", "replay"),
     "call.write": ("datasource", "write"),
+    "self._epochs.openings.of": ("run_state", "of"),
+    "self.epochs.openings.of": ("run_state", "of"),
     # The runner asks it once it has opened the sinks.
     "Admission": ("admission", "__call__"),
 }
@@ -133,10 +135,10 @@ def test_every_door_reaches_every_check_or_the_table_says_why_it_cannot() -> Non
     [
         ("api.wrapper", "admission.check_columns(", {"foreachBatch", "start()", "epochs rerun"}),
         ("api.datasource", "admission.check_columns(", {'format("onceonly")'}),
-        ("runtime.publishing", "admission.check_names(", {"publish"}),
-        ("api.openings", "check_output(", {"foreachBatch", 'format("onceonly")', "epochs rerun"}),
-        ("api.openings", "Admission(", {"foreachBatch", "start()", 'format("onceonly")', "epochs rerun"}),
-        ("api.wrapper", "expressions.check_route(", {"foreachBatch", "start()", "epochs rerun"}),
+        ("replay.publish_swap", "admission.check_names(", {"publish"}),
+        ("api.run_state", "check_output(", {"foreachBatch", 'format("onceonly")', "epochs rerun"}),
+        ("api.run_state", "Admission(", {"foreachBatch", "start()", 'format("onceonly")', "epochs rerun"}),
+        ("api.wrapper", "expression_check.check_route(", {"foreachBatch", "start()", "epochs rerun"}),
     ],
 )
 def test_a_door_without_a_check_is_called_by_its_name(module: str, call: str, doors: set[str]) -> None:

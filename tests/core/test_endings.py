@@ -14,15 +14,15 @@ from tests.core.stories import cut, offer
 from onceonly import faults
 from onceonly.errors import FencedOut, OnceOnlyError
 from onceonly.faults import Point
-from onceonly.machine import coordinator, endings
+from onceonly.machine import coordinator, in_doubt
 from onceonly.machine.commands import Probed
-from onceonly.machine.endings import GRACE_S, patience_ms
 from onceonly.machine.facts import Offer, Seen
+from onceonly.machine.in_doubt import GRACE_S, patience_ms
 from onceonly.machine.state import Phase, State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime import runs
+from onceonly.runtime.remedies import open_epoch
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.stops import open_epoch
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_sinks.memory import MemorySink
@@ -40,7 +40,7 @@ def failures(pipeline: Pipeline) -> list[Event]:
     return [event for event in pipeline.ledger.events("orders") if event.kind is EventKind.FAILED]
 
 
-def state_of(pipeline: Pipeline, now_ms: int = 1 << 60) -> endings.Begun | None:
+def state_of(pipeline: Pipeline, now_ms: int = 1 << 60) -> in_doubt.Begun | None:
     (entry,) = pipeline.ledger.pipelines()
     return open_epoch(pipeline.ledger, entry, now_ms)
 
@@ -83,7 +83,7 @@ def test_a_failure_before_anything_was_sent_leaves_nothing_to_do(one):
     faults.disarm()
     begun = state_of(one)
     assert begun is not None
-    assert (begun.epoch, begun.state) == (2, endings.Progress.DEAD)
+    assert (begun.epoch, begun.state) == (2, in_doubt.Progress.DEAD)
 
 
 def test_a_failure_in_the_middle_of_a_commit_leaves_doubt(one):
@@ -94,7 +94,7 @@ def test_a_failure_in_the_middle_of_a_commit_leaves_doubt(one):
     faults.disarm()
     begun = state_of(one, now_ms=0)
     assert begun is not None
-    assert (begun.epoch, begun.state) == (2, endings.Progress.UNKNOWN)
+    assert (begun.epoch, begun.state) == (2, in_doubt.Progress.UNKNOWN)
 
 
 def test_a_refused_first_start_leaves_nothing_to_do(one):
@@ -157,9 +157,9 @@ def test_a_failure_under_a_fence_that_is_only_proposed_is_of_no_generation(one):
     newest = found.opening.last
     proposed = replace(found.opening, fence=Fence(2, "us"), seen=Seen(newest, 1), readings=(), last=newest)
     stopped = replace(found, phase=Phase.RECOLLECT, opening=proposed)
-    assert endings.failure("orders", RuntimeError("gone"), stopped).generation == 0
+    assert in_doubt.failure("orders", RuntimeError("gone"), stopped).generation == 0
     stood = replace(stopped, opening=replace(proposed, seen=None))
-    assert endings.failure("orders", RuntimeError("gone"), stood).generation == 2
+    assert in_doubt.failure("orders", RuntimeError("gone"), stood).generation == 2
 
 
 def test_a_marker_of_a_newer_version_is_refused_in_words(one, monkeypatch):

@@ -13,8 +13,8 @@ from tests.core.raising import PACKAGES, ROOT, Raising, mentioning, raising, rai
 from onceonly.errors import OF_THE_LEDGER, UNTOLD, fields
 from onceonly.errors.codes import CATALOGUE
 from onceonly.machine.facts import Refusal
-from onceonly.runtime import stops
-from onceonly.runtime.stops import Where
+from onceonly.runtime import remedies
+from onceonly.runtime.remedies import Where
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
@@ -24,9 +24,9 @@ RULES = frozenset(f"src/onceonly/machine/{module}.py" for module in ("opening", 
 FORWARDING = {
     "src/onceonly/cli/epochs.py::history": "raises what not_ours() says",
     "src/onceonly/machine/opening.py::_for_all": "the refusal of one sink, naming all that have the like of it",
-    "src/onceonly/runtime/stops.py::error_of": "raises what the rules say, with what the ledger adds",
-    "src/onceonly/runtime/stops.py::_still_staged": "the same refusal, where staged bytes cannot be read any more",
-    "src/onceonly/runtime/publishing.py::_decided": "raises what the rules of a publication say",
+    "src/onceonly/runtime/remedies.py::error_of": "raises what the rules say, with what the ledger adds",
+    "src/onceonly/runtime/remedies.py::_still_staged": "the same refusal, where staged bytes cannot be read any more",
+    "src/onceonly/replay/publish_swap.py::_decided": "raises what the rules of a publication say",
     "src/onceonly/runtime/runner.py::_stepped": "raises what the keeper of state says, with where the ledger is",
     "src/onceonly/runtime/runs.py::_raise": "raises what the rules of calls say",
     "src/onceonly_lab/fuzzer/world.py::_enter_beside": "raises what the rules of calls say",
@@ -49,7 +49,11 @@ DECIDES: Mapping[str, frozenset[str]] = {
 }
 """Details of a refusal that no text shows: by them the ways out are chosen, or what an acceptance must name."""
 
-CHOOSING = ("runtime/stops.py", "machine/acceptance.py", "runtime/runner.py", "machine/opening.py", "machine/look.py")
+CHOOSING = (
+    "runtime/remedies.py",
+    "runtime/runner.py",
+    *(f"machine/{name}.py" for name in ("acceptance", "opening", "precheck")),
+)
 """Modules that ask for them."""
 
 LOCATED = frozenset({"ledger", "where"})
@@ -84,7 +88,7 @@ def supplied(code: str, place: str, ledger: Ledger) -> frozenset[str]:
         return frozenset()
     if code[:2] != "E2":
         return LOCATED
-    told = stops.tell(Refusal.of(code, sink="s"), ledger, Where("p", "", ""), None, None)
+    told = remedies.tell(Refusal.of(code, sink="s"), ledger, Where("p", "", ""), None, None)
     return LOCATED | told.details.keys()
 
 

@@ -8,9 +8,9 @@ import pytest
 from tests.core.stories import epochs
 
 from onceonly.machine.estimate import units
-from onceonly_checkpoints.content import BAD, SEEN, Digest, Output
+from onceonly_checkpoints.digests import BAD, SEEN, Digest, Output
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.model import Slice, SourceOffsets
-from onceonly_checkpoints.panestate import PaneState
 
 
 def offsets(**by_source: int | None) -> SourceOffsets:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceonly.spark.expressions import text_of
+from onceonly.spark.expression_check import text_of
 
 NODE = (
     "columnnodeexpression(UnresolvedAttribute(List({name}),None,false,Origin(None,None,None,None,None,None,None,"

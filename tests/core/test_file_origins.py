@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceonly.machine.sources import carried, same_inputs, same_origins
+from onceonly.machine.source_order import carried, same_inputs, same_origins
 from onceonly_checkpoints.model import SourceIdentity
 
 HERE, THERE, UNSAID = "files:FileStreamSource[file:/in]", "files:FileStreamSource[file:/out]", "files:FileStreamSource"

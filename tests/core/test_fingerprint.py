@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.core.test_lineage import Tree, alias, node
 
-from onceonly.spark import fingerprint, lineage
+from onceonly.spark import fingerprint, float_lineage
 from onceonly.spark.fingerprint import describe
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("plan-format-1.json").read_text())
@@ -30,7 +30,7 @@ def plan(
         "GreaterThan", column("x", first, jvm), node("Literal", value=literal, dataType="long"), left=0, right=1
     )
     written = node("WriteToMicroBatchDataSourceV1", node(top, relation, condition=above, child=0), queryId=jvm, query=0)
-    return fingerprint.spell(lineage.parse(json.dumps(written)), delays=[delay] if delay else [])
+    return fingerprint.spell(float_lineage.parse(json.dumps(written)), delays=[delay] if delay else [])
 
 
 def test_what_another_start_has_otherwise_is_left_out() -> None:
@@ -55,7 +55,7 @@ def test_a_column_has_one_number_wherever_it_is_named() -> None:
 
 def test_a_seed_that_spark_draws_is_left_out() -> None:
     drawn = [
-        fingerprint.spell(lineage.parse(json.dumps(alias("r", 1, node("Rand", node("Literal", value=seed))))))
+        fingerprint.spell(float_lineage.parse(json.dumps(alias("r", 1, node("Rand", node("Literal", value=seed))))))
         for seed in ("17", "18")
     ]
     assert drawn[0] == drawn[1]
@@ -64,20 +64,20 @@ def test_a_seed_that_spark_draws_is_left_out() -> None:
 def test_branches_are_told_as_children_and_not_among_fields() -> None:
     pair = {"product-class": "scala.Tuple2", "_1": column("x", 1, "here"), "_2": column("x", 1, "here")}
     case = node("CaseWhen", column("x", 1), column("x", 1), branches=[pair])
-    assert "here" not in fingerprint.spell(lineage.parse(json.dumps(case)))
+    assert "here" not in fingerprint.spell(float_lineage.parse(json.dumps(case)))
 
 
 def test_a_plan_of_a_thousand_nodes_in_a_row_is_spelled() -> None:
     deep = node("Relation", output=[column("x", 1)])
     for _ in range(3000):
         deep = node("Project", deep)
-    assert len(fingerprint.spell(lineage.parse(json.dumps(deep))).splitlines()) == 3002
+    assert len(fingerprint.spell(float_lineage.parse(json.dumps(deep))).splitlines()) == 3002
 
 
 def test_the_text_of_this_format_stays_what_it_was() -> None:
     """Who has to change the file beside this test raises ``fingerprint.FORMAT``, and records a file of the new one."""
     assert fingerprint.FORMAT == 1
-    plans = [lineage.parse(json.dumps(one)) for one in RECORDED["plans"]]
+    plans = [float_lineage.parse(json.dumps(one)) for one in RECORDED["plans"]]
     text = fingerprint.spell(*plans, delays=RECORDED["delays"])
     assert text.splitlines() == RECORDED["text"]
     assert fingerprint.fingerprint(text, "").plan == RECORDED["plan"]

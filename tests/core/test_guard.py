@@ -7,7 +7,7 @@ import pytest
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Superseded
 from onceonly.protocol.guard import Held, check_fence, check_follows, check_install
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
 from onceonly_checkpoints.model import Slice, SourceOffsets
 

@@ -157,6 +157,6 @@ except onceonly.OnceOnlyError as refused:
 
 
 def test_it_is_found_where_reading_is() -> None:
-    from onceonly.runtime import readpoint
+    from onceonly.reading import read_point
 
-    assert readpoint.history is history
+    assert read_point.history is history

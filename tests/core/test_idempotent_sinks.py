@@ -13,7 +13,7 @@ from onceonly.api.arguments import refuse_plan
 from onceonly.errors.codes import CATALOGUE
 from onceonly.protocol import Capabilities
 from onceonly.spark import engine
-from onceonly.spark.written import Written
+from onceonly.spark.determinism import Written
 from onceonly_sinks.memory import MemorySink
 
 STATELESS = engine.Plan(stateful=False, nondeterministic=None, sources=())

@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError
 
 from onceonly.spark.classic import ClassicEngine, Query
 from onceonly.spark.engine import Plan, Run
-from onceonly.spark.lines import LINES
+from onceonly.spark.versions import LINES
 from onceonly_checkpoints.storage import LocalStorage
 
 

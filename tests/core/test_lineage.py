@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onceonly.spark import lineage
+from onceonly.spark import float_lineage
 
 Tree = list[dict[str, Any]]
 
@@ -49,7 +49,7 @@ def loose(plan: Tree, *handed: Tree, written: list[Tree] | None = None) -> froze
     """Of a plan that hands these columns out, which are written as they are unless it is said how."""
     leaf = node("LogicalRDD", output=list(handed))
     top = node("Project", leaf, projectList=written or list(handed))
-    return lineage.loose(lineage.parse(json.dumps(plan)), lineage.parse(json.dumps(top)))
+    return float_lineage.loose(float_lineage.parse(json.dumps(plan)), float_lineage.parse(json.dumps(top)))
 
 
 def grouped(value: Tree) -> Tree:
@@ -95,7 +95,7 @@ def test_columns_of_a_join_of_the_batch_with_itself_are_followed_by_their_place(
         "Project", node("Join", first, again), projectList=[N, alias("b", 80, column("it", 70)), column("n", 71)]
     )
     plan = node("Project", plan, projectList=[column("it", 9), N])
-    assert lineage.loose(lineage.parse(json.dumps(plan)), lineage.parse(json.dumps(top))) == {"b"}
+    assert float_lineage.loose(float_lineage.parse(json.dumps(plan)), float_lineage.parse(json.dumps(top))) == {"b"}
 
 
 def test_floats_of_a_function_over_several_rows_hang_on_order() -> None:
@@ -116,14 +116,14 @@ def test_columns_that_cannot_be_followed_are_said_to_be_so() -> None:
 
 def test_names_of_the_users_own_functions_are_found_at_any_depth() -> None:
     inner = node("Add", node("PythonUDF", X, name="half"), node("ScalaUDF", N, udfName="twice"))
-    plan = lineage.parse(json.dumps(node("Project", SOURCE, projectList=[alias("a", 8, inner)])))
-    assert lineage.functions(plan, plan) == ("half", "twice")
+    plan = float_lineage.parse(json.dumps(node("Project", SOURCE, projectList=[alias("a", 8, inner)])))
+    assert float_lineage.functions(plan, plan) == ("half", "twice")
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", "null"])
 def test_what_is_no_plan_is_said_to_be_none(text: str) -> None:
     with pytest.raises(ValueError, match="not a tree"):
-        lineage.parse(text)
+        float_lineage.parse(text)
 
 
 def chained(depth: int) -> Tree:
@@ -159,7 +159,7 @@ def visits(plan: Tree) -> int:
 
     def note(frame: FrameType, event: str, _: object) -> None:
         nonlocal entered
-        entered += event == "call" and frame.f_code.co_filename == lineage.__file__
+        entered += event == "call" and frame.f_code.co_filename == float_lineage.__file__
 
     before = sys.getprofile()
     sys.setprofile(note)

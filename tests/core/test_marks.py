@@ -9,18 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly.errors import OnceOnlyError
-from onceonly.machine.marks import (
-    Timed,
-    Vector,
-    Writers,
-    by_name,
-    clamped,
-    concluded,
-    joined,
-    known_lower,
-    next_turn,
-)
-from onceonly.machine.windows import (
+from onceonly.machine.completeness import (
     EMPTY,
     Placed,
     TimeWindow,
@@ -31,7 +20,18 @@ from onceonly.machine.windows import (
     window,
     window_at,
 )
-from onceonly_checkpoints.epochtime import END, EpochTime, Unit, WriterMark
+from onceonly.machine.writer_progress import (
+    Timed,
+    Vector,
+    Writers,
+    by_name,
+    clamped,
+    concluded,
+    joined,
+    known_lower,
+    next_turn,
+)
+from onceonly_checkpoints.epoch_time import END, EpochTime, Unit, WriterMark
 
 BOTH = Writers(("A", "B"), 60)
 

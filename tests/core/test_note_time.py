@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from onceonly import EventTime, FromUpstream, exactly_once
-from onceonly.api import noting as choice
 from onceonly.errors import ConfigurationError
-from onceonly.machine.noting import Noting
+from onceonly.event_time import event_time_argument as choice
+from onceonly.machine.event_time import Noting
 from onceonly.spark import engine
-from onceonly_checkpoints.epochtime import END
+from onceonly_checkpoints.epoch_time import END
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
 

@@ -10,9 +10,9 @@ from IPython.core.formatters import HTMLFormatter
 
 from onceonly import ReadPoint, exactly_once
 from onceonly.api.wrapper import ExactlyOnce
-from onceonly.machine.windows import TimeWindow
+from onceonly.machine.completeness import TimeWindow
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_checkpoints.epochtime import WriterMark
+from onceonly_checkpoints.epoch_time import WriterMark
 from onceonly_sinks.memory import MemorySink
 
 HOSTILE = '<script>alert("1 & 2")</script>'

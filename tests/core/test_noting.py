@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from tests.core.stories import changed, cut, epochs, lineage, offer
 
-from onceonly.machine import noting
+from onceonly.machine import event_time
+from onceonly.machine.event_time import Known, Noting, timed
 from onceonly.machine.facts import Offer
-from onceonly.machine.marks import Cut
-from onceonly.machine.noting import Known, Noting, timed
-from onceonly.protocol.times import Clock, Times
+from onceonly.machine.writer_progress import Cut
+from onceonly.protocol.row_times import Clock, Times
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epochtime import END, EpochTime
+from onceonly_checkpoints.epoch_time import END, EpochTime
 from onceonly_checkpoints.ledger import EventKind
 
 FUNCTION = Noting("function")
@@ -51,7 +51,7 @@ class Told:
         known = Known("orders", number, self.last, begins)
         found = timed(how, known, batch(number, stateful=stateful, **of), times)
         self.last = replace(with_time(found.time), number=number)
-        self.happened += [(one.kind, one.reason) for one in (*found.happenings, *noting.late(self.last))]
+        self.happened += [(one.kind, one.reason) for one in (*found.happenings, *event_time.late(self.last))]
         assert found.time is not None
         return found.time
 
@@ -92,9 +92,9 @@ def test_what_several_writers_had_completed_stands_where_one_of_them_goes_on_alo
 
 def test_rows_are_late_behind_whatever_was_told_of_the_writer_or_of_the_dataset() -> None:
     told = {(20, 10): 20, (10, 20): 20, (None, 10): 10, (20, None): 20, (None, None): None}
-    found = {said: noting.horizon(after(with_time(EpochTime("ms", *said, 30)))) for said in told}
+    found = {said: event_time.horizon(after(with_time(EpochTime("ms", *said, 30)))) for said in told}
     assert found == told
-    assert noting.horizon(Known("orders", 1, None)) is None
+    assert event_time.horizon(Known("orders", 1, None)) is None
 
 
 def test_a_rewind_takes_back_nothing_where_nothing_was_said_of_time() -> None:
@@ -146,14 +146,14 @@ def test_heights_of_blocks_are_numbers_and_a_delay_of_1_notes_all_but_the_last_t
 
 def test_numbers_of_another_unit_do_not_go_on_from_those_that_stand() -> None:
     stands = with_time(EpochTime("integer", 102, 102, 103))
-    refused = noting.refused(ROWS, after(stands))
+    refused = event_time.refused(ROWS, after(stands))
     assert refused is not None
     assert refused.code == "E134"
     said = {"writer": 'Pipeline "orders"', "unit": "ms", "other": "its epochs up to 1", "theirs": "integer"}
     assert dict(refused.details) == said
-    assert noting.refused(INTEGERS, after(stands)) is None
-    assert noting.refused(ROWS, after(with_time(None))) is None
-    assert noting.refused(None, after(stands)) is None
+    assert event_time.refused(INTEGERS, after(stands)) is None
+    assert event_time.refused(ROWS, after(with_time(None))) is None
+    assert event_time.refused(None, after(stands)) is None
 
 
 def test_where_nobody_notes_time_any_more_what_stands_is_carried_and_its_rows_are_asked_nothing() -> None:
@@ -202,10 +202,10 @@ def test_a_delay_that_reaches_below_all_numbers_ends_at_the_least() -> None:
 
 def test_what_is_asked_of_rows_hangs_on_what_was_noted_and_on_no_clock() -> None:
     first = Known("orders", 1, None)
-    assert noting.clock(ROWS, first) == Clock("at", "ms", None)
-    assert noting.clock(ROWS, after(with_time(EpochTime("ms", 5, 7, 9)))) == Clock("at", "ms", 7)
-    assert noting.clock(INGEST, first) is None
-    assert noting.clock(None, first) is None
+    assert event_time.clock(ROWS, first) == Clock("at", "ms", None)
+    assert event_time.clock(ROWS, after(with_time(EpochTime("ms", 5, 7, 9)))) == Clock("at", "ms", 7)
+    assert event_time.clock(INGEST, first) is None
+    assert event_time.clock(None, first) is None
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -242,4 +242,4 @@ def test_within_a_turn_nothing_ever_goes_back(seed: int) -> None:
     ],
 )
 def test_a_time_has_words(value: int, unit: str, words: str) -> None:
-    assert noting.text(value, unit) == words  # type: ignore[arg-type]
+    assert event_time.text(value, unit) == words  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ from onceonly.machine.acceptance import Stop, applicable, covers, option, stop_o
 from onceonly.machine.comparison import decide_batch
 from onceonly.machine.facts import Heal, NewEpoch, Proceed, Refusal, Skip
 from onceonly.machine.opening import decide_opening
-from onceonly.machine.sources import kafka_identity
+from onceonly.machine.source_order import kafka_identity
 from onceonly.protocol import Disturbance
 from onceonly_checkpoints.epoch import Standing
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets, canonical

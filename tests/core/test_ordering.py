@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from onceonly import exactly_once
-from onceonly.api.ordering import warned
-from onceonly.panes import Count, Fixed, Last, Max, Min, Panes, Sum
-from onceonly.panes.spec import Definition, define
-from onceonly.spark.outputs import OutputSpec, ResolvedOutput
+from onceonly.api.text_order import warned
+from onceonly.quality.spark_outputs import OutputSpec, ResolvedOutput
+from onceonly.windows import Count, Fixed, Last, Max, Min, Panes, Sum
+from onceonly.windows.spec import Definition, define
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink

@@ -16,17 +16,22 @@ BARE = State(Phase.PROBE, Job("orders", ("memory",), "us"), Opening(Fence(1, "us
 """A state that has reached nothing yet."""
 
 
-@pytest.mark.parametrize("package", ["machine", "spark", "runtime", "api"])
+PACKAGES = ("machine", "spark", "runtime", "reading", "event_time", "quality", "windows", "api", "replay")
+NARROWED = {"triggers.py: isinstance(trigger, AtWatermark)", "rerun_windows.py: chosen is not None"}
+"""Said for the type checker: the caller has asked ``merges``; what is chosen from given windows is there."""
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_no_module_asserts(package):
     modules = sorted((LIBRARY / package).rglob("*.py"))
     assert modules
     asserts = {
-        f"{module.name}:{node.lineno}"
+        f"{module.name}: {ast.unparse(node.test)}"
         for module in modules
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
         if isinstance(node, ast.Assert)
     }
-    assert asserts == set()
+    assert asserts - NARROWED == set()
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from tests.core.stories import epochs, reading
 
 from onceonly.errors import OnceOnlyError
 from onceonly.machine.rewind import Asked
-from onceonly.runtime import outlived, rewinding
-from onceonly.runtime.stops import Where
+from onceonly.replay import rewind
+from onceonly.runtime import stale_markers
+from onceonly.runtime.remedies import Where
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.memory import MemorySink
 
@@ -61,8 +62,8 @@ def test_a_target_is_gone_where_nobody_remembers_the_one_that_is_there(tmp_path:
     for at, (was, now, recorded) in enumerate(told):
         made = sink(tmp_path / str(at), was=was, now=now)
         known = {A: receipt(recorded)} if recorded else {}
-        found[was, now, recorded] = outlived.by([made], {A: 2}, known)
-        assert outlived.by([made], {A: 0}, known) == {}, "a sink without an epoch has no marker"
+        found[was, now, recorded] = stale_markers.by([made], {A: 2}, known)
+        assert stale_markers.by([made], {A: 0}, known) == {}, "a sink without an epoch has no marker"
     assert found == told
 
 
@@ -77,9 +78,9 @@ def test_a_rewind_asks_the_ledger_whether_the_target_that_is_there_was_brought_u
         for record in pipeline.ledger.epochs("orders"):
             receipts = tuple(replace(one, identity=recorded) if one.sink == A else one for one in record.receipts)
             pipeline.ledger.record(replace(record, receipts=receipts))
-        of = rewinding.Pipeline("orders", (a, b), pipeline.ledger, WHERE)
+        of = rewind.Pipeline("orders", (a, b), pipeline.ledger, WHERE)
         try:
-            rewinding.plan(of, Asked(2, (A,)))
+            rewind.plan(of, Asked(2, (A,)))
             found[recorded] = ""
         except OnceOnlyError as refused:
             found[recorded] = refused.code
@@ -93,12 +94,12 @@ def test_a_sink_whose_target_is_gone_is_refused_under_the_fence_with_the_way_to_
     two = epochs(10, 20)[1]
     for identity, other in [("table 1", False), ("table 2", True)]:
         said = replace(reading(two, sink=A, identity=identity), receipt=None)
-        outlived.demand([made], WHERE, [replace(said, sink="memory:other")])
+        stale_markers.demand([made], WHERE, [replace(said, sink="memory:other")])
         if not other:
-            outlived.demand([made], WHERE, [said])
+            stale_markers.demand([made], WHERE, [said])
             continue
         with pytest.raises(OnceOnlyError) as refused:
-            outlived.demand([made], WHERE, [said])
+            stale_markers.demand([made], WHERE, [said])
         assert refused.value.code == "E110"
         assert "was made anew (table 2)" in str(refused.value)
         assert "--accept-loss 1..2 --sink memory:a" in str(refused.value)

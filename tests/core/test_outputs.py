@@ -17,7 +17,7 @@ from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import BAD, SEEN, Digest, Output
+from onceonly_checkpoints.digests import BAD, SEEN, Digest, Output
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import UnreadableMarker
 

@@ -18,7 +18,7 @@ from onceonly.machine import coordinator
 from onceonly.machine.comparison import decide_batch
 from onceonly.machine.facts import BatchFacts, Needed, NewEpoch, Offer, Refusal, Skip
 from onceonly.machine.overlap import held_files, repeats, unfit
-from onceonly.machine.sources import kafka_identity
+from onceonly.machine.source_order import kafka_identity
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch, FileTrim, Held, OffsetTrim, Span, plain
 from onceonly.runtime.runner import Runner

@@ -20,13 +20,13 @@ from tests.panes.oracle import LEAST, Oracle, Row, Rules, Sessions, spans_of
 
 from onceonly import faults
 from onceonly.errors import IdentityError, OnceOnlyError, SupersededRun
+from onceonly.event_time import Fixed, Reader
 from onceonly.faults import Point
-from onceonly.reading import Fixed, Reader
-from onceonly_checkpoints.epochtime import END
+from onceonly_checkpoints.epoch_time import END
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.memory.panestate import MERGE
 from onceonly_sinks.memory.store import Entry
+from onceonly_sinks.memory.window_state import MERGE
 
 Make = Callable[..., Paned]
 Of = tuple[str, int, int]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from onceonly import Dedupe, EventTime, Output, Quality, exactly_once
-from onceonly.api.panes import said_of
 from onceonly.errors import ConfigurationError, refuse
-from onceonly.panes import AtCount, AtPeriod, Fixed, Global, Last, Panes, Sessions, Sum
-from onceonly.panes.spec import define
+from onceonly.windows import AtCount, AtPeriod, Fixed, Global, Last, Panes, Sessions, Sum
+from onceonly.windows.spec import define
+from onceonly.windows.windows_argument import said_of
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink, MemoryStore

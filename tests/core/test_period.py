@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceonly.protocol import period
+from onceonly_checkpoints import period
 
 
 @pytest.mark.parametrize(

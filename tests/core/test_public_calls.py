@@ -9,21 +9,23 @@ from typing import Any
 import pytest
 
 import onceonly
-import onceonly.panes
+import onceonly.event_time
 import onceonly.reading
+import onceonly.windows
 import onceonly_sinks.delta
 import onceonly_sinks.kafka
 import onceonly_sinks.memory
 import onceonly_sinks.postgres
 from onceonly import OnceOnlyError
-from onceonly.panes import AtCount, AtWatermark, Fixed, Sum
+from onceonly.windows import AtCount, AtWatermark, Fixed, Sum
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
 
 PACKAGES = (
     onceonly,
-    onceonly.panes,
+    onceonly.windows,
+    onceonly.event_time,
     onceonly.reading,
     onceonly_sinks.delta,
     onceonly_sinks.kafka,

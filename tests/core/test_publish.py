@@ -15,12 +15,12 @@ from onceonly.machine.facts import Refusal
 from onceonly.machine.publish import PublishFacts, decide, standing_since
 from onceonly.protocol import Batch
 from onceonly.protocol.batch import ArrowBatch, ArrowRows
-from onceonly.runtime import publishing
+from onceonly.replay import publish_swap
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.digests import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.model import Adoption, AdoptionKind
-from onceonly_checkpoints.panestate import PaneState
 from onceonly_checkpoints.replayed import Replayed
 from onceonly_sinks.memory import MemorySink
 
@@ -257,9 +257,9 @@ def test_rows_are_published_as_the_rerun_committed_them_or_not_at_all(tmp_path: 
         pipeline = Pipeline(tmp_path / str(at), ("a",))
         pipeline.driver().writes(1, 2)
         [sink] = pipeline.sinks()
-        of = publishing.Publication("orders", sink, "orders~v2", rerun_of(pipeline), pipeline.ledger)
+        of = publish_swap.Publication("orders", sink, "orders~v2", rerun_of(pipeline), pipeline.ledger)
         try:
-            publishing.publish(of, publishing.plan(of), ArrowBatch(table))
+            publish_swap.publish(of, publish_swap.plan(of), ArrowBatch(table))
             found[what] = ""
         except OnceOnlyError as refused:
             found[what] = refused.code
@@ -279,11 +279,11 @@ class Miscounts(MemorySink):
 def test_what_a_sink_says_that_it_took_is_compared_with_what_the_rerun_committed(tmp_path: Path):
     pipeline = Pipeline(tmp_path, ("a",))
     pipeline.driver().writes(1, 2)
-    of = publishing.Publication(
+    of = publish_swap.Publication(
         "orders", Miscounts("memory:a", pipeline.stores["a"]), "orders~v2", rerun_of(pipeline), pipeline.ledger
     )
     with pytest.raises(OnceOnlyError, match="E242"):
-        publishing.publish(of, publishing.plan(of), ArrowBatch(pa.concat_tables([rows(1), rows(2)])))
+        publish_swap.publish(of, publish_swap.plan(of), ArrowBatch(pa.concat_tables([rows(1), rows(2)])))
     assert [marker.epoch.number for marker, _ in pipeline.sinks_open()[0].history()] == [1, 2]
 
 
@@ -293,7 +293,7 @@ def test_a_rerun_of_another_pipeline_is_not_planned(tmp_path: Path):
     [sink] = pipeline.sinks()
     other = MemorySink("memory:other")
     with pytest.raises(OnceOnlyError, match="E24"):
-        publishing.plan(publishing.Publication("orders", sink, "orders~v2", other, pipeline.ledger))
+        publish_swap.plan(publish_swap.Publication("orders", sink, "orders~v2", other, pipeline.ledger))
 
 
 def test_a_query_that_went_on_since_the_plan_keeps_its_rows(tmp_path: Path):
@@ -301,11 +301,11 @@ def test_a_query_that_went_on_since_the_plan_keeps_its_rows(tmp_path: Path):
     pipeline.driver().writes(1, 2)
     [sink] = pipeline.sinks()
     rerun = rerun_of(pipeline)
-    of = publishing.Publication("orders", sink, "orders~v2", rerun, pipeline.ledger)
-    planned = publishing.plan(of)
+    of = publish_swap.Publication("orders", sink, "orders~v2", rerun, pipeline.ledger)
+    planned = publish_swap.plan(of)
     for chosen, code in [(replace(planned, chain="another"), "E110"), (planned, "")]:
         try:
-            publishing.publish(of, chosen, ArrowBatch(pa.concat_tables([rows(1), rows(2)])))
+            publish_swap.publish(of, chosen, ArrowBatch(pa.concat_tables([rows(1), rows(2)])))
             found = ""
         except OnceOnlyError as refused:
             found = refused.code

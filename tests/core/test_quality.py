@@ -15,11 +15,11 @@ from tests.core.stories import epochs
 from onceonly import Output, Quality, exactly_once, faults
 from onceonly.errors import ConfigurationError, OnceOnlyError
 from onceonly.faults import Point
-from onceonly.machine.outputs import MaxBad, allowed, unbalanced
+from onceonly.machine.output_rules import MaxBad, allowed, unbalanced
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.spark.outputs import OutputSpec, ResolvedOutput, widened
-from onceonly_checkpoints.content import BAD, Digest, column_of
-from onceonly_checkpoints.content import Output as Held
+from onceonly.quality.spark_outputs import OutputSpec, ResolvedOutput, widened
+from onceonly_checkpoints.digests import BAD, Digest, column_of
+from onceonly_checkpoints.digests import Output as Held
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink

@@ -17,11 +17,11 @@ from onceonly.machine.facts import NewEpoch, Offer, OnRefresh, Refusal
 from onceonly.machine.overlap import held_files
 from onceonly.machine.state import State
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import InputFile
-from onceonly_checkpoints.spark.siblings import OldBatch
+from onceonly_checkpoints.spark.previous_checkpoints import OldBatch
 
 ONE, TWO, THREE = epochs(10, 20, 30)
 ANEW = cut(None, 15)

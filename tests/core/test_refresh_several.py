@@ -21,10 +21,11 @@ from onceonly.machine.facts import Offer, OnRefresh
 from onceonly.machine.rewind import Asked, Origin, OriginKind, Step
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.runtime import operator, rewinding
+from onceonly.replay import rewind
+from onceonly.runtime import operator
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import Adoption, AdoptionKind
-from onceonly_checkpoints.spark.siblings import OldBatch
+from onceonly_checkpoints.spark.previous_checkpoints import OldBatch
 from onceonly_sinks.memory import MemorySink
 
 WRITING = [
@@ -231,5 +232,5 @@ def test_a_sink_that_is_brought_up_over_a_refresh_loses_the_rows_that_it_replace
         for step in steps:
             take(step, ArrowBatch(ANEW if step.epoch.replaces else rows(1)))
 
-    rewinding.bring_up(of(pipeline), rewinding.plan(of(pipeline), asked), asked, give)
+    rewind.bring_up(of(pipeline), rewind.plan(of(pipeline), asked), asked, give)
     holds(pipeline, sorted([*NEW, *range(10)]), epochs=5, series=4)

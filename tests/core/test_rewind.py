@@ -33,10 +33,10 @@ from onceonly.machine.rewind import (
 )
 from onceonly.protocol import Batch
 from onceonly.protocol.batch import ArrowBatch, ArrowRows
-from onceonly.runtime import rewinding
-from onceonly.runtime.stops import Where
+from onceonly.replay import rewind
+from onceonly.runtime.remedies import Where
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.digests import Digest, Output
 from onceonly_checkpoints.replayed import Replayed
 from onceonly_sinks.memory import MemorySink
 
@@ -330,8 +330,8 @@ def test_an_opening_in_which_all_sinks_are_rewound_goes_on_from_where_they_stand
 # ---- carrying it out, on sinks and a ledger of this process
 
 
-def of(pipeline: Pipeline) -> rewinding.Pipeline:
-    return rewinding.Pipeline("orders", tuple(pipeline.sinks()), pipeline.ledger, Where("orders", ""))
+def of(pipeline: Pipeline) -> rewind.Pipeline:
+    return rewind.Pipeline("orders", tuple(pipeline.sinks()), pipeline.ledger, Where("orders", ""))
 
 
 def put_back(pipeline: Pipeline, to: int, *names: str) -> None:
@@ -350,11 +350,11 @@ def refused_cut(pipeline: Pipeline, since: Callable[[Pipeline], object]) -> str:
     """The code of a cut back to epoch 2 that was planned before something happened; empty if it is carried out."""
     pipeline.driver().writes(1, 2, 3, 4)
     put_back(pipeline, 2, "a", "b")
-    planned = rewinding.plan(of(pipeline), Asked(2))
+    planned = rewind.plan(of(pipeline), Asked(2))
     since(pipeline)
     stood = newest(pipeline)
     try:
-        rewinding.cut_back(of(pipeline), planned)
+        rewind.cut_back(of(pipeline), planned)
     except OnceOnlyError as refused:
         assert newest(pipeline) == stood, "the ledger was cut back by a rewind that was refused"
         return refused.code
@@ -364,7 +364,7 @@ def refused_cut(pipeline: Pipeline, since: Callable[[Pipeline], object]) -> str:
 
 def goes_on(pipeline: Pipeline) -> None:
     """Another operator cuts back first, and the query writes epoch 3 again."""
-    rewinding.cut_back(of(pipeline), rewinding.plan(of(pipeline), Asked(2)))
+    rewind.cut_back(of(pipeline), rewind.plan(of(pipeline), Asked(2)))
     pipeline.driver().writes(3)
 
 
@@ -384,21 +384,21 @@ def test_a_cut_back_is_refused_where_a_sink_stands_elsewhere_than_in_the_plan(tm
 
 def test_a_rewind_reads_by_spark_what_is_in_a_sink_or_in_the_source_and_nothing_else():
     steps = {origin.kind: Step(A, FOUR, origin) for origin in (STAGED, BROTHER, SOURCE, Origin(OriginKind.NONE))}
-    ways = {kind: rewinding.Plan(BringUp(4, (step,)), {}, {}).reads for kind, step in steps.items()}
+    ways = {kind: rewind.Plan(BringUp(4, (step,)), {}, {}).reads for kind, step in steps.items()}
     reads = {OriginKind.SINK, OriginKind.SOURCE}
     assert ways == {kind: {kind} & reads for kind in steps}
-    assert rewinding.Plan(CutBack(2, (3, 4)), {}, {}).reads == set()
+    assert rewind.Plan(CutBack(2, (3, 4)), {}, {}).reads == set()
 
 
 def test_what_is_typed_in_place_of_a_cut_back_gives_up_what_lies_beyond_it(tmp_path: Path):
     pipeline = Pipeline(tmp_path, ("a", "b"))
     pipeline.driver().writes(1, 2, 3, 4)
     put_back(pipeline, 2, "a", "b")
-    planned = rewinding.plan(of(pipeline), Asked(2))
+    planned = rewind.plan(of(pipeline), Asked(2))
     typed = "onceonly queries adopt orders --accept-loss 3..4 --sink memory:a --sink memory:b"
-    assert rewinding.instead(of(pipeline), planned) == f"\nor give the rows up: {typed}"
+    assert rewind.instead(of(pipeline), planned) == f"\nor give the rows up: {typed}"
     nothing_beyond = replace(planned, epochs={2: planned.epochs[2]})
-    assert rewinding.instead(of(pipeline), nothing_beyond).startswith("\nor start the query")
+    assert rewind.instead(of(pipeline), nothing_beyond).startswith("\nor start the query")
 
 
 class Miscounts(MemorySink):
@@ -415,11 +415,9 @@ def test_what_a_sink_says_that_it_took_is_compared_with_what_was_committed(tmp_p
     put_back(pipeline, 3, "b")
     sinks = (pipeline.sinks()[0], Miscounts("memory:b", pipeline.stores["b"]))
     told = replace(of(pipeline), sinks=sinks)
-    planned = rewinding.plan(told, asked)
+    planned = rewind.plan(told, asked)
     with pytest.raises(OnceOnlyError, match="E233"):
-        rewinding.bring_up(
-            told, planned, asked, lambda steps, take: [take(step, ArrowBatch(rows(4))) for step in steps]
-        )
+        rewind.bring_up(told, planned, asked, lambda steps, take: [take(step, ArrowBatch(rows(4))) for step in steps])
     assert [marker.epoch.number for marker, _ in pipeline.sinks_open()[1].history()] == [1, 2, 3]
 
 
@@ -427,8 +425,8 @@ def test_rows_that_no_other_sink_got_are_called_so():
     line = changed(*LINE, outputs=(Output("seen", (A,), "schema", Digest(4)),))
     known = {epoch.number: epoch for epoch in line}
     said = facts({A: 3, B: 4}, Asked(3, (A,)), readable=[B], epochs=known)
-    assert 'output "seen"' in str(rewinding._alone(said, Nowhere(A, 4, "")))
-    assert rewinding._alone(said, Nowhere(B, 4, "")) is None
+    assert 'output "seen"' in str(rewind._alone(said, Nowhere(A, 4, "")))
+    assert rewind._alone(said, Nowhere(B, 4, "")) is None
 
 
 def test_an_epoch_is_brought_up_with_the_rows_that_were_committed_and_no_others(tmp_path: Path):
@@ -446,14 +444,14 @@ def test_an_epoch_is_brought_up_with_the_rows_that_were_committed_and_no_others(
         pipeline, asked = Pipeline(tmp_path / str(at), ("a", "b")), Asked(3, ("memory:b",), Origin(OriginKind.SINK, A))
         pipeline.driver().writes(1, 2, 3, 4)
         put_back(pipeline, 3, "b")
-        planned = rewinding.plan(of(pipeline), asked)
+        planned = rewind.plan(of(pipeline), asked)
 
         def give(steps: tuple[Step, ...], take: Callable[[Step, ArrowBatch], None], table: pa.Table = table) -> None:
             for step in steps:
                 take(step, ArrowBatch(table))
 
         try:
-            rewinding.bring_up(of(pipeline), planned, asked, give)
+            rewind.bring_up(of(pipeline), planned, asked, give)
             found[what] = ""
         except OnceOnlyError as refused:
             found[what] = refused.code

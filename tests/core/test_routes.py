@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from onceonly import Output, Quality, Route, exactly_once
-from onceonly.api.routes import expecting
 from onceonly.errors import ConfigurationError
+from onceonly.quality.routes import expecting
 from onceonly_sinks.memory import MemorySink
 
 

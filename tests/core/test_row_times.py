@@ -7,8 +7,8 @@ import random
 import pyarrow as pa
 import pytest
 
-from onceonly.protocol.times import Clock, Times, TimeTally
-from onceonly_checkpoints.epochtime import END, Unit
+from onceonly.protocol.row_times import Clock, Times, TimeTally
+from onceonly_checkpoints.epoch_time import END, Unit
 
 HORIZONS = (None, -5000, -1, 0, 17, END, -END - 1)
 """Also below and above all that a timestamp can say."""

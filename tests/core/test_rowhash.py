@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 from xxhash import xxh64_intdigest
 
-from onceonly.spark import digest, rowhash
+from onceonly.spark import digest, row_hash
 
 SEEDS = st.integers(0, 2**64 - 1)
 
@@ -21,13 +21,13 @@ def test_each_value_has_the_hash_of_the_library_with_its_own_seed(pairs: list[tu
     values, seeds = [value for value, _ in pairs], np.array([seed for _, seed in pairs], np.uint64)
     lengths = np.array([len(value) for value in values])
     data = np.frombuffer(b"".join(values), np.uint8)
-    found = rowhash.of_values(data, lengths.cumsum() - lengths, lengths, seeds)
+    found = row_hash.of_values(data, lengths.cumsum() - lengths, lengths, seeds)
     assert found.tolist() == [xxh64_intdigest(value, seed) for value, seed in pairs]
 
 
 def test_one_value_of_every_length_is_hashed_with_each_seed() -> None:
     values, seeds = [bytes(range(length)) for length in range(70)], np.array([0, 42, 2**64 - 1], np.uint64)
-    found = {len(value): rowhash.of_one(value, seeds).tolist() for value in values}
+    found = {len(value): row_hash.of_one(value, seeds).tolist() for value in values}
     assert found == {len(value): [xxh64_intdigest(value, seed) for seed in seeds.tolist()] for value in values}
 
 

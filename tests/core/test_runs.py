@@ -10,7 +10,7 @@ from tests.core.several import offered, rows
 
 from onceonly.errors import ConfigurationError, FencedOut
 from onceonly.machine import coordinator
-from onceonly.machine.calls import Call, Entering, Holder, decide_call, decide_entry
+from onceonly.machine.callback_rules import Call, Entering, Holder, decide_call, decide_entry
 from onceonly.machine.facts import Refusal
 from onceonly.protocol.batch import ArrowBatch, ArrowRows
 from onceonly.runtime.runner import Runner

@@ -14,8 +14,8 @@ from pyspark.sql.conversion import ArrowTableToRowsConversion
 
 from onceonly.errors import ConfigurationError
 from onceonly.spark import frames
-from onceonly.spark.choose import line_of
-from onceonly.spark.lines import LINES
+from onceonly.spark.detect import line_of
+from onceonly.spark.versions import LINES
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from onceonly import exactly_once
 from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.machine.rewind import Asked
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.runtime.stagefiles import hindrance
+from onceonly.runtime.remedies import Where, set_back
+from onceonly.runtime.staged_files import hindrance
 from onceonly.runtime.staging import Staged, StagedEpochs, fetch
-from onceonly.runtime.stops import Where, set_back
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.model import Adoption, AdoptionKind

@@ -9,8 +9,8 @@ from tests.core.stories import at, cut, epochs, offer, recorded
 
 from onceonly.machine.acceptance import Stop
 from onceonly.machine.facts import Refusal
-from onceonly.runtime import stops
-from onceonly.runtime.stops import Where
+from onceonly.runtime import remedies
+from onceonly.runtime.remedies import Where
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
 WHERE = Where("orders", " --ledger l.db")
@@ -38,13 +38,13 @@ def test_epochs_that_a_batch_repeats_are_named_from_where_it_starts_to_the_newes
         "nothing, before the first epoch": ("E203", cut(15, 50), None, (0, 0)),
     }
     found = {
-        what: stops._stop(Refusal.of(code), ledger, "orders", last, offer(slice_, 9), head=4)
+        what: remedies._stop(Refusal.of(code), ledger, "orders", last, offer(slice_, 9), head=4)
         for what, (code, slice_, last, _) in told.items()
     }
     assert {what: (stop.first, stop.last) for what, stop in found.items()} == {
         what: named for what, (*_, named) in told.items()
     }
-    without_a_batch = stops._stop(Refusal.of("E203"), ledger, "orders", newest, None, head=4)
+    without_a_batch = remedies._stop(Refusal.of("E203"), ledger, "orders", newest, None, head=4)
     assert (without_a_batch.first, without_a_batch.offered) == (0, None)
 
 
@@ -70,16 +70,16 @@ def test_a_rewind_is_printed_to_the_rows_that_stand_where_that_is_known() -> Non
         sinks = ("memory:a", "memory:b")
         given = dict(zip(sinks, contents, strict=True))
         stop = Stop(code, tuple(one for one in sinks if one == "memory:a" or given[one] != (4, 4)))
-        way = stops.undo(WHERE, stop, given)
+        way = remedies.undo(WHERE, stop, given)
         found[code, contents] = way.partition("--ledger l.db ")[2].partition("\n")[0]
     assert found == told
 
 
 def test_where_a_source_begins_is_told_beside_where_the_series_began(tmp_path: Path) -> None:
     ledger = ledger_of(tmp_path)
-    assert stops._beginnings(ledger, "orders", 1, "").startswith("Where its source begins now is not known")
-    beyond = stops._beginnings(ledger, "orders", 9, "events 7")
+    assert remedies._beginnings(ledger, "orders", 1, "").startswith("Where its source begins now is not known")
+    beyond = remedies._beginnings(ledger, "orders", 9, "events 7")
     assert beyond == "Its source begins at events 7 now."
-    known = stops._beginnings(ledger, "orders", 2, "events 7")
+    known = remedies._beginnings(ledger, "orders", 2, "events 7")
     assert known.startswith("Its source begins at events 7 now; the series began with ")
-    assert stops.describe(at(10)) in known
+    assert remedies.describe(at(10)) in known

@@ -12,8 +12,8 @@ from tests.core.test_timed_epochs import Query
 from typer.testing import CliRunner, Result
 
 from onceonly.cli.app import app
-from onceonly.machine.noting import Noting
-from onceonly.reading.certificate import LateEpoch, certify
+from onceonly.event_time.late_epochs import LateEpoch, certify
+from onceonly.machine.event_time import Noting
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import EventKind
 

@@ -20,20 +20,21 @@ from tests.core.stories import epochs, marked
 from onceonly import TimedEpoch, faults
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
-from onceonly.machine import coordinator, endings
-from onceonly.machine.noting import Noting
+from onceonly.machine import coordinator, in_doubt
+from onceonly.machine.event_time import Noting
 from onceonly.machine.rewind import Asked
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.protocol.times import Unsaid
-from onceonly.runtime import operator, publishing, rewinding, together
-from onceonly.runtime.asking import Says
+from onceonly.protocol.row_times import Unsaid
+from onceonly.replay import publish_swap, rewind
+from onceonly.runtime import operator, shared_transaction
+from onceonly.runtime.remedies import Where
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
-from onceonly.runtime.stops import Where
+from onceonly.runtime.time_callback import Says
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
-from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.epoch_time import EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Adoption, AdoptionKind
@@ -58,7 +59,7 @@ class Query:
         for number in numbers:
             if self.state is None:
                 ids, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
-                said: dict[str, Any] = {"together": together.groups(self.sinks), "noting": self.noting}
+                said: dict[str, Any] = {"together": shared_transaction.groups(self.sinks), "noting": self.noting}
                 state = coordinator.start("orders", ids, owner, offered(number), **said)
             else:
                 state = coordinator.resume(self.state, offered(number))
@@ -324,8 +325,8 @@ def cut_back(pipeline: Pipeline, to: int) -> None:
     pipeline.stores["a"].restore(to)
     pipeline.stores["a"]._mishaps.clear()  # a backup knows nothing of what came after it
     sinks = tuple(pipeline.sinks())
-    of = rewinding.Pipeline("orders", sinks, pipeline.ledger, Where("orders", ""))
-    rewinding.cut_back(of, rewinding.plan(of, Asked(to)))
+    of = rewind.Pipeline("orders", sinks, pipeline.ledger, Where("orders", ""))
+    rewind.cut_back(of, rewind.plan(of, Asked(to)))
 
 
 BACK = "the position was put back to epoch 1, and readers may have seen epoch 3; turn 1"
@@ -370,7 +371,7 @@ def test_a_rewind_whose_ledger_was_set_back_as_well_begins_the_next_turn(one: Pi
 def test_a_rewind_begins_the_next_turn_whatever_was_noted_in_between(one: Pipeline, tmp_path: Path) -> None:
     Query(one).writes(1)
     cut_back(one, 1)
-    for _ in range(endings.WINDOW + 1):
+    for _ in range(in_doubt.WINDOW + 1):
         one.ledger.note(Event("orders", EventKind.FAILED, "E501: no answer"))
     assert Query(one).writes(2).time == replace(noted(2), turn=1)
     assert one.events(EventKind.TIME_BACK) == ["the position was put back to epoch 1; turn 1"]
@@ -429,8 +430,8 @@ def rerun_of(pipeline: Pipeline, *ran: Epoch) -> MemorySink:
 
 def publish(pipeline: Pipeline, rerun: MemorySink) -> Epoch:
     [sink] = pipeline.sinks()
-    of = publishing.Publication("orders", sink, "orders~v2", rerun, pipeline.ledger)
-    return publishing.publish(of, publishing.plan(of), ArrowBatch(pa.Table.from_pylist(rerun.rows())))
+    of = publish_swap.Publication("orders", sink, "orders~v2", rerun, pipeline.ledger)
+    return publish_swap.publish(of, publish_swap.plan(of), ArrowBatch(pa.Table.from_pylist(rerun.rows())))
 
 
 def test_a_rerun_that_is_published_behind_a_rewind_begins_the_turn(one: Pipeline) -> None:

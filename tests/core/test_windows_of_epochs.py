@@ -11,23 +11,23 @@ from tests.core.stories import SINK, cut, epochs, offer
 from tests.core.test_coordinator import NEXT, TWO, Machine
 
 from onceonly import TimedEpoch
-from onceonly.api import panes as paning
 from onceonly.machine import commands as c
-from onceonly.machine import coordinator, noting, panes
+from onceonly.machine import coordinator, event_time, window_rules
+from onceonly.machine.event_time import Noting
 from onceonly.machine.facts import Replays, Stood
-from onceonly.machine.noting import Noting
-from onceonly.machine.panes import Windows
-from onceonly.panes import AtCount, AtWatermark, Count, Fixed, Panes
-from onceonly.panes.spec import define
+from onceonly.machine.window_rules import Windows
 from onceonly.protocol.batch import AsOf, Bound
-from onceonly.protocol.times import Times
-from onceonly.runtime import asking
+from onceonly.protocol.row_times import Times
+from onceonly.runtime import time_callback
+from onceonly.windows import AtCount, AtWatermark, Count, Fixed, Panes
+from onceonly.windows import windows_argument as paning
+from onceonly.windows.spec import define
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import LATE, PANES, STATE, Digest, Output
+from onceonly_checkpoints.digests import LATE, PANES, STATE, Digest, Output
 from onceonly_checkpoints.epoch import Adoption, AdoptionKind, Epoch
-from onceonly_checkpoints.epochtime import END, EpochTime
+from onceonly_checkpoints.epoch_time import END, EpochTime
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_checkpoints.panestate import PaneState
 from onceonly_checkpoints.replayed import Replayed
 
 OURS = Windows("whole", "meaning", lateness=60)
@@ -99,7 +99,7 @@ LAST = held(TWO)
 def test_windows_go_on_as_they_were_defined_or_not_at_all(
     windows: Windows | None, last: Epoch | None, begins: bool, problem: str
 ) -> None:
-    found = panes.refused(windows, "scores", last, begins=begins)
+    found = window_rules.refused(windows, "scores", last, begins=begins)
     assert (found is None) is (not problem)
     if found:
         assert found.code == "E142"
@@ -114,14 +114,14 @@ def test_windows_that_wait_with_late_rows_go_on_so_once_that_is_said_as_it_is_pr
 
     recorded = said(AtWatermark(early=early, late="closing"))
     last = held(TWO, definition=recorded.definition, meaning=recorded.meaning)
-    found = panes.refused(said(AtWatermark(early=early)), "scores", last, begins=False)
+    found = window_rules.refused(said(AtWatermark(early=early)), "scores", last, begins=False)
     assert found is not None
     assert found.code == "E142"
     way = str(dict(found.details)["next"])
     printed = re.search(r"trigger=(AtWatermark\(.*?\))", way)
     assert printed is not None
     obeyed = replace(eval(printed[1]), early=early)
-    assert panes.refused(said(obeyed), "scores", last, begins=False) is None
+    assert window_rules.refused(said(obeyed), "scores", last, begins=False) is None
 
 
 def paned(windows: Windows | None, last: Epoch, noting: Noting | None = None) -> Machine:
@@ -162,19 +162,19 @@ def test_rows_that_windows_dropped_are_warned_of_and_never_called_late(
     assert epoch.time is not None
     counted = replace(state(), rows=rows, dropped=dropped)
     epoch = replace(epoch, panes=counted, time=replace(epoch.time, late=late, horizon=900))
-    said = (*noting.late(epoch), *panes.dropped(replace(OURS, overlap=overlap), "scores", epoch))
+    said = (*event_time.late(epoch), *window_rules.dropped(replace(OURS, overlap=overlap), "scores", epoch))
     assert len(said) == 1, said
     assert told in f"{said[0].kind.value}: {said[0].reason}"
-    assert (" late" in f"{noting.complete_through(epoch)}, {counted.text}") is not bool(dropped)
+    assert (" late" in f"{event_time.complete_through(epoch)}, {counted.text}") is not bool(dropped)
 
 
 def test_rows_that_a_sink_keeps_are_no_loss_and_an_operators_epoch_drops_none() -> None:
     epoch = replace(held(TWO, noted=900), panes=replace(state(), rows=3, dropped=2))
     kept = replace(epoch, outputs=(*epoch.outputs, Output(LATE, ("memory:late",), "l", Digest(2), 1)))
-    (told,) = panes.dropped(OURS, "scores", kept)
+    (told,) = window_rules.dropped(OURS, "scores", kept)
     assert (told.kind, "W719" in told.reason, "memory:late" in told.reason) == (EventKind.BEHIND, False, True)
     decided = replace(epoch, adoption=Adoption(AdoptionKind.START, reason="said so"))
-    assert panes.dropped(OURS, "scores", decided) == ()
+    assert window_rules.dropped(OURS, "scores", decided) == ()
 
 
 # ---- what they go on from
@@ -203,7 +203,7 @@ def test_windows_are_closed_by_what_the_epoch_notes_and_not_by_a_word_that_goes_
         asked.append(epoch.previous)
         return 100
 
-    told, noted = asking.noted(machine.state, says, Times(), 3)
+    told, noted = time_callback.noted(machine.state, says, Times(), 3)
     assert (told.said, noted, asked) == (100, 900, [900])
 
 
@@ -215,7 +215,7 @@ def test_of_an_epoch_that_sinks_are_brought_to_nobody_is_asked_what_it_notes() -
 
     for epoch, noted in ((held(TWO, noted=700), 700), (replace(TWO, time=None), None)):
         work = replace(machine.state.work, healing=(SINK,), epoch=epoch)
-        assert asking.noted(replace(machine.state, work=work), says, found, 3) == (found, noted)
+        assert time_callback.noted(replace(machine.state, work=work), says, found, 3) == (found, noted)
 
 
 def test_rows_as_they_come_are_staged_without_windows() -> None:
@@ -226,27 +226,29 @@ def test_rows_as_they_come_are_staged_without_windows() -> None:
 
 def test_they_go_on_from_what_the_last_epoch_recorded() -> None:
     as_of = AsOf(1, 3, 1002)
-    bound = panes.bound(as_of, held(TWO, noted=900, clock=1001), begins=False)
+    bound = window_rules.bound(as_of, held(TWO, noted=900, clock=1001), begins=False)
     assert bound == Bound(as_of, 1001, 900, Digest(3, 3, 3))
     assert bound.clock == 1002
 
 
 def test_their_clock_does_not_go_back_with_the_engines() -> None:
-    bound = panes.bound(AsOf(1, 3, 990), held(TWO, clock=1001), begins=False)
+    bound = window_rules.bound(AsOf(1, 3, 990), held(TWO, clock=1001), begins=False)
     assert bound.clock == 1001
 
 
 def test_a_new_series_begins_them_anew() -> None:
     as_of = AsOf(3, 3, 1002)
-    assert panes.bound(as_of, held(TWO, noted=900), begins=True) == Bound(as_of)
-    assert panes.bound(as_of, None, begins=False) == Bound(as_of)
+    assert window_rules.bound(as_of, held(TWO, noted=900), begins=True) == Bound(as_of)
+    assert window_rules.bound(as_of, None, begins=False) == Bound(as_of)
 
 
 def test_where_a_rerun_begins_them_they_go_on_from_when_the_recorded_epoch_before_was() -> None:
     as_of, ran = AsOf(1, 1, 1002), Replays(Replayed("orders", 3, 3, "chain of 3"), stood=Stood(1001, 900))
     first = offer(cut(0, 100), 0, replays=ran)
-    assert panes.bound(as_of, None, begins=False, stood=first.stood) == Bound(as_of, 1001, 900)
-    assert panes.bound(as_of, held(TWO, noted=950, clock=1003), begins=False, stood=first.stood).noted_before == 950
+    assert window_rules.bound(as_of, None, begins=False, stood=first.stood) == Bound(as_of, 1001, 900)
+    assert (
+        window_rules.bound(as_of, held(TWO, noted=950, clock=1003), begins=False, stood=first.stood).noted_before == 950
+    )
     assert replace(first, replays=None).stood is None
 
 
@@ -256,13 +258,13 @@ def test_where_a_rerun_begins_them_they_go_on_from_when_the_recorded_epoch_befor
 def test_it_is_computed_again_only_from_the_state_of_the_epoch_before() -> None:
     one, two = epochs(10, 20)
     follows = held(two)
-    assert panes.before(follows, (follows, one)) == one
-    assert panes.before(follows, (follows, held(one))) is None  # of another history
-    assert panes.computable(follows, (KEEPER,), one)
-    assert not panes.computable(follows, (SINK,), one)  # the state is that of this epoch already
-    assert not panes.computable(follows, (KEEPER,), None)
-    assert panes.computable(replace(follows, number=1), (KEEPER,), None)
-    assert panes.computable(replace(follows, panes=None), (SINK,), None)
+    assert window_rules.before(follows, (follows, one)) == one
+    assert window_rules.before(follows, (follows, held(one))) is None  # of another history
+    assert window_rules.computable(follows, (KEEPER,), one)
+    assert not window_rules.computable(follows, (SINK,), one)  # the state is that of this epoch already
+    assert not window_rules.computable(follows, (KEEPER,), None)
+    assert window_rules.computable(replace(follows, number=1), (KEEPER,), None)
+    assert window_rules.computable(replace(follows, panes=None), (SINK,), None)
 
 
 # ---- how many may be open
@@ -270,28 +272,29 @@ def test_it_is_computed_again_only_from_the_state_of_the_epoch_before() -> None:
 
 def test_an_epoch_that_would_leave_more_open_than_was_said_is_refused() -> None:
     most = replace(OURS, most=10)
-    assert panes.too_many(most, "scores", 3, state(10)) is None
-    refusal = panes.too_many(most, "scores", 3, state(11))
+    assert window_rules.too_many(most, "scores", 3, state(10)) is None
+    refusal = window_rules.too_many(most, "scores", 3, state(11))
     assert refusal is not None
     assert refusal.code == "E527"
     assert dict(refusal.details) == {"pipeline": "scores", "epoch": 3, "windows": 11, "most": 10}
-    assert panes.too_many(OURS, "scores", 3, state(11)) is None
+    assert window_rules.too_many(OURS, "scores", 3, state(11)) is None
 
 
 def test_that_windows_get_many_is_said_once() -> None:
     most = replace(OURS, most=10)
     said = [
-        panes.many(most, "scores", held(TWO, before), held(TWO, after)) for before, after in ((7, 8), (8, 9), (2, 7))
+        window_rules.many(most, "scores", held(TWO, before), held(TWO, after))
+        for before, after in ((7, 8), (8, 9), (2, 7))
     ]
     assert [len(one) for one in said] == [1, 0, 0]
     assert "8 open windows" in said[0][0].reason
 
 
 def test_behind_what_is_noted_less_lateness_nothing_changes_any_more() -> None:
-    assert panes.closed(EpochTime("ms", 100, 100, 100), OURS) == EpochTime("ms", 100, 100, 100, closed=40)
+    assert window_rules.closed(EpochTime("ms", 100, 100, 100), OURS) == EpochTime("ms", 100, 100, 100, closed=40)
     for lateness in (0, 60, END):
-        assert panes.closed(EpochTime("ms", END, END, END), replace(OURS, lateness=lateness)).closed == END  # type: ignore[union-attr]
-    assert panes.closed(EpochTime("ms", None, None, None), OURS) == EpochTime("ms", None, None, None)
+        assert window_rules.closed(EpochTime("ms", END, END, END), replace(OURS, lateness=lateness)).closed == END  # type: ignore[union-attr]
+    assert window_rules.closed(EpochTime("ms", None, None, None), OURS) == EpochTime("ms", None, None, None)
     unlimited = EpochTime("ms", 100, 100, 100)
-    assert panes.closed(unlimited, replace(OURS, lateness=END)) == unlimited
-    assert panes.closed(None, OURS) is None
+    assert window_rules.closed(unlimited, replace(OURS, lateness=END)) == unlimited
+    assert window_rules.closed(None, OURS) is None

@@ -10,7 +10,7 @@ import pytest
 
 from onceonly import OnceOnlyError, exactly_once
 from onceonly.api import arguments as preconditions
-from onceonly.api import openings
+from onceonly.api import run_state
 from onceonly.errors import ConfigurationError
 from onceonly.spark import engine
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -78,8 +78,8 @@ def test_staging_where_this_process_cannot_read_is_refused_by_name_and_shows_no_
 
 def test_rows_are_staged_beside_the_checkpoint_wherever_that_is():
     far = "s3a://bucket/checkpoint"
-    assert openings.beside(f"{far}/", "onceonly.staging") == f"{far}.onceonly.staging"
-    assert openings.beside("file:/a%20b/ck", "onceonly.staging") == "/a b/ck.onceonly.staging"
+    assert run_state.beside(f"{far}/", "onceonly.staging") == f"{far}.onceonly.staging"
+    assert run_state.beside("file:/a%20b/ck", "onceonly.staging") == "/a b/ck.onceonly.staging"
 
 
 def test_explain_of_several_sinks_says_what_holds_between_them():

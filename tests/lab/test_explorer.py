@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from onceonly.machine import look
-from onceonly_checkpoints.content import Digest
+from onceonly.machine import precheck
+from onceonly_checkpoints.digests import Digest
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.explorer.bounds import BOUNDS, MERGED
 from onceonly_lab.explorer.search import Search, described, lines, search
@@ -145,7 +145,7 @@ def test_nobody_is_stopped_by_somebody_who_is_refused_where_there_is_one_job(rec
 def test_without_the_look_before_the_fence_another_job_that_is_refused_has_stopped_the_healthy_one(monkeypatch):
     beside = Bound((P,), 2, unknowns=0, damages=(Damage.ANOTHER,), source=Source(begins=True), watched=True)
     assert search(beside).violation is None
-    monkeypatch.setattr(look, "opening", lambda found, ahead=None, identities=(): None)
+    monkeypatch.setattr(precheck, "opening", lambda found, ahead=None, identities=(): None)
     found = search(beside)
     assert found.violation is not None
     assert found.violation.name is Breach.KILLED

@@ -10,7 +10,7 @@ import pytest
 
 from onceonly.errors import refuse
 from onceonly.faults import Point
-from onceonly.machine import look
+from onceonly.machine import precheck
 from onceonly_lab.checker import Anomaly, Verdict, judge
 from onceonly_lab.fuzzer.draw import aimed, draw, draw_alone
 from onceonly_lab.fuzzer.world import SimulatedWorld, fuzz, fuzz_all, play
@@ -304,7 +304,7 @@ def test_another_job_of_the_name_beside_a_healthy_one_is_refused_and_the_healthy
 
 def blind(monkeypatch: pytest.MonkeyPatch) -> None:
     """A product that refuses nothing before it has installed its fences."""
-    monkeypatch.setattr(look, "opening", lambda found, ahead=None, identities=(): None)
+    monkeypatch.setattr(precheck, "opening", lambda found, ahead=None, identities=(): None)
 
 
 @pytest.mark.parametrize("kind", Kind)

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from onceonly.faults import Point
-from onceonly.machine import noting, opening
+from onceonly.machine import event_time, opening
 from onceonly.machine import rewind as machine
 from onceonly.machine.facts import OpeningFacts, Reading
 from onceonly.machine.rewind import Asked, CutBack, Origin, OriginKind, RewindFacts, Step
 from onceonly.machine.state import State
 from onceonly.protocol import Batch, Prepared
-from onceonly.runtime import rewinding
-from onceonly.runtime.beyond import Beyond
+from onceonly.replay import rewind
+from onceonly.replay.source_check import Beyond
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.explorer.bounds import BOUNDS
@@ -99,9 +99,9 @@ def unproven(_of: object, sink: BenchSink, step: Step, batch: Batch) -> Prepared
 
 def unfenced(patch: pytest.MonkeyPatch) -> None:
     """Opens, and leaves the fences of before."""
-    fences, opened = dict[str, Fence | None](), rewinding._open
+    fences, opened = dict[str, Fence | None](), rewind._open
 
-    def look_first(of: rewinding.Pipeline, named: tuple[str, ...], standing: Mapping[str, int]) -> State:
+    def look_first(of: rewind.Pipeline, named: tuple[str, ...], standing: Mapping[str, int]) -> State:
         fences.update((sink.id, sink.fence()) for sink in of.sinks)
         state = opened(of, named, standing)
         for sink in of.sinks:
@@ -110,15 +110,15 @@ def unfenced(patch: pytest.MonkeyPatch) -> None:
             targets[sink.id] = replace(targets[sink.id], fence=fences[sink.id])
         return state
 
-    patch.setattr(rewinding, "_open", look_first)
+    patch.setattr(rewind, "_open", look_first)
 
 
 def past(patch: pytest.MonkeyPatch) -> None:
     """Cuts back to where the sinks stand that lack most."""
 
-    def cut(of: rewinding.Pipeline, planned: rewinding.Plan) -> None:
+    def cut(of: rewind.Pipeline, planned: rewind.Plan) -> None:
         assert isinstance(planned.way, CutBack)
-        rewinding._open(of, tuple(sink.id for sink in of.sinks), planned.standing)
+        rewind._open(of, tuple(sink.id for sink in of.sinks), planned.standing)
         of.ledger.supersede(of.name, planned.way.to + 1, "somebody said so")
 
     def beyond(facts: RewindFacts) -> CutBack:
@@ -126,7 +126,7 @@ def past(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(opening, "level", lambda stands: Asked(min(stands.values())))
     patch.setattr(machine, "_cut_back", beyond)
-    patch.setattr(rewinding, "cut_back", cut)
+    patch.setattr(rewind, "cut_back", cut)
 
 
 def ask_no_chain(patch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def ask_no_chain(patch: pytest.MonkeyPatch) -> None:
     def facts(*said: object, **more: object) -> RewindFacts:
         return replace(RewindFacts(*said, **more), chains={})  # type: ignore[arg-type]
 
-    patch.setattr(rewinding, "RewindFacts", facts)
+    patch.setattr(rewind, "RewindFacts", facts)
 
 
 def by_number(patch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def stays(sink: BenchSink, fence: Fence, _: int) -> None:
 
 def unasked(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks for what the source is to give again."""
-    patch.setattr(rewinding, "_source", lambda *_, **__: Beyond({}))
+    patch.setattr(rewind, "_source", lambda *_, **__: Beyond({}))
 
 
 def patched(place: object, name: str, value: object) -> Callable[[pytest.MonkeyPatch], None]:
@@ -170,14 +170,14 @@ def patched(place: object, name: str, value: object) -> Callable[[pytest.MonkeyP
 
 
 MUTANTS: dict[str, tuple[str, str, Callable[[pytest.MonkeyPatch], None]]] = {
-    "receipts of before are kept": ("rewound", "is refused again: E20", patched(rewinding, "_remember", nothing)),
+    "receipts of before are kept": ("rewound", "is refused again: E20", patched(rewind, "_remember", nothing)),
     "records beyond are kept": (
         "rewound-one",
         "is refused again: E207",
         patched(BenchLedger, "supersede", lambda *_: []),
     ),
     "only the ledger is cut back": ("rewound-one", "is refused again: E2", patched(operator, "_cut_back", nothing)),
-    "the digest is not compared": ("rewound-altered", Anomaly.CROSS, patched(rewinding, "_prepared", unproven)),
+    "the digest is not compared": ("rewound-altered", Anomaly.CROSS, patched(rewind, "_prepared", unproven)),
     "no fence": ("rewound-one", Anomaly.ZOMBIE, unfenced),
     "cut back with a sink past it": ("rewound-altered", "is refused again: E207", past),
     "another history is told by its number": ("rewound-astray", Anomaly.CROSS, by_number),
@@ -189,7 +189,7 @@ MUTANTS: dict[str, tuple[str, str, Callable[[pytest.MonkeyPatch], None]]] = {
         "is refused again: E209",
         patched(BenchSink, "stand_at", stays),
     ),
-    "nobody knows that a position was cut back": ("rewound-one", Anomaly.TIME, patched(noting, "cut", nothing)),
+    "nobody knows that a position was cut back": ("rewound-one", Anomaly.TIME, patched(event_time, "cut", nothing)),
     "files are not looked for": ("rewound-files", Anomaly.LOSS, unasked),
     "lost though an origin has it": (
         "rewound-altered",
@@ -238,7 +238,7 @@ def test_who_writes_behind_a_rewind_notes_that_time_goes_back(monkeypatch: pytes
     assert played.violation is None
     [back] = [step.partition(" notes that ")[2] for step in played.steps if " notes that " in step]
     assert back == "the position was put back to epoch 1, and readers may have seen epoch 3; turn 1"
-    monkeypatch.setattr(noting, "cut", nothing)
+    monkeypatch.setattr(event_time, "cut", nothing)
     unaware = play(CUT_BACK)
     assert unaware.violation is not None
     assert unaware.violation.name is Anomaly.TIME
@@ -249,13 +249,13 @@ def test_who_writes_behind_a_rewind_notes_that_time_goes_back(monkeypatch: pytes
 def test_what_a_sink_that_was_made_anew_lacks_is_brought_from_the_other(
     records: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    brought, bring = list[tuple[str, int]](), rewinding._bring
+    brought, bring = list[tuple[str, int]](), rewind._bring
 
     def told(of, state, sink, step, rows):
         brought.append((sink.id, step.epoch.number))
         return bring(of, state, sink, step, rows)
 
-    monkeypatch.setattr(rewinding, "_bring", told)
+    monkeypatch.setattr(rewind, "_bring", told)
     found = search(replace(BOUNDS["rewound"], records=records, harms=(Harm.REPLACED,)))
     assert found.violation is None, "\n".join(lines(found))
     assert found.complete

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from sqlalchemy.exc import StatementError
 
 from onceonly.faults import Point
-from onceonly.machine.calls import Call
+from onceonly.machine.callback_rules import Call
 from onceonly_lab.checker import Anomaly, Verdict, judge
 from onceonly_lab.fuzzer.draw import draw_alone
 from onceonly_lab.history import Entry, Mark, Op, Range, Situation, parse

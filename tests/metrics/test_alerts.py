@@ -25,11 +25,11 @@ from typer.testing import CliRunner
 from onceonly.cli.app import app
 from onceonly.metrics import Exporter
 from onceonly.metrics.listener import Listener
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Lineage
-from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.epoch_time import EpochTime
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pipeline
-from onceonly_checkpoints.panestate import PaneState
 
 ROOT = Path(__file__).parents[2]
 MINUTE = 60_000

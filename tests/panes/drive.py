@@ -14,13 +14,13 @@ from typing import NamedTuple
 from tests.panes import oracle
 from tests.panes.oracle import END, LEAST, Epoch, Pane, Rules, Span
 
-from onceonly.panes import AtCount, AtMark, AtPeriod, AtWatermark, Panes, Repeat, Sum, step, windows
-from onceonly.panes.here import Row, partials_of
-from onceonly.panes.kinds import Json
-from onceonly.panes.spec import Definition, define
-from onceonly.panes.state import Kept, Moment, PaneRow, Place, Stepped, Wanted
-from onceonly.panes.triggers import Trigger
-from onceonly.panes.values import Value
+from onceonly.windows import AtCount, AtMark, AtPeriod, AtWatermark, Panes, Repeat, Sum, assigners, step
+from onceonly.windows.json_values import Json
+from onceonly.windows.local_partials import Row, partials_of
+from onceonly.windows.spec import Definition, define
+from onceonly.windows.state import Kept, Moment, PaneRow, Place, Stepped, Wanted
+from onceonly.windows.triggers import Trigger
+from onceonly.windows.values import Value
 
 COLUMNS = {"team": "string", "value": "bigint", "at": "timestamp"}
 TOTAL: dict[str, Value] = {"total": Sum("value")}
@@ -196,16 +196,16 @@ def _precedes(taken: PaneRow, row: PaneRow) -> bool:
     return taken.pane < row.pane and taken.kind == ("-U" if same else "-D") and (row.kind == "+U" or not same)
 
 
-def _window(window: oracle.Window) -> windows.Window:
+def _window(window: oracle.Window) -> assigners.Window:
     match window:
         case oracle.Fixed(size, offset):
-            return windows.Fixed(_size(size), offset=_size(offset) if offset else 0)
+            return assigners.Fixed(_size(size), offset=_size(offset) if offset else 0)
         case oracle.Sliding(size, every):
-            return windows.Sliding(_size(size), _size(every))
+            return assigners.Sliding(_size(size), _size(every))
         case oracle.Sessions(gap):
-            return windows.Sessions(_size(gap))
+            return assigners.Sessions(_size(gap))
         case _:
-            return windows.Global()
+            return assigners.Global()
 
 
 def _trigger(rules: Rules) -> Trigger:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from onceonly.errors import ConfigurationError
-from onceonly.panes import Fixed, Panes, Sum
-from onceonly.panes.here import Row, partials_of
-from onceonly.panes.kinds import Json
-from onceonly.panes.spec import Definition, define
-from onceonly.panes.state import Kept, Moment, PaneRow, Place, Stepped
-from onceonly.panes.step import step, wanted
-from onceonly_checkpoints.epochtime import END
+from onceonly.windows import Fixed, Panes, Sum
+from onceonly.windows.json_values import Json
+from onceonly.windows.local_partials import Row, partials_of
+from onceonly.windows.spec import Definition, define
+from onceonly.windows.state import Kept, Moment, PaneRow, Place, Stepped
+from onceonly.windows.step import step, wanted
+from onceonly_checkpoints.epoch_time import END
 
 COLUMNS = {
     "team": "string",

@@ -15,10 +15,10 @@ from tests.panes.oracle import Value as Result
 from tests.panes.story import TEAM, records, seconds
 from tests.panes.streams import drawn_epochs, drawn_rules
 
-from onceonly.panes import AtCount, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
-from onceonly.panes.rows import pane_table
-from onceonly.panes.spec import Definition, define
-from onceonly.panes.state import Place
+from onceonly.windows import AtCount, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
+from onceonly.windows.arrow_rows import pane_table
+from onceonly.windows.spec import Definition, define
+from onceonly.windows.state import Place
 
 TEN = [Row(TEAM, one["value"], seconds(one["event"])) for one in records() if one["id"] != "r11"]
 

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 from tests.panes.making import COLUMNS, Pipeline, made, refused, said
 
-from onceonly.panes import Aggregate, AtCount, AtWatermark, Count, Fixed, Global, Max, Panes, Sessions, Sum
-from onceonly.panes.here import Row, joined, key_text, partials_of
-from onceonly.panes.rows import BUCKETS, bucket, pane_table, state_table
-from onceonly.panes.spec import SENT, define
-from onceonly.panes.state import Kept, Moment, Partial, Place
-from onceonly.panes.step import step
-from onceonly.panes.values import Value
-from onceonly_checkpoints.epochtime import END
+from onceonly.windows import Aggregate, AtCount, AtWatermark, Count, Fixed, Global, Max, Panes, Sessions, Sum
+from onceonly.windows.arrow_rows import BUCKETS, bucket, pane_table, state_table
+from onceonly.windows.local_partials import Row, joined, key_text, partials_of
+from onceonly.windows.spec import SENT, define
+from onceonly.windows.state import Kept, Moment, Partial, Place
+from onceonly.windows.step import step
+from onceonly.windows.values import Value
+from onceonly_checkpoints.epoch_time import END
 
 EVERY = AtWatermark(early=AtCount(1), late=AtCount(1))
 UTC = pa.timestamp("us", "UTC")

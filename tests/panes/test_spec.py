@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.panes.making import COLUMNS, made, refused, said
 
-from onceonly.panes import (
+from onceonly.windows import (
     All,
     AtCount,
     AtMark,
@@ -29,8 +29,8 @@ from onceonly.panes import (
     Sliding,
     Sum,
 )
-from onceonly.panes.spec import SENT, define
-from onceonly_checkpoints.epochtime import END
+from onceonly.windows.spec import SENT, define
+from onceonly_checkpoints.epoch_time import END
 
 
 def panes(**changes: Any) -> Panes:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from tests.panes.making import Pipeline, brief, made
 
-from onceonly.panes import (
+from onceonly.windows import (
     All,
     AtCount,
     AtMark,
@@ -26,15 +26,15 @@ from onceonly.panes import (
     Sliding,
     Sum,
 )
-from onceonly.panes import (
+from onceonly.windows import (
     Any as AnyOf,
 )
-from onceonly.panes.here import Row, partials_of
-from onceonly.panes.spec import Definition
-from onceonly.panes.state import Kept, Moment, Partial, Place, Stepped
-from onceonly.panes.step import step, wanted
-from onceonly.panes.windows import LEAST
-from onceonly_checkpoints.epochtime import END
+from onceonly.windows.assigners import LEAST
+from onceonly.windows.local_partials import Row, partials_of
+from onceonly.windows.spec import Definition
+from onceonly.windows.state import Kept, Moment, Partial, Place, Stepped
+from onceonly.windows.step import step, wanted
+from onceonly_checkpoints.epoch_time import END
 
 EVERY = AtWatermark(early=AtCount(1), late=AtCount(1))
 KEY = '["A"]'

@@ -8,8 +8,8 @@ from typing import Any as Unknown
 import pytest
 from tests.panes.making import refused, through_json
 
-from onceonly.panes import All, Any, AtCount, AtMark, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
-from onceonly.panes.triggers import (
+from onceonly.windows import All, Any, AtCount, AtMark, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
+from onceonly.windows.triggers import (
     DONE,
     FINISH,
     FIRE,

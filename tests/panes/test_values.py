@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 from tests.panes.making import refused, through_json
 
-from onceonly.panes import Aggregate, Count, Last, Max, Mean, Min, Sum, kinds
-from onceonly.panes.kinds import Json
-from onceonly.panes.values import Fold, Value
-from onceonly.spark.aggregates import aggregated
+from onceonly.windows import Aggregate, Count, Last, Max, Mean, Min, Sum, json_values
+from onceonly.windows.json_values import Json
+from onceonly.windows.spark_aggregates import aggregated
+from onceonly.windows.values import Fold, Value
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -37,7 +37,7 @@ def folded(fold: Fold, rows: Sequence[Sequence[Any]]) -> Json:
 def result(value: Value, of: Sequence[str], *rows: Sequence[Any]) -> Any:
     """The result over rows, as Arrow takes it."""
     fold = value.over("found", of)
-    return kinds.decode(fold.kind, through_json(fold.result(folded(fold, rows))))
+    return json_values.decode(fold.kind, through_json(fold.result(folded(fold, rows))))
 
 
 def column(value: Value, kind: str, *cells: Any) -> Any:
@@ -181,9 +181,11 @@ def test_exact_numbers_give_the_same_in_any_order_and_grouping(value: Value, kin
         parts = [folded(fold, part) for part in (rows[: cut[0]], rows[cut[0] : cut[1]], rows[cut[1] :])]
         first, second, third = parts
         assert fold.merged(fold.merged(third, first), second) == fold.merged(first, fold.merged(second, third)) == whole
-        found, exact = kinds.decode(fold.kind, fold.result(whole)), _of_all(value, cells)
+        found, exact = json_values.decode(fold.kind, fold.result(whole)), _of_all(value, cells)
         if isinstance(value, Mean) and exact is not None:
-            step = Fraction(1, 10 ** (cast("tuple[int, int]", kinds.decimal(fold.kind))[1] if "dec" in kind else 0))
+            step = Fraction(
+                1, 10 ** (cast("tuple[int, int]", json_values.decimal(fold.kind))[1] if "dec" in kind else 0)
+            )
             near = Fraction(float(exact)) if fold.kind == "double" else exact
             assert abs(Fraction(found) - near) <= (0 if fold.kind == "double" else step / 2)
         else:
@@ -213,8 +215,8 @@ def test_exact_numbers_give_the_same_in_any_order_and_grouping(value: Value, kin
 def test_a_result_has_the_type_that_spark_gives_it(value: Value, of: list[str], kind: str, nothing: Any) -> None:
     fold = value.over("found", of)
     assert fold.kind == kind
-    assert kinds.decode(kind, fold.nothing) == nothing
-    assert kinds.array(kind, [kinds.decode(kind, fold.nothing)]).type == kinds.arrow(kind)
+    assert json_values.decode(kind, fold.nothing) == nothing
+    assert json_values.array(kind, [json_values.decode(kind, fold.nothing)]).type == json_values.arrow(kind)
 
 
 @pytest.mark.parametrize(
@@ -239,13 +241,13 @@ def test_a_result_has_the_type_that_spark_gives_it(value: Value, of: list[str], 
     ],
 )
 def test_a_value_comes_back_from_json_as_it_went_in(kind: str, value: Any) -> None:
-    assert kinds.known(kind)
-    back = kinds.decode(kind, through_json(kinds.encode(kind, value)))
-    assert pa.array([value], kinds.arrow(kind)).equals(kinds.array(kind, [back]))
+    assert json_values.known(kind)
+    back = json_values.decode(kind, through_json(json_values.encode(kind, value)))
+    assert pa.array([value], json_values.arrow(kind)).equals(json_values.array(kind, [back]))
 
 
 def test_an_instant_may_be_its_microseconds_already() -> None:
-    assert kinds.encode("timestamp", 5) == kinds.encode("timestamp", datetime(1970, 1, 1, 0, 0, 0, 5)) == 5
+    assert json_values.encode("timestamp", 5) == json_values.encode("timestamp", datetime(1970, 1, 1, 0, 0, 0, 5)) == 5
 
 
 # ---- a value of one's own

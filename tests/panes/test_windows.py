@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.panes.making import refused
 
-from onceonly.panes import Fixed, Global, Sessions, Sliding
-from onceonly.panes.windows import DAY, LEAST, local_days, merged
-from onceonly_checkpoints.epochtime import END
+from onceonly.windows import Fixed, Global, Sessions, Sliding
+from onceonly.windows.assigners import DAY, LEAST, local_days, merged
+from onceonly_checkpoints.epoch_time import END
 
 HOUR = 3_600_000
 TIMES = st.integers(-(10**12), 10**12)

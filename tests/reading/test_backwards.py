@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tests.reading.writing import Writer
 
-from onceonly.machine.marks import Writers
-from onceonly.machine.windows import window_at
-from onceonly.reading import Reader
-from onceonly.reading.places import placed
-from onceonly.reading.sources import OfSink
+from onceonly.event_time import Reader
+from onceonly.event_time.marker_sources import OfSink
+from onceonly.event_time.positions import placed
+from onceonly.machine.completeness import window_at
+from onceonly.machine.writer_progress import Writers
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.memory import MemorySink, MemoryStore
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly.errors import OnceOnlyError
-from onceonly.reading.moments import number_of, spelled
-from onceonly_checkpoints.epochtime import END
+from onceonly.event_time.timestamps import number_of, spelled
+from onceonly_checkpoints.epoch_time import END
 
 NOON = 1_767_268_800_000
 

@@ -18,10 +18,10 @@ from onceonly.doctor import Observed, State
 from onceonly.protocol.health import observe
 from onceonly_checkpoints.ledger import Pin
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_sinks.delta.reading import TableFacts
-from onceonly_sinks.delta.reading import judge as judge_delta
-from onceonly_sinks.kafka.reading import ClusterFacts, TopicFacts
-from onceonly_sinks.kafka.reading import judge as judge_kafka
+from onceonly_sinks.delta.read import TableFacts
+from onceonly_sinks.delta.read import judge as judge_delta
+from onceonly_sinks.kafka.read import ClusterFacts, TopicFacts
+from onceonly_sinks.kafka.read import judge as judge_kafka
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from onceonly.machine.marks import Timed
-from onceonly.machine.windows import window_at
-from onceonly.reading.places import place_of, placed, position_of
+from onceonly.event_time.positions import place_of, placed, position_of
+from onceonly.machine.completeness import window_at
+from onceonly.machine.writer_progress import Timed
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.epoch_time import EpochTime
 
 
 def receipt(**position: int | str) -> Receipt:

@@ -10,8 +10,8 @@ import pytest
 from tests.reading.writing import Writer
 
 from onceonly import OnceOnlyError, read_point
-from onceonly.machine.marks import Writers
-from onceonly.reading import Fixed, NotComplete, Reader, TimeWindow, Window
+from onceonly.event_time import Fixed, NotComplete, Reader, TimeWindow, Window
+from onceonly.machine.writer_progress import Writers
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore

@@ -10,15 +10,15 @@ from deltalake import DeltaTable
 from tests.reading.writing import Writer
 
 from onceonly import FromUpstream, OnceOnlyError, TimedEpoch
-from onceonly.machine.marks import Writers
-from onceonly.machine.sources import kafka_identity, position_in, read_of
-from onceonly.protocol.times import Unsaid
-from onceonly.reading.upstream import Upstream
-from onceonly_checkpoints.epochtime import END
+from onceonly.event_time.upstream import Upstream
+from onceonly.machine.source_order import kafka_identity, position_in, read_of
+from onceonly.machine.writer_progress import Writers
+from onceonly.protocol.row_times import Unsaid
+from onceonly_checkpoints.epoch_time import END
 from onceonly_checkpoints.model import Slice, SourceIdentity, SourceOffsets
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
-from onceonly_sinks.kafka.records import as_java_spells
+from onceonly_sinks.kafka.markers import as_java_spells
 from onceonly_sinks.memory import MemorySink
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pyarrow as pa
 from tests.audit.histories import epoch_after
 
-from onceonly.machine.marks import Timed, Writers, clamped, concluded, next_turn
+from onceonly.machine.writer_progress import Timed, Writers, clamped, concluded, next_turn
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
-from onceonly_checkpoints.epochtime import EpochTime, Unit, WriterMark
+from onceonly_checkpoints.epoch_time import EpochTime, Unit, WriterMark
 from onceonly_checkpoints.ledger import Pipeline
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import canonical

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onceonly_checkpoints.chain import GENESIS, linked
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets
 

@@ -11,7 +11,7 @@ from onceonly.protocol import Batch, Position
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_sinks.kafka import KafkaSink
-from onceonly_sinks.kafka.writing import KafkaPrepared
+from onceonly_sinks.kafka.commit import KafkaPrepared
 
 PIPELINE = "orders"
 

@@ -15,7 +15,7 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_sinks.postgres import PostgresSink
-from onceonly_sinks.postgres.loading import PostgresPrepared
+from onceonly_sinks.postgres.load import PostgresPrepared
 
 PIPELINE = "orders"
 

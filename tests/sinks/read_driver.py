@@ -18,7 +18,7 @@ from tests.core.several import offered
 from onceonly.machine import coordinator
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.runtime import together
+from onceonly.runtime import shared_transaction
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -66,7 +66,9 @@ def main(argv: Sequence[str]) -> int:
         number += 1
         if state is None:
             names, owner = tuple(sink.id for sink in sinks), secrets.token_hex(8)
-            started = coordinator.start(PIPELINE, names, owner, offered(number), together=together.groups(sinks))
+            started = coordinator.start(
+                PIPELINE, names, owner, offered(number), together=shared_transaction.groups(sinks)
+            )
         else:
             started = coordinator.resume(state, offered(number))
         state = runner.run(started, ArrowBatch(rows_of(number)))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from onceonly.errors import DestinationError
 from onceonly_sinks.delta.prepared import adopt
-from onceonly_sinks.delta.shape import Demands
+from onceonly_sinks.delta.schema_compatibility import Demands
 from onceonly_sinks.delta.statistics import Statistics
 
 _KINDS = {

@@ -9,11 +9,11 @@ import pytest
 from tests.audit.histories import epoch_after
 
 from onceonly_checkpoints.epoch import Fence, Marker
-from onceonly_sinks.delta import census
-from onceonly_sinks.delta.census import CannotTell, Change
+from onceonly_sinks.delta import row_counts
 from onceonly_sinks.delta.ladder import Effect
 from onceonly_sinks.delta.log import Entry
 from onceonly_sinks.delta.marker import Note
+from onceonly_sinks.delta.row_counts import CannotTell, Change
 
 
 class Log:
@@ -27,7 +27,7 @@ class Log:
     ) -> Log:
         version = len(self.changes)
         entry = Entry(version, operation, parameters, version, note, None, Effect.NONE, None, None)
-        self.changes.append(census.parse(entry, "\n".join(map(json.dumps, actions))))
+        self.changes.append(row_counts.parse(entry, "\n".join(map(json.dumps, actions))))
         return self
 
     def epoch(self, number: int, files: dict[str, int | None], mode: str = "append") -> Log:
@@ -59,7 +59,7 @@ class Log:
         return self._commit(operation, [*(removes or []), *(adds or [])], None, **parameters)
 
     def count(self, first: int = 0) -> dict[int, int]:
-        return dict(census.count(self.changes[first:]).rows)
+        return dict(row_counts.count(self.changes[first:]).rows)
 
 
 def add(path: str, rows: int | None, *, changes: bool = True, vector: str = "", deleted: int = 0) -> dict[str, Any]:
@@ -175,9 +175,9 @@ def test_a_restore_to_files_that_no_version_held_is_not_guessed(log: Log) -> Non
 
 
 def test_rows_of_files_that_are_gone_do_not_stand(log: Log) -> None:
-    assert census.count(log.changes, absent=["c"]).rows == {1: 5, 2: 0}
+    assert row_counts.count(log.changes, absent=["c"]).rows == {1: 5, 2: 0}
     log.foreign("OPTIMIZE", [remove("a", changes=False), remove("c", changes=False)], [add("x", 7, changes=False)])
-    assert sum(census.count(log.changes, absent=["x"]).rows.values()) == 1
+    assert sum(row_counts.count(log.changes, absent=["x"]).rows.values()) == 1
 
 
 def test_a_restore_behind_the_log_is_not_guessed(log: Log) -> None:
@@ -213,19 +213,19 @@ def test_deletes_from_a_file_of_a_forgotten_past_are_not_guessed(log: Log) -> No
 
 def test_files_are_known_by_the_epoch_that_brought_them(log: Log) -> None:
     log.foreign("WRITE", [], [add("theirs", 9)])
-    assert census.owners(log.changes) == {"a": 1, "b": 1, "c": 2, "theirs": 0}
+    assert row_counts.owners(log.changes) == {"a": 1, "b": 1, "c": 2, "theirs": 0}
 
 
 def test_a_file_written_again_by_an_update_stays_its_epochs(log: Log) -> None:
     log.foreign("UPDATE", [remove("c")], [add("c2", 3)])
-    assert census.owners(log.changes) == {"a": 1, "b": 1, "c2": 2}
+    assert row_counts.owners(log.changes) == {"a": 1, "b": 1, "c2": 2}
 
 
 def test_epochs_that_share_a_file_are_known_by_none_of_theirs(log: Log) -> None:
     log.epoch(3, {"d": 2}).foreign("OPTIMIZE", [remove("b"), remove("c")], [add("x", 4, changes=False)])
-    assert census.owners(log.changes) == {"a": None, "x": None, "d": 3}
+    assert row_counts.owners(log.changes) == {"a": None, "x": None, "d": 3}
 
 
 def test_a_file_from_before_the_log_is_nobodys(log: Log) -> None:
     log.foreign("OPTIMIZE", [remove("old"), remove("a")], [add("x", 11, changes=False)])
-    assert census.owners(log.changes) == {"b": None, "c": 2, "x": None}
+    assert row_counts.owners(log.changes) == {"b": None, "c": 2, "x": None}

@@ -20,10 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onceonly.protocol import Attempt, Estimate
-from onceonly_sinks.delta.failures import unwritable
+from onceonly_sinks.delta.errors import unwritable
 from onceonly_sinks.delta.files import WriteFiles, partitions
 from onceonly_sinks.delta.planning import Choice, Way, size_of
-from onceonly_sinks.delta.shape import Demands, Shape
+from onceonly_sinks.delta.schema_compatibility import Demands, Shape
 from onceonly_sinks.delta.statistics import Statistics
 
 FIRST = Attempt(0, 0)
@@ -163,8 +163,8 @@ def test_a_place_that_cannot_be_written_is_answered_and_not_tried_again(tmp_path
 import errno, os, sys, pyarrow as pa
 from onceonly.protocol import Attempt
 from onceonly_sinks.delta import files
-from onceonly_sinks.delta.shape import Demands
-from onceonly_sinks.delta.shape import Shape
+from onceonly_sinks.delta.schema_compatibility import Demands
+from onceonly_sinks.delta.schema_compatibility import Shape
 files.LocalPlace.create = lambda self, name: open("/dev/full", "wb", buffering=0)
 files.LocalPlace.remove = lambda self, name: None
 schema = pa.schema([("a", pa.int64())])

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.reading.writing import Writer, rows_at
 
-from onceonly.reading import Reader
+from onceonly.event_time import Reader
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.delta.following import NEWEST, Followed
 from onceonly_sinks.delta.log import DeltaLog

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from onceonly.cli.checks import destination
+from onceonly.cli.doctor_checks import destination
 from onceonly.doctor import UNOBSERVED, Check, Observed, State
 from onceonly_sinks.delta import DeltaSink
-from onceonly_sinks.delta.reading import TableFacts, interval_s, judge, read
+from onceonly_sinks.delta.read import TableFacts, interval_s, judge, read
 from onceonly_sinks.delta.table import Table, location
 
 DAY = 86400.0

@@ -11,8 +11,8 @@ from deltalake import DeltaTable, TableFeatures, write_deltalake
 from tests.sinks.delta_harness import DeltaHarness
 
 from onceonly_lab.conformance.scenario import Driver, Plan, Story
-from onceonly_sinks.delta import logcommitter
-from onceonly_sinks.delta.logcommitter import CHECKPOINT_EVERY, CLEAN_UP_EVERY, COMPACT_EVERY
+from onceonly_sinks.delta import log_committer
+from onceonly_sinks.delta.log_committer import CHECKPOINT_EVERY, CLEAN_UP_EVERY, COMPACT_EVERY
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_deletion_vectors_are_left_to_spark(harness: DeltaHarness) -> None:
 def test_a_table_full_of_small_files_is_not_rewritten_within_an_epoch(
     harness: DeltaHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logcommitter, "MOST", 10_000)
+    monkeypatch.setattr(log_committer, "MOST", 10_000)
     with Story(harness) as story:
         driver = story.driver()
         begun(harness, driver, **COMPACTING)
@@ -111,16 +111,16 @@ def test_only_files_that_have_company_in_their_partition_would_be_rewritten(tmp_
         )
     sizes = {part: [file.stat().st_size for file in tmp_path.glob(f"part={part}/*")] for part in "abc"}
     assert [len(each) for each in sizes.values()] == [2, 2, 1]
-    assert logcommitter.rewritten(DeltaTable(tmp_path)) == sum(sizes["a"] + sizes["b"])
+    assert log_committer.rewritten(DeltaTable(tmp_path)) == sum(sizes["a"] + sizes["b"])
     DeltaTable(tmp_path).optimize.compact()
-    assert logcommitter.rewritten(DeltaTable(tmp_path)) == 0
+    assert log_committer.rewritten(DeltaTable(tmp_path)) == 0
 
 
 def test_large_files_are_left_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         write_deltalake(tmp_path, pa.table({"id": [1]}), mode="append")
-    monkeypatch.setattr(logcommitter, "TARGET", 1)
-    assert logcommitter.rewritten(DeltaTable(tmp_path)) == 0
+    monkeypatch.setattr(log_committer, "TARGET", 1)
+    assert log_committer.rewritten(DeltaTable(tmp_path)) == 0
 
 
 def test_the_epoch_stands_where_maintenance_fails(harness: DeltaHarness, caplog: pytest.LogCaptureFixture) -> None:

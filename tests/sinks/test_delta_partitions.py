@@ -22,7 +22,7 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly_lab.conformance.scenario import Story
 from onceonly_sinks.delta import files
 from onceonly_sinks.delta.files import WriteFiles
-from onceonly_sinks.delta.shape import Demands, Shape
+from onceonly_sinks.delta.schema_compatibility import Demands, Shape
 
 VALUES = 600
 

@@ -17,7 +17,7 @@ from tests.sinks.delta_harness import DeltaHarness
 from onceonly.errors import ConfigurationError
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_lab.conformance.scenario import Story
-from onceonly_sinks.delta import logcommitter, rewrite_check
+from onceonly_sinks.delta import log_committer, rewrite_check
 from onceonly_sinks.delta.table import Table
 
 UTC = dt.timezone.utc
@@ -119,7 +119,7 @@ def test_rows_in_such_a_file_are_not_replaced_through_deltalake(tmp_path: Path) 
 
 @pytest.mark.parametrize("kind", ["name", "timestamp"])
 def test_such_files_are_not_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(logcommitter, "COMPACT_EVERY", 2)
+    monkeypatch.setattr(log_committer, "COMPACT_EVERY", 2)
     by = "city" if kind == "name" else "at"
     rows = pa.table({"id": [1], "city": ["Zürich"], "at": pa.array([NEAR], STAMP)})
     harness = DeltaHarness(tmp_path, partition_by=by)

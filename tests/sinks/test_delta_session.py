@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from onceonly.errors import ConfigurationError
-from onceonly.spark.lines import LINES, Delta
+from onceonly.spark.versions import LINES, Delta
 from onceonly_sinks.delta import with_delta
 from onceonly_sinks.delta.session import check_pair, settings
-from onceonly_sinks.delta.sparkcommitter import store_orders_writers
+from onceonly_sinks.delta.spark_committer import store_orders_writers
 
 SPARK_VERSION, DELTA_VERSION = "4.2.0", "4.4.0"
 BUILT = Delta("delta-spark_4.2_2.13", DELTA_VERSION)

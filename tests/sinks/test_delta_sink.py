@@ -21,7 +21,7 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_lab.conformance.scenario import PIPELINE, Driver, Story
 from onceonly_sinks.delta import DeltaSink
-from onceonly_sinks.delta.logcommitter import LogCommitter
+from onceonly_sinks.delta.log_committer import LogCommitter
 from onceonly_sinks.delta.marker import Note, application_id, pack
 
 

@@ -21,7 +21,7 @@ from onceonly.faults import Point
 from onceonly.protocol import OutcomeUnknown, Position, Superseded
 from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.conformance.scenario import Driver, Story, unknown
-from onceonly_sinks.delta import Merge, failures
+from onceonly_sinks.delta import Merge, errors
 
 
 @pytest.fixture
@@ -250,9 +250,9 @@ def test_a_commit_that_the_table_does_not_take_is_told_from_one_whose_answer_was
         with pytest.raises(CommitFailedError) as raised:
             DeltaTable(harness.path).delete("id >= 0")
         table = driver.sink._open.table  # type: ignore[attr-defined]
-        refused = failures.of_commit(table, raised.value, landed=False, held=None, alone=True)
+        refused = errors.of_commit(table, raised.value, landed=False, held=None, alone=True)
         assert getattr(refused, "code", None) == "E508"
-        beaten = failures.of_commit(table, raised.value, landed=False, held=None, alone=False)
+        beaten = errors.of_commit(table, raised.value, landed=False, held=None, alone=False)
         assert isinstance(beaten, OutcomeUnknown)
 
 

@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from tests.reading.writing import Writer
 
 from onceonly import OnceOnlyError
-from onceonly.machine.marks import Writers
-from onceonly.reading import Reader, TimeWindow
+from onceonly.event_time import Reader, TimeWindow
+from onceonly.machine.writer_progress import Writers
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.delta import DeltaSink
 

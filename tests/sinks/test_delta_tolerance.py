@@ -18,7 +18,7 @@ from onceonly_sinks.delta.columns import Column
 from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.merge import Upsert
 from onceonly_sinks.delta.planning import Planner, Settings
-from onceonly_sinks.delta.shape import differences, holds, paired
+from onceonly_sinks.delta.schema_compatibility import differences, holds, paired
 from onceonly_sinks.delta.table import Table
 
 DRIVER, EXECUTORS = 1 << 30, 0

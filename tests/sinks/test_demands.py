@@ -12,20 +12,20 @@ import pytest
 from tests.demands import SAMPLES, aware
 
 from onceonly.errors import DestinationError
-from onceonly.protocol.demands import Condition, NotNull, OneOf, Rule
-from onceonly_sinks.delta import demands as of_delta
+from onceonly.protocol.row_rules import Condition, NotNull, OneOf, Rule
+from onceonly_sinks.delta import row_rules as of_delta
 from onceonly_sinks.delta.columns import METADATA_KEY, Column
 from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.merge import Upsert
 from onceonly_sinks.delta.planning import Settings
-from onceonly_sinks.delta.shape import Demands
+from onceonly_sinks.delta.schema_compatibility import Demands
 from onceonly_sinks.kafka import demands as of_kafka
 from onceonly_sinks.kafka.columns import Columns
-from onceonly_sinks.postgres import demands as of_postgres
+from onceonly_sinks.postgres import row_rules as of_postgres
 from onceonly_sinks.postgres import schema
-from onceonly_sinks.postgres.castplan import make_plan
 from onceonly_sinks.postgres.lanes import ValueRefused
 from onceonly_sinks.postgres.server import TableName
+from onceonly_sinks.postgres.type_mapping import make_plan
 from onceonly_sinks.postgres.upsert import Merge
 
 VALUES = 5000

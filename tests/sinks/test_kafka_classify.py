@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from onceonly.errors import mask
-from onceonly_sinks.kafka.classify import Context, Kind, read, refusal
+from onceonly_sinks.kafka.errors import Context, Kind, read, refusal
 from onceonly_sinks.kafka.transactions import lost
 
 CONTEXT = Context("kafka:orders", "kafka:localhost:9092/orders", 300.0)

@@ -7,12 +7,12 @@ import itertools
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from onceonly.cli.checks import destination
+from onceonly.cli.doctor_checks import destination
 from onceonly.doctor import UNOBSERVED, Check, Observed, State
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.kafka import KafkaSink
-from onceonly_sinks.kafka.reading import ClusterFacts, TopicFacts, judge
-from onceonly_sinks.kafka.records import Writer
+from onceonly_sinks.kafka.markers import Writer
+from onceonly_sinks.kafka.read import ClusterFacts, TopicFacts, judge
 
 pytestmark = pytest.mark.kafka
 

@@ -24,8 +24,8 @@ from onceonly_lab.servers.kafkaproxy import Api, KafkaProxy
 from onceonly_lab.servers.proxy import Act
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.kafka.cluster import End
-from onceonly_sinks.kafka.records import Writer as Names
-from onceonly_sinks.kafka.tail import Mark
+from onceonly_sinks.kafka.marker_reader import Mark
+from onceonly_sinks.kafka.markers import Writer as Names
 
 _numbers = itertools.count(1)
 QUICK = {"patience": 2.5, "settle": 2.5}

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 import pytest
 from tests.reading.writing import Writer, records_at
 
-from onceonly.machine.marks import Writers
-from onceonly.reading import Reader
+from onceonly.event_time import Reader
+from onceonly.machine.writer_progress import Writers
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.kafka import KafkaSink
 

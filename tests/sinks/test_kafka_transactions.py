@@ -16,9 +16,9 @@ from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.conformance.scenario import Story
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.kafka import KafkaSink
+from onceonly_sinks.kafka.commit import KafkaPrepared
 from onceonly_sinks.kafka.options import Options
 from onceonly_sinks.kafka.transactions import Transactions
-from onceonly_sinks.kafka.writing import KafkaPrepared
 
 SECONDS = 10.0
 _numbers = itertools.count(1)

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from tests.reading.writing import Writer, records_at
 
+from onceonly.event_time.late_rows import LateRow, LateRows, late_rows
 from onceonly.protocol import Sink
-from onceonly.reading.laterows import LateRow, LateRows, late_rows
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink

@@ -14,7 +14,7 @@ from onceonly.errors import ConfigurationError, DestinationError, IdentityError
 from onceonly.protocol import Sink, Witness
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import linked
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_lab.conformance.scenario import plan
 from onceonly_sinks.memory import MemorySink, MemoryStore

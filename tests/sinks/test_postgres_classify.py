@@ -3,7 +3,7 @@
 import pytest
 
 from onceonly.errors import OnceOnlyError
-from onceonly_sinks.postgres.classify import Context, Failure, refusal
+from onceonly_sinks.postgres.errors import Context, Failure, refusal
 
 CONTEXT = Context("postgres:target", "postgres:host=db#target", {"amount": "decimal(12,2)"})
 

@@ -22,7 +22,7 @@ from onceonly.machine.state import State
 from onceonly.protocol import Conflict, Superseded, Task
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.runner import Runner
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger

@@ -19,7 +19,7 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch, Marker
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_sinks.postgres import PostgresSink, expiring
+from onceonly_sinks.postgres import PostgresSink, expiry
 
 pytestmark = pytest.mark.postgres
 
@@ -85,7 +85,7 @@ def test_rows_go_once_they_are_older_than_their_time_and_not_before(sink: Keepin
 
 
 def test_many_rows_go_in_several_epochs_and_an_audit_follows_them(sink: Keeping, dsn: str) -> None:
-    many = expiring.AT_ONCE // 2 + 100
+    many = expiry.AT_ONCE // 2 + 100
     for number in range(3):
         sink.at(1_000 + number, *range(many * number, many * (number + 1)))
     run(dsn, "UPDATE target SET note = 'later in the file' WHERE _epoch = 1")
@@ -94,17 +94,17 @@ def test_many_rows_go_in_several_epochs_and_an_audit_follows_them(sink: Keeping,
         sink.at(60_000)
         left.append(len(ids(dsn)))
         assert judged(dsn) == CLEAN
-    assert left == [3 * many - expiring.AT_ONCE, 0, 0]
+    assert left == [3 * many - expiry.AT_ONCE, 0, 0]
 
 
 def test_an_epoch_may_have_more_rows_than_go_at_once(sink: Keeping, dsn: str) -> None:
-    sink.at(1_000, *range(2 * expiring.AT_ONCE + 5)).at(2_000, -1)
+    sink.at(1_000, *range(2 * expiry.AT_ONCE + 5)).at(2_000, -1)
     left = []
     for _ in range(3):
         sink.at(60_000)
         left.append(len(ids(dsn)))
         assert judged(dsn) == CLEAN
-    assert left == [expiring.AT_ONCE + 6, 6, 0]
+    assert left == [expiry.AT_ONCE + 6, 6, 0]
 
 
 def test_a_row_that_somebody_took_away_in_its_time_is_missing_whatever_went_by_its_age(sink: Keeping, dsn: str) -> None:

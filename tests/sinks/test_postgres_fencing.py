@@ -175,7 +175,7 @@ def in_transaction(dsn: str, fence: Fence, statement: str) -> psycopg.Connection
 def test_an_opening_that_fell_silent_in_its_install_does_not_keep_out_the_next_of_the_same_generation(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onceonly_sinks.postgres.transactions._LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("onceonly_sinks.postgres.transaction._LOCK_SECONDS", 0.2)
     with Writer(dsn):
         pass
     silent = in_transaction(dsn, Fence(2, "silent"), "UPDATE onceonly.head SET generation = 2, owner = 'silent'")
@@ -191,7 +191,7 @@ def test_an_opening_that_fell_silent_in_its_install_does_not_keep_out_the_next_o
 def test_an_opening_that_comes_too_late_ends_no_session_of_the_fence_that_stands(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onceonly_sinks.postgres.transactions._LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("onceonly_sinks.postgres.transaction._LOCK_SECONDS", 0.2)
     with Writer(dsn) as owner:
         fence = owner.position().fence
         with closing(in_transaction(dsn, fence, "SELECT * FROM onceonly.head FOR UPDATE")) as writing:
@@ -205,7 +205,7 @@ def test_an_opening_that_comes_too_late_ends_no_session_of_the_fence_that_stands
 
 
 def test_a_lock_that_is_never_released_is_refused_in_words(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onceonly_sinks.postgres.transactions._LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("onceonly_sinks.postgres.transaction._LOCK_SECONDS", 0.2)
     with Writer(dsn):
         pass
     with closing(psycopg.connect(dsn, application_name="stranger")) as stranger:

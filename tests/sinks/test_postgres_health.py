@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from onceonly.cli.checks import destination
+from onceonly.cli.doctor_checks import destination
 from onceonly.doctor import UNOBSERVED, Check, Observed
 from onceonly_sinks.postgres import PostgresSink
 

@@ -208,7 +208,7 @@ def test_an_epoch_row_in_the_way_is_refused(dsn: str) -> None:
 
 
 def test_history_is_read_in_pages(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onceonly_sinks.postgres.handle._PAGE", 3)
+    monkeypatch.setattr("onceonly_sinks.postgres.reader._PAGE", 3)
     with Writer(dsn) as writer:
         receipts = [writer.write(orders(number)) for number in range(1, 8)]
         assert [receipt for _, receipt in writer.sink.history()] == receipts

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from tests.reading.writing import Writer
 
-from onceonly.machine.marks import Timed, Writers
-from onceonly.machine.windows import newest_of
-from onceonly.reading import Reader
+from onceonly.event_time import Reader
+from onceonly.machine.completeness import newest_of
+from onceonly.machine.writer_progress import Timed, Writers
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres

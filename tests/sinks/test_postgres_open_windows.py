@@ -8,7 +8,7 @@ import pytest
 from tests.sinks.postgres_writer import PIPELINE, Writer, run
 
 from onceonly.protocol import ShowsState
-from onceonly.protocol.optional import OpenWindow, StateRow
+from onceonly.protocol.capabilities import OpenWindow, StateRow
 from onceonly_lab.conformance.claims_window_state import Window, table_of
 from onceonly_sinks.postgres import PostgresSink
 

@@ -22,7 +22,7 @@ from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_lab.servers.postgresproxy import PostgresProxy
 from onceonly_lab.servers.proxy import Act
 from onceonly_sinks.postgres import PostgresSink
-from onceonly_sinks.postgres.loading import PostgresPrepared
+from onceonly_sinks.postgres.load import PostgresPrepared
 
 pytestmark = pytest.mark.postgres
 

@@ -14,11 +14,11 @@ from tests.sinks.variants import BOTH_WAYS
 from onceonly.errors import ConfigurationError, DestinationError, IdentityError
 from onceonly.protocol import AsOf, KeepsState, RecallsState, Superseded
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.protocol.optional import StateRow, StateWanted
+from onceonly.protocol.capabilities import StateRow, StateWanted
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_lab.conformance.claims_window_state import Window, table_of
 from onceonly_sinks.postgres import PostgresSink
-from onceonly_sinks.postgres.loading import PostgresPrepared
+from onceonly_sinks.postgres.load import PostgresPrepared
 
 pytestmark = pytest.mark.postgres
 

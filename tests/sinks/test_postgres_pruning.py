@@ -20,12 +20,12 @@ from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt, Standing
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_lab.servers.postgresproxy import PostgresProxy
 from onceonly_lab.servers.proxy import Act
-from onceonly_sinks.postgres import PostgresSink, pruning
-from onceonly_sinks.postgres.classify import Context
+from onceonly_sinks.postgres import PostgresSink, prune
+from onceonly_sinks.postgres.errors import Context
 from onceonly_sinks.postgres.head import Writer
-from onceonly_sinks.postgres.pruning import last_to_go
+from onceonly_sinks.postgres.prune import last_to_go
 from onceonly_sinks.postgres.server import Server
-from onceonly_sinks.postgres.transactions import Transactions
+from onceonly_sinks.postgres.transaction import Transactions
 
 # ---- what may go
 
@@ -260,9 +260,9 @@ def test_a_fenced_driver_takes_no_marker_away(stored: Stored, dsn: str) -> None:
     stored.open(2)
     transactions = Transactions(Server.parse(dsn), Context(stored.sink.id, stored.sink.address), 60, 30)
     writer = Writer(PIPELINE, stored.sink.id)
-    pruning.prune(transactions, writer, before, 100)
+    prune.prune(transactions, writer, before, 100)
     assert kept(dsn) == (1, 250)
-    pruning.prune(transactions, writer, stored.fence, 100)
+    prune.prune(transactions, writer, stored.fence, 100)
     assert kept(dsn) == (101, 150)
     transactions.close()
 

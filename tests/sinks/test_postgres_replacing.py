@@ -18,7 +18,7 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.postgres import PostgresSink
-from onceonly_sinks.postgres.loading import PostgresPrepared
+from onceonly_sinks.postgres.load import PostgresPrepared
 
 pytestmark = pytest.mark.postgres
 
@@ -201,7 +201,7 @@ def test_rows_that_a_trigger_keeps_are_refused_and_nothing_is_written(dsn: str) 
 
 
 def test_a_milestone_begins_anew_with_a_series(dsn: str) -> None:
-    from onceonly_sinks.postgres.pruning import prune
+    from onceonly_sinks.postgres.prune import prune
 
     with written(dsn, "driver") as writer:
         replaces(writer, 5)

@@ -7,7 +7,7 @@ import pytest
 from tests.sinks.postgres_writer import PIPELINE, Writer, orders, rows, run
 
 from onceonly.api.guarantee import Chosen, derive
-from onceonly.cli.checks import destination
+from onceonly.cli.doctor_checks import destination
 from onceonly.errors import OnceOnlyError
 from onceonly_sinks.postgres import PostgresSink
 

@@ -14,7 +14,7 @@ from tests.sinks.postgres_writer import run
 from onceonly import OnceOnlyError, faults, read_point
 from onceonly.faults import Point
 from onceonly.protocol import Sink
-from onceonly.runtime import sealing
+from onceonly.runtime import seals
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres
@@ -87,7 +87,7 @@ def test_an_epoch_whose_driver_died_between_record_and_seal_is_shown_with_the_ne
     driver = pipeline.driver()
     driver.writes(1)
     with monkeypatch.context() as dying:
-        dying.setattr(sealing, "tell", lambda *_: crash())
+        dying.setattr(seals, "tell", lambda *_: crash())
         with pytest.raises(Crash):
             driver.writes(2)
     for sink in driver.sinks:

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from tests.reading.writing import Writer
 
-from onceonly.machine.marks import Writers
-from onceonly.reading import Reader, TimeWindow
-from onceonly_checkpoints.epochtime import WriterMark
+from onceonly.event_time import Reader, TimeWindow
+from onceonly.machine.writer_progress import Writers
+from onceonly_checkpoints.epoch_time import WriterMark
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres

@@ -16,7 +16,7 @@ from onceonly.protocol import Conflict, Estimate, OutcomeUnknown, Superseded
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.postgres import PostgresSink
-from onceonly_sinks.postgres.loading import PostgresPrepared
+from onceonly_sinks.postgres.load import PostgresPrepared
 
 pytestmark = pytest.mark.postgres
 

@@ -17,11 +17,11 @@ from tests.sinks.variants import BOTH_WAYS
 from onceonly.errors import DestinationError
 from onceonly.spark.frames import USER_DEFINED
 from onceonly_sinks.postgres import lanes
-from onceonly_sinks.postgres.castplan import Plan, make_plan
 from onceonly_sinks.postgres.ddl import planned, spark_name
 from onceonly_sinks.postgres.lanes import ValueRefused, spell
 from onceonly_sinks.postgres.schema import Column, Table
 from onceonly_sinks.postgres.server import TableName
+from onceonly_sinks.postgres.type_mapping import Plan, make_plan
 
 UTC = dt.UTC
 

@@ -19,7 +19,7 @@ from tests.sinks.test_kafka_refused_rows import delete
 
 from onceonly.errors import DestinationError
 from onceonly.protocol import Readable, Sink, StandingRows
-from onceonly.protocol.optional import Span
+from onceonly.protocol.capabilities import Span
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink

@@ -15,14 +15,14 @@ from deltalake import write_deltalake
 from typer.testing import CliRunner
 
 from onceonly.cli.app import app
-from onceonly.cli.checks import of_sink
+from onceonly.cli.doctor_checks import of_sink
 from onceonly.doctor import UNOBSERVED, State
 from onceonly.errors import DestinationError
 from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.delta import DeltaSink
-from onceonly_sinks.delta.reading import PlaceFacts, TableFacts, judge
+from onceonly_sinks.delta.read import PlaceFacts, TableFacts, judge
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink

@@ -23,8 +23,8 @@ from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_lab.conformance import SinkConformance
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.sql import Database, Failure, SqlSink, Tables
+from onceonly_sinks.sql.commit_outcome import check_counted, check_identity, landed, sending, settling
 from onceonly_sinks.sql.database import rendered
-from onceonly_sinks.sql.outcome import check_counted, check_identity, landed, sending, settling
 
 
 @pytest.mark.postgres

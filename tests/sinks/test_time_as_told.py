@@ -13,12 +13,12 @@ import pytest
 from tests.core.several import Pipeline, offered
 from tests.core.test_timed_epochs import ROWS, Query, noted, of_ids
 
+from onceonly.event_time import Reader
 from onceonly.machine import coordinator
+from onceonly.machine.event_time import Noting
 from onceonly.machine.facts import Offer
-from onceonly.machine.noting import Noting
 from onceonly.protocol import Legible, Sink
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.reading import Reader
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_sinks.memory import MemorySink

@@ -15,8 +15,8 @@ import pytest
 from tests.sinks import timed_driver
 from tests.sinks.timed_driver import PIPELINE, ROWS, TABLE, Job, make_sink, noted
 
+from onceonly.event_time import Reader
 from onceonly.faults import Point
-from onceonly.reading import Reader
 from onceonly_checkpoints import chain
 from onceonly_lab.driver import Driver
 from onceonly_lab.forkserver import ForkServer

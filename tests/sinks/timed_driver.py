@@ -21,11 +21,11 @@ from tests.core.several import offered
 
 from onceonly import TimedEpoch, faults
 from onceonly.machine import coordinator
-from onceonly.machine.noting import Noting
+from onceonly.machine.event_time import Noting
 from onceonly.machine.state import State
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.runtime import together
+from onceonly.runtime import shared_transaction
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -128,7 +128,9 @@ def _next(state: State | None, sinks: Sequence[Sink], number: int) -> State:
     if state is not None:
         return coordinator.resume(state, offered(number))
     names, owner = tuple(sink.id for sink in sinks), secrets.token_hex(8)
-    return coordinator.start(PIPELINE, names, owner, offered(number), together=together.groups(sinks), noting=_NOTING)
+    return coordinator.start(
+        PIPELINE, names, owner, offered(number), together=shared_transaction.groups(sinks), noting=_NOTING
+    )
 
 
 def _rows(number: int) -> pa.Table:

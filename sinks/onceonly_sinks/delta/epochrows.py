@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from onceonly.errors import refuse
-from onceonly.protocol.optional import Span
-from onceonly_sinks.delta import census
-from onceonly_sinks.delta.reading import changes_of
+from onceonly.protocol.capabilities import Span
+from onceonly_sinks.delta import row_counts
+from onceonly_sinks.delta.read import changes_of
 from onceonly_sinks.delta.table import Table
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def of(table: Table, epoch_column: str | None, span: Span) -> Rows | None:
     if epoch_column is not None:
         return _numbered(dataset(table, handle), epoch_column, span)
     try:
-        owners = census.owners(changes_of(table))
-    except census.CannotTell as reason:
+        owners = row_counts.owners(changes_of(table))
+    except row_counts.CannotTell as reason:
         log.info("rows of the epochs in %s cannot be told apart: %s", table.uri, reason)
         return None
     if None in owners.values():

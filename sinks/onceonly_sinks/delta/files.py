@@ -21,7 +21,7 @@ from onceonly.protocol import Attempt
 from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta.columns import with_epoch
 from onceonly_sinks.delta.log import remote
-from onceonly_sinks.delta.shape import Demands, Shape, Unfit
+from onceonly_sinks.delta.schema_compatibility import Demands, Shape, Unfit
 from onceonly_sinks.delta.statistics import Statistics
 
 if TYPE_CHECKING:

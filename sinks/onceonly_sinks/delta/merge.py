@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onceonly.errors import OnceOnlyError, nearest, refuse
 from onceonly.errors.arguments import checks_arguments
-from onceonly.protocol.changes import replaces
+from onceonly.protocol.change_order import replaces
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -16,8 +16,8 @@ from onceonly_sinks.delta import rewrite_check
 from onceonly_sinks.delta.columns import Column, Unread
 from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.merge import Merge, Upsert, misnamed
-from onceonly_sinks.delta.shape import Demands, Shape, differences, paired
-from onceonly_sinks.delta.sparkcommitter import SparkCommitter
+from onceonly_sinks.delta.schema_compatibility import Demands, Shape, differences, paired
+from onceonly_sinks.delta.spark_committer import SparkCommitter
 from onceonly_sinks.delta.table import Table
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from onceonly_checkpoints.storage import flush_directory
 from onceonly_sinks.delta.files import LocalPlace, RemotePlace
 from onceonly_sinks.delta.marker import Note
 from onceonly_sinks.delta.merge import Merge
-from onceonly_sinks.delta.shape import NULL, Demands, refusal
+from onceonly_sinks.delta.schema_compatibility import NULL, Demands, refusal
 from onceonly_sinks.delta.statistics import Statistics, covered, footer_statistics
 
 if TYPE_CHECKING:

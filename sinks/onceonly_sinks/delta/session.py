@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.arguments import checks_arguments
-from onceonly.spark import choose
+from onceonly.spark import detect
 from onceonly.spark.jars import delta_unbuilt
-from onceonly.spark.lines import Delta, minor_of
+from onceonly.spark.versions import Delta, minor_of
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -34,7 +34,7 @@ def with_delta(builder: Builder) -> Builder:
         ConfigurationError: E108 PySpark is not installed; E111 it has no jar of Delta, or another ``delta-spark`` is
             installed than goes with it; E113 it is not known.
     """
-    built = check_pair(choose.installed(), _installed("delta-spark"))
+    built = check_pair(detect.installed(), _installed("delta-spark"))
     for name, value in settings(dict(getattr(builder, "_options", {})), built).items():
         builder = builder.config(name, value)  # type: ignore[attr-defined]
     return builder
@@ -70,7 +70,7 @@ def check_pair(pyspark: str | None, delta: str | None) -> Delta:
     """
     if pyspark is None:
         raise refuse("E108", what="with_delta()", package="pyspark", distribution="onceonly", extra="spark")
-    built = choose.line_of(pyspark).delta
+    built = detect.line_of(pyspark).delta
     if built is None:
         raise delta_unbuilt(pyspark)
     if delta is not None and minor_of(delta) != minor_of(built.version):

@@ -31,21 +31,21 @@ from onceonly.protocol import (
     Transaction,
     own,
 )
-from onceonly.protocol.demands import Condition, Rule
-from onceonly.protocol.optional import Span
+from onceonly.protocol.capabilities import Span
+from onceonly.protocol.row_rules import Condition, Rule
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.storage import is_local, resolved
 from onceonly_sinks.delta import columns as rules
-from onceonly_sinks.delta import demands, epochrows, failures, reading, sparkcommitter, staging, versions
+from onceonly_sinks.delta import epochrows, errors, read, read_at, row_rules, spark_committer, staging
 from onceonly_sinks.delta import table as foreign
 from onceonly_sinks.delta.address import AddressOptions, read_address
 from onceonly_sinks.delta.ladder import Rung
+from onceonly_sinks.delta.load import Preparer
 from onceonly_sinks.delta.marker import application_id
 from onceonly_sinks.delta.merge import Merge, Upsert, checked, wrong
 from onceonly_sinks.delta.planning import Planner, Settings
-from onceonly_sinks.delta.prepare import Preparer
 from onceonly_sinks.delta.prepared import Rows
-from onceonly_sinks.delta.sparkcommitter import SparkCommitter
+from onceonly_sinks.delta.spark_committer import SparkCommitter
 from onceonly_sinks.delta.table import Table, is_table_name, location
 from onceonly_sinks.delta.writer import Writer
 
@@ -195,7 +195,7 @@ class DeltaSink(SinkBase):
         """
         super().open(pipeline)
         if self._root is None:
-            self._root = sparkcommitter.locate(self._id, self._target)
+            self._root = spark_committer.locate(self._id, self._target)
         table = Table(self._id, self._root, application_id(pipeline, self._id), self._options)
         table.check_place()
         self._made = None
@@ -213,8 +213,8 @@ class DeltaSink(SinkBase):
         """
         table, batch = self._open.table, rules.columns_of(rules.delta_schema(self._id, columns))
         if table.reopen() is None or rules.is_placeholder(table.columns):
-            return demands.of(self._settings, (), {}, batch)
-        return demands.of(self._settings, table.columns, table.handle.metadata().configuration, batch)
+            return row_rules.of(self._settings, (), {}, batch)
+        return row_rules.of(self._settings, table.columns, table.handle.metadata().configuration, batch)
 
     def fence(self) -> Fence | None:
         """The newest installed fence; without an owner where its text has aged out."""
@@ -282,13 +282,13 @@ class DeltaSink(SinkBase):
             DestinationError: E503 to E508, the table cannot take the rows.
         """
         if self._open.table.current() is None:
-            raise failures.no_fence(self._id)
+            raise errors.no_fence(self._id)
         try:
             prepared = self._open.preparer.prepare(batch, epoch, self._open.writer.generation)
         except OSError as error:
             if error.errno is None:
                 raise
-            raise failures.unwritable(self._id, error.errno) from error
+            raise errors.unwritable(self._id, error.errno) from error
         try:
             faults.fire(Point.PREPARE_SENT)
         except BaseException:
@@ -334,7 +334,7 @@ class DeltaSink(SinkBase):
 
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
         """Markers with receipts, oldest first, as far back as the log goes; the newest is always there."""
-        return reading.history(self._id, self._open.table, after)
+        return read.history(self._id, self._open.table, after)
 
     def recount(self) -> Mapping[int, int] | None:
         """Rows per epoch that still stand, counted by following its files through the log; see ``census``.
@@ -342,11 +342,11 @@ class DeltaSink(SinkBase):
         Epochs whose log file was cleaned away are left out. ``None`` where an epoch was merged, or where the log does
         not show whose rows somebody deleted.
         """
-        return None if self._settings.merge else reading.recount(self._open.table)
+        return None if self._settings.merge else read.recount(self._open.table)
 
     def absent(self) -> str:
         """Data files that the newest version names and that are not there; see ``Filed``."""
-        gone, table = reading.absent(self._open.table), self._open.table
+        gone, table = read.absent(self._open.table), self._open.table
         return f"{len(gone)} of {len(table.paths)} data files of version {table.handle.version()}" if gone else ""
 
     def total(self) -> Total | None:
@@ -361,7 +361,7 @@ class DeltaSink(SinkBase):
         """The rows of an append, each with its epoch, through Spark's Delta; ``None`` for a merge or an unclear log."""
         if self._settings.merge:
             return None
-        return reading.read_back(self._open.table, self._settings.epoch_column, spark)
+        return read.read_back(self._open.table, self._settings.epoch_column, spark)
 
     def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
         """The rows of an append by epoch, through deltalake; ``None`` for a merge or an unclear log.
@@ -377,7 +377,7 @@ class DeltaSink(SinkBase):
         Raises:
             EpochGone: its log or its files are not all there any more.
         """
-        versions.check(self._open.table, at)
+        read_at.check(self._open.table, at)
 
     def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
         """Rows as of an epoch, through deltalake, with those that others had brought until its version.
@@ -388,20 +388,20 @@ class DeltaSink(SinkBase):
             DestinationError: E508, deltalake does not read such a table: Spark does.
         """
         column, merged = self._settings.epoch_column, self._settings.merge is not None
-        return versions.read(self._open.table, column, at, since, merged=merged)
+        return read_at.read(self._open.table, column, at, since, merged=merged)
 
     def frame_at(self, spark: SparkSession, at: Receipt, since: Receipt | None = None) -> DataFrame:
         """Rows as of an epoch, through Spark's Delta; raises as :meth:`read_at`."""
         column, merged = self._settings.epoch_column, self._settings.merge is not None
-        return versions.frame(self._open.table, spark, column, at, since, merged=merged)
+        return read_at.frame(self._open.table, spark, column, at, since, merged=merged)
 
     def select_at(self, at: Receipt, since: Receipt | None = None) -> str:
         """``SELECT ... VERSION AS OF``, for Spark's Delta; raises as :meth:`read_at`."""
-        return versions.select(self._open.table, at, since)
+        return read_at.select(self._open.table, at, since)
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What others did to the table since a receipt; what changes no row is nobody's business."""
-        return reading.disturbances(self._open.table, since, self._settings.foreign)
+        return read.disturbances(self._open.table, since, self._settings.foreign)
 
     def passed(self) -> tuple[Disturbance, ...]:
         """What the newest commit let pass of what others did; each is told once."""
@@ -409,7 +409,7 @@ class DeltaSink(SinkBase):
 
     def allowed(self) -> Allowed:
         """What others did to the table and was let pass, or would be now, as far back as the log goes."""
-        return reading.allowed(self._open.table, self._settings.foreign, merged=self._settings.merge is not None)
+        return read.allowed(self._open.table, self._settings.foreign, merged=self._settings.merge is not None)
 
     def writers(self) -> list[str]:
         """Pipelines with an epoch in the table, as far as its newest commits show them; ours among them."""
@@ -435,8 +435,8 @@ class DeltaSink(SinkBase):
     def examine(self, observed: Observed) -> Sequence[Check]:
         """Whether the place can be written, who can commit there, and how long the table remembers markers."""
         merges = self._settings.merge is not None or self._free is not None
-        place, table = reading.read(self._open.table)
-        return list(reading.judge(self.address, place, table, observed, merges=merges))
+        place, table = read.read(self._open.table)
+        return list(read.judge(self.address, place, table, observed, merges=merges))
 
     def needs_spark(self) -> str | None:
         """What deltalake cannot write of the table; ``None`` if it can write it, or nobody has looked."""
@@ -457,7 +457,7 @@ class DeltaSink(SinkBase):
 
     def _spark(self) -> SparkCommitter | None:
         """Spark's committer in the session at hand; one per session."""
-        session = sparkcommitter.active_session()
+        session = spark_committer.active_session()
         if session is None or self._settings.committer == "log":
             return None
         if self._made is None or self._made[0] is not session:

@@ -17,17 +17,17 @@ from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
 from onceonly.protocol import Disturbance, OutcomeUnknown, Position, Superseded
 from onceonly.protocol.guard import check_follows, elsewhere
-from onceonly.runtime.replacing import refusal
+from onceonly.runtime.refresh import refusal
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.delta import columns, failures, reading, sparkcommitter, standing, state
-from onceonly_sinks.delta.logcommitter import LogCommitter, Maintenance
+from onceonly_sinks.delta import columns, errors, head, read, restored_version, spark_committer
+from onceonly_sinks.delta.head import SinkState
+from onceonly_sinks.delta.log_committer import LogCommitter, Maintenance
 from onceonly_sinks.delta.marker import Note, pack
 from onceonly_sinks.delta.planning import Settings
 from onceonly_sinks.delta.prepared import Committer, HeldRows, Rows, StagedRows
+from onceonly_sinks.delta.restored_version import Content
 from onceonly_sinks.delta.rewrite_check import NAMES, removes_all
-from onceonly_sinks.delta.sparkcommitter import SparkCommitter
-from onceonly_sinks.delta.standing import Content
-from onceonly_sinks.delta.state import SinkState
+from onceonly_sinks.delta.spark_committer import SparkCommitter
 from onceonly_sinks.delta.table import Found, Table
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Writer:
 
     def _content_at(self, version: int) -> Content | None:
         identity = self._table.identity if version >= 0 else ""
-        found = standing.content(self._table.log, version, identity, self._allowed)
+        found = restored_version.content(self._table.log, version, identity, self._allowed)
         # The log of a RESTORE may name files that VACUUM took: what it says stands is not there.
         return None if version >= 0 and self._table.absent(self._table.paths) else found
 
@@ -122,8 +122,8 @@ class Writer:
         for _ in range(_TRIES):
             handle = self._table.reopen()
             found = self._table.found(handle)
-            if state.still_ours(self._table.sink, fence, found):
-                self._state = state.first(fence, found, self._table.identity)
+            if head.still_ours(self._table.sink, fence, found):
+                self._state = head.first(fence, found, self._table.identity)
                 return
             self._try_fence(fence, handle, found, epoch)
         raise OutcomeUnknown(self._table.sink, _BUSY)
@@ -133,12 +133,12 @@ class Writer:
         app, mode, token = self._table.app, self._mode, _token()
         if epoch is None:
             judged = self._judged_until(fence, found)
-            note = state.fence_note(app, fence, found, judged=judged, mode=mode, token=token)
+            note = head.fence_note(app, fence, found, judged=judged, mode=mode, token=token)
         else:
             holds = self._content_at(found.head)
             if holds is None or holds.epoch != epoch:
                 raise elsewhere(self._table.sink, epoch, holds.epoch if holds else None)
-            note = state.standing_note(app, fence, holds, head=found.head, mode=mode, token=token)
+            note = head.standing_note(app, fence, holds, head=found.head, mode=mode, token=token)
         pack(self._table.sink, *note.packed)
         try:
             if handle is None:
@@ -151,8 +151,8 @@ class Writer:
             raise
         except Exception as error:
             self._table.drop_handle()
-            if not failures.lost_a_race(error, created=handle is None and self._table.exists()):
-                raise failures.of_fence(self._table, error) from error
+            if not errors.lost_a_race(error, created=handle is None and self._table.exists()):
+                raise errors.of_fence(self._table, error) from error
 
     def _judged_until(self, fence: Fence, found: Found) -> int:
         """How far the log can be called harmless now, for later openings: to its end, if nothing in it stops us.
@@ -161,7 +161,7 @@ class Writer:
         """
         if found.note is None or not found.note.epoch:
             return found.head
-        told = self._judged(state.first(fence, found, self._table.identity))
+        told = self._judged(head.first(fence, found, self._table.identity))
         if any(not one.allowed for one in told):
             return found.note.judged
         self._passing = told
@@ -180,17 +180,17 @@ class Writer:
         now = self._renewed(self._need())
         self._table.check_properties(removes=self._removes)
         identity = self._table.identity
-        found = self._judged(state.since(now, since)) if now.epoch else ()
+        found = self._judged(head.since(now, since)) if now.epoch else ()
         found = (*(one for one in self._passing if one.at not in {other.at for other in found}), *found)
         self.seen = [one for one in found if one.allowed]
         self._state = replace(now, told=self._table.handle.version(), told_identity=identity)
         return Position(now.fence, now.marker, now.epoch, identity, self._table.has_rows(), found)
 
     def _judged(self, known: SinkState) -> tuple[Disturbance, ...]:
-        head, identity = self._table.handle.version(), self._table.identity
-        found = tuple(map(self._vacuumed, state.judge(self._table.log, known, head, self._allowed)))
+        newest, identity = self._table.handle.version(), self._table.identity
+        found = tuple(map(self._vacuumed, head.judge(self._table.log, known, newest, self._allowed)))
         replaced = known.identity != identity and all(one.kind != "recreated" for one in found)
-        recreated = Disturbance("recreated", f"table id {identity}", fatal=True, at=head)
+        recreated = Disturbance("recreated", f"table id {identity}", fatal=True, at=newest)
         return (*found, recreated) if replaced else found
 
     def _vacuumed(self, one: Disturbance) -> Disturbance:
@@ -230,7 +230,7 @@ class Writer:
         try:
             self._send(prepared, note, before)
             faults.fire(Point.COMMIT_SENT)
-            version = reading.landed(self._table.log, before.judged + 1, note.token)
+            version = read.landed(self._table.log, before.judged + 1, note.token)
         except Exception as error:
             held = prepared.table.nbytes if isinstance(prepared, HeldRows) else None
             raise self._after(error, before, note, held) from error
@@ -238,11 +238,11 @@ class Writer:
         self._passed = passing
         self.seen += passing
         self._maintenance.committed(version)
-        return reading.receipt(self._table.sink, note, version)
+        return read.receipt(self._table.sink, note, version)
 
     def _ready(self, marker: Marker) -> tuple[SinkState, tuple[Disturbance, ...]]:
         """Everything that must hold before a commit is sent, read on the handle that will commit; also what passes."""
-        before = state.accepted(self._renewed(self._need(marker.fence)))
+        before = head.accepted(self._renewed(self._need(marker.fence)))
         replaces = marker.epoch.replaces is not None
         self._table.check_properties(removes=self._removes or replaces)
         if replaces and (reason := self.keeps_from_replacing()):
@@ -263,7 +263,7 @@ class Writer:
             return "delta.appendOnly is true: its owner lets rows be added only"
         if self._removes_by_log and not removes_all(self._table):
             return f"it has {NAMES}"
-        reason = reading.beside_ours(self._table)
+        reason = read.beside_ours(self._table)
         return f"the table is not known to be ours alone: {reason}" if reason else ""
 
     @property
@@ -289,7 +289,7 @@ class Writer:
         if isinstance(rows, StagedRows):
             return rows.committer
         why = self._table.needs_spark() if rows is None else None
-        return self._log if why is None else sparkcommitter.needed(self._table.sink, self._spark(), why)
+        return self._log if why is None else spark_committer.needed(self._table.sink, self._spark(), why)
 
     def _after(self, error: Exception, before: SinkState, note: Note, held: int | None) -> Exception:
         """What a failure after the commit was sent means: fenced, certainly refused, or not known."""
@@ -297,14 +297,14 @@ class Writer:
             return error
         found = self._table.found(self._table.reopen())
         try:
-            if not state.still_ours(self._table.sink, before.fence, found):
-                return failures.no_fence(self._table.sink)
+            if not head.still_ours(self._table.sink, before.fence, found):
+                return errors.no_fence(self._table.sink)
         except Superseded as fenced:
             return fenced
         landed = found.holds(note.token)
-        refused = failures.of_merge(self._table, error, note.epoch, landed=landed) if self._free and note.rows else None
+        refused = errors.of_merge(self._table, error, note.epoch, landed=landed) if self._free and note.rows else None
         alone = found.head <= before.judged
-        return refused or failures.of_commit(self._table, error, landed=landed, held=held, alone=alone)
+        return refused or errors.of_commit(self._table, error, landed=landed, held=held, alone=alone)
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """After an unknown answer: the receipt if that very epoch is there.
@@ -320,7 +320,7 @@ class Writer:
         for _ in range(_TRIES):
             self._table.drop_handle()
             now = self._state = self._renewed(before)
-            if receipt := reading.find(self._table.log, self._table.handle, marker):
+            if receipt := read.find(self._table.log, self._table.handle, marker):
                 return receipt
             if self._closed_behind(now):
                 self._state = self._renewed(now)
@@ -337,9 +337,9 @@ class Writer:
             note = now.note.repeated(now.fence, now.version, now.note.judged, _token())
             self._log.send(self._table.handle, note, None)
         except Exception as error:
-            if failures.lost_a_race(error, created=False):
+            if errors.lost_a_race(error, created=False):
                 return False
-            raise failures.of_fence(self._table, error) from error
+            raise errors.of_fence(self._table, error) from error
         return True
 
     # ---- helpers
@@ -348,8 +348,8 @@ class Writer:
         if self._state is not None and fence in (None, self._state.fence):
             return self._state
         if fence is not None:
-            state.still_ours(self._table.sink, fence, self._table.found(self._table.reopen()))
-        raise failures.no_fence(self._table.sink)
+            head.still_ours(self._table.sink, fence, self._table.found(self._table.reopen()))
+        raise errors.no_fence(self._table.sink)
 
     def _renewed(self, before: SinkState) -> SinkState:
         """The standing with whatever of ours was committed since, under our fence, read on the handle that will commit.
@@ -361,9 +361,9 @@ class Writer:
         found = self._table.look()
         if found.entry is None and found.packed == pack(self._table.sink, *before.note.packed):
             return before
-        if not state.still_ours(self._table.sink, before.fence, found):
-            raise failures.no_fence(self._table.sink)
-        return state.advanced(before, found)
+        if not head.still_ours(self._table.sink, before.fence, found):
+            raise errors.no_fence(self._table.sink)
+        return head.advanced(before, found)
 
 
 def _token() -> str:

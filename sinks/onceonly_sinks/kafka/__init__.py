@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onceonly_sinks.kafka.reading import consumer_options, read_committed, reader_options
+    from onceonly_sinks.kafka.read import consumer_options, read_committed, reader_options
     from onceonly_sinks.kafka.session import with_kafka
     from onceonly_sinks.kafka.sink import KafkaSink
 
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> object:
 
         return with_kafka
     if name in __all__:
-        from onceonly_sinks.kafka import reading
+        from onceonly_sinks.kafka import read
 
-        return getattr(reading, name)
+        return getattr(read, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

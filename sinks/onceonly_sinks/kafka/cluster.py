@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly_sinks.kafka import classify
-from onceonly_sinks.kafka.classify import Context, Kind
+from onceonly_sinks.kafka import errors
+from onceonly_sinks.kafka.errors import Context, Kind
 from onceonly_sinks.kafka.options import Options
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Cluster:
                 try:
                     said = future.result()
                 except KafkaException as error:
-                    failure = classify.read(error)
+                    failure = errors.read(error)
                     if failure is None or failure.kind is not Kind.NO_TOPIC:
                         raise
                     continue
@@ -182,7 +182,7 @@ class Cluster:
         try:
             return self.ask(ask) + SCAN
         except KafkaException as error:
-            failure = classify.read(error)
+            failure = errors.read(error)
             if failure is None or failure.kind is not Kind.DENIED:
                 raise
             return _LONGEST_TRANSACTION + SCAN
@@ -206,7 +206,7 @@ class Cluster:
         try:
             return "compact" in self.policy(topic)
         except KafkaException as error:
-            failure = classify.read(error)
+            failure = errors.read(error)
             if failure is None or failure.kind is not Kind.DENIED:
                 raise
             return False
@@ -258,7 +258,7 @@ class Cluster:
         try:
             self.ask(create)
         except KafkaException as error:
-            failure = classify.read(error)
+            failure = errors.read(error)
             if failure is not None and failure.kind is Kind.DENIED:
                 command = f"kafka-topics.sh --create --topic {name} --partitions 1 --config cleanup.policy=compact"
                 next_ = f"grant CREATE on topics that begin with onceonly., or make it: {command}"
@@ -292,7 +292,7 @@ class Cluster:
             try:
                 return question(self._client())
             except KafkaException as error:
-                failure = classify.read(error)
+                failure = errors.read(error)
                 again = failure is not None and failure.kind is Kind.UNREACHABLE
                 if not again or time.monotonic() + pause > deadline:
                     raise

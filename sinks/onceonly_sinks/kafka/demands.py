@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onceonly.protocol.demands import AfterEpoch, Between, Named, NotNull, Rule
+from onceonly.protocol.row_rules import AfterEpoch, Between, Named, NotNull, Rule
 
 _LAST_PARTITION = 2**31 - 1
 

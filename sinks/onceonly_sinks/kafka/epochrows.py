@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from onceonly.protocol.optional import Span
-from onceonly_sinks.kafka import reading
+from onceonly.protocol.capabilities import Span
+from onceonly_sinks.kafka import read
+from onceonly_sinks.kafka.marker_reader import scan
 from onceonly_sinks.kafka.producer import Destination, places
-from onceonly_sinks.kafka.tail import scan
 
 
 def of(destination: Destination, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
@@ -19,14 +19,14 @@ def of(destination: Destination, span: Span) -> Iterator[tuple[int, Mapping[str,
     Raises:
         KafkaException: no answer.
     """
-    written = reading.epochs(destination, span[0] - 1)
+    written = read.epochs(destination, span[0] - 1)
     meant = [one for one in written if one.marker.epoch.number <= span[1]]
     if not meant:
         return iter(())
     topics = destination.cluster.topics(meant[-1].topics)
     if any(name not in topics or topics[name].id != id_ for name, id_ in meant[-1].topics.items()):
         return None
-    ranges = {place: reading.ranges_of(meant, place) for place in places(topics)}
+    ranges = {place: read.ranges_of(meant, place) for place in places(topics)}
     return _records(destination, {place: found for place, found in ranges.items() if found})
 
 
@@ -37,5 +37,5 @@ def _records(
     for place, found in ranges.items():
         start, end = max(low[place], found[0][0]), min(stable[place], found[-1][1])
         for message in scan(destination.options, place, start, end, destination.patience):
-            if epoch := reading.epoch_at(found, message.offset() or 0):
+            if epoch := read.epoch_at(found, message.offset() or 0):
                 yield epoch, {"key": message.key(), "value": message.value()}

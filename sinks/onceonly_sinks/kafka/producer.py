@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.admission import Target, check_loop
-from onceonly.machine.sources import kafka_identity
+from onceonly.machine.source_order import kafka_identity
 from onceonly_checkpoints.model import SourceIdentity
-from onceonly_sinks.kafka import classify
-from onceonly_sinks.kafka.classify import Context
+from onceonly_sinks.kafka import errors
 from onceonly_sinks.kafka.cluster import Cluster, End, Place, Topic
+from onceonly_sinks.kafka.errors import Context
+from onceonly_sinks.kafka.marker_reader import Mark, Tail
+from onceonly_sinks.kafka.markers import Entry, Offsets, Writer, as_java_spells
 from onceonly_sinks.kafka.options import Options
-from onceonly_sinks.kafka.records import Entry, Offsets, Writer, as_java_spells
 from onceonly_sinks.kafka.settling import Hidden, Ownership, settle, settled
-from onceonly_sinks.kafka.tail import Mark, Tail
 from onceonly_sinks.kafka.transactions import NotFlushed, Transaction, Transactions
 
 log = logging.getLogger(__name__)
@@ -225,10 +225,10 @@ class Destination:
             address, reason = self.context.address, str(error)
             raise refuse("E501", sink=self.context.sink, reason=reason, address=address) from error
         except Exception as error:
-            failure = classify.read(error)
+            failure = errors.read(error)
             if failure is None:
                 raise
-            raise classify.refusal(failure, self.context) from error
+            raise errors.refusal(failure, self.context) from error
 
     def _hidden(self, error: Hidden) -> OnceOnlyError:
         return refuse(

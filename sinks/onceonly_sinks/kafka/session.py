@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from onceonly.errors import refuse
 from onceonly.errors.arguments import checks_arguments
-from onceonly.spark import choose
+from onceonly.spark import detect
 
 _CLASS_PATHS = ("spark.jars", "spark.driver.extraClassPath")
 _GROUP = "org.apache.spark"
@@ -35,7 +35,7 @@ def with_kafka(builder: Builder, jars: Sequence[Path | str] = ()) -> Builder:
     Raises:
         ConfigurationError: E108 PySpark is not installed; E113 it is not known.
     """
-    spark = choose.installed()
+    spark = detect.installed()
     if spark is None:
         raise refuse("E108", what="with_kafka()", package="pyspark", distribution="onceonly", extra="spark")
     for name, value in settings(dict(getattr(builder, "_options", {})), spark, jars).items():
@@ -51,7 +51,7 @@ def settings(present: dict[str, Any], spark: str, jars: Sequence[Path | str] = (
         spark: version of Spark, which is also the version of the package.
         jars: files to use instead of the package.
     """
-    artifact = choose.line_of(spark).kafka_jar
+    artifact = detect.line_of(spark).kafka_jar
     line = artifact.rpartition("_")[0]
     packages = str(present.get("spark.jars.packages") or "")
     if line in packages or any(line in str(present.get(name) or "") for name in _CLASS_PATHS):

@@ -26,21 +26,21 @@ from onceonly.protocol import (
     Superseded,
     own,
 )
-from onceonly.protocol.demands import Rule
-from onceonly.protocol.optional import Span
+from onceonly.protocol.capabilities import Span
+from onceonly.protocol.row_rules import Rule
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.model import SourceIdentity
-from onceonly_sinks.kafka import classify, demands, epochrows, reading, records, versions, writing
-from onceonly_sinks.kafka.classify import Context
+from onceonly_sinks.kafka import commit, demands, epochrows, errors, markers, read, read_at
 from onceonly_sinks.kafka.cluster import Topic
 from onceonly_sinks.kafka.columns import Columns
-from onceonly_sinks.kafka.fencing import ProducerSlot
+from onceonly_sinks.kafka.commit import KafkaPrepared
+from onceonly_sinks.kafka.errors import Context
+from onceonly_sinks.kafka.fence import ProducerSlot
+from onceonly_sinks.kafka.markers import Entry, Writer, Written
 from onceonly_sinks.kafka.options import Options, address_of, default_id, read_address
 from onceonly_sinks.kafka.producer import Destination, flat
-from onceonly_sinks.kafka.records import Entry, Writer, Written
 from onceonly_sinks.kafka.settling import Hidden
 from onceonly_sinks.kafka.transactions import lost
-from onceonly_sinks.kafka.writing import KafkaPrepared
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,7 +114,7 @@ class KafkaSink(SinkBase):
     @property
     def capabilities(self) -> Capabilities:
         """Rows are only ever added, and can be counted between the offsets of each epoch."""
-        readers = reading.READERS
+        readers = read.READERS
         return Capabilities(True, True, carries_ledger=False, committer="transaction", readers=readers, records=True)
 
     @classmethod
@@ -169,13 +169,13 @@ class KafkaSink(SinkBase):
         """The newest claim or marker, as readers see it now."""
         with self._on.refusing():
             entry = self._visible()
-        return None if entry == records.NOTHING else entry.fence
+        return None if entry == markers.NOTHING else entry.fence
 
     def look(self) -> Sight:
         """The newest epoch that readers see now; a transaction in flight is not waited for."""
         with self._on.refusing():
             entry = self._visible()
-            rows = not entry.epoch and reading.has_rows(self._on, self._own_topic())
+            rows = not entry.epoch and read.has_rows(self._on, self._own_topic())
             entry = self._visible() if rows else entry  # an epoch may have become visible in between
         marker = entry.written.marker if entry.written else None
         return Sight(marker, entry.epoch, strangers=rows and not entry.epoch)
@@ -201,14 +201,14 @@ class KafkaSink(SinkBase):
         self._open_slot.quiet()
         with destination.refusing():
             entry = destination.newest()
-            refused = records.fenced(entry, fence, self._id)
+            refused = markers.fenced(entry, fence, self._id)
             if refused is not None:
                 raise refused
             names = set(entry.written.topics if entry.written else ()) | ({self._topic} if self._topic else set())
             topics = destination.cluster.topics(name for name in names if name)
-            rows = reading.has_rows(destination, topics)
+            rows = read.has_rows(destination, topics)
             identity = destination.identity(topics) if self._topic is None or self._topic in topics else ""
-            disturbances = reading.disturbances(destination, since or reading.newest_receipt(entry))
+            disturbances = read.disturbances(destination, since or read.newest_receipt(entry))
             marker = entry.written.marker if entry.written else None
             self._open_slot.prewarm(fence)  # only now: its fence would have had these reads wait for it
             return Position(fence, marker, entry.epoch, identity, rows, disturbances)
@@ -230,7 +230,7 @@ class KafkaSink(SinkBase):
                 theirs, ours = fenced.found.generation, fence.generation
                 by = fenced.found.who or "a newer driver"
                 raise refuse("E401", sink=self._id, theirs=theirs, ours=ours, by=by) from fenced
-            prepared = writing.fill(self._on, state, batch, epoch, partial(self._open_slot.stand_anew, fence))
+            prepared = commit.fill(self._on, state, batch, epoch, partial(self._open_slot.stand_anew, fence))
         try:
             faults.fire(Point.PREPARE_SENT)
         except BaseException:
@@ -261,7 +261,7 @@ class KafkaSink(SinkBase):
                 written = self._judged(ours, marker)
                 if ours.lost is None:
                     entry = Entry(marker.fence, written, claim=False)
-                    writing.put(self._on, transaction, entry)
+                    commit.put(self._on, transaction, entry)
                     return written
         except Exception as error:
             transaction.end()
@@ -279,18 +279,18 @@ class KafkaSink(SinkBase):
     def _marker_alone(self, marker: Marker) -> KafkaPrepared:
         with self._on.refusing():
             state = self._open_slot.stand(marker.fence)
-            now = writing.offsets_now(self._on, state.topics)
+            now = commit.offsets_now(self._on, state.topics)
         return KafkaPrepared(state, 0, now, now)
 
     def _judged(self, ours: KafkaPrepared, marker: Marker) -> Written:
         """What the record says, if the epoch follows what was found under the fence."""
         now = self._on.look_at([*ours.state.topics, self._on.marker_topic])
-        written = writing.written(self._on, ours, marker)
-        refused = records.judge(ours.state.found, marker, written.identity) or self._made_anew(ours, marker, now)
+        written = commit.written(self._on, ours, marker)
+        refused = markers.judge(ours.state.found, marker, written.identity) or self._made_anew(ours, marker, now)
         if refused is not None:
             raise refused
         if ours.state.transaction.expired:
-            raise writing.too_old(self._on, ours.state.transaction, marker.epoch.number)
+            raise commit.too_old(self._on, ours.state.transaction, marker.epoch.number)
         return written
 
     def _made_anew(self, ours: KafkaPrepared, marker: Marker, now: Mapping[str, Topic]) -> OnceOnlyError | None:
@@ -317,7 +317,7 @@ class KafkaSink(SinkBase):
             ends = self._on.settle(targets, ends)
             self._on.tail.landed(ours.state.mark, ends[place], Entry(marker.fence, written, claim=False))
         except Exception as error:
-            failure = classify.read(error)
+            failure = errors.read(error)
             reason = failure.reason if failure else str(error) or type(error).__name__
             raise self._after_loss(marker, reason) from error
         finally:
@@ -326,9 +326,9 @@ class KafkaSink(SinkBase):
     def _after_loss(self, marker: Marker, reason: str) -> Superseded | OutcomeUnknown:
         """What a lost transaction or answer means: superseded only if a newer fence can be read, else unknown."""
         try:
-            refused = records.fenced(self._on.tail.visible(), marker.fence, self._id)
+            refused = markers.fenced(self._on.tail.visible(), marker.fence, self._id)
         except Exception as error:
-            if classify.read(error) is None and not isinstance(error, TimeoutError):
+            if errors.read(error) is None and not isinstance(error, TimeoutError):
                 raise
             refused = None
         return refused if isinstance(refused, Superseded) else OutcomeUnknown(self._id, reason)
@@ -348,7 +348,7 @@ class KafkaSink(SinkBase):
         except (Hidden, TimeoutError) as error:
             raise OutcomeUnknown(self._id, str(error)) from error
         except Exception as error:
-            failure = classify.read(error)
+            failure = errors.read(error)
             if failure is None:
                 raise
             raise OutcomeUnknown(self._id, failure.reason) from error
@@ -361,14 +361,14 @@ class KafkaSink(SinkBase):
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
         """Markers with receipts, oldest first; the newest 65536 once the marker topic is compacted."""
         with self._on.refusing():
-            found = reading.epochs(self._on, after)
+            found = read.epochs(self._on, after)
         for written in found:
             yield written.marker, written.receipt
 
     def recount(self) -> Mapping[int, int] | None:
         """Committed records between the offsets of each epoch; ``None`` once retention or compaction took some."""
         with self._on.refusing():
-            return reading.recount(self._on)
+            return read.recount(self._on)
 
     def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
         """Committed records of these epochs that retention has left; ``None`` where a topic was made anew."""
@@ -389,28 +389,28 @@ class KafkaSink(SinkBase):
             DestinationError: E501 no answer.
         """
         with self._on.refusing():
-            versions.check(self._on, at, since)
+            read_at.check(self._on, at, since)
 
     @property
     def location_columns(self) -> tuple[str, ...]:
         """Columns of the rows that say where they lie; the topic is one unless each row names its own."""
-        return versions.LOCATION[0 if self._topic else 1 :]
+        return read_at.LOCATION[0 if self._topic else 1 :]
 
     def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
         """Committed records as of an epoch, those of other writers in between too; raises as :meth:`check_at`."""
         with self._on.refusing():
-            return versions.read(self._on, at, since)
+            return read_at.read(self._on, at, since)
 
     def frame_at(self, spark: SparkSession, at: Receipt, since: Receipt | None = None) -> DataFrame:
         """The same by Spark's Kafka source; raises as :meth:`check_at`."""
         with self._on.refusing():
-            return versions.frame(self._on, spark, at, since)
+            return read_at.frame(self._on, spark, at, since)
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What others did to the topics since a receipt: made anew, or cut off."""
         with self._on.refusing():
-            entry = self._on.tail.visible() if since is None and self._on.marked() else records.NOTHING
-            return reading.disturbances(self._on, since or reading.newest_receipt(entry))
+            entry = self._on.tail.visible() if since is None and self._on.marked() else markers.NOTHING
+            return read.disturbances(self._on, since or read.newest_receipt(entry))
 
     @property
     def named(self) -> bool:
@@ -435,8 +435,8 @@ class KafkaSink(SinkBase):
     def examine(self, observed: Observed) -> Sequence[Check]:
         """Whether topics keep what was confirmed, markers above all, and transactions may last as long as epochs do."""
         with self._on.refusing():
-            facts = reading.read(self._on)
-        return list(reading.judge(self.address, facts, observed))
+            facts = read.read(self._on)
+        return list(read.judge(self.address, facts, observed))
 
     def close(self) -> None:
         """Release connections. May repeat."""
@@ -450,7 +450,7 @@ class KafkaSink(SinkBase):
     # ---- helpers
 
     def _visible(self) -> Entry:
-        return self._on.tail.visible() if self._on.marked() else records.NOTHING
+        return self._on.tail.visible() if self._on.marked() else markers.NOTHING
 
     def _own_topic(self) -> dict[str, Topic]:
         return self._on.cluster.topics([self._topic] if self._topic else [])

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from onceonly_sinks.kafka import classify
-from onceonly_sinks.kafka.classify import Kind
+from onceonly_sinks.kafka import errors
+from onceonly_sinks.kafka.errors import Kind
 from onceonly_sinks.kafka.options import Options
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Transaction:
             try:
                 self.producer.init_transactions(min(self._patience, max(0.1, deadline - time.monotonic())))
             except KafkaException as error:
-                failure = classify.read(error)
+                failure = errors.read(error)
                 if failure is None or not failure.retriable or time.monotonic() >= deadline:
                     raise
             else:
@@ -156,7 +156,7 @@ class Transaction:
         try:
             self.producer.begin_transaction()
         except KafkaException as error:
-            failure = classify.read(error)
+            failure = errors.read(error)
             if failure is None or failure.name != _WRONG_STATE:
                 raise
 
@@ -168,7 +168,7 @@ class Transaction:
         try:
             yield
         except KafkaException as error:
-            failure = classify.read(error)
+            failure = errors.read(error)
             if failure is not None and failure.name == _WRONG_STATE:
                 self._stands()
             raise
@@ -249,5 +249,5 @@ class Transactions:
 
 def lost(error: BaseException) -> bool:
     """Whether an error says that the producer lost its transaction, to another or to its age."""
-    failure = classify.read(error)
+    failure = errors.read(error)
     return failure is not None and failure.kind is Kind.LOST

@@ -33,9 +33,9 @@ from onceonly.protocol import (
 )
 from onceonly.protocol.batch import ArrowRows
 from onceonly.protocol.guard import Held, check_fence, check_follows, check_install, elsewhere
-from onceonly.runtime.replacing import refusal
+from onceonly.runtime.refresh import refusal
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.memory import panestate
+from onceonly_sinks.memory import window_state
 from onceonly_sinks.memory.store import Entry, MemoryStore, Merge, Writer, one_per_key, replay
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from onceonly.protocol import AsOf, Recorder, Sink
-    from onceonly.protocol.optional import OpenWindow, Span, StateRow, StateWanted
+    from onceonly.protocol.capabilities import OpenWindow, Span, StateRow, StateWanted
 
 __all__ = ["MemorySink", "MemoryStore"]
 
@@ -130,14 +130,14 @@ class MemorySink(SinkBase):
 
     def state_keeper(self, *, beside: bool) -> MemorySink:
         """A store of the state of windows, beside this one or this very one; see ``KeepsState``."""
-        merge = panestate.MERGE
+        merge = window_state.MERGE
         id_, store = (None, self.store.state()) if beside else (self._id, self.store)
         return MemorySink(id_, store, key=merge.key, delete=merge.delete)
 
     def recall(self, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
         """Rows of state that are asked for; see ``RecallsState``."""
         with self.store.lock:
-            return panestate.recall(self.store.epochs(self._writer), self._id, wanted, as_of)
+            return window_state.recall(self.store.epochs(self._writer), self._id, wanted, as_of)
 
     def count_windows(self, since: int) -> int:
         """How many windows are open; see ``ShowsState``."""
@@ -150,7 +150,7 @@ class MemorySink(SinkBase):
 
     def _open_windows(self, since: int) -> list[OpenWindow]:
         with self.store.lock:
-            return panestate.open_windows(self.store.epochs(self._writer), since)
+            return window_state.open_windows(self.store.epochs(self._writer), since)
 
     def fence(self) -> Fence | None:
         """The newest installed fence."""

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from onceonly.errors import refuse
 from onceonly.errors.arguments import checks_arguments
 from onceonly.protocol import Disturbance
-from onceonly.protocol.changes import order
+from onceonly.protocol.change_order import order
 from onceonly_checkpoints.epoch import Fence
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from onceonly_sinks.postgres import classify
-from onceonly_sinks.postgres.castplan import Plan
-from onceonly_sinks.postgres.classify import Refused
+from onceonly_sinks.postgres import errors
+from onceonly_sinks.postgres.errors import Refused
 from onceonly_sinks.postgres.server import quote
+from onceonly_sinks.postgres.type_mapping import Plan
 
 if TYPE_CHECKING:
     import psycopg
@@ -217,7 +217,7 @@ def copy_in(cursor: psycopg.Cursor[Any], copy: str, encoder: Encoder, batches: I
 
 
 def _located(error: psycopg.Error, encoder: Encoder) -> Refused:
-    failure = classify.read(error)
+    failure = errors.read(error)
     assert failure is not None
     place, shape = encoder.sent.describe(failure.line, failure.column)
     return Refused(replace(failure, place=place, shape=shape))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol.optional import Span
+from onceonly.protocol.capabilities import Span
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import quote
 

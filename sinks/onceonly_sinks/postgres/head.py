@@ -13,7 +13,7 @@ from onceonly.protocol import Superseded
 from onceonly.protocol.guard import Held, check_fence, check_follows
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.ledger.sql import SCHEMA_LOCK
-from onceonly_sinks.postgres import timeviews
+from onceonly_sinks.postgres import time_views
 from onceonly_sinks.sql import tables
 from onceonly_sinks.sql.tables import OURS, Row, Tables
 
@@ -61,7 +61,7 @@ DDL = (
         PRIMARY KEY (pipeline, sink)
     )
     """,
-    *timeviews.DDL,
+    *time_views.DDL,
 )
 
 # A weaker setting of the server or the role would let an acknowledged epoch vanish; a stronger one is kept.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from onceonly.doctor import Check, State, spot
 from onceonly_sinks.postgres import schema
 from onceonly_sinks.postgres.head import Visibility
-from onceonly_sinks.postgres.loading import Target
+from onceonly_sinks.postgres.load import Target
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import TableName, printed
 from onceonly_sinks.postgres.upsert import Merge

@@ -21,7 +21,7 @@ from onceonly_sinks.sql.tables import OURS
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from onceonly.protocol.optional import Span
+    from onceonly.protocol.capabilities import Span
     from onceonly_checkpoints.epoch import Epoch
 
 FROM, TO = "_from", "_to"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Estimate
-from onceonly.protocol.period import milliseconds
-from onceonly_sinks.postgres import keeping, panestate
-from onceonly_sinks.postgres.pruning import FEWEST, MARKERS
+from onceonly_checkpoints.period import milliseconds
+from onceonly_sinks.postgres import seen_ids, window_state
+from onceonly_sinks.postgres.prune import FEWEST, MARKERS
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN
 from onceonly_sinks.postgres.server import NAME_BYTES, TableName
 from onceonly_sinks.postgres.upsert import Merge
@@ -18,7 +18,7 @@ from onceonly_sinks.postgres.upsert import Merge
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from onceonly_sinks.postgres.applying import Apply
+    from onceonly_sinks.postgres.apply_sql import Apply
 
 PATIENCE = 120.0
 """Seconds that the answer to a COMMIT may take before it counts as lost and is looked up."""
@@ -105,11 +105,11 @@ class Options:
         """
         if keeps is not None:
             _check_keeps(keeps, mode, key, sequence, delete, epoch_column, schema, apply, tombstones)
-            key, epoch_column = keeping.KEY, EPOCH_COLUMN
+            key, epoch_column = seen_ids.KEY, EPOCH_COLUMN
         _check_choice("holds", holds, "rows", "state")
         if holds == "state":
             _check_state(mode, key, sequence, delete, epoch_column, schema, apply, tombstones)
-            key, delete, epoch_column = panestate.KEY, panestate.DELETE, EPOCH_COLUMN
+            key, delete, epoch_column = window_state.KEY, window_state.DELETE, EPOCH_COLUMN
         columns = _columns(key)
         _check_mode(mode, columns, sequence, delete)
         _check_names(columns, sequence, delete)

@@ -15,7 +15,7 @@ from onceonly_sinks.postgres.head import Head, Place
 from onceonly_sinks.postgres.obstacles import Part
 from onceonly_sinks.postgres.server import TableName, printed, quote
 from onceonly_sinks.sql import tables
-from onceonly_sinks.sql.outcome import check_identity
+from onceonly_sinks.sql.commit_outcome import check_identity
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

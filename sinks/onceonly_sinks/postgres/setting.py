@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onceonly.protocol import Disturbance
-from onceonly_sinks.postgres import expiring, head, history, pruning, schema, tombstones
+from onceonly_sinks.postgres import expiry, head, history, prune, schema, tombstones
 from onceonly_sinks.postgres.server import quote
 from onceonly_sinks.sql.tables import OURS
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
     from onceonly_sinks.postgres.head import Place
-    from onceonly_sinks.postgres.loading import Target
+    from onceonly_sinks.postgres.load import Target
     from onceonly_sinks.postgres.schema import Table
 
 _NEWEST = f"SELECT epoch, kept_upto FROM onceonly.head WHERE {OURS}"
@@ -81,7 +81,7 @@ def _agree(
     upto = [epoch for epoch, _ in held.values() if epoch.number <= newest]
     taken = max((epoch.number for epoch in upto if epoch.accepts(target.writer.sink)), default=0)
     first = max(held[newest][0].series, taken + 1)
-    gone = pruning.milestone(connection, target.writer)
+    gone = prune.milestone(connection, target.writer)
     if gone and first <= gone.epoch:
         below = sum(rows for number, rows in counted.items() if gone.accepted < number <= gone.epoch)
         if below != gone.rows:
@@ -104,7 +104,7 @@ def stand(connection: Connection, target: Target, epoch: int, here: Place) -> No
         history.clear(connection, target.name)
     if newest > epoch:
         tombstones.clear(connection, target.writer, (epoch + 1, newest))
-        expiring.clear(connection, target.writer, (epoch + 1, newest))
+        expiry.clear(connection, target.writer, (epoch + 1, newest))
     place = {"system": here.system, "timeline": here.timeline, "oid": here.oid, "epoch": epoch}
     for statement in _SET_BACK if epoch else _FORGET:
         connection.exec_driver_sql(statement, {**target.writer.parameters, **place})

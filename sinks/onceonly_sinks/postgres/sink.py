@@ -27,25 +27,24 @@ from onceonly.protocol import (
     Sink,
     own,
 )
+from onceonly.protocol.capabilities import Span, StateRow, StateWanted
 from onceonly.protocol.guard import elsewhere
-from onceonly.protocol.optional import Span, StateRow, StateWanted
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_sinks.postgres import (
-    committing,
-    expiring,
+    commit,
+    expiry,
     head,
     history,
-    keeping,
-    panestate,
-    pruning,
-    replacing,
-    sealedviews,
+    prune,
+    replace_rows,
+    sealed_views,
+    seen_ids,
     setting,
-    transactions,
+    transaction,
+    window_state,
 )
 from onceonly_sinks.postgres import schema as survey
-from onceonly_sinks.postgres.handle import Handle
-from onceonly_sinks.postgres.loading import Loader, PostgresPrepared, TooLarge
+from onceonly_sinks.postgres.load import Loader, PostgresPrepared, TooLarge
 from onceonly_sinks.postgres.options import (
     DRIVER_LIMIT,
     LOCK_TIMEOUT,
@@ -58,16 +57,17 @@ from onceonly_sinks.postgres.options import (
     Via,
     from_described,
 )
-from onceonly_sinks.postgres.pruning import MARKERS
+from onceonly_sinks.postgres.prune import MARKERS
+from onceonly_sinks.postgres.reader import Handle
 from onceonly_sinks.postgres.server import NAME_BYTES, Server, TableName, read_address
-from onceonly_sinks.postgres.transactions import raw
+from onceonly_sinks.postgres.transaction import raw
 from onceonly_sinks.sql.tables import seen
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from typing_extensions import Self
 
-    from onceonly_sinks.postgres.applying import Apply
+    from onceonly_sinks.postgres.apply_sql import Apply
 
 _READERS = "nothing to do: an ordinary SELECT sees whole epochs, as each is one transaction"
 
@@ -132,7 +132,7 @@ class PostgresSink(Handle):
         history: whether a table ``<table>_history`` keeps what an upsert replaced or removed, so that the rows as of
             any epoch can be read; from the epoch on with which it begins.
         keep_history: for how many epochs, at least 64; ``None``: for ever. What a reader has pinned stays.
-        holds: ``rows``, or the ``state`` of windows, of which :class:`onceonly.panes.Panes` makes a table of its own.
+        holds: ``rows``, or the ``state`` of windows, of which :class:`onceonly.windows.Panes` makes a table of its own.
 
     Raises:
         ConfigurationError: E108 a package is missing; E110 the arguments do not fit together.
@@ -244,7 +244,7 @@ class PostgresSink(Handle):
             raise refuse("E122", problem=problem, next=f'give the table alone: keep=pg.table("{self._name.text}")')
         return type(self)(self._server.dsn, self._name.text, id=self._id, keeps=f"{seconds} seconds", **said.ways)
 
-    def lookup(self, as_of: AsOf) -> keeping.Catalogue:
+    def lookup(self, as_of: AsOf) -> seen_ids.Catalogue:
         """What executors ask for ids, once the table can hold them; see ``Remembers``.
 
         Raises:
@@ -252,10 +252,10 @@ class PostgresSink(Handle):
         """
         session = self._writer.session(self._standing)
         with self._refusals(), self._transactions.reading() as connection:
-            table = self._aim.plan(connection, keeping.columns()).table
+            table = self._aim.plan(connection, seen_ids.columns()).table
             server = self._server.resolved(raw(connection))
         name = table.name if table.oid else None
-        return keeping.Catalogue(self._id, server, session, name, self.address, as_of, self._options.merge.keeps)
+        return seen_ids.Catalogue(self._id, server, session, name, self.address, as_of, self._options.merge.keeps)
 
     def state_keeper(self, *, beside: bool) -> Self:
         """A table of the state of windows, beside this one or this very one; see ``KeepsState``.
@@ -267,7 +267,7 @@ class PostgresSink(Handle):
         if not (beside or said.unsaid):
             problem = f"{self._id} was told what stands in its table"
             raise refuse("E143", problem=problem, next=f'give the table alone: state=pg.table("{self._name.text}")')
-        name, id_ = (panestate.beside(self._name), None) if beside else (self._name.text, self._id)
+        name, id_ = (window_state.beside(self._name), None) if beside else (self._name.text, self._id)
         return type(self)(self._server.dsn, name, id=id_, holds="state", **said.ways)
 
     def recall(self, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
@@ -278,8 +278,8 @@ class PostgresSink(Handle):
             IdentityError: E226, a row is of the epoch that is asked for, or a later one.
         """
         with self._refusals(), self._transactions.reading() as connection:
-            table = self._aim.plan(connection, panestate.columns()).table
-            return panestate.recall(connection, table, self._id, wanted, as_of)
+            table = self._aim.plan(connection, window_state.columns()).table
+            return window_state.recall(connection, table, self._id, wanted, as_of)
 
     # ---- opening
 
@@ -306,7 +306,7 @@ class PostgresSink(Handle):
 
     def _install(self, fence: Fence, then: Callable[[Connection], None] | None = None) -> None:
         with self._refusals():
-            transactions.install(self._transactions, self._writer, fence, self._create, then)
+            transaction.install(self._transactions, self._writer, fence, self._create, then)
         self._fence = fence
         self._loader = Loader(self._aim, fence, self._transactions)
 
@@ -356,7 +356,7 @@ class PostgresSink(Handle):
 
     def _create(self, connection: Connection) -> None:
         """Make what is missing of our tables and of the view, in the transaction of a fence."""
-        (expiring.create if self._keep_ms else head.create)(connection)
+        (expiry.create if self._keep_ms else head.create)(connection)
         if self._options.sealed_view and (table := self._aim.look(connection)):
             if head.shared(connection, self._writer, table.oid):
                 problem = f"sealed_view=True of {self._id}, to whose table another sink writes too"
@@ -403,7 +403,7 @@ class PostgresSink(Handle):
     def keeps_from_replacing(self, span: Span) -> str:
         """Why rows of epochs cannot be told from all others in the table, or not be deleted; empty where they can."""
         with self._refusals(), self._transactions.reading() as connection:
-            return replacing.obstacle(connection, self._aim, span)
+            return replace_rows.obstacle(connection, self._aim, span)
 
     def prepare_replacing(self, batch: Batch, epoch: int, span: Span) -> PostgresPrepared:
         """As :meth:`prepare`; rows that go through the driver meet a table from which those of ``span`` have left.
@@ -476,7 +476,7 @@ class PostgresSink(Handle):
         return loader.stage(batch, epoch)
 
     def _clear(self, span: Span, connection: Connection) -> Span:
-        replacing.clear(connection, self._aim, span)
+        replace_rows.clear(connection, self._aim, span)
         return span
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
@@ -510,7 +510,7 @@ class PostgresSink(Handle):
                 receipts = (*receipts, receipt)
             assert open_ is not None
             with self._said.attempt(lambda found: head.judge(found, marker), dict):
-                committing.send(self._transactions, open_, marker, receipts, ledger)
+                commit.send(self._transactions, open_, marker, receipts, ledger)
         for sink, rows, one in parts:
             if rows is not None:
                 rows.abandon()
@@ -524,20 +524,20 @@ class PostgresSink(Handle):
         with self._said.attempt(lambda found: head.judge(found, marker), lambda: types):
             session = self._writer.session(marker.fence)
             connection = within or self._transactions.begin(session, self._transactions.lock_seconds)
-            return connection, committing.fill(connection, self._transactions, self._aim, rows, marker, sinks=sinks)
+            return connection, commit.fill(connection, self._transactions, self._aim, rows, marker, sinks=sinks)
 
     def seal(self, epoch: Epoch, pinned: int | None) -> None:
         """Have the view show an epoch that all sinks hold, and let no history go that is pinned; see ``Seals``."""
         if pinned is not None:
             self._target = replace(self._aim, pinned=pinned)
-        if self._options.sealed_view and sealedviews.sealed_by(epoch, frozenset({self._id})) < epoch.number:
-            sealedviews.seal(self._transactions, self._writer, epoch)
+        if self._options.sealed_view and sealed_views.sealed_by(epoch, frozenset({self._id})) < epoch.number:
+            sealed_views.seal(self._transactions, self._writer, epoch)
 
     def _prune(self, marker: Marker) -> None:
         epoch = marker.epoch.number
-        if self._options.markers is not None and pruning.due(epoch):
-            upto = pruning.last_to_go(epoch, self._options.markers, self._recorded)
-            pruning.prune(self._transactions, self._writer, marker.fence, upto)
+        if self._options.markers is not None and prune.due(epoch):
+            upto = prune.last_to_go(epoch, self._options.markers, self._recorded)
+            prune.prune(self._transactions, self._writer, marker.fence, upto)
         self._recorded = epoch  # by the next commit: an epoch is recorded before the next one is committed
 
     def look_up(self, marker: Marker) -> Receipt | None:
@@ -548,7 +548,7 @@ class PostgresSink(Handle):
             OutcomeUnknown: it cannot be said.
         """
         self._transactions.close()
-        return transactions.look_up(self._transactions, marker)
+        return transaction.look_up(self._transactions, marker)
 
     def sweep(self) -> None:
         """Drop staging tables of lower generations."""

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
 from onceonly.protocol import Attempt
-from onceonly_sinks.postgres import classify
-from onceonly_sinks.postgres.castplan import Plan
+from onceonly_sinks.postgres import errors
 from onceonly_sinks.postgres.copy import Encoder, copy_in, statement
 from onceonly_sinks.postgres.lanes import ValueRefused
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import Server, quote
+from onceonly_sinks.postgres.type_mapping import Plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,10 +127,10 @@ class StageTask:
             with self.server.connect(application_name=self.application) as connection, connection.cursor() as cursor:
                 cursor.execute(_SETTINGS)
                 return copy_in(cursor, copy, Encoder(self.plan, tags, spoken(attempt.partition)), batches)
-        except (psycopg.Error, classify.Refused) as error:
-            failure = classify.read(error)
+        except (psycopg.Error, errors.Refused) as error:
+            failure = errors.read(error)
             assert failure is not None
-            raise classify.refusal(failure, classify.Context(self.sink, self.address, types=self.plan.types)) from None
+            raise errors.refusal(failure, errors.Context(self.sink, self.address, types=self.plan.types)) from None
 
 
 def spoken(partition: int) -> str:

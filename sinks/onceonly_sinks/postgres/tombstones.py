@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceonly.protocol.changes import replaces
+from onceonly.protocol.change_order import replaces
 from onceonly_sinks.postgres import upsert
 from onceonly_sinks.postgres.head import Writer
 from onceonly_sinks.postgres.server import quote
@@ -17,7 +17,7 @@ from onceonly_sinks.postgres.server import quote
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from onceonly.protocol.optional import Span
+    from onceonly.protocol.capabilities import Span
     from onceonly_checkpoints.epoch import Epoch
     from onceonly_sinks.postgres.schema import Table
     from onceonly_sinks.postgres.upsert import Merge, Waiting

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import nearest, refuse
-from onceonly.protocol.changes import replaces
+from onceonly.protocol.change_order import replaces
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import printed, quote
 

@@ -4,9 +4,9 @@
 ``tables`` and ``outcome`` are its parts, for a sink that goes its own way where its database does: ours for Postgres.
 """
 
-from onceonly_sinks.sql.base import SqlSink
+from onceonly_sinks.sql.commit_outcome import Failed, Failure
 from onceonly_sinks.sql.database import Cursor, Database, Paramstyle, quote
-from onceonly_sinks.sql.outcome import Failed, Failure
+from onceonly_sinks.sql.sink import SqlSink
 from onceonly_sinks.sql.tables import Head, Tables, Writer
 
 __all__ = ["Cursor", "Database", "Failed", "Failure", "Head", "Paramstyle", "SqlSink", "Tables", "Writer", "quote"]

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from onceonly.machine import admission
 from onceonly.machine.admission import Pair, Target
 from onceonly.machine.facts import Offer
-from onceonly.machine.sources import portable
-from onceonly.panes.spec import SENT
+from onceonly.machine.source_order import portable
 from onceonly.protocol import Feeds, Identified, Names, Placed, Sink, Spreads
+from onceonly.windows.spec import SENT
 from onceonly_checkpoints.model import SourceKind
 
 if TYPE_CHECKING:
     from onceonly.api.arguments import Arguments
     from onceonly.protocol import DataFrame
-    from onceonly.spark.outputs import ResolvedOutput
+    from onceonly.quality.spark_outputs import ResolvedOutput
 
 log = logging.getLogger(__name__)
 

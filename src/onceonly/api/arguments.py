@@ -8,20 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from onceonly.api import noting, panes
-from onceonly.api.dedupe import Dedupe
 from onceonly.api.guarantee import Chosen
-from onceonly.api.outputs import Output
-from onceonly.api.quality import Quality
 from onceonly.api.staging import Staging
 from onceonly.errors import refuse
+from onceonly.event_time import event_time_argument
 from onceonly.machine.facts import Adopt, OnRefresh, Overlap
-from onceonly.machine.outputs import MaxBad
+from onceonly.machine.output_rules import MaxBad
 from onceonly.machine.overlap import unfit
 from onceonly.protocol import Sink
-from onceonly.runtime import replacing
+from onceonly.quality.dedupe import Dedupe
+from onceonly.quality.output import Output
+from onceonly.quality.quality import Quality
+from onceonly.runtime import refresh
 from onceonly.spark.engine import LOSSY, Plan, Run, Told
-from onceonly_checkpoints.content import BAD, LATE, PANES, SEEN, STATE
+from onceonly.windows import windows_argument
+from onceonly_checkpoints.digests import BAD, LATE, PANES, SEEN, STATE
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import SourceIdentity, SourceOffsets, canonical
 from onceonly_checkpoints.storage import half_url, is_local, local_path
@@ -57,8 +58,8 @@ class Arguments:
     outputs: tuple[Output, ...] = ()
     quality: Quality | None = None
     dedupe: Dedupe | None = None
-    time: noting.Chosen | None = None
-    panes: panes.Chosen | None = None
+    time: event_time_argument.Chosen | None = None
+    panes: windows_argument.Chosen | None = None
     replaying: bool = False
     routes: tuple[str, ...] = ()
     version: str = ""
@@ -166,7 +167,7 @@ def on_refresh(wanted: str, sinks: tuple[Sink, ...], name: str | None) -> OnRefr
     if chosen is None:
         raise _meaningless("on_refresh", wanted, '"stop" or "replace"')
     if chosen == "replace":
-        replacing.demand(sinks, name or "the query")
+        refresh.demand(sinks, name or "the query")
     return chosen
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from onceonly.api import arguments
 from onceonly.api.arguments import Arguments
 from onceonly.spark import fingerprint
-from onceonly.spark.written import Written
-from onceonly_checkpoints.code import Code
+from onceonly.spark.determinism import Written
+from onceonly_checkpoints.code_version import Code
 
 log = logging.getLogger(__name__)
 

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.api import admission
 from onceonly.api.arguments import Arguments, refuse_unseen
-from onceonly.api.epochs import Epochs
-from onceonly.api.openings import Opening
-from onceonly.api.options import Options, need_xxhash
+from onceonly.api.format_options import Options, need_xxhash
+from onceonly.api.run_state import Opening
+from onceonly.api.write_epoch import Epochs
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.state import State
 from onceonly.protocol import NeedsSpark
 from onceonly.runtime import events
-from onceonly.runtime.taskfiles import TaskFiles, older_runs
-from onceonly.spark import digest, frames, lineage
-from onceonly.spark.datasource.checkpointed import Query
-from onceonly.spark.datasource.parts import Part, Parts
+from onceonly.runtime.task_files import TaskFiles, older_runs
+from onceonly.spark import digest, float_lineage, frames
+from onceonly.spark.datasource.partition_files import Part, Parts
+from onceonly.spark.datasource.query_files import Query
+from onceonly.spark.determinism import Written
 from onceonly.spark.input import read_input
-from onceonly.spark.written import Written
 
 if TYPE_CHECKING:
     from onceonly.spark.datasource.writer import Writer
@@ -75,7 +75,7 @@ def _left_out(options: Options, schema: StructType) -> frozenset[str]:
     """Columns that a digest leaves out: state may add floats in another order, and nobody here sees which it adds."""
     if not options.deterministic:
         return frozenset()
-    return frozenset(one.name for one in schema.fields if lineage.holds_float(one.dataType.jsonValue()))
+    return frozenset(one.name for one in schema.fields if float_lineage.holds_float(one.dataType.jsonValue()))
 
 
 @dataclass

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from onceonly.machine.facts import Adopt, OnRefresh
 from onceonly.protocol import Sink
-from onceonly.runtime import together
-from onceonly_checkpoints.content import BAD, SEEN
+from onceonly.runtime import shared_transaction
+from onceonly_checkpoints.digests import BAD, SEEN
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.model import pairs, place, table, words
 
 if TYPE_CHECKING:
+    from onceonly.spark.determinism import Written
     from onceonly.spark.engine import Plan
-    from onceonly.spark.written import Written
 
 
 # ---- Values that show themselves in a notebook as tables: the promise, and what the sinks answered.
@@ -147,7 +147,7 @@ def explain(sinks: Sequence[Sink], plan: Plan | None, written: Written | None, c
 
 def _committed(sinks: Sequence[Sink]) -> str:
     """In which transactions an epoch gets to several sinks."""
-    groups = together.groups(sinks)
+    groups = shared_transaction.groups(sinks)
     if groups == (tuple(sink.id for sink in sinks),):
         return (
             "one transaction brings each epoch to all of them.\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
-from onceonly.spark.connect import sending
+from onceonly.spark.connect import pickling
 from onceonly_checkpoints.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def check(given: Arguments) -> None:
             ``before=`` that cannot be pickled.
     """
     if given.checkpoint is None:
-        raise sending.untold()
+        raise pickling.untold()
     if given.divided:
         what = f"has output {given.outputs[0].name!r}" if given.outputs else "was given quality="
         what = "was given dedupe=" if given.dedupe else "was given panes=" if given.panes else what
@@ -45,9 +45,9 @@ def check(given: Arguments) -> None:
             next='give its address: exactly_once(..., ledger="postgresql://..." or "sqlite:////path/ledger.db")',
         )
     for sink in given.sinks:
-        if reason := sending.unpicklable(sink):
+        if reason := pickling.unpicklable(sink):
             way = f"have {type(sink).__name__} make it in open(), or leave it out in __reduce__"
             raise refuse("E151", part=sink.id, reason=reason, next=way)
-    if reason := sending.unpicklable(given.before):
+    if reason := pickling.unpicklable(given.before):
         way = "make within the function what it needs, from df.sparkSession where it is the session"
         raise refuse("E151", part="before=", reason=reason, next=way)

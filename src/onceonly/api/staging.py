@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from onceonly.errors import refuse
 from onceonly.errors.arguments import checks_arguments
-from onceonly.runtime.stagefiles import directory
+from onceonly.runtime.staged_files import directory
 
 
 @checks_arguments

@@ -19,39 +19,41 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onceonly.api import admission, arguments, demands, guarantee, noting, sending
-from onceonly.api import panes as paning
+from onceonly.api import admission, arguments, guarantee, row_rules, sending
 from onceonly.api.arguments import Arguments, LedgerPlace, refuse_plan, refuse_unrepeatable, refuse_untrimmable
-from onceonly.api.dedupe import Dedupe
-from onceonly.api.dedupe import check as check_dedupe
-from onceonly.api.epochs import Epochs
 from onceonly.api.guarantee import Receipts, Report
-from onceonly.api.noting import NoteTime
-from onceonly.api.openings import Opening
-from onceonly.api.outputs import Output, check
-from onceonly.api.quality import Quality, check_kind, keeping, said_of
-from onceonly.api.quality import check as check_quality
-from onceonly.api.routes import Route, expecting
+from onceonly.api.run_state import Opening
 from onceonly.api.staging import Staging
+from onceonly.api.write_epoch import Epochs
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.arguments import checks_arguments
+from onceonly.event_time import event_time_argument
+from onceonly.event_time.event_time_argument import NoteTime
 from onceonly.machine.facts import Replays
-from onceonly.panes.spec import Panes
 from onceonly.protocol import Estimate, Sink
 from onceonly.protocol.batch import Trim
+from onceonly.quality import spark_outputs
+from onceonly.quality.dedupe import Dedupe
+from onceonly.quality.dedupe import check as check_dedupe
+from onceonly.quality.output import Output, check
+from onceonly.quality.quality import Quality, check_kind, keeping, said_of
+from onceonly.quality.quality import check as check_quality
+from onceonly.quality.routes import Route, expecting
+from onceonly.quality.spark_dedupe import RecallingBatch
+from onceonly.quality.spark_outputs import DividedBatch, ResolvedOutput
+from onceonly.quality.spark_row_rules import Demanded
 from onceonly.spark import batch as trimming
-from onceonly.spark import expressions, outputs, written
+from onceonly.spark import determinism, expression_check
 from onceonly.spark.batch import SparkBatch
-from onceonly.spark.choose import engine_for
 from onceonly.spark.connect import worker
-from onceonly.spark.demands import Demanded
+from onceonly.spark.detect import engine_for
+from onceonly.spark.determinism import Written
 from onceonly.spark.engine import Plan
 from onceonly.spark.input import read_input
-from onceonly.spark.outputs import DividedBatch, ResolvedOutput
-from onceonly.spark.panes import PanesBatch
-from onceonly.spark.repeats import RecallingBatch
-from onceonly.spark.stepping import Stepping
-from onceonly.spark.written import Written
+from onceonly.windows import windows_argument as paning
+from onceonly.windows.batch import PanesBatch
+from onceonly.windows.epoch_step import Stepping
+from onceonly.windows.spec import Panes
 from onceonly_checkpoints.model import SourceIdentity
 
 if TYPE_CHECKING:
@@ -136,14 +138,14 @@ class ExactlyOnce:
             )
         plan = engine_for(df).foreseen(df)
         rows = given.shaped(df)
-        found = written.foreseen(plan, rows)
+        found = determinism.foreseen(plan, rows)
         text = guarantee.explain(given.sinks, plan, found, given.chosen)
         try:
             named = given.name or "the query"
             refuse_plan(plan, named, given.lossy_source, found.nondeterministic, given.one_by_one)
-            noting.check_plan(given.time, plan, named)
+            event_time_argument.check_plan(given.time, plan, named)
             admission.check_columns(given, named, rows.columns, folds=admission.folds(rows))
-            noting.check_columns(given.time, named, rows.dtypes)
+            event_time_argument.check_columns(given.time, named, rows.dtypes)
             if given.panes:
                 paning.refuse_state(plan, named)
                 given.panes.defined(named, rows, given.time)
@@ -197,7 +199,7 @@ class ExactlyOnce:
         if opening.admitted != columns:
             admission.check_columns(self._arguments, opening.pipeline, rows.columns, folds=admission.folds(rows))
             opening.admitted = columns
-        noting.check_columns(self._arguments.time, opening.pipeline, columns)
+        event_time_argument.check_columns(self._arguments.time, opening.pipeline, columns)
         found = self._look(opening, rows, columns)
         back, demands = self._looks_back(opening), partial(self._demand_trimmable, opening, df)
         read = read_input(df, batch_id, opening.run, columns, past=opening.past, looks_back=back, demands=demands)
@@ -214,7 +216,7 @@ class ExactlyOnce:
         if given.panes:
             return PanesBatch(rows, self._stepping(given.panes, opening, rows), size, without)
         if opening.outputs is None or opening.outputs[0] != columns:
-            demanded = demands.asked(given, opening.pipeline, rows)
+            demanded = row_rules.asked(given, opening.pipeline, rows)
             opening.outputs = columns, self._divide(opening.run.plan, opening.pipeline, rows, found, demanded)
         outputs = opening.outputs[1]
         if given.dedupe:
@@ -228,14 +230,14 @@ class ExactlyOnce:
             opening.windows = columns, chosen.defined(opening.pipeline, rows, self._arguments.time)
         return Stepping(opening.windows[1], chosen.keeper, chosen.targets(self._arguments.sinks))
 
-    @expressions.quietly()
+    @expression_check.quietly()
     def _divide(
         self, plan: Plan, pipeline: str, rows: DataFrame, found: Written, demanded: Sequence[Demanded] = ()
     ) -> tuple[ResolvedOutput, ...]:
         """What outputs, expectations and demands of destinations make of the rows."""
         given = self._arguments
         for by in given.routes:
-            expressions.check_route(pipeline, rows, by)
+            expression_check.check_route(pipeline, rows, by)
         wanted = tuple(one.wanted for one in given.outputs)
         if given.dedupe:
             wanted = (*wanted, given.dedupe.repeats.wanted(pipeline, rows))
@@ -243,7 +245,7 @@ class ExactlyOnce:
             expectations = given.quality.expectations(demanded)
             expectations.check(pipeline, rows)
             wanted = expectations.divide(rows, wanted)
-        resolved = outputs.resolve(plan, pipeline, rows, wanted, found.left_out)
+        resolved = spark_outputs.resolve(plan, pipeline, rows, wanted, found.left_out)
         admission.check_outputs(given, pipeline, resolved)
         return resolved
 
@@ -252,7 +254,7 @@ class ExactlyOnce:
         plan, one_by_one = opening.run.plan, self._arguments.one_by_one
         repeats = plan.stateful or one_by_one
         if opening.written is None or (repeats and opening.columns != columns):
-            found = written.look(plan, rows)
+            found = determinism.look(plan, rows)
             refuse_unrepeatable(plan, opening.pipeline, found.nondeterministic, one_by_one)
             opening.written, opening.columns, self._epochs.written = found, columns, found
         return opening.written
@@ -333,7 +335,7 @@ def exactly_once(
             table or topic that is read was complete through; of several writers in a :class:`onceonly.Dataset`. What
             was said never goes back; on classic sessions.
         panes: windows over the rows, whose results go to the sinks instead of the rows: an
-            :class:`onceonly.panes.Panes`. Their state is committed with them; on classic sessions.
+            :class:`onceonly.windows.Panes`. Their state is committed with them; on classic sessions.
         version: what you call the code that runs, such as a commit of Git; default is ``ONCEONLY_VERSION`` of the
             environment. Each epoch notes it, and a replay under other code says so.
 
@@ -366,13 +368,13 @@ def exactly_once(
     if dedupe:
         given = (*given, dedupe.keeper)
         arguments.check_sinks(given)
-    adopted, time = arguments.adopted(adopt), noting.chosen(note_time)
+    adopted, time = arguments.adopted(adopt), event_time_argument.chosen(note_time)
     apart = {"an Output or a Route": divided, "dedupe=": dedupe, "quality=": quality}
     paned = paning.chosen(panes, given, time, next((what for what, said in apart.items() if said), ""))
     if paned:
         given = (*given, *paned.sinks)
         arguments.check_sinks(given)
-    noting.check_sinks(time, given)
+    event_time_argument.check_sinks(time, given)
     arguments.check_before(before)
     arguments.check_name(name)
     arguments.check_ledger(ledger)

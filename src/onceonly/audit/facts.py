@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from onceonly.audit.answers import UNREADABLE, reason_of
-from onceonly.audit.recompute import Certificate
-from onceonly.audit.windows import Results, StateFacts, gets, read_results, read_state
+from onceonly.audit.certificate import Certificate
 from onceonly.errors import mask
-from onceonly.machine.endings import GRACE_S
+from onceonly.machine.in_doubt import GRACE_S
 from onceonly.protocol import (
     Allowed,
     Disturbance,
@@ -32,13 +30,15 @@ from onceonly.protocol import (
     Totals,
     Witness,
 )
-from onceonly.protocol.times import Times
-from onceonly.spark import digest, times
+from onceonly.protocol.row_times import Times
+from onceonly.runtime.read_errors import UNREADABLE, reason_of
+from onceonly.spark import digest, row_times
 from onceonly.spark.frames import UnreadableRows, reading
+from onceonly.windows.read_results import Results, StateFacts, gets, read_results, read_state
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import STATE, Digest
+from onceonly_checkpoints.digests import STATE, Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
-from onceonly_checkpoints.epochtime import Unit
+from onceonly_checkpoints.epoch_time import Unit
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline, Superseded
 from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.model import SourceOffsets, UnreadableMarker
@@ -443,7 +443,7 @@ def _times(sink: str, rows: DataFrame, epochs: Sequence[Epoch]) -> Mapping[int, 
         for (column, unit), horizons in _clocks(sink, epochs).items():
             if kinds.get(column) in _KINDS[unit]:
                 with reading():
-                    found.update(times.by_epoch(rows, column, unit, horizons))
+                    found.update(row_times.by_epoch(rows, column, unit, horizons))
     except UnreadableRows as error:
         log.info("times of rows cannot be read back: %s", error.__cause__)
     return found

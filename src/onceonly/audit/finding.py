@@ -9,11 +9,11 @@ from typing import Any
 
 from onceonly.audit.catalogue import RULES, Severity, Verdict
 from onceonly.audit.facts import Facts, SinkFacts
-from onceonly.audit.line import Line, ranges
-from onceonly.machine import acceptance, look
+from onceonly.audit.sink_history import Line, ranges
+from onceonly.machine import acceptance, precheck
 from onceonly.machine.rewind import Asked, level
-from onceonly.runtime.stops import Where, rewound, set_back, tally, undo
-from onceonly_checkpoints.content import SEEN, STATE
+from onceonly.runtime.remedies import Where, rewound, set_back, tally, undo
+from onceonly_checkpoints.digests import SEEN, STATE
 from onceonly_checkpoints.model import AdoptionKind
 
 # ---- One finding of an audit: a code with its evidence, filled in for one sink and epoch.
@@ -105,15 +105,15 @@ class Finding:
         found = self._stopped(facts)
         return undo(where, found.stop, contents) if found else ""
 
-    def _stopped(self, facts: Facts) -> look.Stopped | None:
+    def _stopped(self, facts: Facts) -> precheck.Stopped | None:
         """What would stop the query for this sink; ``None`` where something else does, or nothing that can be seen."""
         told = [
-            look.Testimony(sink.id, sink.history, sink.disturbances, sink.holds)
+            precheck.Testimony(sink.id, sink.history, sink.disturbances, sink.holds)
             for sink in facts.sinks
             if sink.unreadable is None
         ]
         head = facts.ledger.records[-1] if facts.ledger and facts.ledger.records else None
-        found = look.stopped(self.pipeline, told, head)
+        found = precheck.stopped(self.pipeline, told, head)
         return found if found and self.sink in found.stop.sinks else None
 
     @property

@@ -9,11 +9,9 @@ from typing import Any
 from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, exit_code_of, first_disagreement, remark_of, scope_of, verdict_of, worst
-from onceonly.audit.line import Line, line_of
 from onceonly.audit.rules_code import code_changed
 from onceonly.audit.rules_decisions import decisions_said, sinks_that_left
 from onceonly.audit.rules_outputs import outputs_add_up
-from onceonly.audit.rules_panes import panes_go_on
 from onceonly.audit.rules_pipeline import (
     anything_since,
     anything_written,
@@ -31,7 +29,9 @@ from onceonly.audit.rules_recompute import computed_again
 from onceonly.audit.rules_rewind import published_no_more, read_again
 from onceonly.audit.rules_sink import SINK_RULES
 from onceonly.audit.rules_time import BROKEN, late_rows, time_holds, times_dealt_out
-from onceonly.machine.sources import describe
+from onceonly.audit.rules_windows import panes_go_on
+from onceonly.audit.sink_history import Line, line_of
+from onceonly.machine.source_order import describe
 from onceonly_checkpoints.epoch import Epoch, Receipt
 
 # ---- Applies every rule to the facts: facts in, findings out, in the order in which an operator needs them. Pure.

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.line import Line
+from onceonly.audit.sink_history import Line
 
 _SHOWN = 8
 """How many of the newest ranges of epochs are told one by one."""

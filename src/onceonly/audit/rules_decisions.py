@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.line import Line, ranges
+from onceonly.audit.sink_history import Line, ranges
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import AdoptionKind
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.line import Line, ranges
-from onceonly.machine.outputs import unbalanced
+from onceonly.audit.sink_history import Line, ranges
+from onceonly.machine.output_rules import unbalanced
 from onceonly_checkpoints.epoch import Epoch
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from onceonly.audit.facts import Facts, LedgerFacts
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.line import Line, ranges
-from onceonly.machine import endings
-from onceonly.machine.endings import Moment, Progress
-from onceonly.machine.sources import describe
+from onceonly.audit.sink_history import Line, ranges
+from onceonly.machine import in_doubt
+from onceonly.machine.in_doubt import Moment, Progress
+from onceonly.machine.source_order import describe
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
 
@@ -107,7 +107,7 @@ def begun(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
         return
     if facts.ledger and any(record.epoch.number >= intent.epoch for record in facts.ledger.records):
         return
-    begun = endings.begun(_moment(facts, lines, intent.epoch - 1))
+    begun = in_doubt.begun(_moment(facts, lines, intent.epoch - 1))
     assert begun is not None
     range_ = f"{describe(intent.slice.start)} to {describe(intent.slice.end)}"
     evidence = f"{intent.fence.text} began epoch {intent.epoch}: {range_}; {begun.why}"
@@ -119,7 +119,7 @@ _BEGUN = {Progress.WRITING: "A143", Progress.DEAD: "A151", Progress.UNKNOWN: "A1
 
 def _under_way(facts: Facts, lines: tuple[Line, ...], newest: int) -> bool:
     stands = {line.sink.id: line.newest for line in lines}
-    begun = endings.begun(_moment(facts, lines, newest, stands))
+    begun = in_doubt.begun(_moment(facts, lines, newest, stands))
     return begun is not None and begun.state is Progress.WRITING
 
 
@@ -133,7 +133,7 @@ def _moment(facts: Facts, lines: tuple[Line, ...], newest: int, stands: Mapping[
         newest=newest,
         intents=(ledger.intent if ledger else None,),
         events=ledger.events if ledger else (),
-        records=ledger.records[-endings.RECENT :] if ledger else (),
+        records=ledger.records[-in_doubt.RECENT :] if ledger else (),
         now_ms=facts.now_ms,
         stands=stands or {},
         grace_s=facts.grace_s,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onceonly.audit.certificate import Answer
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.line import Line
-from onceonly.audit.recompute import Answer
+from onceonly.audit.sink_history import Line
 
 _CODES = {Answer.DIFFERS: "A185", Answer.CANNOT: "A186", Answer.EQUAL: "A187"}
 

@@ -7,9 +7,9 @@ from itertools import groupby
 
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.line import Line
-from onceonly.machine.undoing import became, unread
-from onceonly_checkpoints.content import Digest
+from onceonly.audit.sink_history import Line
+from onceonly.machine.undone_epochs import became, unread
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch
 
 

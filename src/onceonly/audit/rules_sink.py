@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.line import Line, ranges
 from onceonly.audit.rules_outputs import bad_rows
-from onceonly.audit.rules_panes import results_stand, state_stands
 from onceonly.audit.rules_time import times_match
 from onceonly.audit.rules_total import files_there, ids_known, rows_in_all, rows_uncounted
-from onceonly.machine.sources import Order, describe, order
+from onceonly.audit.rules_windows import results_stand, state_stands
+from onceonly.audit.sink_history import Line, ranges
+from onceonly.machine.source_order import Order, describe, order
 from onceonly.protocol import Expired, Milestone
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import SEEN
+from onceonly_checkpoints.digests import SEEN
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import AdoptionKind
 

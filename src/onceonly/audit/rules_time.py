@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.line import Line, ranges
-from onceonly.machine import marks
-from onceonly.machine.marks import Timed
-from onceonly.machine.noting import text
-from onceonly.protocol.times import Times
-from onceonly_checkpoints.content import Digest
+from onceonly.audit.sink_history import Line, ranges
+from onceonly.machine import writer_progress
+from onceonly.machine.event_time import text
+from onceonly.machine.writer_progress import Timed
+from onceonly.protocol.row_times import Times
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epochtime import EpochTime, Unit
+from onceonly_checkpoints.epoch_time import EpochTime, Unit
 
 BROKEN = frozenset({"A168", "A169", "A170", "A171", "A173"})
 """Codes of a promise of time that does not hold. The verdict is of rows, and stays what it is: beside it is said that
@@ -46,18 +46,18 @@ def _wrong(pipeline: str, before: Epoch | None, epoch: Epoch) -> Iterator[tuple[
     yield from _unfounded(now)
     if stood is None:
         return
-    known = marks.by_name(now.observed)
+    known = writer_progress.by_name(now.observed)
     gone = [mark.writer for mark in stood.observed if mark.writer not in known]
     if gone:
         yield "A170", f"epoch {stood.epoch} observed {', '.join(gone)}, epoch {epoch.number} does not"
-    back = tuple(_back(stood, now, same=not gone and marks.same_turns(stood, known)))
+    back = tuple(_back(stood, now, same=not gone and writer_progress.same_turns(stood, known)))
     if back:
         yield "A168", "; ".join(back)
 
 
 def _unfounded(now: Timed) -> Iterator[tuple[str, str]]:
     """Every conclusion is the word of a writer that is observed ever since, and no word is taken back."""
-    lower, most = now.time.lower, marks.greatest(mark.noted for mark in now.observed)
+    lower, most = now.time.lower, writer_progress.greatest(mark.noted for mark in now.observed)
     if lower is not None and (most is None or lower > most):
         noted = "none of its writers noted anything" if most is None else _noted(now, most)
         yield "A169", f"epoch {now.epoch} says that {_complete(now.time)}, and {noted}"

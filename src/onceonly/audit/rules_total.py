@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.line import Line, ranges
+from onceonly.audit.sink_history import Line, ranges
 from onceonly.protocol import Leaves
-from onceonly_checkpoints.content import SEEN, STATE
+from onceonly_checkpoints.digests import SEEN, STATE
 from onceonly_checkpoints.epoch import Epoch
 
 

@@ -15,26 +15,25 @@ from onceonly.cli import (
     epochs,
     explain,
     ledger,
-    live,
-    panes,
-    publishing,
     quarantine,
-    queries,
     readpoint,
-    rerunning,
+    status,
     time,
-    txn,
+    watch,
+    windows,
 )
 from onceonly.cli.errors import ErrorHandlingGroup
-from onceonly.cli.groups import add, add_others, published
 from onceonly.cli.output import say
+from onceonly.cli.plugins import add, add_others, published
+from onceonly.cli.recover import resolve
+from onceonly.cli.replay import publish, run
 
 
 def command_tree(points: Sequence[EntryPoint]) -> typer.Typer:
     """Every command, those of other packages too.
 
     Args:
-        points: what packages publish, :func:`~onceonly.cli.groups.published`.
+        points: what packages publish, :func:`~onceonly.cli.plugins.published`.
     """
     tree = typer.Typer(
         cls=ErrorHandlingGroup,
@@ -49,18 +48,18 @@ def command_tree(points: Sequence[EntryPoint]) -> typer.Typer:
     add(tree, "demo", points)
     tree.command("doctor")(doctor.command)
     tree.command("audit")(audit.command)
-    epochs.app.command("rerun")(rerunning.command)
-    epochs.app.command("publish")(publishing.command)
+    epochs.app.command("rerun")(run.command)
+    epochs.app.command("publish")(publish.command)
     tree.add_typer(epochs.app, name="epochs")
     tree.command("read-point")(readpoint.command)
     tree.add_typer(quarantine.app, name="quarantine")
     tree.add_typer(time.app, name="time")
-    tree.add_typer(panes.app, name="panes")
-    tree.command("watch")(live.watch)
-    tree.command("metrics")(live.metrics)
-    tree.add_typer(queries.app, name="queries")
+    tree.add_typer(windows.app, name="panes")
+    tree.command("watch")(watch.watch)
+    tree.command("metrics")(watch.metrics)
+    tree.add_typer(status.app, name="queries")
     tree.add_typer(checkpoint.app, name="checkpoint")
-    tree.add_typer(txn.app, name="txn")
+    tree.add_typer(resolve.app, name="txn")
     tree.add_typer(ledger.app, name="ledger")
     tree.add_typer(doctor.app, name="sink")
     add(tree, "lab", points)

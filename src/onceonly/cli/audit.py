@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceonly.audit import AuditResult, Facts, Finding, Severity, Verdict, gather, judge
+from onceonly.audit.certificate import Certificate
 from onceonly.audit.finding import CLEAN, FINDINGS, UNANSWERED, UNCOUNTED, exit_code_of
-from onceonly.audit.recompute import Certificate
 from onceonly.audit.result import epoch_table, foremost, to_json
+from onceonly.cli.connect import Place, open_ledger, place, reads_topics
 from onceonly.cli.errors import give_up
-from onceonly.cli.functions import BeforeOption, PanesOption, StateOption, WithOption, function, panes_of
 from onceonly.cli.lateness import span
 from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, one_name
 from onceonly.cli.output import Output, emit_json, emit_table, plural, say, talk
-from onceonly.cli.places import Place, open_ledger, place, reads_topics
-from onceonly.cli.session import spark_session
+from onceonly.cli.spark_session import spark_session
+from onceonly.cli.user_code import BeforeOption, PanesOption, StateOption, WithOption, function, panes_of
 from onceonly.errors import refuse
-from onceonly.machine.endings import GRACE_S
+from onceonly.machine.in_doubt import GRACE_S
 from onceonly.protocol.registry import is_ours
-from onceonly_checkpoints.spark.replay import StateFrom
+from onceonly_checkpoints.spark.replay_plan import StateFrom
 
 if TYPE_CHECKING:
     from onceonly.protocol import SparkSession
@@ -164,7 +164,7 @@ class _Again:
 
     def certificate(self, here: Place, spark: SparkSession) -> Certificate:
         """What computing them again shows."""
-        from onceonly.repair import recompute
+        from onceonly.replay import recompute
 
         ledger = here.certain_ledger
         given: dict[str, Any] = {"before": self.before, "panes": self.panes, "state": str(self.state)}

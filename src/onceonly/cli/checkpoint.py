@@ -13,22 +13,23 @@ import typer
 
 from onceonly.audit.finding import CLEAN, FINDINGS
 from onceonly.cli import epochs
+from onceonly.cli.connect import Place, place
 from onceonly.cli.epochs import clock
 from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption, YesOption, confirmed
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say, talk
-from onceonly.cli.places import Place, place
 from onceonly.errors import refuse
-from onceonly.machine.sources import describe
-from onceonly.runtime import filelists
+from onceonly.machine.source_order import describe
+from onceonly.runtime import file_lists
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import location
 from onceonly_checkpoints.model import InputFile, SourceOffsets
-from onceonly_checkpoints.spark import checkup, repair
 from onceonly_checkpoints.spark import offsets as spark_offsets
-from onceonly_checkpoints.spark.checkup import Effect, Problem
+from onceonly_checkpoints.spark import rebuild as checkpoint_rebuild
+from onceonly_checkpoints.spark import verify as checkpoint_verify
 from onceonly_checkpoints.spark.logs import UnreadableCheckpoint, input_files
 from onceonly_checkpoints.spark.offsets import OffsetEntry
-from onceonly_checkpoints.spark.repair import CannotRebuild, FileToWrite
+from onceonly_checkpoints.spark.rebuild import CannotRebuild, FileToWrite
+from onceonly_checkpoints.spark.verify import Effect, Problem
 from onceonly_checkpoints.storage import LocalStorage, Storage, file_in_the_way, open_storage
 
 # ---- What ``checkpoint rebuild`` is about to write, and how a checkpoint lies to what was committed.
@@ -68,8 +69,10 @@ def _demand_room(storage: Storage) -> None:
 
 def _plan_all(storage: Storage, known: Sequence[EpochRecord], at: int | None) -> list[FileToWrite]:
     epoch = at if at is not None else known[-1].epoch.number if known else 0
-    known = filelists.completed(known)
-    return repair.plan_rebuild(known, epoch, _still_there(storage, known, epoch), again=_pending(known, epoch))
+    known = file_lists.completed(known)
+    return checkpoint_rebuild.plan_rebuild(
+        known, epoch, _still_there(storage, known, epoch), again=_pending(known, epoch)
+    )
 
 
 def _pending(known: Sequence[EpochRecord], epoch: int) -> bool:
@@ -105,7 +108,7 @@ def _plan_entry(place: Place, storage: Storage, known: Sequence[EpochRecord], ba
     lineages = ((record, record.epoch.lineage) for record in reversed(known))
     for record, lineage in lineages:
         if lineage is not None and (lineage.query_id, lineage.batch_id) == (query_id, batch):
-            return [*repair.plan_inputs(record, storage), repair.plan_entry(record)]
+            return [*checkpoint_rebuild.plan_inputs(record, storage), checkpoint_rebuild.plan_entry(record)]
     raise CannotRebuild(
         f"no epoch came from batch {batch} of query id {query_id}",
         "the batch was never written, or the checkpoint is another query's",
@@ -311,7 +314,7 @@ def verify(
     With --query also: whether Spark will go on where the sinks stand. Exit code: 0 sound, 1 problems.
     """
     with opened(path) as storage:
-        problems = list(checkup.verify(storage))
+        problems = list(checkpoint_verify.verify(storage))
         if query is not None and not problems:
             with place(beside(storage, ledger, sink), query, sink, forgiving=True) as here:
                 problems = list(compare_with_committed(storage, query, epochs.one_epoch(here, None)))
@@ -367,10 +370,10 @@ def rebuild(
         )
     with opened(path) as storage, place(beside(storage, ledger, sink), query, sink, forgiving=True) as here:
         plan = plan_rebuild(here, storage, at, entry)
-        obstacles = repair.in_the_way(plan, storage)
+        obstacles = checkpoint_rebuild.in_the_way(plan, storage)
         _show_plan(storage, plan, obstacles)
         if confirmed(yes):
-            written = repair.apply(plan, storage, replacing=True)
+            written = checkpoint_rebuild.apply(plan, storage, replacing=True)
             say(f"{plural(len(written), 'file')} written to {storage.url}; now start the query")
 
 

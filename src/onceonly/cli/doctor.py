@@ -10,17 +10,17 @@ from typing import Annotated
 
 import typer
 
-from onceonly.audit.answers import reason_of
 from onceonly.audit.finding import CLEAN, FINDINGS
-from onceonly.cli import checks
-from onceonly.cli.checks import packages, python_version
+from onceonly.cli import doctor_checks
+from onceonly.cli.connect import open_ledger
+from onceonly.cli.doctor_checks import packages, python_version
 from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, SinkOption
 from onceonly.cli.output import Output, emit_json, emit_table, on_terminal, plural, say
-from onceonly.cli.places import open_ledger
 from onceonly.doctor import Check, State
 from onceonly.doctor.rules import judge_checkpoint, mount_of
 from onceonly.errors import OnceOnlyError, mask
 from onceonly.protocol.registry import sink_from_address
+from onceonly.runtime.read_errors import reason_of
 from onceonly_checkpoints.ledger import LedgerUnavailable
 
 # ---- Checks as ``onceonly doctor`` and ``onceonly sink check`` print them, and the exit code that they mean.
@@ -104,16 +104,16 @@ def examine(
     """All checks, in the order in which a query would run into them."""
     yield python_version()
     yield from packages()
-    yield from checks.spark_checks()
+    yield from doctor_checks.spark_checks()
     if dsn := os.environ.get(DSN):
-        yield from checks.server(DSN, dsn)
+        yield from doctor_checks.server(DSN, dsn)
     for path in checkpoints:
         yield from judge_checkpoint(path, mount_of(path))
     if ledger is not None:
         yield from ledger_checks(ledger, query, sinks)
     else:
         for address in sinks:
-            yield from checks.destination(address, query or checks.NOBODY)
+            yield from doctor_checks.destination(address, query or doctor_checks.NOBODY)
 
 
 def ledger_checks(location: str, query: str | None, sinks: Sequence[str]) -> Iterator[Check]:
@@ -122,13 +122,13 @@ def ledger_checks(location: str, query: str | None, sinks: Sequence[str]) -> Ite
         with closing(open_ledger(location)) as opened:
             known = [entry.name for entry in opened.pipelines() if query in (None, entry.name)]
             yield Check("ledger", State.OK, f"{opened.address}: {plural(len(known), 'pipeline')}")
-            yield from checks.pipeline_checks(opened, query, sinks, location)
+            yield from doctor_checks.pipeline_checks(opened, query, sinks, location)
     except (OnceOnlyError, LedgerUnavailable) as error:
         code = error.code if isinstance(error, OnceOnlyError) else ""
         yield Check("ledger", State.PROBLEM, reason_of(error), _CHECK_LEDGER, code)
         known = []
     for address in () if known else sinks:
-        yield from checks.destination(address, query or checks.NOBODY, ledger=location)
+        yield from doctor_checks.destination(address, query or doctor_checks.NOBODY, ledger=location)
 
 
 # ---- ``onceonly sink check``: whether a database, a topic or a table fits a sink, before the first epoch is written.
@@ -156,5 +156,5 @@ def check(address: AddressArgument, *, query: QueryOption = None, output: Output
     The doctor checks the same for the sinks that a ledger knows, and compares limits with the times that their past
     epochs took. Exit code: 0 it fits, 1 problems, 2 ADDRESS is not an address.
     """
-    found = list(checks.of_sink(sink_from_address(address), query or checks.NOBODY))
+    found = list(doctor_checks.of_sink(sink_from_address(address), query or doctor_checks.NOBODY))
     raise typer.Exit(emit_checks(found, output, sink=mask(address)))

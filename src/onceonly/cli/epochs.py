@@ -14,17 +14,17 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.audit.answers import UNREADABLE, reason_of
+from onceonly.cli.connect import Place, place
 from onceonly.cli.options import EveryOption, LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption
 from onceonly.cli.output import SCHEMA_VERSION, Output, emit_json, emit_pairs, emit_table, say, talk
-from onceonly.cli.places import Place, place
 from onceonly.errors import refuse
-from onceonly.machine.noting import text
+from onceonly.machine.event_time import text
 from onceonly.machine.opening import not_ours
-from onceonly.machine.sources import describe
+from onceonly.machine.source_order import describe
 from onceonly.protocol import Sink
+from onceonly.runtime.read_errors import UNREADABLE, reason_of
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import BAD
+from onceonly_checkpoints.digests import BAD
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
 from onceonly_checkpoints.ledger import KeptPlan
 

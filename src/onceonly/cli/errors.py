@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from onceonly.audit.finding import UNANSWERED
 from onceonly.cli.output import Output, emit_json, talk
 from onceonly.errors import OnceOnlyError, mask
-from onceonly.errors.refusals import read
+from onceonly.errors.read_refusal import read
 from onceonly.protocol import OutcomeUnknown, Superseded
 from onceonly.protocol.registry import is_ours
 from onceonly_checkpoints.ledger import LedgerUnavailable

@@ -11,9 +11,9 @@ from typing import Annotated, cast
 import typer
 
 from onceonly.audit.catalogue import RULES, Rule
-from onceonly.cli.groups import LAB
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table
+from onceonly.cli.plugins import LAB
 from onceonly.doctor import PAGES as ILLS
 from onceonly.errors import refuse
 from onceonly.errors.codes import CATALOGUE, Entry

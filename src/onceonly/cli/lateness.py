@@ -6,16 +6,16 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from onceonly.audit.answers import UNREADABLE, reason_of
+from onceonly.cli.connect import Place
 from onceonly.cli.output import emit_table, plural, say, talk
-from onceonly.cli.places import Place
 from onceonly.errors import refuse
+from onceonly.event_time.late_epochs import Certificate
+from onceonly.event_time.late_rows import LateRows, late_rows, nothing_told, plain
+from onceonly.event_time.timestamps import spelled
 from onceonly.protocol import Sink
-from onceonly.reading.certificate import Certificate
-from onceonly.reading.laterows import LateRows, late_rows, nothing_told, plain
-from onceonly.reading.moments import spelled
+from onceonly.runtime.read_errors import UNREADABLE, reason_of
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epochtime import Unit
+from onceonly_checkpoints.epoch_time import Unit
 
 
 def show(made: Certificate) -> None:

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.audit.line import ranges
+from onceonly.audit.sink_history import ranges
+from onceonly.cli.connect import Place, ledger_address, no_ledger, open_ledger, place
 from onceonly.cli.epochs import history, merged
 from onceonly.cli.options import LedgerOption, QueryOption, SinkOption, YesOption, confirmed
 from onceonly.cli.output import SCHEMA_VERSION, emit_pairs, plural, say
-from onceonly.cli.places import Place, ledger_address, no_ledger, open_ledger, place
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.overlap import compares_all
 from onceonly.protocol import Sink

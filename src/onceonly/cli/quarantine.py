@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from onceonly.cli.connect import Place, naming, place
 from onceonly.cli.epochs import read
 from onceonly.cli.options import (
     LedgerOption,
@@ -19,12 +20,11 @@ from onceonly.cli.options import (
     one_name,
 )
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
-from onceonly.cli.places import Place, naming, place
 from onceonly.errors import refuse
 from onceonly.protocol import Sink
-from onceonly.runtime import quarantine
-from onceonly.runtime.quarantine import BadRow
-from onceonly_checkpoints import content
+from onceonly.quality import quarantine
+from onceonly.quality.quarantine import BadRow
+from onceonly_checkpoints import digests
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 
 app = typer.Typer(no_args_is_help=True, help="Rows that were set aside: list, show.")
@@ -41,7 +41,7 @@ ShownOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show thi
 _ENDS = re.compile(r"([1-9][0-9]{0,17})(?:\.\.([1-9][0-9]{0,17}))?")
 _MENDED = "a second query brings them in once they are mended: help(onceonly.bad_rows) says how"
 
-Aside = Sequence[tuple[Epoch, content.Output]]
+Aside = Sequence[tuple[Epoch, digests.Output]]
 
 
 @app.command("list")

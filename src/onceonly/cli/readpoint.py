@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from onceonly.cli.connect import place
 from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, one_name
 from onceonly.cli.output import Output, emit_json, emit_table, say
-from onceonly.cli.places import place
 from onceonly.protocol import Sink
-from onceonly.runtime.readpoint import ReadPoint, read_point
+from onceonly.reading.read_point import ReadPoint, read_point
 from onceonly_checkpoints.model import place as spelled
 
 EpochOption = Annotated[

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.cli import lateness, retiring
+from onceonly.cli import lateness
+from onceonly.cli.connect import Place, place
 from onceonly.cli.epochs import newest_epochs, read
 from onceonly.cli.options import (
     LedgerOption,
@@ -27,17 +28,17 @@ from onceonly.cli.options import (
     one_name,
 )
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say, talk
-from onceonly.cli.places import Place, place
+from onceonly.cli.recover import retire_writer
 from onceonly.errors import nearest, refuse
-from onceonly.machine.endings import WINDOW, ending
-from onceonly.machine.windows import TimeWindow
-from onceonly.protocol.period import milliseconds
-from onceonly.reading.certificate import Certificate, certify
-from onceonly.reading.moments import parsed, spelled
-from onceonly.reading.reader import NotComplete, Reader
+from onceonly.event_time.late_epochs import Certificate, certify
+from onceonly.event_time.reader import NotComplete, Reader
+from onceonly.event_time.timestamps import parsed, spelled
+from onceonly.machine.completeness import TimeWindow
+from onceonly.machine.in_doubt import WINDOW, ending
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
-from onceonly_checkpoints.epochtime import WriterMark
+from onceonly_checkpoints.epoch_time import WriterMark
 from onceonly_checkpoints.ledger import EventKind, Ledger
+from onceonly_checkpoints.period import milliseconds
 
 app = typer.Typer(no_args_is_help=True, help="Up to when a dataset is complete: show, history, wait, certify, retire.")
 
@@ -400,7 +401,7 @@ def retire(
     Writes an epoch without rows into every sink, which notes the end of time, and stops every driver that is running.
     """
     with place(ledger, name, sink) as here:
-        plan = retiring.plan(here, reason)
+        plan = retire_writer.plan(here, reason)
         emit_pairs(plan.pairs)
         if confirmed(yes):
-            retiring.carry_out(here, plan)
+            retire_writer.carry_out(here, plan)

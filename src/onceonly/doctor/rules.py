@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from onceonly.protocol.health import Check, Observed, State, spell, spot
 from onceonly_checkpoints.epoch import EpochRecord
-from onceonly_checkpoints.epochtime import EpochTime, WriterMark
+from onceonly_checkpoints.epoch_time import EpochTime, WriterMark
 from onceonly_checkpoints.ledger import Ledger, Pipeline
 from onceonly_checkpoints.ledger.location import place_of, unavailable
 from onceonly_checkpoints.storage import is_local, local_path

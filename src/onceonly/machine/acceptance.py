@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from onceonly.machine.facts import Refusal
-from onceonly.machine.sources import Order, numbers, order, place_in_log
+from onceonly.machine.source_order import Order, numbers, order, place_in_log
 from onceonly.protocol import Disturbance
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets, canonical, known, present
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from onceonly.errors import refuse
-from onceonly.machine.sources import read_of
+from onceonly.machine.source_order import read_of
 from onceonly.protocol import Names, Sink
 from onceonly_checkpoints.model import SourceIdentity, SourceOffsets
 from onceonly_checkpoints.storage import resolved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onceonly.errors import caution
 from onceonly.machine.facts import Happening
-from onceonly_checkpoints.code import Code, Compared, compare, version_kept
+from onceonly_checkpoints.code_version import Code, Compared, compare, version_kept
 from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.ledger import EventKind
 

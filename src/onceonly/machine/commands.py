@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceonly.machine.facts import Happening, Reading, Refusal
-from onceonly.machine.marks import Cut, Timed
+from onceonly.machine.writer_progress import Cut, Timed
 from onceonly.protocol import Disturbance, Sight
 from onceonly.protocol.batch import AsOf, Bound, Held, Trim
-from onceonly.protocol.times import Clock, Times
-from onceonly_checkpoints.content import Digest, Output
+from onceonly.protocol.row_times import Clock, Times
+from onceonly_checkpoints.digests import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.model import Slice
-from onceonly_checkpoints.panestate import PaneState
 
 
 @dataclass(frozen=True, slots=True)

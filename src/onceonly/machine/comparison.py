@@ -13,7 +13,7 @@ from itertools import pairwise
 from onceonly.errors import caution
 from onceonly.machine import acceptance, overlap, refresh, rerun
 from onceonly.machine.facts import BatchFacts, Happening, Needed, NewEpoch, Offer, Refusal, Skip
-from onceonly.machine.sources import (
+from onceonly.machine.source_order import (
     Order,
     counted,
     describe,

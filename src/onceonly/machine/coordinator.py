@@ -31,8 +31,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from onceonly.machine import noting as times
-from onceonly.machine import panes
+from onceonly.machine import event_time as times
+from onceonly.machine import window_rules
 from onceonly.machine.commands import (
     Command,
     Commit,
@@ -59,14 +59,14 @@ from onceonly.machine.commands import (
     Stage,
     Wait,
 )
+from onceonly.machine.event_time import Noting
 from onceonly.machine.facts import Adopt, Offer, OnRefresh, OutOfPhase, Overlap
-from onceonly.machine.noting import Noting
-from onceonly.machine.outputs import MaxBad
-from onceonly.machine.panes import Windows
+from onceonly.machine.output_rules import MaxBad
 from onceonly.machine.state import Job, Opening, Phase, State
 from onceonly.machine.transitions import APPLY, compare
+from onceonly.machine.window_rules import Windows
 from onceonly.protocol.batch import AsOf, Bound
-from onceonly.protocol.times import Clock
+from onceonly.protocol.row_times import Clock
 from onceonly_checkpoints.epoch import Fence, Marker, receipts_of
 from onceonly_checkpoints.model import Adoption
 
@@ -148,7 +148,7 @@ def _stage(state: State) -> Command:
 def _bound(state: State, as_of: AsOf) -> Bound | None:
     if state.job.windows is None:
         return None
-    return panes.bound(as_of, state.before, begins=state.begins, stood=state.offered.stood)
+    return window_rules.bound(as_of, state.before, begins=state.begins, stood=state.offered.stood)
 
 
 def _clock(state: State) -> Clock | None:

@@ -11,7 +11,7 @@ from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, Receipt
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import Adoption, InputFile, Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.replayed import Replayed
-from onceonly_checkpoints.spark.siblings import OldBatch
+from onceonly_checkpoints.spark.previous_checkpoints import OldBatch
 
 Adopt = Literal["here"] | SourceOffsets | None
 """Take a target over as it stands; or the offsets that it already contains; or nothing."""

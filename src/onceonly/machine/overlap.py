@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from onceonly.machine.facts import Offer
-from onceonly.machine.sources import describe, name_origins, same_origins
+from onceonly.machine.source_order import describe, name_origins, same_origins
 from onceonly.protocol.batch import FILE_COLUMNS, KAFKA_COLUMNS, Cut, FileTrim, Held, OffsetTrim, Span, plain
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord

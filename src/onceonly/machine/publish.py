@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
-from onceonly.machine import noting
+from onceonly.machine import event_time
+from onceonly.machine.event_time import Known
 from onceonly.machine.facts import Refusal
-from onceonly.machine.marks import Cut
-from onceonly.machine.noting import Known
+from onceonly.machine.writer_progress import Cut
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import Slice
@@ -159,7 +159,7 @@ def _epoch(facts: PublishFacts, last: Epoch, whole: Replayed) -> Epoch:
             carried=last.standing,
             series=number,
             replaces=(1, last.number),
-            time=noting.carried(last.time, turn=Known(facts.pipeline, number, last, cut=facts.cut).turn),
+            time=event_time.carried(last.time, turn=Known(facts.pipeline, number, last, cut=facts.cut).turn),
             replays=whole,
         )
     )

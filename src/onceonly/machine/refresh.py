@@ -8,11 +8,11 @@ other rules judge.
 from __future__ import annotations
 
 from onceonly.machine.facts import BatchFacts, Happening, NewEpoch, Offer, Refusal
-from onceonly.machine.sources import describe
+from onceonly.machine.source_order import describe
 from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import AdoptionKind, SourceOffsets
-from onceonly_checkpoints.spark.siblings import OldBatch
+from onceonly_checkpoints.spark.previous_checkpoints import OldBatch
 
 
 def refreshed(facts: BatchFacts) -> NewEpoch | Refusal | None:

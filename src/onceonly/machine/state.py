@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from onceonly.machine import panes
+from onceonly.machine import window_rules
+from onceonly.machine.event_time import Known, Noting
 from onceonly.machine.facts import Adopt, Happening, Offer, OnRefresh, OutOfPhase, Overlap, Reading, Refusal, Seen
-from onceonly.machine.marks import Cut, Timed
-from onceonly.machine.noting import Known, Noting
-from onceonly.machine.outputs import MaxBad
-from onceonly.machine.panes import Windows
+from onceonly.machine.output_rules import MaxBad
+from onceonly.machine.window_rules import Windows
+from onceonly.machine.writer_progress import Cut, Timed
 from onceonly.protocol.batch import Held, Trim
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.model import Adoption, Slice
@@ -306,7 +306,7 @@ class State:
         if not self.work.healing:
             return self.opening.last
         held = (reading.position.marker for reading in self.opening.readings)
-        return panes.before(self.current, tuple(marker.epoch for marker in held if marker))
+        return window_rules.before(self.current, tuple(marker.epoch for marker in held if marker))
 
     @property
     def past(self) -> Epoch:

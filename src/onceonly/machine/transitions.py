@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from onceonly.machine import code, comparison, look, noting, panes
+from onceonly.machine import code, comparison, event_time, precheck, window_rules
 from onceonly.machine.acceptance import amount, covers, stop_of
 from onceonly.machine.commands import (
     Absent,
@@ -42,13 +42,13 @@ from onceonly.machine.facts import (
     Skip,
 )
 from onceonly.machine.opening import decide_opening, not_ours
-from onceonly.machine.outputs import allowed, rows_in, unbalanced
-from onceonly.machine.sources import carried
+from onceonly.machine.output_rules import allowed, rows_in, unbalanced
+from onceonly.machine.source_order import carried
 from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State, Work
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Output, bad_in, former
+from onceonly_checkpoints.digests import Output, bad_in, former
 from onceonly_checkpoints.epoch import Epoch, Fence
-from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.epoch_time import EpochTime
 from onceonly_checkpoints.ledger import EventKind
 
 
@@ -75,8 +75,8 @@ def _looked(state: State, outcome: Looked) -> State:
     for sink, sight in zip(job.sinks, outcome.sights, strict=True):
         if refusal := not_ours(job.pipeline, sink, (sight.marker,) if sight.marker else ()):
             return _refused(_unfenced(state), refusal)
-    found = look.facts(job.pipeline, job.sinks, outcome.sights, state.opening.head, adopt=job.adopt is not None)
-    match look.opening(found, outcome.ahead, [sight.identity for sight in outcome.sights]):
+    found = precheck.facts(job.pipeline, job.sinks, outcome.sights, state.opening.head, adopt=job.adopt is not None)
+    match precheck.opening(found, outcome.ahead, [sight.identity for sight in outcome.sights]):
         case None:
             return _fences(state)
         case Refusal() as refusal:
@@ -217,7 +217,7 @@ def _not_healed(
 def _missing(state: State, outcome: Missing) -> State:
     """The bytes are gone: a batch that is proven to be the same may be computed anew, and must give the same digest."""
     epoch, offer = state.current, state.job.offer
-    if not panes.computable(epoch, state.work.healing, state.before):
+    if not window_rules.computable(epoch, state.work.healing, state.before):
         return _not_healed(state, state.work.healing, epoch, f"{outcome.reason}; its windows went on since")
     if offer is not None and comparison.same_batch(epoch, offer):
         return replace(state, phase=Phase.STAGE)
@@ -237,7 +237,7 @@ def _staged(state: State, outcome: Staged) -> State:
     bad = bad_in(outcome.outputs)
     if bad and bad.digest.rows > (most := allowed(state.job.max_bad, rows)):
         return _refused(state, _too_many(state, bad, rows, most))
-    if many := panes.too_many(state.job.windows, state.job.pipeline, state.work.number, outcome.panes):
+    if many := window_rules.too_many(state.job.windows, state.job.pipeline, state.work.number, outcome.panes):
         return _refused(state, many)
     state = _with_epoch(state, outcome)
     return replace(state, phase=Phase.PREPARE)
@@ -323,10 +323,10 @@ def _decided(state: State, offer: Offer, decision: NewEpoch | Skip | Needed | Re
             happenings = (*state.happenings, *new.happenings, *other)
             work = replace(state.work, number=new.number, written=new.written, trim=new.trim, replaces=new.replaces)
             state = replace(state, phase=Phase.INTEND, work=work)
-            if untimely := noting.refused(state.job.noting, state.known):
+            if untimely := event_time.refused(state.job.noting, state.known):
                 return _refused(state, untimely)
             job = state.job
-            if unfit := panes.refused(job.windows, job.pipeline, state.opening.last, begins=state.begins):
+            if unfit := window_rules.refused(job.windows, job.pipeline, state.opening.last, begins=state.begins):
                 return _refused(state, unfit)
             return replace(state, happenings=happenings)
 
@@ -357,7 +357,7 @@ def _plainly_next(state: State, offer: Offer) -> bool:
 def _recollected(state: State, outcome: Recollected) -> State:
     descent: tuple[Epoch, ...] | None = outcome.descent
     if state.opening.seen is not None:
-        descent = look.descent(state.opening.seen, state.offered, outcome.descent)
+        descent = precheck.descent(state.opening.seen, state.offered, outcome.descent)
         if descent is None:
             return _fences(state)
     return compare(replace(state, phase=Phase.COMPARE, work=replace(state.work, descent=descent)))
@@ -393,7 +393,7 @@ def _intended(state: State, _: Done) -> State:
 def _polled(state: State, outcome: Polled) -> State:
     """What other writers said is known before the rows are: by it they are late or not."""
     state = replace(state, work=replace(state.work, polled=outcome.timed))
-    if untimely := noting.refused(state.job.noting, state.known):
+    if untimely := event_time.refused(state.job.noting, state.known):
         return _refused(state, untimely)
     if outcome.unanswered:
         what = f"other writers could not be read, what was known of them stands: {outcome.unanswered}"
@@ -422,10 +422,10 @@ def _miscounted(state: State, where: str, written: int, counted: int) -> State:
 
 def _with_epoch(state: State, found: Staged) -> State:
     """The epoch of the rows at hand, from here on the one that is written."""
-    said = noting.timed(state.job.noting, state.known, state.offered, found.times)
-    time = panes.closed(said.time, state.job.windows)
+    said = event_time.timed(state.job.noting, state.known, state.offered, found.times)
+    time = window_rules.closed(said.time, state.job.windows)
     epoch = _epoch(state, found, time)
-    many = panes.many(state.job.windows, state.job.pipeline, state.opening.last, epoch)
+    many = window_rules.many(state.job.windows, state.job.pipeline, state.opening.last, epoch)
     other = code.ids_forgotten(state.job.pipeline, state.opening.last, epoch)
     happenings = (*state.happenings, *said.happenings, *many, *other)
     return replace(state, work=replace(state.work, epoch=epoch), happenings=happenings)
@@ -464,8 +464,8 @@ def _committed(state: State, outcome: Committed) -> State:
     state = replace(state, work=work, happenings=(*state.happenings, *_foreign(outcome)))
     if following < len(state.transactions):
         return replace(state, phase=Phase.COMMIT, work=replace(work, index=following))
-    dropped = panes.dropped(state.job.windows, state.job.pipeline, state.current)
-    happenings = (*state.happenings, *_set_aside(state), *noting.late(state.current), *dropped)
+    dropped = window_rules.dropped(state.job.windows, state.job.pipeline, state.current)
+    happenings = (*state.happenings, *_set_aside(state), *event_time.late(state.current), *dropped)
     state = replace(state, happenings=happenings)
     return _read_again(state) if work.healing else replace(state, phase=Phase.RECORD)
 

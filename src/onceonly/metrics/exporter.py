@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from onceonly.runtime.events import late_rows
-from onceonly.runtime.stops import open_epoch
+from onceonly.runtime.remedies import open_epoch
 from onceonly_checkpoints.epoch import EpochRecord
-from onceonly_checkpoints.epochtime import END, EpochTime
+from onceonly_checkpoints.epoch_time import END, EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger, LedgerUnavailable, Pipeline
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,8 @@
 """The contract between the runner and a sink: every name that a sink, or whoever calls one, needs.
 
-:mod:`~onceonly.protocol.sink` says who calls what and when, :mod:`~onceonly.protocol.optional` what only some sinks can
-do, :mod:`~onceonly.protocol.batch` what a sink is given to write, and :mod:`~onceonly.protocol.values` what it answers.
+:mod:`~onceonly.protocol.sink` says who calls what and when, :mod:`~onceonly.protocol.capabilities` what only some sinks
+can do, :mod:`~onceonly.protocol.batch` what a sink is given to write, and :mod:`~onceonly.protocol.values` what it
+answers.
 """
 
 from typing import TYPE_CHECKING
@@ -16,8 +17,7 @@ from onceonly.protocol.batch import (
     Task,
     TooLargeForDriver,
 )
-from onceonly.protocol.changes import Changes
-from onceonly.protocol.optional import (
+from onceonly.protocol.capabilities import (
     EPOCH,
     Demanding,
     Enlists,
@@ -49,6 +49,7 @@ from onceonly.protocol.optional import (
     Totals,
     Witness,
 )
+from onceonly.protocol.change_order import Changes
 from onceonly.protocol.sink import (
     UNADDRESSED,
     Conflict,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from onceonly.protocol.times import Clock, Times, TimeTally
-from onceonly_checkpoints.content import Digest, Output
+from onceonly.protocol.row_times import Clock, Times, TimeTally
+from onceonly_checkpoints.digests import Digest, Output
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.model import Slice
-from onceonly_checkpoints.panestate import PaneState
 from onceonly_checkpoints.storage import file_system
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class InFiles(Protocol):
 
 @runtime_checkable
 class Divided(Protocol):
-    """A batch with outputs: what some sinks get instead of all rows; see ``runtime.outputs`` for how they lie."""
+    """A batch with outputs: what some sinks get instead of all rows; how they lie: ``runtime.staged_outputs``."""
 
     def outputs(self) -> tuple[Output, ...]:
         """Counted in the same action as ``digest``, and as valid."""

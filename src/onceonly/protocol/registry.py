@@ -8,7 +8,7 @@ from typing import cast
 from urllib.parse import quote, urlencode
 
 from onceonly.errors import refuse
-from onceonly.protocol.optional import LogsIn
+from onceonly.protocol.capabilities import LogsIn
 from onceonly.protocol.sink import UNADDRESSED, Sink
 
 GROUP = "onceonly.sinks"

@@ -2,7 +2,7 @@
 
 :class:`Sink` is what the runner calls. A sink of your own inherits from :class:`SinkBase`, which asks for eight members
 and says of each of the others what is not guaranteed as long as it is left as it is. What only some sinks can do has a
-small protocol each, in :mod:`onceonly.protocol.optional`, and says the same.
+small protocol each, in :mod:`onceonly.protocol.capabilities`, and says the same.
 
 Who calls what, and when
 ------------------------

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from onceonly.protocol.changes import ONLY_ADDED, Changes
+from onceonly.protocol.change_order import ONLY_ADDED, Changes
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
 from onceonly_checkpoints.strenum import StrEnum
 

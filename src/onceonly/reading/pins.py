@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Literal
 
 from onceonly.errors.arguments import checks_arguments
-from onceonly.runtime.readpoint import ReadPoint, opened, read_point
+from onceonly.reading.read_point import ReadPoint, opened, read_point
 from onceonly.runtime.runs import process
 from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, Pin
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from onceonly.errors import caution, refuse
-from onceonly.machine import endings
+from onceonly.machine import in_doubt
 from onceonly.machine.admission import Pair
 from onceonly.machine.facts import Happening
 from onceonly.machine.state import Phase, State
 from onceonly.protocol import Sink
+from onceonly.spark.determinism import Written
 from onceonly.spark.engine import Plan
-from onceonly.spark.written import Written
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import Event, EventKind, KeptPlan, Ledger, LedgerUnavailable
 
@@ -86,7 +86,7 @@ class EventLog:
             and isinstance(error, Exception | KeyboardInterrupt | SystemExit)
             and self._reaches(error, state)
         ):
-            self._end(endings.failure(pipeline, error, state))
+            self._end(in_doubt.failure(pipeline, error, state))
 
     def _reaches(self, error: BaseException, state: State | None) -> bool:
         """Whether the ledger need not be waited for in vain: it may lie where nobody answers."""
@@ -96,7 +96,7 @@ class EventLog:
 
     def ended(self, state: State) -> None:
         """Note in the ledger that the opening is over and leaves nothing behind."""
-        self._end(endings.end(state))
+        self._end(in_doubt.end(state))
 
     def _end(self, event: Event) -> None:
         try:

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.machine import acceptance, noting, opening
+from onceonly.machine import acceptance, event_time, opening
 from onceonly.machine.acceptance import Stop
+from onceonly.machine.event_time import Known
 from onceonly.machine.facts import OpeningFacts, Refusal
-from onceonly.machine.noting import Known
 from onceonly.machine.state import State
 from onceonly.protocol import Expires, Permissive, Sink
-from onceonly.runtime import operatorepoch, replacing, stops
+from onceonly.runtime import operator_epoch, remedies
+from onceonly.runtime import refresh as refresh_rules
 from onceonly_checkpoints.epoch import Epoch, Lineage, Standing
-from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.epoch_time import EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets
 
@@ -60,7 +61,7 @@ def resolve(sinks: Sequence[Sink], ledger: Ledger, pipeline: str) -> Resolution:
     Raises:
         OnceOnlyError: what a restart of the query would raise, too.
     """
-    state = operatorepoch.opened(sinks, ledger, pipeline, heals=True)
+    state = operator_epoch.opened(sinks, ledger, pipeline, heals=True)
     number = state.opening.last.number if state.opening.last else 0
     generation = state.opening.fence.generation
     said = [
@@ -100,8 +101,8 @@ def adopt(
             less than what is gone by now, or it is not known where it stands; E228 a sink is not proven to hold what it
             held; or what opening raises.
     """
-    stop = stops.last(ledger, pipeline)
-    state = operatorepoch.opened(sinks, ledger, pipeline, accepted=accepted)
+    stop = remedies.last(ledger, pipeline)
+    state = operator_epoch.opened(sinks, ledger, pipeline, accepted=accepted)
     if accepted.sinks and not _needed(state, accepted):
         return None
     if accepted.kind is AdoptionKind.SAME_DATA:
@@ -115,7 +116,7 @@ def adopt(
     base = state.opening.last
     refuse_moving(pipeline, ledger, accepted.kind, base)
     if accepted.sinks and (base is None or base.number < accepted.last):
-        base = operatorepoch.recorded(ledger, pipeline, accepted.last)
+        base = operator_epoch.recorded(ledger, pipeline, accepted.last)
         if base is None and accepted.last and any(sink.id not in accepted.sinks for sink in sinks):
             raise _gone_elsewhere(pipeline, accepted)
     if accepted.offsets and accepted.offsets != _named(accepted.kind, stop, base):
@@ -125,7 +126,7 @@ def adopt(
         raise nothing_to_adopt(pipeline)
     epoch = _adopt(state, sinks, ledger, accepted, end=end, base=base)
     if stop and stop.then and stop.then.head == epoch.number and acceptance.covers(accepted, stop):
-        stops.remember(ledger, pipeline, state.opening.fence, stop.then)
+        remedies.remember(ledger, pipeline, state.opening.fence, stop.then)
     return epoch
 
 
@@ -197,11 +198,13 @@ def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastB
     Raises:
         OnceOnlyError: E110 the pipeline has epochs already; or what opening raises.
     """
-    state = operatorepoch.opened(sinks, ledger, pipeline, accepted=accepted)
+    state = operator_epoch.opened(sinks, ledger, pipeline, accepted=accepted)
     if newest := max(reading.position.epoch for reading in state.opening.readings):
         raise begun_already(pipeline, newest)
-    begun = operatorepoch.decision(state, batch.written, accepted, stood=Standing(batch.lineage), lineage=batch.lineage)
-    return operatorepoch.write(state, sinks, ledger, begun)
+    begun = operator_epoch.decision(
+        state, batch.written, accepted, stood=Standing(batch.lineage), lineage=batch.lineage
+    )
+    return operator_epoch.write(state, sinks, ledger, begun)
 
 
 def begun_already(pipeline: str, newest: int) -> OnceOnlyError:
@@ -241,13 +244,13 @@ def drop_sink(
             epoch; or what opening raises.
     """
     if going is not None:
-        operatorepoch.opened((*sinks, going), ledger, pipeline, heals=True)
+        operator_epoch.opened((*sinks, going), ledger, pipeline, heals=True)
     (sink,) = accepted.sinks
-    state = operatorepoch.opened(sinks, ledger, pipeline, dropped=sink)
+    state = operator_epoch.opened(sinks, ledger, pipeline, dropped=sink)
     if state.opening.last is None:
         raise nothing_to_adopt(pipeline)
     if shown not in (None, state.opening.last.number):
-        raise operatorepoch.went_on(pipeline, state.opening.last.number, shown or 0)
+        raise operator_epoch.went_on(pipeline, state.opening.last.number, shown or 0)
     return _adopt(state, sinks, ledger, accepted, end=state.opening.last.written.end, base=state.opening.last)
 
 
@@ -268,12 +271,12 @@ def refresh(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adop
             replace; or what opening raises.
     """
     at_stake(sinks, pipeline)
-    state = operatorepoch.opened(sinks, ledger, pipeline)
+    state = operator_epoch.opened(sinks, ledger, pipeline)
     last = state.opening.last
     if last is None:
         raise nothing_to_adopt(pipeline)
     if accepted.last != last.number:
-        raise operatorepoch.went_on(pipeline, last.number, accepted.last)
+        raise operator_epoch.went_on(pipeline, last.number, accepted.last)
     return _adopt(state, sinks, ledger, accepted, end=last.written.end, base=last)
 
 
@@ -293,9 +296,9 @@ def retire(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adopt
         OnceOnlyError: E110 there is no epoch that says anything of time; E142 its windows are open; or what opening
             raises.
     """
-    state = operatorepoch.opened(sinks, ledger, pipeline)
+    state = operator_epoch.opened(sinks, ledger, pipeline)
     last = state.opening.last
-    time = noting.retired(Known(pipeline, last.number + 1, last, cut=state.opening.cut)) if last else None
+    time = event_time.retired(Known(pipeline, last.number + 1, last, cut=state.opening.cut)) if last else None
     if last is None or time is None:
         raise nothing_to_retire(pipeline)
     refuse_open_windows(pipeline, last)
@@ -319,12 +322,12 @@ def reset_panes(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: 
     Raises:
         OnceOnlyError: E110 no window is open, or the query went on since; or what opening raises.
     """
-    state = operatorepoch.opened(sinks, ledger, pipeline)
+    state = operator_epoch.opened(sinks, ledger, pipeline)
     last = state.opening.last
     if last is None or last.panes is None or not last.panes.open.rows:
         raise nothing_to_reset(pipeline)
     if accepted.last != last.number:
-        raise operatorepoch.went_on(pipeline, last.number, accepted.last)
+        raise operator_epoch.went_on(pipeline, last.number, accepted.last)
     return _adopt(state, sinks, ledger, accepted, end=last.written.end, base=last)
 
 
@@ -348,7 +351,8 @@ def refuse_open_windows(pipeline: str, last: Epoch) -> None:
         return
     said = {"problem": f"retired, it would leave {last.panes.text} for good", "cause": "the pipeline ends early"}
     way = (
-        "have a last run close them: note_time=EventTime(..., says=drain), with drain of onceonly.panes; it ends there"
+        "have a last run close them: note_time=EventTime(..., says=drain), with drain of onceonly.windows; "
+        "it ends there"
     )
     raise refuse("E142", pipeline=pipeline, next=way, **said)
 
@@ -365,7 +369,7 @@ def refuse_moving(pipeline: str, ledger: Ledger, kind: AdoptionKind, last: Epoch
     Raises:
         IdentityError: E142.
     """
-    if kind not in operatorepoch.MOVING or last is None or last.panes is None or not last.panes.open.rows:
+    if kind not in operator_epoch.MOVING or last is None or last.panes is None or not last.panes.open.rows:
         return
     where = f"--query {shlex.quote(pipeline)} --ledger {shlex.quote(ledger.address)}"
     problem = f"--{kind} moves the position, and {last.panes.text}"
@@ -388,7 +392,7 @@ def at_stake(sinks: Sequence[Sink], pipeline: str) -> int:
     newest = max((sink.look().epoch for sink in sinks), default=0)
     if not newest:
         raise nothing_to_adopt(pipeline)
-    replacing.demand(sinks, pipeline, (1, newest))
+    refresh_rules.demand(sinks, pipeline, (1, newest))
     return newest
 
 
@@ -471,5 +475,7 @@ def _adopt(
     stood = base.standing if base else Standing()
     if base and stood.offered and end != base.written.end:
         stood = replace(stood, offered=Slice(end, end))  # a checkpoint that is put back goes on behind the gap, too
-    moved = operatorepoch.decision(state, Slice(begin, end), accepted, sources=known, stood=stood, base=base, time=time)
-    return operatorepoch.write(state, sinks, ledger, moved, base)
+    moved = operator_epoch.decision(
+        state, Slice(begin, end), accepted, sources=known, stood=stood, base=base, time=time
+    )
+    return operator_epoch.write(state, sinks, ledger, moved, base)

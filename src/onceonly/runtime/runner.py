@@ -20,11 +20,11 @@ from onceonly import faults
 from onceonly.errors import IdentityError, refuse
 from onceonly.faults import Point
 from onceonly.machine import commands as c
-from onceonly.machine import coordinator, endings, look
+from onceonly.machine import coordinator, in_doubt, precheck
 from onceonly.machine.facts import Offer, OutOfPhase, Reading
-from onceonly.machine.marks import Timed
 from onceonly.machine.overlap import held_files
 from onceonly.machine.state import State
+from onceonly.machine.writer_progress import Timed
 from onceonly.protocol import (
     Batch,
     Conflict,
@@ -43,14 +43,23 @@ from onceonly.protocol import (
 )
 from onceonly.protocol.batch import Bindable, Bound, Paned, Recalling, TellsTime
 from onceonly.protocol.guard import check_install
-from onceonly.protocol.times import NO_TIMES
-from onceonly.runtime import asking, filelists, indexing, replacing, sealing, staging, stops, together
-from onceonly.runtime.asking import Says
+from onceonly.protocol.row_times import NO_TIMES
+from onceonly.runtime import (
+    file_lists,
+    ledger_sync,
+    refresh,
+    remedies,
+    seals,
+    shared_transaction,
+    staging,
+    time_callback,
+)
 from onceonly.runtime.events import EventLog
-from onceonly.runtime.indexing import Carried
+from onceonly.runtime.ledger_sync import Carried
 from onceonly.runtime.staging import Stages, Still
-from onceonly.runtime.unreadable import histories, naming
-from onceonly_checkpoints.content import Digest
+from onceonly.runtime.time_callback import Says
+from onceonly.runtime.unreadable_markers import histories, naming
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Receipt, receipts_of
 from onceonly_checkpoints.ledger import Intent, Ledger, LedgerUnavailable
 from onceonly_checkpoints.manifest import UnreadableManifest
@@ -232,10 +241,10 @@ class Runner:
         with self._timed("open"):
             self._ledger.open()
             head = self._ledger.head(state.job.pipeline)
-            events = self._ledger.events(state.job.pipeline, endings.WINDOW)
-            cut = indexing.cut(self._ledger, state.job.pipeline, head)
+            events = self._ledger.events(state.job.pipeline, in_doubt.WINDOW)
+            cut = ledger_sync.cut(self._ledger, state.job.pipeline, head)
         faults.fire(Point.RECALL_AFTER)
-        return c.Recalled(head, endings.ended(events), cut)
+        return c.Recalled(head, in_doubt.ended(events), cut)
 
     def _look(self, state: State, _: c.Look) -> c.Outcome:
         with self._timed("open"):
@@ -245,7 +254,7 @@ class Runner:
                 with naming(sink):
                     sights.append(_sight(sink, receipts.get(sink.id)))
             known = state.opening.head.epoch.number if state.opening.head else 0
-            if not look.lacks(tuple(sights), known):
+            if not precheck.lacks(tuple(sights), known):
                 return c.Looked(tuple(sights))
             told = tuple(marker.epoch for marker, _ in histories(self._of(state), known))
             return c.Looked(tuple(sights), told)
@@ -284,14 +293,14 @@ class Runner:
         faults.fire(Point.READ_AFTER)
         known = command.since.identity if command.since else position.identity
         doubted = known != position.identity or any(event.fatal for event in position.disturbances)
-        return Reading(command.sink, position, command.since, ahead, stops.content(sink) if doubted else None)
+        return Reading(command.sink, position, command.since, ahead, remedies.content(sink) if doubted else None)
 
     def _index(self, state: State, command: c.Index) -> c.Outcome:
         for marker, receipts in command.epochs:
             self._ledger.record(EpochRecord(state.job.pipeline, marker.fence, marker.epoch, receipts))
             if {sink for sink, _ in marker.epoch.sinks} <= {receipt.sink for receipt in receipts}:
-                sealing.tell(self._all, state.job.pipeline, marker.epoch, self._ledger)
-        indexing.enter(self._ledger, self._all, state.job.pipeline, command.lineage, command.fence.generation)
+                seals.tell(self._all, state.job.pipeline, marker.epoch, self._ledger)
+        ledger_sync.enter(self._ledger, self._all, state.job.pipeline, command.lineage, command.fence.generation)
         for sink in self._all:
             with naming(sink):
                 sink.sweep()
@@ -311,7 +320,7 @@ class Runner:
 
     def _gather(self, state: State, command: c.Gather) -> c.Outcome:
         records = self._ledger.epochs(state.job.pipeline, command.newest.series, command.newest.number)
-        return c.Gathered(held_files(filelists.completed(records), command.newest))
+        return c.Gathered(held_files(file_lists.completed(records), command.newest))
 
     def _execute(self, state: State, _: c.Execute) -> c.Outcome:
         if not isinstance(self._batch, StatefulBatch):
@@ -323,7 +332,7 @@ class Runner:
 
     def _intend(self, state: State, command: c.Intend) -> c.Outcome:
         if command.replaces:
-            replacing.demand(self._all, state.job.pipeline, command.replaces)
+            refresh.demand(self._all, state.job.pipeline, command.replaces)
         with self._timed("intend"):
             self._ledger.intend(Intent(state.job.pipeline, command.number, command.fence, command.slice))
         faults.fire(Point.INTEND_AFTER)
@@ -346,20 +355,26 @@ class Runner:
         return c.Staged(command.manifest, found.rows, found.digest(), found.outputs)
 
     def _stage(self, state: State, command: c.Stage) -> c.Outcome:
-        rows = asking.trimmed(self._rows(state), command.trim)
+        rows = time_callback.trimmed(self._rows(state), command.trim)
         faults.fire(Point.STAGE_BEFORE)
         paned = self._stepped(state, command, command.bound, rows) if command.bound else None
         with self._timed("stage"):
             if command.as_of and isinstance(rows, Recalling):
                 rows = rows.as_of(command.as_of)
-            still = None if command.lasting else together.collect(paned or rows, self._of(state))
+            still = None if command.lasting else shared_transaction.collect(paned or rows, self._of(state))
             reference, self._staged = (None, still) if still else self._in_files(state, command, paned or rows)
             # Not in the action that stages them: the horizon would have it compiled anew for each epoch.
             times = self._staged.times_of(command.clock) if command.clock and not paned else NO_TIMES
         if command.healing:
             self._borrowed = reference  # computed again for sinks that were behind: no marker names it
         digest = self._staged.digest()
-        told = None if command.healing else paned.times() if paned else asking.said(state, times, digest, self._says)
+        told = (
+            None
+            if command.healing
+            else paned.times()
+            if paned
+            else time_callback.said(state, times, digest, self._says)
+        )
         faults.fire(Point.STAGE_AFTER)
         windows = paned.panes() if paned else None
         return c.Staged(reference, self._staged.rows, digest, self._staged.outputs, told, windows)
@@ -370,7 +385,7 @@ class Runner:
             raise OutOfPhase(state.phase.value, "a batch with windows")
         with self._timed("step"):
             try:
-                return rows.bound(to, command.clock, partial(asking.noted, state, self._says))
+                return rows.bound(to, command.clock, partial(time_callback.noted, state, self._says))
             except IdentityError as error:
                 if error.code != "E226":
                     raise
@@ -395,8 +410,8 @@ class Runner:
 
     def _prepare(self, state: State, command: c.Prepare) -> c.Outcome:
         sink = self._sinks[command.sink]
-        rows = None if self._staged else asking.trimmed(self._rows(state), command.trim)
-        batch = asking.timed(rows, command.clock) if rows else self._lying(state).output(command.output)
+        rows = None if self._staged else time_callback.trimmed(self._rows(state), command.trim)
+        batch = time_callback.timed(rows, command.clock) if rows else self._lying(state).output(command.output)
         faults.fire(Point.PREPARE_BEFORE)
         if earlier := self._prepared.pop(command.sink, None):
             earlier.abandon()
@@ -412,7 +427,7 @@ class Runner:
             self._prepared[command.sink] = prepared
             counted = batch.digest()
         times = batch.times() if command.clock and isinstance(batch, TellsTime) else NO_TIMES
-        told = asking.said(state, times, counted, self._says) if rows else None
+        told = time_callback.said(state, times, counted, self._says) if rows else None
         faults.fire(Point.PREPARE_AFTER)
         return c.Prepared(prepared.rows, counted, told)
 
@@ -422,7 +437,7 @@ class Runner:
             return sink.prepare_beside(batch, command.number, beside, command.replaces)
         if command.replaces is None:
             return sink.prepare(batch, command.number)
-        return replacing.able(sink).prepare_replacing(batch, command.number, command.replaces)
+        return refresh.able(sink).prepare_replacing(batch, command.number, command.replaces)
 
     def _commit(self, state: State, command: c.Commit) -> c.Outcome:
         sink = self._sinks[command.marker.sink]
@@ -489,13 +504,13 @@ class Runner:
         with self._timed("record"):
             files = state.job.offer.files if state.job.offer else ()
             if command.skipped:
-                indexing.complete(self._ledger, state.job.pipeline, command.epoch, files)
+                ledger_sync.complete(self._ledger, state.job.pipeline, command.epoch, files)
             elif not self._carried:
                 phases = tuple(self.phases.items())
                 receipts = command.receipts
                 record = EpochRecord(state.job.pipeline, command.fence, command.epoch, receipts, files, phases)
                 self._ledger.record(record)
-        sealing.tell(self._all, state.job.pipeline, command.epoch, self._ledger)
+        seals.tell(self._all, state.job.pipeline, command.epoch, self._ledger)
         if self._staging and command.replaced:
             self._staging.drop(command.replaced)  # every sink holds the epoch after it
         faults.fire(Point.RECORD_AFTER)
@@ -515,9 +530,9 @@ class Runner:
         job, opening = state.job, state.opening
         head = opening.head.epoch if opening.head else None
         if opening.seen is not None or command.refusal.code in _NAMING:
-            indexing.learn(self._ledger, self._all, job.pipeline, head.number if head else 0)
-        refused = stops.Context(job.pipeline, opening.fence, opening.last or head, job.offer)
-        raise stops.error_of(command.refusal, refused, self._ledger, self._all, self._fetch_staged)
+            ledger_sync.learn(self._ledger, self._all, job.pipeline, head.number if head else 0)
+        refused = remedies.Context(job.pipeline, opening.fence, opening.last or head, job.offer)
+        raise remedies.error_of(command.refusal, refused, self._ledger, self._all, self._fetch_staged)
 
 
 def _sight(sink: Sink, receipt: Receipt | None) -> Sight:

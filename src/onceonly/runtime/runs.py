@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from onceonly.errors import refuse
-from onceonly.machine import calls
-from onceonly.machine.calls import Call, Entering, Holder
+from onceonly.machine import callback_rules
+from onceonly.machine.callback_rules import Call, Entering, Holder
 from onceonly.machine.facts import Refusal
 from onceonly.protocol import Sink
 
@@ -40,8 +40,8 @@ def process() -> str:
 
 # ---- Which runs write in this process, each with sinks of its own and one callback at a time.
 #
-# What may write is decided in ``calls.py``; here is what these rules are asked about, and the waiting. A sink object
-# is used by one thread at a time: a run that takes one over waits until the callback of the older run has ended,
+# What may write is decided in ``callback_rules.py``; here is what these rules are asked about, and the waiting. A sink
+# object is used by one thread at a time: a run that takes one over waits until the callback of the older run has ended,
 # which is stopped at its next step.
 
 PATIENCE = 60.0
@@ -109,7 +109,7 @@ class Runs:
             self._sessions.setdefault(own, holder.run_id)
             late = self._run_of(session or own, group, holder) != holder.run_id or holder.run_id in self._outdated
             held = tuple((sink.id, active(self._owners.get(id(sink)))) for sink in sinks)
-            _raise(calls.decide_entry(Entering(holder, late, active(named), held)))
+            _raise(callback_rules.decide_entry(Entering(holder, late, active(named), held)))
             if named is not None and named.run_id != holder.run_id:
                 self._outdated.add(named.run_id)
             self._newest[holder.pipeline] = holder
@@ -134,7 +134,7 @@ class Runs:
         sinks = self._sinks.get(holder, ())
         ours = bool(sinks) and all(self._owners.get(id(sink)) == holder for sink in sinks)
         if not ours or self._newest[holder.pipeline] != holder:
-            _raise(calls.outdated(holder))
+            _raise(callback_rules.outdated(holder))
 
     @contextmanager
     def writing(self, holder: Holder, batch_id: int, planned: int) -> Generator[None]:
@@ -151,7 +151,7 @@ class Runs:
                 raise refuse("E103", pipeline=holder.pipeline, by=late)
             self._check(holder)
             call = Call(holder.pipeline, batch_id, planned, self._finished.get(holder), self._refused.get(holder))
-            if refusal := calls.decide_call(call):
+            if refusal := callback_rules.decide_call(call):
                 self._refused[holder] = refusal
                 _raise(refusal)
             self._busy[holder] = self._ids(holder)

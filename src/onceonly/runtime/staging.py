@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.errors import ConfigurationError, OnceOnlyError, refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
-from onceonly.machine.outputs import rows_in
+from onceonly.machine.output_rules import rows_in
 from onceonly.protocol import Attempt, Batch, Estimate, Sink, Task
 from onceonly.protocol.batch import Divided
-from onceonly.protocol.times import Clock, Times
-from onceonly.runtime import outputs
-from onceonly.runtime.stagefiles import Directory, LocalDirectory, directory, hindrance
-from onceonly_checkpoints.content import BAD, Digest, Output, bad_in, column_of
+from onceonly.protocol.row_times import Clock, Times
+from onceonly.runtime import staged_outputs
+from onceonly.runtime.staged_files import Directory, LocalDirectory, directory, hindrance
+from onceonly_checkpoints.digests import BAD, Digest, Output, bad_in, column_of
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.manifest import NAME, Manifest, Reference, StagedFile, UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.model import Slice, canonical
@@ -355,12 +355,12 @@ class StagedBatch:
             return self._reread().on_executors(task)
         return [task(Attempt(at, at), self._read(file)) for at, file in enumerate(self._manifest.files)]
 
-    def picked(self, pick: outputs.Pick, task: Task) -> list[Mapping[str, Any]]:
+    def picked(self, pick: staged_outputs.Pick, task: Task) -> list[Mapping[str, Any]]:
         """As :meth:`on_executors`, over what is taken of the rows: Spark reads no other columns."""
         rows = self._reread() if isinstance(self._live, Stageable) else self
         if isinstance(rows, Shapeable):
             return rows.shaped(pick.frame).on_executors(task)
-        return rows.on_executors(outputs.Picking(pick, task))
+        return rows.on_executors(staged_outputs.Picking(pick, task))
 
     def digest(self) -> Digest:
         """Digest of the action that staged the rows."""
@@ -379,13 +379,13 @@ class StagedBatch:
         """
         if not self.outputs:
             return self
-        return outputs.of(self, self.outputs, name)
+        return staged_outputs.of(self, self.outputs, name)
 
     def times_of(self, clock: Clock) -> Times:
         """What its good rows say of time: of each file the one column is read, and what tells bad rows from them."""
         columns = [clock.column, *([f"{column_of(BAD)}.reasons"] if bad_in(self.outputs) else [])]
         pieces = (piece for file in self._manifest.files for piece in self._pieces(file, columns))
-        return outputs.times_of(pieces, clock, self.outputs)
+        return staged_outputs.times_of(pieces, clock, self.outputs)
 
     def _reread(self) -> Batch:
         if not isinstance(self._live, Stageable):

@@ -10,14 +10,14 @@ from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors import OnceOnlyError, refusals
+from onceonly.errors import OnceOnlyError, read_refusal
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Estimate, Task, TooLargeForDriver
 from onceonly.protocol.batch import FileTrim, OffsetTrim, Trim
-from onceonly.protocol.times import NO_TIMES, Clock, Times, TimeTally
-from onceonly.spark import digest, frames, interpreter, times
-from onceonly.spark.choose import engine_for
-from onceonly_checkpoints.content import Digest
+from onceonly.protocol.row_times import NO_TIMES, Clock, Times, TimeTally
+from onceonly.spark import digest, frames, interpreter, row_times
+from onceonly.spark.detect import engine_for
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.storage import is_local
 
 if TYPE_CHECKING:
@@ -170,10 +170,10 @@ class SparkBatch:
     @property
     def dataframe(self) -> DataFrame:
         """The observed DataFrame; every access starts a new attempt."""
-        observed = self._engine.observed(self._df, self._leave_out, beside=times.metrics(self._clock))
+        observed = self._engine.observed(self._df, self._leave_out, beside=row_times.metrics(self._clock))
         self._digest = lambda: digest.from_metrics(observed.get(), self._leave_out)
         if self._clock:
-            self._times = lambda: times.from_metrics(observed.get())
+            self._times = lambda: row_times.from_metrics(observed.get())
         return observed.dataframe
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
@@ -335,7 +335,7 @@ def told(session: SparkSession) -> Generator[None]:
     except (OnceOnlyError, TooLargeForDriver):
         raise
     except Exception as error:
-        if found := refusals.told_by(error) or interpreter.refusal(session):
+        if found := read_refusal.told_by(error) or interpreter.refusal(session):
             raise found from None
         raise
 

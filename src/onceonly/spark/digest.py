@@ -10,13 +10,15 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import EPOCH
-from onceonly.spark import rowhash
-from onceonly_checkpoints.content import Digest
+from onceonly.spark.row_hash import of_one, of_rows, of_values
+from onceonly_checkpoints.digests import Digest
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
+
+    from onceonly.spark.row_hash import Words
 
 
 # ---- As Spark columns: computed in the cluster, in the action that writes the rows.
@@ -423,19 +425,19 @@ def _many(parts: Sequence[tuple[int, bytes, Encode]], columns: Sequence[Array], 
     hashes = np.full(rows, xxh64(_NO, _SPARK_SEED), np.uint64)
     for at, name, encode in parts:
         values = encode(columns[at])
-        named = rowhash.of_one(name, hashes)
+        named = of_one(name, hashes)
         if not values.null_count:
-            hashes = _hashes(values, rowhash.of_one(_NO, named))
+            hashes = _hashes(values, of_one(_NO, named))
             continue
-        hashes = rowhash.of_one(_YES, named)
+        hashes = of_one(_YES, named)
         there = values.is_valid().to_numpy(zero_copy_only=False)
         if there.any():
-            hashes[there] = _hashes(values.drop_null(), rowhash.of_one(_NO, named[there]))
+            hashes[there] = _hashes(values.drop_null(), of_one(_NO, named[there]))
     low = hashes & np.uint64(0xFFFFFFFF)
     return Digest(rows, int((hashes >> np.uint64(32)).sum()), int(low.sum()))
 
 
-def _hashes(values: Array, seeds: rowhash.Words) -> rowhash.Words:
+def _hashes(values: Array, seeds: Words) -> Words:
     """The hash of each value, none of them a null, with its own seed."""
     import numpy as np
     import pyarrow as pa
@@ -444,11 +446,11 @@ def _hashes(values: Array, seeds: rowhash.Words) -> rowhash.Words:
     if pa.types.is_fixed_size_binary(values.type):
         width = values.type.byte_width
         whole = np.frombuffer(buffers[1], np.uint8, count * width, values.offset * width)
-        return rowhash.of_rows(whole.reshape(count, width), seeds)
+        return of_rows(whole.reshape(count, width), seeds)
     kind = np.int64 if pa.types.is_large_binary(values.type) else np.int32
     ends = np.frombuffer(buffers[1], kind)[values.offset : values.offset + count + 1].astype(np.int64)
     data = np.frombuffer(buffers[2] or b"", np.uint8)
-    return rowhash.of_values(data, ends[:-1], np.diff(ends), seeds)
+    return of_values(data, ends[:-1], np.diff(ends), seeds)
 
 
 @cache

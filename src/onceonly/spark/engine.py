@@ -73,7 +73,7 @@ class Plan:
         stateful: whether any operator keeps state.
         nondeterministic: SQL of the first expression that another run may compute otherwise; ``None`` if there is none.
         sources: each source of the query, in the order of the plan.
-        text: the analysed plan, for :mod:`onceonly.spark.lineage`; ``None`` where Spark cannot spell it.
+        text: the analysed plan, for :mod:`onceonly.spark.float_lineage`; ``None`` where Spark cannot spell it.
         unseen: what this kind of session does not show of a plan, as reasons for which a promise may not hold.
         delays: of its watermarks, outermost first, as Spark spells them: ``text`` lacks them.
     """
@@ -159,7 +159,7 @@ class AnalysedPlan(Protocol):
     """The analysed plan of a DataFrame. Each call asks Spark: a few hundred calls into the JVM for a large plan."""
 
     def text(self) -> str | None:
-        """The plan as Spark spells it in JSON, for :mod:`onceonly.spark.lineage`; ``None`` where it cannot."""
+        """The plan as Spark spells it in JSON, for :mod:`onceonly.spark.float_lineage`; ``None`` where it cannot."""
         ...
 
     def nondeterministic(self) -> str | None:

@@ -16,9 +16,9 @@ from importlib import metadata
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-from onceonly.spark.lineage import Node
-from onceonly.spark.lines import minor_of
-from onceonly_checkpoints.code import PlanFingerprint
+from onceonly.spark.float_lineage import Node
+from onceonly.spark.versions import minor_of
+from onceonly_checkpoints.code_version import PlanFingerprint
 
 FORMAT = 1
 """Version of what is spelled here: raised by whoever changes the text of any plan or function."""

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from onceonly.spark import choose
+from onceonly.spark import detect
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,7 +94,7 @@ def in_arrow(columns: StructType) -> pa.Schema:
     """The same of columns."""
     # The public way is the schema of ``limit(0).toArrow()``: a job, where this asks nobody.
     try:
-        schema = choose.line().arrow_schema(columns)
+        schema = detect.line().arrow_schema(columns)
     except TypeError:
         return _column_by_column(columns)
     for at, column in enumerate(columns.fields):
@@ -111,7 +111,7 @@ def _column_by_column(columns: StructType) -> pa.Schema:
     fields: list[pa.Field[Any]] = []
     for column in columns.fields:
         try:
-            fields.append(choose.line().arrow_schema(StructType([column])).field(0))
+            fields.append(detect.line().arrow_schema(StructType([column])).field(0))
         except TypeError:
             fields.append(pa.field(column.name, pa.null(), metadata={USER_DEFINED: column.dataType.simpleString()}))
     return pa.schema(fields)
@@ -141,7 +141,7 @@ def of_arrow(session: SparkSession, table: pa.Table) -> DataFrame:
 
     # Spark 4.2 takes an empty batch for the end of the table: the rows behind one would be lost without a word.
     whole = table.combine_chunks()
-    return choose.line().of_arrow(session, whole, from_arrow_schema(whole.schema, prefer_timestamp_ntz=True))
+    return detect.line().of_arrow(session, whole, from_arrow_schema(whole.schema, prefer_timestamp_ntz=True))
 
 
 @contextmanager
@@ -178,4 +178,4 @@ def reading() -> Generator[None]:
 
 def condition(error: Exception) -> str:
     """The stable name that Spark gives an error of its own; that of its class where it has none."""
-    return str(getattr(error, choose.line().condition)() or type(error).__name__)
+    return str(getattr(error, detect.line().condition)() or type(error).__name__)

@@ -20,7 +20,7 @@ from onceonly.spark.engine import Run
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Lineage
 from onceonly_checkpoints.model import InputFile, Slice, SourceIdentity, SourceKind, SourceOffsets
-from onceonly_checkpoints.spark import logs, offsets, siblings
+from onceonly_checkpoints.spark import logs, offsets, previous_checkpoints
 from onceonly_checkpoints.storage import LocalStorage, Readable
 
 # ---- What a batch reads, by the logs of its query: the slice, where it begins, its files, and what its sources are.
@@ -218,7 +218,7 @@ class Input:
     earlier: tuple[InputFile, ...] | None
     covered: int | None
     estimate: Estimate
-    earlier_checkpoints: tuple[siblings.OldBatch, ...] = ()
+    earlier_checkpoints: tuple[previous_checkpoints.OldBatch, ...] = ()
 
     def offer(self, columns: Sequence[tuple[str, str]], *, stateful: bool) -> Offer:
         """What the coordinator decides on.
@@ -280,5 +280,5 @@ def read_input(
         earlier=earlier_files(run, seen.slice) if back else None,
         covered=covered,
         estimate=estimate(covered, past, row_width(columns), files=bool(sizes), stateful=run.plan.stateful),
-        earlier_checkpoints=siblings.old_batches(run.files, run.checkpoint) if batch_id == 0 else (),
+        earlier_checkpoints=previous_checkpoints.old_batches(run.files, run.checkpoint) if batch_id == 0 else (),
     )

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.spark import choose
-from onceonly.spark.lines import LINES, Line
+from onceonly.spark import detect
+from onceonly.spark.versions import LINES, Line
 
 if TYPE_CHECKING:
     from onceonly.protocol import SparkSession
@@ -50,7 +50,7 @@ def pyspark_version(what: str) -> str:
     Raises:
         ConfigurationError: E108, there is none.
     """
-    found = choose.installed()
+    found = detect.installed()
     if found is None:
         raise refuse("E108", what=what, package="pyspark", distribution="onceonly", extra="spark")
     return found
@@ -119,7 +119,7 @@ def delta_jars(cache: Path | None = None) -> list[Path]:
             PySpark, E113 it is not known.
     """
     version = pyspark_version("Fetching jars of Delta")
-    line = choose.line_of(version)
+    line = detect.line_of(version)
     if line.delta is None:
         raise delta_unbuilt(version)
     names = (line.delta.jar, "delta-storage")
@@ -133,7 +133,7 @@ def kafka_source_jars(cache: Path | None = None) -> list[Path]:
         ConfigurationError: E110 there are none for this PySpark; others, see :func:`delta_jars`.
     """
     version = pyspark_version("Fetching jars of Spark's Kafka source")
-    line = choose.line_of(version)
+    line = detect.line_of(version)
     if line.kafka is None:
         known = ", ".join(line.minor for line in LINES.values() if line.kafka)
         raise refuse(

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol.optional import ID, Lookup
+from onceonly.protocol.capabilities import ID, Lookup
 from onceonly.spark import digest
-from onceonly_checkpoints.content import SEEN, Digest, column_of
+from onceonly_checkpoints.digests import SEEN, Digest, column_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

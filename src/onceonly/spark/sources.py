@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from onceonly.machine.sources import kafka_identity
+from onceonly.machine.source_order import kafka_identity
 from onceonly.spark import engine
 from onceonly_checkpoints.storage import visible, without_secrets
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.spark import digest
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 
 if TYPE_CHECKING:
     import pyarrow as pa

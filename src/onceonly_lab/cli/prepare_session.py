@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.cli.functions import named
 from onceonly.cli.output import say
+from onceonly.cli.user_code import named
 from onceonly.errors import refuse
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from onceonly.errors import DestinationError, OnceOnlyError
 from onceonly.faults import Point
 from onceonly.protocol import Demanding, OutcomeUnknown, Sink, Superseded
-from onceonly.protocol.demands import Rule
+from onceonly.protocol.row_rules import Rule
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_lab.conformance.child_process import Child, Order
 from onceonly_lab.conformance.harness import LANDS_LATE, SHOWS_PARTS, NotTested, SinkHarness, claims_of, told

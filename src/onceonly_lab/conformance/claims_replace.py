@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Replaces, Sink, Superseded
-from onceonly.protocol.optional import Span
+from onceonly.protocol.capabilities import Span
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_lab.conformance.claims_kills import BEYOND, Life, usual_seconds, within_budget

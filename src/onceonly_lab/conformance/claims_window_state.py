@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.protocol import AsOf, KeepsState, Prepared, RecallsState, Replaces, ShowsState, Sink, Superseded
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.protocol.optional import GONE, OpenWindow, StateRow, StateWanted
+from onceonly.protocol.capabilities import GONE, OpenWindow, StateRow, StateWanted
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
 from onceonly_lab.conformance.harness import NotTested, SinkHarness, claims_of

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from onceonly_checkpoints.content import Output
+from onceonly_checkpoints.digests import Output
 from onceonly_checkpoints.epoch import Epoch, Marker
 from onceonly_checkpoints.ledger import Intent
 from onceonly_lab.checker import Anomaly

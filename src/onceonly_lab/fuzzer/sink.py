@@ -23,7 +23,7 @@ from onceonly.protocol import (
     Superseded,
 )
 from onceonly.protocol import Sink as Contract
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.fuzzer.stores import SceneStaging, SimulatedBatch

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from onceonly.machine.facts import Offer
 from onceonly.protocol import Batch, Estimate, Task
 from onceonly.protocol.batch import Bound, Notes, Trim
-from onceonly.protocol.times import NO_TIMES, Clock, Times
+from onceonly.protocol.row_times import NO_TIMES, Clock, Times
 from onceonly.runtime.staging import Staged
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.digests import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, KeptPlan, LedgerConflict, Pin, Pipeline, Superseded
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
 from onceonly_checkpoints.model import Slice
-from onceonly_checkpoints.panestate import PaneState
 from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.history import LEDGER, Kind, Op
 from onceonly_lab.model.division import UNDIVIDED, Division

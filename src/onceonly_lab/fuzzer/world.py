@@ -10,9 +10,9 @@ from typing import Any
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
-from onceonly.machine import calls
+from onceonly.machine import callback_rules
 from onceonly.machine import commands as c
-from onceonly.machine.calls import Call, Holder
+from onceonly.machine.callback_rules import Call, Holder
 from onceonly.machine.facts import Offer
 from onceonly.machine.state import State
 from onceonly.protocol import Sink
@@ -255,7 +255,7 @@ def _enter_beside() -> None:
         OnceOnlyError: it is refused.
     """
     first, second = (Holder(PIPELINE, wrapper, "query", "run") for wrapper in (1, 2))
-    if refusal := calls.decide_entry(calls.Entering(second, named=first)):
+    if refusal := callback_rules.decide_entry(callback_rules.Entering(second, named=first)):
         raise refuse(refusal.code, **dict(refusal.details))
 
 

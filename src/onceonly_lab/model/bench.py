@@ -10,7 +10,7 @@ from onceonly.machine.commands import Committed, Installed, Overtaken
 from onceonly.machine.facts import Reading
 from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, SinkBase, Superseded
 from onceonly.protocol.guard import elsewhere
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, KeptPlan, LedgerConflict, Pin, Pipeline
 from onceonly_checkpoints.ledger import Superseded as SetAside

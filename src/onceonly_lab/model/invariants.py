@@ -10,8 +10,8 @@ from operator import or_
 from typing import cast
 
 from onceonly.errors import ConfigurationError, IdentityError
-from onceonly.runtime.readpoint import ReadPoint, read_point
-from onceonly_checkpoints.content import Digest
+from onceonly.reading.read_point import ReadPoint, read_point
+from onceonly_checkpoints.digests import Digest
 from onceonly_lab.checker.finding import Anomaly
 from onceonly_lab.model.bench import Bench, BenchLedger
 from onceonly_lab.model.keys import alike, doubled

@@ -9,7 +9,7 @@ from typing import Any
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator
 from onceonly.machine.state import Opening, Phase, State, Work
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.digests import Digest, Output
 from onceonly_lab.model import sinks as wire
 from onceonly_lab.model.parts import Left, brought, computed, kept, missing
 from onceonly_lab.model.rules import Rule

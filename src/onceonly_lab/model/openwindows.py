@@ -7,10 +7,10 @@ for ``tests/panes``; here only where their state comes from, and with what it is
 
 from __future__ import annotations
 
-from onceonly.machine.panes import Windows
+from onceonly.machine.window_rules import Windows
 from onceonly.protocol.batch import Bound
-from onceonly_checkpoints.content import Digest
-from onceonly_checkpoints.panestate import PaneState
+from onceonly_checkpoints.digests import Digest
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_lab.model.parts import Records, records_in
 
 WINDOWS = Windows("a running sum", "a running sum")

@@ -8,11 +8,11 @@ from functools import cache
 
 from onceonly.machine.facts import Offer
 from onceonly.machine.overlap import held_files
-from onceonly.machine.sources import kafka_identity
+from onceonly.machine.source_order import kafka_identity
 from onceonly.protocol.batch import FileTrim, Trim, plain
 from onceonly.protocol.batch import Held as HeldFiles
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import BAD, Digest, Output, bad_in
+from onceonly_checkpoints.digests import BAD, Digest, Output, bad_in
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Superseded
 from onceonly_checkpoints.model import InputFile, SourceIdentity, SourceKind, SourceOffsets, canonical

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from onceonly.machine.commands import Absent, Again, Committed, Installed, Outcome, Overtaken, Unknown
 from onceonly.machine.facts import Reading
 from onceonly.protocol import Disturbance, Position, Sight
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_lab.model.parts import (
     KEYS,

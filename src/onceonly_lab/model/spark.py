@@ -12,7 +12,7 @@ from functools import cache
 from onceonly.machine.facts import Offer
 from onceonly_checkpoints.epoch import Lineage
 from onceonly_checkpoints.model import Slice
-from onceonly_checkpoints.spark.siblings import OldBatch
+from onceonly_checkpoints.spark.previous_checkpoints import OldBatch
 from onceonly_lab.model.parts import SOURCE, Records, between, directory, entries, files, is_there, offsets
 from onceonly_lab.strenum import StrEnum
 

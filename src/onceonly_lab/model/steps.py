@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from onceonly.machine import commands as c
-from onceonly.machine import coordinator, look, noting
+from onceonly.machine import coordinator, event_time, precheck
 from onceonly.machine.state import Phase, State
 from onceonly.protocol import Sight
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt, receipts_of
 from onceonly_lab.model import sinks as wire
 from onceonly_lab.model.keys import catalogue, early, first_of_each, in_two, series_of
@@ -108,7 +108,9 @@ class Opening:
         sights = tuple(self._sight(target, receipts.get(target.name)) for target in called)
         known = state.opening.head.epoch.number if state.opening.head else 0
         ahead = [marker.epoch for target in called for marker in target.markers if marker.epoch.number > known]
-        after = self._machine.on(driver, state, c.Looked(sights, tuple(ahead) if look.lacks(sights, known) else None))
+        after = self._machine.on(
+            driver, state, c.Looked(sights, tuple(ahead) if precheck.lacks(sights, known) else None)
+        )
         yield Change(f"{driver.name} compares its batch with what it sees{end(after)}", (after, *targets))
 
     def _sight(self, target: Target, receipt: Receipt | None) -> Sight:
@@ -141,7 +143,7 @@ class Opening:
     def recall(self, driver: Driver, state: State, _: c.Recall, ledger: SimulatedLedger) -> Changes:
         """Read the ledger's head."""
         head = ledger.head
-        cut = noting.cut(head, ledger.superseded(head.epoch.number if head else 0), 0)
+        cut = event_time.cut(head, ledger.superseded(head.epoch.number if head else 0), 0)
         after = self._machine.on(driver, state, c.Recalled(head, cut=cut))
         if self._bound.watched:
             after = replace(after, knew=head is not None)

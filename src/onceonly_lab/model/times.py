@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from onceonly.machine.noting import Noting
-from onceonly.protocol.times import TimedEpoch, Times
-from onceonly_checkpoints.content import Digest
+from onceonly.machine.event_time import Noting
+from onceonly.protocol.row_times import TimedEpoch, Times
+from onceonly_checkpoints.digests import Digest
 from onceonly_lab.model.parts import records_in
 
 BY_RECORDS = Noting("function", "integer")

@@ -16,7 +16,8 @@ from onceonly.machine.acceptance import KINDS, Stop
 from onceonly.machine.opening import by_epoch
 from onceonly.machine.rewind import Asked, CutBack, Step
 from onceonly.protocol import Batch, Sink
-from onceonly.runtime import operator, rewinding, stops
+from onceonly.replay import rewind
+from onceonly.runtime import operator, remedies
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets
@@ -229,11 +230,11 @@ def carry_out(way: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records = 0
 
 def _rewind(way: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records) -> None:
     asked = Asked(way.at, way.sinks, lost=way.epochs if way.loses else None)
-    where = stops.Where(PIPELINE, "")
-    of = rewinding.Pipeline(PIPELINE, tuple(sinks), ledger, where, lambda path: is_there(path, gone))
-    planned = rewinding.plan(of, asked)
+    where = remedies.Where(PIPELINE, "")
+    of = rewind.Pipeline(PIPELINE, tuple(sinks), ledger, where, lambda path: is_there(path, gone))
+    planned = rewind.plan(of, asked)
     if isinstance(planned.way, CutBack):
-        rewinding.cut_back(of, planned)
+        rewind.cut_back(of, planned)
         return
     held = {sink.id: sink for sink in sinks if isinstance(sink, Lies)}
 
@@ -241,7 +242,7 @@ def _rewind(way: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records) -> N
         for step in steps:
             take(step, held[step.origin.sink].lying(step.epoch.number))
 
-    rewinding.bring_up(of, planned, asked, give)
+    rewind.bring_up(of, planned, asked, give)
 
 
 def reread(sinks: Sequence[Sink], ledger: Ledger) -> None:
@@ -258,7 +259,7 @@ def _stopped(sinks: Sequence[Sink], ledger: Ledger) -> tuple[Stop | None, Source
     known = [marker.epoch for sink in sinks for marker, _ in sink.history()]
     known += [record.epoch for record in ledger.epochs(PIPELINE)]
     newest = max(known, key=lambda epoch: epoch.number, default=None)
-    return stops.last(ledger, PIPELINE), newest.written.end if newest else None
+    return remedies.last(ledger, PIPELINE), newest.written.end if newest else None
 
 
 # ---- What each refusal says of the world, looked up in the world itself: a code is right only where that is so.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from onceonly.machine import calls, coordinator
+from onceonly.machine import callback_rules, coordinator
 from onceonly.machine.facts import Offer, OnRefresh, Refusal
 from onceonly.machine.state import State
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.digests import Digest, Output
 from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.model.division import Division
 from onceonly_lab.model.openwindows import WINDOWS
@@ -65,13 +65,15 @@ class Call:
 
 def refusal(call: Call) -> str:
     """The code with which the product refuses a call before anything is compared; empty where it does not."""
-    found = _entry(call) or calls.decide_call(calls.Call(PIPELINE, call.batch_id, call.planned, call.finished))
+    found = _entry(call) or callback_rules.decide_call(
+        callback_rules.Call(PIPELINE, call.batch_id, call.planned, call.finished)
+    )
     return found.code if found else ""
 
 
 def _entry(call: Call) -> Refusal | None:
-    first, second = (calls.Holder(PIPELINE, wrapper, "query", "run") for wrapper in (1, 2))
-    return calls.decide_entry(calls.Entering(second, named=first)) if call.other else None
+    first, second = (callback_rules.Holder(PIPELINE, wrapper, "query", "run") for wrapper in (1, 2))
+    return callback_rules.decide_entry(callback_rules.Entering(second, named=first)) if call.other else None
 
 
 def parts(program: Program, planned: Planned) -> tuple[Records, Records]:

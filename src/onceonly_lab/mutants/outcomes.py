@@ -18,9 +18,9 @@ from onceonly_lab.mutants.wrapped import Held, Wrapped, held
 from onceonly_lab.play.driver import Driver
 from onceonly_lab.stores.places import Place
 from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.delta.head import SinkState, accepted
 from onceonly_sinks.delta.marker import Note
 from onceonly_sinks.delta.prepared import Rows
-from onceonly_sinks.delta.state import SinkState, accepted
 from onceonly_sinks.delta.writer import Writer
 
 # ---- M8, M9, M15: a commit whose answer was lost is taken for a yes, for a no, or asked about too early.

@@ -9,11 +9,11 @@ from onceonly.machine import commands as c
 from onceonly.machine.state import State
 from onceonly.protocol import AsOf, Batch, Prepared, Sink
 from onceonly.protocol.batch import ArrowBatch, Bound, Paned
-from onceonly.protocol.optional import StateRow, StateWanted
-from onceonly.runtime.indexing import Carried
-from onceonly_checkpoints.content import STATE
+from onceonly.protocol.capabilities import StateRow, StateWanted
+from onceonly.runtime.ledger_sync import Carried
+from onceonly_checkpoints.digests import STATE
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_checkpoints.epochtime import END
+from onceonly_checkpoints.epoch_time import END
 from onceonly_lab.model.parts import PIPELINE
 from onceonly_lab.mutants.wrapped import held
 from onceonly_lab.stores.runner import RecordingRunner

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from onceonly.errors import OnceOnlyError
-from onceonly.machine import acceptance, calls, opening, transitions
+from onceonly.machine import acceptance, callback_rules, opening, transitions
 from onceonly.machine.acceptance import Stop
 from onceonly.machine.commands import Refuse
-from onceonly.machine.sources import kafka_identity
+from onceonly.machine.source_order import kafka_identity
 from onceonly.machine.state import State
 from onceonly.protocol import Batch, OutcomeUnknown, Prepared, Recorder, Sink
-from onceonly.runtime import stops
+from onceonly.runtime import remedies
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import Adoption, Slice
@@ -29,7 +29,7 @@ from onceonly_lab.stores.operator import Operator
 from onceonly_lab.stores.places import PATIENCE, DeltaPlace, Place, PostgresPlace
 from onceonly_lab.stores.runner import RecordingRunner
 from onceonly_lab.stores.world import Stores
-from onceonly_sinks.postgres import PostgresSink, loading, schema
+from onceonly_sinks.postgres import PostgresSink, load, schema
 from onceonly_sinks.postgres.server import TableName
 
 # ---- M23, M24, M25: a program that calls twice is not told, an operator's word covers too much, or is taken down
@@ -43,9 +43,9 @@ P = TypeVar("P", bound=Place)
 class SkipsASecondCall(Driver):
     """M23: a call for a batch that is done is taken for a replay, and passed over without a word."""
 
-    def admits(self, call: calls.Call) -> bool:
+    def admits(self, call: callback_rules.Call) -> bool:
         """What would be refused is skipped."""
-        return calls.decide_call(call) is None
+        return callback_rules.decide_call(call) is None
 
 
 class TakesAWordForAll(Operator):
@@ -83,12 +83,12 @@ class RemembersNoStart(RecordingRunner):
 
 @contextmanager
 def _remembered(offered: Slice | None) -> Generator[None]:
-    kept = stops.remember
+    kept = remedies.remember
 
     def remember(ledger: Ledger, pipeline: str, fence: Fence, stop: Stop) -> None:
         kept(ledger, pipeline, fence, replace(stop, offered=offered))
 
-    changed: Any = stops
+    changed: Any = remedies
     changed.remember = remember
     try:
         yield
@@ -165,7 +165,7 @@ class TakesARefusalForSilence(Wrapped):
 
 
 @dataclass(frozen=True, slots=True)
-class Unseeing(loading.Target):
+class Unseeing(load.Target):
     """A table whose own entry in the catalogue is all that is asked."""
 
     def look(self, connection: Any, *, lock: bool = False) -> Any:
@@ -176,7 +176,7 @@ class Unseeing(loading.Target):
 class AsksTheParentAlone(PostgresSink):
     """M27: where the rows of a partitioned table really lie is not looked at."""
 
-    def _aiming_at(self, name: TableName) -> loading.Target:
+    def _aiming_at(self, name: TableName) -> load.Target:
         aim = super()._aiming_at(name)
         return Unseeing(**{one.name: getattr(aim, one.name) for one in fields(aim)})
 

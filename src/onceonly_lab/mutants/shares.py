@@ -8,8 +8,8 @@ from onceonly.machine import commands as c
 from onceonly.machine.state import State
 from onceonly.protocol import Batch, Prepared, Sink
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.runtime.together import InMemory
-from onceonly_checkpoints.content import BAD
+from onceonly.runtime.shared_transaction import InMemory
+from onceonly_checkpoints.digests import BAD
 from onceonly_lab.mutants.wrapped import held, into
 from onceonly_lab.stores.divided import DividedTable
 from onceonly_lab.stores.runner import RecordingRunner

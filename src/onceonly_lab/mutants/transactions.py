@@ -14,11 +14,11 @@ from onceonly.machine import coordinator
 from onceonly.machine.state import State
 from onceonly.protocol import Attempt, Batch, OutcomeUnknown, Prepared, Recorder, Sink
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.protocol.times import Clock, Times
-from onceonly.runtime.indexing import Carried
+from onceonly.protocol.row_times import Clock, Times
+from onceonly.runtime.ledger_sync import Carried
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
-from onceonly_checkpoints.content import Output
+from onceonly_checkpoints.digests import Output
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.manifest import Reference
@@ -30,8 +30,8 @@ from onceonly_lab.reading import KafkaReader
 from onceonly_lab.stores.places import COLUMNS, Place
 from onceonly_lab.stores.runner import RecordingRunner
 from onceonly_lab.stores.world import Stores
+from onceonly_sinks.kafka.markers import Entry, Written
 from onceonly_sinks.kafka.producer import nested, places
-from onceonly_sinks.kafka.records import Entry, Written
 from onceonly_sinks.memory import MemorySink
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import Any
 from onceonly import faults
 from onceonly.errors import refuse
 from onceonly.faults import Point
-from onceonly.machine import calls, coordinator
+from onceonly.machine import callback_rules, coordinator
 from onceonly.machine.facts import Offer
 from onceonly.machine.state import State
-from onceonly.runtime import together
+from onceonly.runtime import shared_transaction
 from onceonly_lab.model.parts import PIPELINE
 from onceonly_lab.model.spark import Checkpoint, Planned
 from onceonly_lab.model.times import BY_RECORDS
@@ -172,13 +172,13 @@ class Driver(Turns):
 
     # ---- what a mutant may break
 
-    def admits(self, call: calls.Call) -> bool:
+    def admits(self, call: callback_rules.Call) -> bool:
         """Whether the wrapper goes on with what the program hands it.
 
         Raises:
             OnceOnlyError: it refuses it.
         """
-        if refusal := calls.decide_call(call):
+        if refusal := callback_rules.decide_call(call):
             raise refuse(refusal.code, **dict(refusal.details))
         return True
 
@@ -193,7 +193,7 @@ class Driver(Turns):
             overlap="trim" if schedule.trims else "stop",
             stages=schedule.stages,
             on_refresh="replace" if schedule.replaces else "stop",
-            together=together.groups(self._parts.sinks),
+            together=shared_transaction.groups(self._parts.sinks),
             divided=schedule.divided,
             noting=BY_RECORDS,
             windows=world.windows,

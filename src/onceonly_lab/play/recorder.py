@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from onceonly.machine import commands as c
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Part, Promise, Range, Row
 from onceonly_lab.history.recorder import Look, SinkUnreachable

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from onceonly.faults import Point
-from onceonly.machine.calls import Call
+from onceonly.machine.callback_rules import Call
 from onceonly.machine.facts import Offer
-from onceonly.machine.panes import Windows
 from onceonly.machine.state import State
+from onceonly.machine.window_rules import Windows
 from onceonly.protocol import Batch, Sink
 from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.ledger import Ledger

@@ -13,7 +13,7 @@ from random import Random
 from onceonly.machine.facts import Refusal
 from onceonly.machine.publish import PublishFacts
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.replayed import Replayed

@@ -9,22 +9,22 @@ from typing import Any
 
 from onceonly.errors import OnceOnlyError
 from onceonly.machine import coordinator
+from onceonly.machine.event_time import Noting
 from onceonly.machine.facts import Offer, Overlap
-from onceonly.machine.marks import Timed
-from onceonly.machine.noting import Noting
-from onceonly.machine.panes import Windows
 from onceonly.machine.state import State
+from onceonly.machine.window_rules import Windows
+from onceonly.machine.writer_progress import Timed
 from onceonly.protocol import Batch, Conflict, Disturbance, OutcomeUnknown, Position, Prepared, Recorder, Sight
 from onceonly.protocol.batch import Bound, Notes
-from onceonly.protocol.times import NO_TIMES, Clock, TimedEpoch, Times
+from onceonly.protocol.row_times import NO_TIMES, Clock, TimedEpoch, Times
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import Staged
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import STATE, Digest, Output
+from onceonly_checkpoints.digests import STATE, Digest, Output
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.model import Slice
-from onceonly_checkpoints.panestate import PaneState
-from onceonly_checkpoints.spark.siblings import OldBatch
+from onceonly_checkpoints.spark.previous_checkpoints import OldBatch
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.fuzzer.sink import PreparedContent, SceneSink, SinkRefused, TellingSink

@@ -15,10 +15,10 @@ from onceonly.machine import publish
 from onceonly.machine.facts import Refusal
 from onceonly.machine.publish import PublishFacts
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.digests import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, Lineage
+from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice
-from onceonly_checkpoints.panestate import PaneState
 from onceonly_checkpoints.replayed import Replayed
 from onceonly_lab.model.parts import PIPELINE, offsets
 

@@ -8,7 +8,7 @@ from random import Random
 
 from onceonly.machine.rewind import Asked, Origin, OriginKind, RewindFacts
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.digests import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice
 from onceonly_checkpoints.replayed import Replayed

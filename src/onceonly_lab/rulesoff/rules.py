@@ -22,7 +22,7 @@ DECISIONS = ("onceonly.machine.opening", "onceonly.machine.comparison", "onceonl
 MACHINE = "onceonly.machine.transitions"
 """The module whose conditions to stop are rules."""
 
-NOTING = "onceonly.machine.noting"
+NOTING = "onceonly.machine.event_time"
 """The module in which what was said of time is held."""
 
 TABLES = ("onceonly.machine.rewind", "onceonly.machine.rerun", "onceonly.machine.publish")
@@ -36,8 +36,8 @@ MODULES = (*DECISIONS, MACHINE, NOTING, *TABLES)
 """All of them."""
 
 RIM = (
-    "onceonly.runtime.rewinding",
-    "onceonly.runtime.publishing",
+    "onceonly.replay.rewind",
+    "onceonly.replay.publish_swap",
     "onceonly.audit.rules_pipeline",
     "onceonly.audit.rules_sink",
     "onceonly.audit.rules_time",
@@ -53,7 +53,7 @@ NEEDLESS = {
 """Conditions at the rim that may go without anybody noticing, and why."""
 
 WHOLE = {
-    ("onceonly.machine.noting", "horizon"): "return known.said.lower if known.said else None",
+    ("onceonly.machine.event_time", "horizon"): "return known.said.lower if known.said else None",
     ("onceonly_sinks.delta.writer", "_closed_behind"): "return True",
 }
 """Functions that are such rules as a whole, with what a product without them does."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from onceonly.machine.event_time import Noting
 from onceonly.machine.facts import Offer
-from onceonly.machine.marks import Timed, Writers
-from onceonly.machine.noting import Noting
-from onceonly.machine.panes import Windows
-from onceonly.machine.sources import kafka_identity
-from onceonly_checkpoints.epochtime import EpochTime, Unit
+from onceonly.machine.source_order import kafka_identity
+from onceonly.machine.window_rules import Windows
+from onceonly.machine.writer_progress import Timed, Writers
+from onceonly_checkpoints.epoch_time import EpochTime, Unit
 from onceonly_checkpoints.model import SourceIdentity
-from onceonly_checkpoints.spark.siblings import OldBatch
+from onceonly_checkpoints.spark.previous_checkpoints import OldBatch
 from onceonly_lab.model.parts import Kind, SimulatedLedger, StagingArea, between, computed, offsets, records_in
 from onceonly_lab.rulesoff.props import (
     Bare,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pyspark
 
-from onceonly.spark import choose
+from onceonly.spark import detect
 from onceonly.spark.jars import delta_jars, fast_options, kafka_source_jars
 from onceonly_lab.servers.brokerprocess import GuardedProcess
 from onceonly_lab.servers.ports import free_ports
@@ -58,7 +58,7 @@ class ConnectServer:
         self._quick_compile = quick_compile
         [self._port] = free_ports(1)
         self._process: GuardedProcess | None = None
-        line = choose.line()
+        line = detect.line()
         # Spark's own Delta where there is one: a sink must not take it for one that it can reach.
         self._delta, self._kafka = line.delta is not None, line.kafka is not None
         jars = [*(delta_jars() if self._delta else ()), *(kafka_source_jars() if self._kafka else ())]

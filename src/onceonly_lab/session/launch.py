@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from onceonly.spark.choose import installed
+from onceonly.spark.detect import installed
 from onceonly.spark.jars import cache_directory, find_java
 from onceonly_checkpoints.storage import local_path
 

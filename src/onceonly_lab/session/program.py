@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.protocol import Attempt, Estimate
 from onceonly.spark import input
 from onceonly.spark.batch import SparkBatch
-from onceonly.spark.choose import engine_for
+from onceonly.spark.detect import engine_for
 from onceonly_lab.session.launch import begin, begun, end_jvm
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol.batch import ArrowBatch
-from onceonly_checkpoints.content import BAD, Digest, Output, column_of
+from onceonly_checkpoints.digests import BAD, Digest, Output, column_of
 from onceonly_lab.history import Part
 from onceonly_lab.model.division import Division
 from onceonly_lab.model.parts import PICKED

@@ -9,7 +9,7 @@ from onceonly.errors import OnceOnlyError
 from onceonly.machine import commands as c
 from onceonly.machine.state import State
 from onceonly.protocol import Sink
-from onceonly.protocol.times import TimedEpoch
+from onceonly.protocol.row_times import TimedEpoch
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.epoch import Epoch, Marker

@@ -13,19 +13,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from onceonly.machine.panes import Windows
-from onceonly.panes.here import Row as Given
-from onceonly.panes.here import partials_of
-from onceonly.panes.kinds import Json
-from onceonly.panes.spec import Panes, define
-from onceonly.panes.triggers import AtCount
-from onceonly.panes.values import Fold, Value
-from onceonly.panes.windows import Global
+from onceonly.machine.window_rules import Windows
 from onceonly.protocol import KeepsState, RecallsState, Sink
 from onceonly.protocol.batch import ArrowBatch, Bound, Notes
-from onceonly.protocol.times import NO_TIMES, Clock
-from onceonly.spark.paned import PanedBatch
-from onceonly.spark.stepping import Counted, Stepping, Targets
+from onceonly.protocol.row_times import NO_TIMES, Clock
+from onceonly.windows.assigners import Global
+from onceonly.windows.epoch_step import Counted, Stepping, Targets
+from onceonly.windows.json_values import Json
+from onceonly.windows.local_partials import Row as Given
+from onceonly.windows.local_partials import partials_of
+from onceonly.windows.result_batch import PanedBatch
+from onceonly.windows.spec import Panes, define
+from onceonly.windows.triggers import AtCount
+from onceonly.windows.values import Fold, Value
 from onceonly_checkpoints.model import canonical
 from onceonly_lab.history import Mark, Row
 from onceonly_lab.history.recorder import Look, Seen

@@ -11,13 +11,13 @@ from typing import Any
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
 from onceonly.machine import commands as c
-from onceonly.machine.calls import Call
+from onceonly.machine.callback_rules import Call
 from onceonly.machine.facts import Offer
-from onceonly.machine.panes import Windows
+from onceonly.machine.window_rules import Windows
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.staging import StagedEpochs
-from onceonly.spark.stepping import Stepping
+from onceonly.windows.epoch_step import Stepping
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.fuzzer.draw import draw_alone
 from onceonly_lab.history import Header, Part, Range

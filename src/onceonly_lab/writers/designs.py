@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from onceonly.machine import marks, windows
-from onceonly.machine.marks import Timed, Vector, View, Writers
-from onceonly.machine.windows import TimeWindow
-from onceonly_checkpoints.epochtime import WriterMark
+from onceonly.machine import completeness, writer_progress
+from onceonly.machine.completeness import TimeWindow
+from onceonly.machine.writer_progress import Timed, Vector, View, Writers
+from onceonly_checkpoints.epoch_time import WriterMark
 
 Conclude = Callable[[WriterMark, Timed | None, Sequence[Timed], Writers], View]
 
@@ -20,7 +20,7 @@ class Design:
     Attributes:
         id: ``shipped``, or the number of a mutant.
         broken: what is, in words; empty for what ships.
-        conclude: as :func:`onceonly.machine.marks.concluded`.
+        conclude: as :func:`onceonly.machine.writer_progress.concluded`.
         clamped: what is noted, of what was said and what was noted before.
         turn: of an epoch: its writer, whether its position was put back, and what is known of turns.
         recorded: the clock of an epoch: of when its batch was planned, and of its commit.
@@ -37,7 +37,7 @@ class Design:
 
 
 def _turn(writer: str, back: bool, known: Sequence[Vector]) -> int:
-    return marks.next_turn(writer, *known) - (0 if back else 1)
+    return writer_progress.next_turn(writer, *known) - (0 if back else 1)
 
 
 def _turn_of_the_first(writer: str, back: bool, known: Sequence[Vector]) -> int:
@@ -45,35 +45,37 @@ def _turn_of_the_first(writer: str, back: bool, known: Sequence[Vector]) -> int:
 
 
 def _read(newest: Sequence[Timed], clock: int) -> TimeWindow:
-    return windows.window(newest)
+    return completeness.window(newest)
 
 
 def _of_its_batch(planned: int, now: int) -> int:
     return planned
 
 
-SHIPPED = Design("shipped", "", marks.concluded, marks.clamped, _turn_of_the_first, _of_its_batch, _read)
+SHIPPED = Design(
+    "shipped", "", writer_progress.concluded, writer_progress.clamped, _turn_of_the_first, _of_its_batch, _read
+)
 
 
 def _greatest_of_the_active(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writers: Writers) -> View:
-    view = marks.concluded(own, last, polled, writers)
+    view = writer_progress.concluded(own, last, polled, writers)
     active = (mark.noted for mark in view.observed if mark.writer not in view.silent)
-    return replace(view, lower=marks.greatest((view.lower, *active)))
+    return replace(view, lower=writer_progress.greatest((view.lower, *active)))
 
 
 def _replaced_by_polled(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writers: Writers) -> View:
     if last is not None and polled:
         last = replace(last, time=replace(last.time, observed=()))
-    return marks.concluded(own, last, polled, writers)
+    return writer_progress.concluded(own, last, polled, writers)
 
 
 def _without_a_past(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writers: Writers) -> View:
     told = [replace(one, time=replace(one.time, lower=None)) for one in (*polled, *((last,) if last else ()))]
-    return marks.concluded(own, told.pop() if last else None, told, writers)
+    return writer_progress.concluded(own, told.pop() if last else None, told, writers)
 
 
 def _nobody_declared(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writers: Writers) -> View:
-    return marks.concluded(own, last, polled, replace(writers, declared=()))
+    return writer_progress.concluded(own, last, polled, replace(writers, declared=()))
 
 
 PATIENCE = 40
@@ -81,9 +83,9 @@ PATIENCE = 40
 
 
 def _by_its_own_clock(newest: Sequence[Timed], clock: int) -> TimeWindow:
-    found = windows.window(newest)
+    found = completeness.window(newest)
     active = [mark.noted for mark in found.at if clock - mark.ingest < PATIENCE]
-    return replace(found, lower=marks.greatest((found.lower, marks.least(active))))
+    return replace(found, lower=writer_progress.greatest((found.lower, writer_progress.least(active))))
 
 
 def _no_turns(writer: str, back: bool, known: Sequence[Vector]) -> int:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from onceonly.machine.marks import Timed, Vector, Writers, clamped, known_lower
-from onceonly_checkpoints.epochtime import EpochTime, WriterMark
+from onceonly.machine.writer_progress import Timed, Vector, Writers, clamped, known_lower
+from onceonly_checkpoints.epoch_time import EpochTime, WriterMark
 from onceonly_lab.writers.designs import Design
 
 NAMES = ("A", "B", "C")

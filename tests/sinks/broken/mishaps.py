@@ -12,7 +12,7 @@ from tests.sinks.tutorial import SQLiteSink
 from onceonly.errors import refuse
 from onceonly.protocol import Batch, OutcomeUnknown
 from onceonly.protocol.batch import ArrowRows
-from onceonly.protocol.demands import NotNull, Rule
+from onceonly.protocol.row_rules import NotNull, Rule
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink

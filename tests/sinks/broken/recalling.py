@@ -11,7 +11,7 @@ from tests.sinks.broken.registry import caught_by
 
 from onceonly.protocol import AsOf, Batch
 from onceonly.protocol.batch import ArrowRows
-from onceonly.protocol.optional import OpenWindow, StateRow, StateWanted
+from onceonly.protocol.capabilities import OpenWindow, StateRow, StateWanted
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.memory.store import Entry, standing

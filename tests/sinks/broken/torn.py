@@ -14,7 +14,7 @@ from psycopg import sql
 from tests.sinks.tutorial import SQLiteSink
 
 from onceonly.protocol import Batch
-from onceonly.runtime.replacing import refusal
+from onceonly.runtime.refresh import refusal
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.postgres import PostgresSink
 

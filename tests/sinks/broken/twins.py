@@ -17,14 +17,14 @@ from onceonly.protocol import Batch, Prepared
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.delta import DeltaSink
-from onceonly_sinks.delta.logcommitter import LogCommitter
+from onceonly_sinks.delta.log_committer import LogCommitter
 from onceonly_sinks.delta.merge import Merge, Upsert
 from onceonly_sinks.delta.prepared import DataFile, WrittenFiles
 from onceonly_sinks.kafka import KafkaSink
-from onceonly_sinks.kafka.writing import KafkaPrepared
+from onceonly_sinks.kafka.commit import KafkaPrepared
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.postgres import PostgresSink, committing
-from onceonly_sinks.postgres.loading import PostgresPrepared
+from onceonly_sinks.postgres import PostgresSink, commit
+from onceonly_sinks.postgres.load import PostgresPrepared
 
 
 class CountsAnUpsert(MemorySink):
@@ -163,7 +163,7 @@ class BringsWhatWaitsAlone(PostgresSink):
             return super().commit(prepared, marker, ledger)
         session = self._writer.session(marker.fence)
         connection = ours.connection or self._transactions.begin(session, self._transactions.lock_seconds)
-        committing._bring(connection, self._aim, ours, marker.epoch)
+        commit._bring(connection, self._aim, ours, marker.epoch)
         connection.commit()
         self._transactions.drop(connection)
         return replace(super().commit(None, marker, ledger), rows=ours.rows)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceonly.audit.facts import Facts
+from onceonly.audit.page.event_time_chart import up_to_when
 from onceonly.audit.page.outcomes import Grid, Outcome
-from onceonly.audit.page.panes import windows_of
-from onceonly.audit.page.uptowhen import up_to_when
+from onceonly.audit.page.windows_chart import windows_of
 from onceonly.audit.result import AuditResult, foremost
-from onceonly.machine.sources import describe
-from onceonly.runtime.quarantine import set_aside
+from onceonly.machine.source_order import describe
+from onceonly.quality.quarantine import set_aside
 from onceonly_checkpoints.ledger import Event, EventKind
 
 # ---- Numbers beside the pictures: phase times, replays, how epochs went through the protocol. Pure.

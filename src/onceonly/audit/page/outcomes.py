@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts, SinkFacts
 from onceonly.audit.finding import Finding, worst
-from onceonly.audit.line import Line
 from onceonly.audit.result import AuditResult, lines_of
-from onceonly.machine.sources import numbers
+from onceonly.audit.sink_history import Line
+from onceonly.machine.source_order import numbers
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.model import SourceOffsets
 from onceonly_checkpoints.strenum import StrEnum

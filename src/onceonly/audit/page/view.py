@@ -13,8 +13,9 @@ from markupsafe import Markup
 from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, first_disagreement, worst
-from onceonly.audit.page import charts, panes, uptowhen
+from onceonly.audit.page import charts, event_time_chart, windows_chart
 from onceonly.audit.page.charts import PHASES
+from onceonly.audit.page.event_time_chart import UpToWhen, up_to_when
 from onceonly.audit.page.figures import (
     FINDINGS,
     QUANTILES,
@@ -29,14 +30,13 @@ from onceonly.audit.page.figures import (
     phases_of,
 )
 from onceonly.audit.page.outcomes import Column, Grid, OffsetChart, Outcome, grid_of, offset_charts
-from onceonly.audit.page.panes import Windows, windows_of
-from onceonly.audit.page.uptowhen import UpToWhen, up_to_when
+from onceonly.audit.page.windows_chart import Windows, windows_of
 from onceonly.audit.result import AuditResult, foremost
 from onceonly.page import Shell, Taken, facts, put, svg
-from onceonly.runtime import quarantine
-from onceonly_checkpoints.content import Output
+from onceonly.quality import quarantine
+from onceonly_checkpoints.digests import Output
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.epoch_time import EpochTime
 
 # ---- Finds the commands in a remedy, so that each gets a copy button. Pure.
 
@@ -232,10 +232,14 @@ def view_of(facts: Facts, result: AuditResult, grid: Grid) -> View:
         broken=broken,
         setting=len(aside),
         time=time,
-        through=_draw(uptowhen.picture(time, COLUMNS) if time else {}, "Complete through, and latest row, by epoch."),
+        through=_draw(
+            event_time_chart.picture(time, COLUMNS) if time else {}, "Complete through, and latest row, by epoch."
+        ),
         late=time.late[-ASIDE:] if time else (),
         windows=windows,
-        panes=_draw(panes.picture(windows, STEPS) if windows else {}, "Open windows, and results by when, by epoch."),
+        panes=_draw(
+            windows_chart.picture(windows, STEPS) if windows else {}, "Open windows, and results by when, by epoch."
+        ),
         latency=_draw(latency, "Seconds of each phase, by epoch."),
         phases=phases,
         attempts=attempts[:ATTEMPTS],
@@ -300,8 +304,8 @@ def render(audits: Sequence[tuple[Facts, AuditResult]], taken: Taken, runs: Sequ
         verdict=verdict,
         keys=KEYS,
         phases=PHASES,
-        said=uptowhen.said,
-        timings=panes.TIMINGS,
+        said=event_time_chart.said,
+        timings=windows_chart.TIMINGS,
         quantiles=[name for name, _ in QUANTILES],
     )
 

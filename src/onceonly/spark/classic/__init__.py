@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.spark.classic import foreseen, plan, selftest
+from onceonly.spark.classic import plan, plan_preview, private_api_check
 from onceonly.spark.classic import rows as jvmrows
 from onceonly.spark.digest import Summed
 from onceonly.spark.engine import NOTHING_TOLD, AnalysedPlan, Caller, Observed, Plan, Rows, Run, Told
-from onceonly.spark.lines import Line
 from onceonly.spark.sources import HadoopFiles, class_in, class_name, field, java_class
+from onceonly.spark.versions import Line
 from onceonly_checkpoints.storage import LocalStorage, Readable, is_local
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class ClassicEngine:
             raise _outside()
         # The session's id has no public name. Properties of the thread the callback may change; this it cannot: told by
         # its job group, each batch after a ``setJobGroup`` would be a run of its own.
-        with selftest.told(self._line):
+        with private_api_check.told(self._line):
             return Caller(_session_id(df.sparkSession._jsparkSession), int(batch_id))
 
     def group(self, df: DataFrame) -> str:
@@ -76,9 +76,9 @@ class ClassicEngine:
 
     def discover(self, df: DataFrame, told: Told = NOTHING_TOLD) -> Run:
         """All of a run: a few dozen calls into the JVM, and some for each node of its plan; and the self-test."""
-        with selftest.told(self._line):
+        with private_api_check.told(self._line):
             run = self._discovered(df)
-        selftest.try_rows(self._line, df)
+        private_api_check.try_rows(self._line, df)
         return run
 
     def _discovered(self, df: DataFrame) -> Run:
@@ -153,13 +153,13 @@ class ClassicEngine:
 
     def foreseen(self, df: DataFrame) -> Plan:
         """The plan of a query that is not started yet."""
-        with selftest.told(self._line):
-            return foreseen.plan_of(df)
+        with private_api_check.told(self._line):
+            return plan_preview.plan_of(df)
 
     def analysed(self, rows: DataFrame, *, started: bool) -> AnalysedPlan:
         """The analysed plan; a batch's lies under a projection that names its columns."""
         if not started:
-            return plan.Analysed(foreseen.analysed(rows), plan.UNSTABLE)
+            return plan.Analysed(plan_preview.analysed(rows), plan.UNSTABLE)
         from pyspark.sql import functions as f
 
         named: Any = jvmrows.select(self._line, rows, jvmrows.columns(self._line, rows, f.col("*")))

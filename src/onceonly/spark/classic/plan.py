@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.spark import sources
 from onceonly.spark.engine import Plan, Source
-from onceonly.spark.lines import Line
 from onceonly.spark.sources import brokers, items
+from onceonly.spark.versions import Line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

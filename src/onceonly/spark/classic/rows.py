@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from onceonly.spark import digest
-from onceonly.spark.lines import Line
+from onceonly.spark.batch_spool import Spool
 from onceonly.spark.sources import java_class
-from onceonly.spark.spool import Spool
+from onceonly.spark.versions import Line
 
 if TYPE_CHECKING:
     import pyarrow as pa

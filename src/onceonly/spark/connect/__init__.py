@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.spark import digest
-from onceonly.spark.connect import files, plantext, rows, sending, worker
-from onceonly.spark.connect.plantext import PlanText
+from onceonly.spark.connect import files, pickling, plan_text, rows, worker
+from onceonly.spark.connect.plan_text import PlanText
 from onceonly.spark.digest import Summed
 from onceonly.spark.engine import (
     NOTHING_TOLD,
@@ -69,7 +69,7 @@ class ConnectEngine:
             ConfigurationError: E106 the callback was not told its checkpoint, or another one.
         """
         if told.checkpoint is None:
-            raise sending.untold()
+            raise pickling.untold()
         # No property of a thread says it here. A batch's offsets are on the disk before its callback begins.
         planned = offsets.offset_ids(self._checkpoint(df, told.checkpoint))
         if not planned:
@@ -91,7 +91,7 @@ class ConnectEngine:
             ConfigurationError: E106 the checkpoint is none of an active query with the callback's name.
         """
         if told.checkpoint is None:
-            raise sending.untold()
+            raise pickling.untold()
         found = self._checkpoint(df, told.checkpoint)
         query = self._query(df, told, found)
         text = _explained(worker.session_of(df), lambda: query.explain(True))
@@ -235,8 +235,8 @@ def _plan(df: DataFrame, text: PlanText, found: Readable) -> Plan:
 
 def _unseen(text: PlanText, sources: Sequence[Source]) -> tuple[str, ...]:
     cut = ("an expression is another value in each run: the plan is too long to be seen whole",) if text.cut else ()
-    anew = (plantext.TOPICS_UNSEEN,) if any(source.brokers for source in sources) else ()
-    return (*plantext.UNSEEN, *anew, *cut)
+    anew = (plan_text.TOPICS_UNSEEN,) if any(source.brokers for source in sources) else ()
+    return (*plan_text.UNSEEN, *anew, *cut)
 
 
 def _source(df: DataFrame, id_: str, offset: str | None, text: PlanText, found: Readable) -> Source:

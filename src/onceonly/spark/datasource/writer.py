@@ -14,10 +14,10 @@ from typing import IO, TYPE_CHECKING, Any
 from pyspark.sql import datasource
 from pyspark.sql.datasource import WriterCommitMessage
 
-from onceonly.spark import choose, digest, frames
+from onceonly.spark import detect, digest, frames
 from onceonly.spark.batch import DICTIONARY_BYTES
-from onceonly.spark.datasource.parts import Part
-from onceonly_checkpoints.content import Digest
+from onceonly.spark.datasource.partition_files import Part
+from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.storage import file_system, is_local
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ Commit = Callable[[Mapping[str, str], "StructType", Sequence[Part], int], None]
 """Commits a batch: options, columns, what tasks wrote, its id. A function of a module, which pickles by its name."""
 
 
-_Writer: Any = getattr(datasource, choose.line().stream_writer)
+_Writer: Any = getattr(datasource, detect.line().stream_writer)
 
 
 class Writer(_Writer):  # type: ignore[misc]
@@ -74,7 +74,7 @@ class Writer(_Writer):  # type: ignore[misc]
         folder = f"{self._place}/{run_id}/{batch_id}"
         path = f"{folder}/{context.partitionId()}-{context.taskAttemptId()}.parquet"
         schema = frames.in_arrow(self._schema)
-        size, found = self._write(choose.line().batches(iterator, schema), schema, path)
+        size, found = self._write(detect.line().batches(iterator, schema), schema, path)
         return Message(Part(query_id, run_id, int(batch_id), path if size else "", size, found))
 
     def _write(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, path: str) -> tuple[int, Digest]:

@@ -1,0 +1,216 @@
+"""Replay checkpoints: temporary checkpoints from which Spark, started once, runs a step of ``replay`` and nothing else.
+
+Planned from the ledger's records (pure), then written beside the query's own checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from onceonly_checkpoints.epoch import Lineage
+from onceonly_checkpoints.model import SourceKind, SourceOffsets
+from onceonly_checkpoints.spark import logs, rebuild
+from onceonly_checkpoints.spark import offsets as spark_offsets
+from onceonly_checkpoints.spark.logs import UnreadableCheckpoint
+from onceonly_checkpoints.spark.rebuild import FileToWrite
+from onceonly_checkpoints.spark.replay_plan import CannotReplay, Lacking, Step
+from onceonly_checkpoints.storage import Readable, Storage, file_system, is_local, local_path
+
+MARKER = "onceonly.replay"
+"""A file in every replay checkpoint, naming the one that it stands in for. No query of its own may be started on it.
+The directory in which they lie ends so, too."""
+
+
+def replays_of(checkpoint: str) -> str:
+    """The directory of a checkpoint's replay checkpoints, beside it."""
+    if not is_local(checkpoint):
+        return f"{checkpoint.rstrip('/')}.{MARKER}"
+    root = local_path(checkpoint)
+    return str(root.with_name(f"{root.name}.{MARKER}"))
+
+
+def stands_in_for(files: Readable) -> str | None:
+    """The checkpoint that a replay checkpoint stands in for; ``None`` where it is none."""
+    try:
+        return files.read(MARKER).decode()
+    except FileNotFoundError:
+        return None
+
+
+def discard(url: str) -> None:
+    """Delete a directory with all that is in it, where there is one."""
+    if is_local(url):
+        shutil.rmtree(local_path(url), ignore_errors=True)
+        return
+    system, path = file_system(url)
+    if system.exists(path):
+        system.rm(path, recursive=True)
+
+
+def plan_files(step: Step, query_id: str, conf: Mapping[str, str], noted: Mapping[str, str]) -> list[FileToWrite]:
+    """The files with which Spark, started once, runs a step and nothing else. State and its commit are no part of it.
+
+    Args:
+        step: the step.
+        query_id: of the replay checkpoint: an id of its own.
+        conf: settings that Spark restores for the batch.
+        noted: what sources noted of their own in the query's checkpoint, by source id: where they began.
+
+    Raises:
+        CannotReplay: a source counts from a start that only a lost checkpoint held.
+    """
+    plan = [file for source, end in step.slice.end.entries for file in _source(step, source, end, noted)]
+    if step.fresh:
+        plan.append(FileToWrite("metadata", json.dumps({"id": query_id}, separators=(",", ":"))))
+        if step.batch_id > 0:
+            number = step.batch_id - 1
+            plan.append(_entry(number, step.slice.start, step.before, conf))
+            if not step.stateful:
+                plan.append(FileToWrite(f"commits/{number}", rebuild.commit_text(step.before)))
+    plan.append(_entry(step.batch_id, step.slice.end, step.lineage, conf))
+    return plan
+
+
+def _entry(number: int, offsets: SourceOffsets, lineage: Lineage, conf: Mapping[str, str]) -> FileToWrite:
+    return rebuild.with_conf(FileToWrite(f"offsets/{number}", rebuild.offsets_text(offsets, lineage)), conf)
+
+
+def _source(step: Step, source: str, end: str | None, noted: Mapping[str, str]) -> Iterator[FileToWrite]:
+    last = spark_offsets.log_offset(end)
+    if last is not None:
+        own = [file for file in step.files if file.source == source]
+        # One compacted file at the very end fits every interval between compacted files, and need not hold what the
+        # batch does not read.
+        yield FileToWrite(f"sources/{source}/{last}{logs.COMPACT}", logs.render_files(own))
+    elif source in noted:
+        if step.fresh:
+            yield FileToWrite(f"sources/{source}/0", noted[source])
+    elif end is not None and (re.fullmatch(r"-?\d+", end) or _began(step, source)):
+        reason = f"source {source} counts from a start that only the lost checkpoint held"
+        raise CannotReplay(Lacking.INPUT, step.first, step.last, reason)
+
+
+def _began(step: Step, source: str) -> bool:
+    """Whether a source whose beginning hangs on its options, and on the day, is read from there."""
+    kinds = {one.source: one.kind for one in step.records[0].epoch.sources}
+    return dict(step.slice.start.entries).get(source) is None and kinds.get(source) is SourceKind.KAFKA
+
+
+# ---- Writing them. A replay checkpoint is temporary: a crash leaves one that nobody goes on with.
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What the query's own checkpoint still says; of one that is lost, nothing.
+
+    Attributes:
+        files: the checkpoint.
+    """
+
+    files: Readable
+
+    def conf(self, batch_id: int) -> Mapping[str, str]:
+        """Settings of a batch; where its entry is gone, those of the newest that can be read."""
+        for number in (batch_id, *reversed(spark_offsets.offset_ids(self.files))):
+            try:
+                return dict(spark_offsets.offset_entry(self.files, number).conf)
+            except UnreadableCheckpoint:
+                continue
+        return {}
+
+    def noted(self, step: Step) -> Mapping[str, str]:
+        """What sources noted of their own when they first started, by source id; file sources have logs instead."""
+        found: dict[str, str] = {}
+        for source, end in step.slice.end.entries:
+            if spark_offsets.log_offset(end) is None:
+                text = spark_offsets.source_start(self.files, source)
+                if text is not None:
+                    found[source] = text
+        return found
+
+    def state(self, step: Step) -> Iterator[tuple[str, bytes]]:
+        """The state with which a step's batch began, and the commit that names it: path and content of each file.
+
+        Raises:
+            CannotReplay: it is not kept, or is another query's.
+        """
+        number = step.batch_id
+        if reason := self._lacks(step):
+            raise CannotReplay(Lacking.STATE, step.first, step.last, reason)
+        yield f"commits/{number - 1}", self.files.read(f"commits/{number - 1}")
+        for path in _below(self.files, "state"):
+            version = _version(path)
+            if version is None or version <= number:
+                yield path, self.files.read(path)
+
+    def _lacks(self, step: Step) -> str:
+        number = step.batch_id
+        try:
+            found = spark_offsets.query_id(self.files)
+        except UnreadableCheckpoint as error:
+            return f"the checkpoint {self.files.url} cannot be read ({error})"
+        if found != step.lineage.query_id:
+            return f"the checkpoint {self.files.url} is of query {found}, and not of {step.lineage.query_id}"
+        if not self.files.exists(f"commits/{number - 1}"):
+            return f"the checkpoint {self.files.url} has no commit of batch {number - 1} any more"
+        versions = {_version(path) for path in _below(self.files, "state")}
+        if number not in versions:
+            return f"the checkpoint {self.files.url} has no version {number} of its state"
+        return ""
+
+
+_VERSION = re.compile(r"(\d+)(_[^/]*)?\.(delta|snapshot|changelog|zip)")
+
+
+def _version(path: str) -> int | None:
+    """Version of the state that a file is of; ``None`` for files of no version."""
+    found = _VERSION.fullmatch(path.rpartition("/")[2])
+    return int(found[1]) if found else None
+
+
+def _below(files: Readable, directory: str) -> Iterator[str]:
+    """Paths of all files below a directory."""
+    for name in files.names(directory):
+        path = f"{directory}/{name}"
+        if files.names(path):
+            yield from _below(files, path)
+        else:
+            yield path
+
+
+def prepare(
+    step: Step, storage: Storage, origin: Origin, *, query_id: str, conf: Mapping[str, str], about: str
+) -> None:
+    """Write what makes Spark run a step.
+
+    Args:
+        step: the step.
+        storage: the replay checkpoint; empty, or as the step before this one left it.
+        origin: the query's own checkpoint.
+        query_id: of the replay checkpoint.
+        conf: settings of the session, used where the query's own are lost.
+        about: which checkpoint it stands in for, for whoever finds it.
+
+    Raises:
+        CannotReplay: what the batch read, or its state, is gone.
+    """
+    plan = plan_files(step, query_id, {**conf, **origin.conf(step.lineage.batch_id)}, origin.noted(step))
+    if step.fresh:
+        storage.create(MARKER, about.encode())
+        for path, content in origin.state(step) if step.copies_state else ():
+            storage.create(path, content)
+    for file in plan:
+        _forget_log(storage, file.path)
+        storage.create(file.path, file.text.encode())
+
+
+def _forget_log(storage: Storage, path: str) -> None:
+    """Drop a source's log of the step before: two compacted files would fix an interval between them."""
+    directory = path.rpartition("/")[0]
+    if path.endswith(logs.COMPACT):
+        for name in storage.names(directory):
+            storage.delete(f"{directory}/{name}")

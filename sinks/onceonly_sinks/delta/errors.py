@@ -1,0 +1,221 @@
+"""What an exception of a committer means. Classes and facts decide, never the text."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.protocol import OutcomeUnknown
+from onceonly.spark import detect
+from onceonly_sinks.delta.columns import constraints
+from onceonly_sinks.delta.table import Table
+
+log = logging.getLogger(__name__)
+
+_LEAST_ROOM = 1 << 20
+"""Bytes: a disk with less free counts as full, however small the rows are."""
+
+
+_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
+"""Numbers of the system's errors that say: no room, or no right."""
+
+_MANY = ("the process, or the machine, may not open more files", "raise the limit (ulimit -n)")
+_OTHERWISE = {errno.EMFILE: _MANY, errno.ENFILE: _MANY}
+
+# Beginnings of conditions, since Spark and Delta end many of them with the variant (``CAST_INVALID_INPUT``,
+# ``DELTA_VIOLATE_CONSTRAINT_WITH_VALUES``). All of these are raised before anything is committed. What stands in none
+# of the lists may be in the log: a hook behind the commit can fail, too.
+_ABOUT_MERGE = ("DELTA_MULTIPLE_SOURCE_ROW_", "DELTA_MERGE_", "DATATYPE_MISMATCH", "PARSE_", "UNRESOLVED_")
+_ABOUT_TABLE = ("DELTA_CANNOT_MODIFY_APPEND_ONLY", "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", "DELTA_INVALID_PROTOCOL_")
+_ABOUT_ROWS = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL", "DELTA_EXCEED_CHAR_VARCHAR_LIMIT", "CAST_", "ARITHMETIC_")
+
+
+def lost_a_race(error: Exception, *, created: bool) -> bool:
+    """Whether a commit was certainly refused because another one came first; reading again then tells which.
+
+    Args:
+        error: what the commit raised.
+        created: the commit was to create the table, and now there is one.
+    """
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    # ``CommitFailedError`` is what a conflict of application ids raises, and that conflict is the fence. It is read and
+    # not tried again: deltalake passes no repeated version over, five rows that were sent anew were ten.
+    return isinstance(error, CommitFailedError) or (created and isinstance(error, DeltaError))
+
+
+def of_fence(table: Table, error: Exception) -> Exception:
+    """A fence that raised: not known, except where the disk says why. One that landed is found by the next look."""
+    return _no_room(table, error) or OutcomeUnknown(table.sink, type(error).__name__)
+
+
+def of_merge(table: Table, error: Exception, epoch: int, *, landed: bool) -> Exception | None:
+    """An epoch's commit that raised, where the user said how rows meet; ``None`` if that was not the reason.
+
+    deltalake gives everything that is wrong with an expression or with the rows that meet one class, and often none.
+    """
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    named = next((name for name in _conditions(error) if name.startswith(_ABOUT_MERGE)), None)
+    # A plain Exception is what deltalake raises where its engine fails; only on a disk is it certain that the commit of
+    # a log that does not show it never comes.
+    general = isinstance(error, DeltaError) or type(error) is Exception
+    refused_here = table.is_local and general and not isinstance(error, CommitFailedError)
+    if landed or not (named or refused_here):
+        return None
+    told = named or _no_room(table, error)
+    if isinstance(told, OnceOnlyError):
+        return told
+    return refuse("E520", sink=table.sink, epoch=epoch, reason=told or _unsaid(table, error))
+
+
+def of_commit(table: Table, error: Exception, *, landed: bool, held: int | None, alone: bool) -> Exception:
+    """An epoch's commit that raised. Certainly refused only where it is not in the log and commits do not travel.
+
+    Args:
+        table: the table.
+        error: what the commit raised.
+        landed: whether the log holds it.
+        held: bytes of the rows that were written in the same call; ``None`` if they had been written before.
+        alone: whether the table has no version that the commit was not checked against, so that nobody was faster.
+    """
+    refused = None if landed else _by_condition(table, error) or _here(table, error, held, alone=alone)
+    return refused or OutcomeUnknown(table.sink, type(error).__name__)
+
+
+def _by_condition(table: Table, error: Exception) -> OnceOnlyError | None:
+    """What was refused before any commit, wherever the table lies."""
+    from deltalake.exceptions import SchemaMismatchError
+
+    if isinstance(error, SchemaMismatchError):
+        cause = "the table got other columns while the epoch was computed"
+        return refuse("E506", sink=table.sink, difference=_first_line(error), because=cause, next="restart the query")
+    if condition := _of_rows(error):
+        return _of_values(table, condition)
+    condition = next((name for name in _conditions(error) if name.startswith(_ABOUT_TABLE)), None)
+    return _of_table(table, condition) if condition else None
+
+
+def _here(table: Table, error: Exception, held: int | None, *, alone: bool) -> OnceOnlyError | None:
+    """What was refused on a disk, where a commit that raised and is not in the log never comes."""
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    if not table.is_local or not isinstance(error, DeltaError | OSError):
+        return None
+    if isinstance(error, CommitFailedError):
+        # One class stands for a race that was lost and for a table that does not take such a commit.
+        return _of_table(table, _first_line(error)) if alone else None
+    if no_room := _no_room(table, error, held or 0):
+        return no_room
+    # With nothing to check, a row cannot be what was wrong.
+    return _of_values(table, f"{_checks(table)}{_unsaid(table, error)}") if held and not table.takes_files() else None
+
+
+def _of_rows(error: Exception) -> str | None:
+    """Spark's name of a condition that is about the rows, and so arose before any commit."""
+    return next((name for name in _conditions(error) if name.startswith(_ABOUT_ROWS)), None)
+
+
+def _conditions(error: BaseException | None) -> Iterator[str]:
+    """Names that Spark gives an error and its causes; PySpark turns only some of them into classes of its own.
+
+    It fails over those of Delta that are an AnalysisException: what was meant is then the context of what was raised.
+    """
+    asked = detect.line().condition
+    # PySpark's exception leads to Java's causes by its private ``_origin`` alone.
+    while error is not None:
+        if callable(named := getattr(error, asked, None)):
+            yield str(named() or "")
+        java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+        error = error.__context__ if hasattr(error, "java_exception") else None
+        while java is not None:
+            yield _condition_of(java, asked)
+            java = java.getCause()
+
+
+def _condition_of(java: Any, asked: str) -> str:
+    from py4j.protocol import Py4JError
+
+    try:
+        return str(getattr(java, asked)() or "")
+    except Py4JError:
+        return ""
+
+
+def _of_values(table: Table, reason: str) -> OnceOnlyError:
+    return refuse(
+        "E503",
+        sink=table.sink,
+        column="of the batch",
+        reason=reason,
+        next="see the table's constraints and column types; mend the rows before the sink, e.g. with before=",
+    )
+
+
+def _of_table(table: Table, reason: str) -> OnceOnlyError:
+    return refuse(
+        "E508",
+        sink=table.sink,
+        reason=f"it does not take such a commit: {reason}",
+        cause="a property or a feature of the table, set since the query was opened",
+        next="see SHOW TBLPROPERTIES, set the table right, then restart the query",
+    )
+
+
+def unwritable(sink: str, number: int) -> OnceOnlyError:
+    """A file could not be written; ``number`` is the system's error number."""
+    reason = f"{os.strerror(number)} ({errno.errorcode.get(number, number)})"
+    if number in _ROOM:
+        return refuse("E507", sink=sink, reason=reason)
+    cause, remedy = _OTHERWISE.get(number, ("the file system did not take a file", "look at the system's log"))
+    return refuse("E508", sink=sink, reason=reason, cause=cause, next=f"{remedy}, then restart the query")
+
+
+def no_fence(sink: str) -> OnceOnlyError:
+    """Our fence was never installed, or does not stand any more."""
+    return refuse(
+        "E508",
+        sink=sink,
+        reason="our fence does not stand",
+        cause="the table was dropped, created anew or set back since, or the fence was never installed",
+        next="restart the query",
+    )
+
+
+def _no_room(table: Table, error: Exception, needed: int = 0) -> OnceOnlyError | None:
+    """No class of deltalake's errors stands for a full disk or a missing right: the disk itself is asked."""
+    if not table.is_local or not type(error).__module__.startswith(("_internal", "deltalake", "builtins")):
+        return None
+    folder = Path(table.root)
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return refuse("E507", sink=table.sink, reason=f"{folder} is not writable")
+    free = shutil.disk_usage(folder).free
+    if free < max(_LEAST_ROOM, needed):
+        return refuse("E507", sink=table.sink, reason=f"the disk of {folder} has {free >> 20} MiB free")
+    return None
+
+
+def _unsaid(table: Table, error: Exception) -> str:
+    """Name an error that no condition names: deltalake's words quote the value that it stumbled over."""
+    log.debug("%s: deltalake says: %s", table.sink, error)
+    return (
+        f"deltalake raised {type(error).__name__}; its words, which may quote rows, are logged at DEBUG by {__name__}"
+    )
+
+
+def _checks(table: Table) -> str:
+    """Names of the table's constraints, where it has any."""
+    names = constraints(table.handle.metadata().configuration)
+    return f"one of the constraints {', '.join(names)}, or a type: " if names else ""
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

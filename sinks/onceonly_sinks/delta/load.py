@@ -1,0 +1,175 @@
+"""Brings the rows of an epoch near the table: into this process, into data files without a log entry, or into staging.
+
+Which way is chosen before the action: rows that are few go through the driver, many are written where they are, and
+what deltalake cannot commit goes through Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import refuse
+from onceonly.protocol import Batch, InFiles
+from onceonly_checkpoints.storage import is_local
+from onceonly_sinks.delta import columns as rules
+from onceonly_sinks.delta import errors, prepared, spark_committer
+from onceonly_sinks.delta.files import LocalPlace, RemotePlace, WriteFiles, place
+from onceonly_sinks.delta.planning import Plan, Planner, Way
+from onceonly_sinks.delta.prepared import DataFile, HeldRows, Rows, StagedRows, WrittenFiles
+from onceonly_sinks.delta.schema_compatibility import Unfit, refusal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class TooMuch(Exception):
+    """More rows arrived at the driver than it may hold; nothing was sent."""
+
+
+class Preparer:
+    """Prepares the epochs of one sink.
+
+    Args:
+        planner: decides how each is written.
+    """
+
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
+        self._table = planner.table
+        self._settings = planner.settings
+
+    def prepare(self, batch: Batch, epoch: int, generation: int) -> Rows:
+        """Run the batch's action.
+
+        Raises:
+            ConfigurationError: E110, Spark's Delta is needed and not there.
+            DestinationError: E503 to E508, the table cannot take the rows.
+        """
+        plan = self._planner.plan(batch, epoch, generation)
+        if (files := self._adoptable(plan)) is not None:
+            root = Path(self._table.root)
+            adopted, where = prepared.adopt(self._table.sink, plan.shape.schema, plan.demands, files, root)
+            return WrittenFiles(adopted, where, plan.schema, plan.grow)
+        match plan.choice.way:
+            case Way.SPARK:
+                return self._stage(plan)
+            case Way.EXECUTORS:
+                return self._on_executors(plan)
+            case Way.DRIVER:
+                return self._through_driver(plan)
+
+    def _stage(self, plan: Plan) -> StagedRows:
+        choice = plan.choice
+        why = choice.log_refuses or f"committer={choice.committer!r}, {choice.size or 'unknown'} bytes"
+        spark = spark_committer.needed(self._table.sink, self._planner.spark(), why)
+        column, names = self._settings.epoch_column, plan.batch.schema.names
+        there = [*names, column] if column else names
+        # A column that is left out is filled by Spark's writer, too, but not where a CHAR lies in a struct.
+        plain = list(plan.shape.sources) == there and plan.shape.schema.names == there
+        same = plain and plan.shape.schema.types[: len(names)] == plan.batch.schema.types
+        shape = None if same or not self._planner.fits_table else plan.shape
+        return spark.stage(
+            plan.batch,
+            plan.epoch,
+            plan.generation,
+            schema=plan.schema,
+            epoch_column=column,
+            shape=shape,
+            partition_by=plan.partition_by,
+            upsert=plan.upsert,
+            merge=plan.merge,
+            grow=plan.grow,
+        )
+
+    def _adoptable(self, plan: Plan) -> Sequence[Path] | None:
+        """Files that the batch lies in, where they can become the table's own as they are: no second write."""
+        if not isinstance(plan.batch, InFiles) or plan.choice.merge or plan.choice.committer == "spark":
+            return None
+        plain = plan.choice.takes_files and not plan.partition_by and not self._settings.epoch_column
+        same = {one.name: one.type for one in plan.batch.schema} == {one.name: one.type for one in plan.shape.schema}
+        fits = plain and same and is_local(self._table.root) and not plan.choice.log_refuses
+        return plan.batch.paths if fits else None
+
+    def _on_executors(self, plan: Plan) -> WrittenFiles:
+        options = self._table.options or {}
+        task = WriteFiles(
+            self._table.root,
+            plan.shape,
+            self._settings.epoch_column,
+            plan.epoch,
+            plan.demands,
+            plan.partition_by,
+            tuple(options.items()),
+        )
+        answers = plan.batch.on_executors(task)
+        where = place(self._table.root, options)
+        files = [DataFile(**file) for answer in answers for file in answer["files"]]
+        written = WrittenFiles(files, where, plan.schema, plan.grow)
+        try:
+            self._check_answers(answers)
+            self._check_files(files, where)
+        except Exception:
+            written.abandon()
+            raise
+        return written
+
+    def _check_answers(self, answers: Sequence[Mapping[str, Any]]) -> None:
+        for answer in answers:
+            if answer["errno"]:
+                raise errors.unwritable(self._table.sink, answer["errno"])
+            if answer["wrong"]:
+                raise refusal(self._table.sink, *answer["wrong"])
+
+    def _check_files(self, files: Sequence[DataFile], where: LocalPlace | RemotePlace) -> None:
+        for file in files:
+            if where.size(file.path) != file.size:
+                raise refuse(
+                    "E508",
+                    sink=self._table.sink,
+                    reason="a file that an executor wrote is not there for the driver",
+                    cause="the path is on a disk that driver and executors do not share",
+                    next="use a path on shared storage",
+                )
+
+    def _through_driver(self, plan: Plan) -> Rows:
+        choice = plan.choice
+        to_executors = choice.takes_files and not choice.merge
+        bounded = to_executors or (choice.committer == "auto" and self._planner.spark() is not None)
+        try:
+            rows = self._collect(plan.batch, choice.limit if bounded else None)
+        except TooMuch:
+            # Nothing was sent and nothing written: the attempt is dropped, and a second action takes the other way.
+            return self._on_executors(plan) if to_executors else self._stage(plan)
+        table = self._checked(rules.with_epoch(rows, self._settings.epoch_column, plan.epoch), plan)
+        table = rules.without_empty_texts(table, plan.partition_by)
+        if plan.upsert.key:
+            table = rules.one_per_key(self._table.sink, table, plan.upsert)
+        return HeldRows(table, plan.merge, rows.num_rows, plan.schema, plan.grow)
+
+    def _checked(self, rows: pa.Table, plan: Plan) -> pa.Table:
+        """The rows in the table's columns, with values that it can hold.
+
+        Raises:
+            DestinationError: E503, it cannot hold one.
+        """
+        try:
+            shaped = plan.shape.shaped(rows)
+        except Unfit as unfit:
+            raise refusal(self._table.sink, unfit.column, unfit.reason) from unfit
+        broken = plan.demands.broken(shaped) if self._planner.fits_table else None
+        if broken is not None:
+            raise refusal(self._table.sink, *broken)
+        return shaped
+
+    def _collect(self, batch: Batch, limit: int | None) -> pa.Table:
+        import pyarrow as pa
+
+        held, size = [], 0
+        for part in batch.arrow():
+            size += part.nbytes
+            if limit is not None and size > limit:
+                raise TooMuch
+            held.append(part)
+        return pa.Table.from_batches(held, batch.schema)

@@ -1,0 +1,80 @@
+"""What a table demands of the values of a batch, as rules: NOT NULL, CHAR and VARCHAR, its constraints, a merge's key.
+
+Pure. Left to the committer: what a merge of the user's own makes of rows, parts of structures and maps, and rows that
+may be there to delete others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from onceonly.protocol.row_rules import Characters, Condition, NotNull, Rule
+from onceonly_sinks.delta.columns import Column, Limit, Unread, constraints, limits
+from onceonly_sinks.delta.planning import Settings
+from onceonly_sinks.delta.schema_compatibility import paired
+
+_INVARIANT = "delta.invariants"
+
+
+def of(
+    settings: Settings, table: Sequence[Column], configuration: Mapping[str, str], batch: Sequence[Column]
+) -> tuple[Rule | Condition, ...]:
+    """The rules for a batch.
+
+    Args:
+        settings: what the user chose.
+        table: its columns; none where there is no table.
+        configuration: its properties.
+        batch: columns of the batch, in Delta's types.
+    """
+    upsert = settings.upsert
+    if settings.merge is not None and not upsert.key:
+        return ()
+    asked = [one.name for one in batch if one.name in (*upsert.key, upsert.delete)]
+    rules: list[Rule | Condition] = [Rule(name, NotNull()) for name in asked]
+    if upsert.delete is None:
+        pairs = paired(table, [one.name for one in batch])
+        rules += (one for one in _columns(table, pairs) if one not in rules)
+        if _alike(table, batch, pairs):
+            rules += _conditions(table, configuration)
+    return tuple(rules)
+
+
+def _columns(table: Sequence[Column], pairs: Mapping[str, str]) -> Iterator[Rule]:
+    sources = {target: name for name, target in pairs.items()}
+    for column in table:
+        if column.name in sources:
+            name = sources[column.name]
+            if not column.nullable:
+                yield Rule(name, NotNull())
+            yield from (Rule(name, demand, each) for demand, each in _lengths(column))
+
+
+def _lengths(column: Column) -> Iterator[tuple[Characters, bool]]:
+    try:
+        for _, limit in limits({column.name: column.metadata}):
+            yield from _characters(limit)
+    except Unread:
+        return
+
+
+def _characters(limit: Limit) -> Iterator[tuple[Characters, bool]]:
+    name, inner = limit
+    if isinstance(inner, int):
+        yield Characters(inner), False
+    elif name == "array":
+        yield from ((Characters(most), True) for _, (_, most) in inner if isinstance(most, int))
+
+
+def _alike(table: Sequence[Column], batch: Sequence[Column], pairs: Mapping[str, str]) -> bool:
+    """Whether a condition means of the batch what it means of the table: one is over columns of the table's types."""
+    types = {column.name: column.type for column in table}
+    return all(types[pairs[one.name]] == one.type for one in batch if one.name in pairs)
+
+
+def _conditions(table: Sequence[Column], configuration: Mapping[str, str]) -> Iterator[Condition]:
+    yield from (Condition(name, sql) for name, sql in constraints(configuration).items())
+    for column in table:
+        if said := column.metadata.get(_INVARIANT):
+            yield Condition(f"of {column.name}", json.loads(said)["expression"]["expression"])

@@ -1,0 +1,372 @@
+"""Commits through Spark's Delta: merges too large for the driver, and tables that deltalake does not write.
+
+Spark's Delta answers a commit whose application version is not greater with silence: no exception, nothing written. So
+no answer is believed: the commit is looked for in the log by its token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.protocol import Batch
+from onceonly.spark import detect, frames
+from onceonly_checkpoints.storage import scheme_of
+from onceonly_sinks.delta import columns as rules
+from onceonly_sinks.delta import staging
+from onceonly_sinks.delta.marker import Note, pack
+from onceonly_sinks.delta.merge import Kind, Merge, Say, Upsert, quoted
+from onceonly_sinks.delta.prepared import HeldRows, Rows, StagedRows, WrittenFiles
+from onceonly_sinks.delta.schema_compatibility import Shape
+from onceonly_sinks.delta.session import EXTENSION
+from onceonly_sinks.delta.table import Table, location
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable, Schema
+    from pyspark.sql import DataFrame, SparkSession
+
+_APP_ID = "spark.databricks.delta.write.txnAppId"
+_APP_VERSION = "spark.databricks.delta.write.txnVersion"
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_ZONE = "spark.sql.session.timeZone"
+_AS_DELTALAKE = {
+    # As INT96, which deltalake reads as nanoseconds: an instant of the year 9999 would be another one after a merge.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.databricks.delta.write.utcTimestampPartitionValues": "true",
+}
+"""Settings by which rows lie in a file as deltalake would have written them."""
+_S3 = ("s3", "s3a", "s3n")
+# The store that Delta takes for S3 orders the writers of one driver only: two drivers may both get the same version.
+_ORDERING_STORE = "io.delta.storage.S3DynamoDBLogStore"
+
+
+def store_orders_writers(root: str, settings: Callable[[str], str | None]) -> bool:
+    """Whether Spark's log store lets one writer only take a version; on S3 the default does not.
+
+    Args:
+        root: directory or URI of the table.
+        settings: reads a setting of the session.
+    """
+    scheme = scheme_of(root)
+    if scheme not in _S3:
+        return True
+    chosen = settings(f"spark.delta.logStore.{scheme}.impl") or settings("spark.delta.logStore.class")
+    return chosen == _ORDERING_STORE
+
+
+def _python_package(sink: str) -> Any:
+    """Delta's class for MERGE, which is in a package of its own.
+
+    Raises:
+        ConfigurationError: E108.
+    """
+    try:
+        from delta.tables import DeltaTable
+    except ImportError:
+        built = detect.line().delta
+        raise refuse(
+            "E108",
+            what=f"MERGE by Spark into {sink}",
+            package="delta-spark",
+            distribution="onceonly",
+            extra=built.extra if built else "delta-spark",
+        ) from None
+    return DeltaTable
+
+
+def active_session() -> SparkSession | None:
+    """The session of this thread, or the process's; ``None`` where there is none with Delta and a JVM beside it."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return None
+    # A thread of the user's own has no active session, and the process has one all the same.
+    session = SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
+    # Spark's committer speaks to Delta's own classes, which are out of reach on Spark Connect.
+    if session is None or not hasattr(session, "_jsparkSession"):
+        return None
+    return session if _has_delta(session) else None
+
+
+def _has_delta(session: SparkSession) -> bool:
+    return EXTENSION in (session.conf.get("spark.sql.extensions", None) or "")
+
+
+def locate(sink: str, name: str) -> str:
+    """Directory of a table in Spark's catalog.
+
+    Raises:
+        DestinationError: E508, no session with Delta, no such table, or it is not a Delta table.
+    """
+    session = active_session()
+    if session is None:
+        raise _lost(sink, name, "only Spark knows where a named table lies, and no session with Delta is running here")
+    from pyspark.errors import PySparkException
+
+    quoted = ".".join(f"`{part}`" for part in name.split("."))
+    try:
+        detail = session.sql(f"DESCRIBE DETAIL {quoted}").collect()[0]
+    except PySparkException as error:
+        raise _lost(sink, name, f"Spark does not find it ({frames.condition(error)})") from error
+    if detail["format"] != "delta":
+        raise _lost(sink, name, f"it is a table of format {detail['format']}")
+    return location(detail["location"])
+
+
+def _lost(sink: str, name: str, reason: str) -> OnceOnlyError:
+    return refuse(
+        "E508",
+        sink=sink,
+        reason=f"table {name}: {reason}",
+        cause="a path without a slash, which counts as a name; a name without a session; a misspelt name; or a table "
+        "that was never created",
+        next=f"CREATE TABLE {name} (...) USING delta, or, if a folder was meant: DeltaSink(Path({name!r}))",
+    )
+
+
+def needed(sink: str, spark: SparkCommitter | None, why: str | None) -> SparkCommitter:
+    """The committer, where there is no other way.
+
+    Args:
+        sink: sink id.
+        spark: the committer, if there is one.
+        why: what deltalake cannot do.
+
+    Raises:
+        ConfigurationError: E110, there is none.
+    """
+    if spark is not None:
+        return spark
+    raise refuse(
+        "E110",
+        problem=f"{sink} can only be written by Spark's Delta ({why}), and this session has none.",
+        cause='the session was built without Delta\'s jars and extension, or DeltaSink was given committer="log"',
+        next="build it with onceonly_sinks.delta.with_delta(SparkSession.builder)",
+    )
+
+
+class SparkCommitter:
+    """Makes commits of one sink through a session of its own, whose settings nobody else's writes can pick up.
+
+    Args:
+        table: the table.
+        session: a session with Delta.
+    """
+
+    _busy: ClassVar[set[str]] = set()
+    """Applications whose commit was sent and not seen to end; a commit may outlive the object that sent it."""
+
+    def __init__(self, table: Table, session: SparkSession) -> None:
+        self._table = table
+        # A MERGE is stamped by settings of its session. Left in the user's, they stamp every plain write, too, and the
+        # second such write is passed over as a repetition, without a version and without a word.
+        self._session = session.newSession()
+        for name, value in _AS_DELTALAKE.items():
+            self._session.conf.set(name, value)
+        self._uri = table.uri
+
+    @classmethod
+    def of(cls, table: Table, session: SparkSession) -> SparkCommitter:
+        """A committer in a session of its own beside ``session``.
+
+        Raises:
+            ConfigurationError: E112, the session's log store does not order writers.
+        """
+        if not store_orders_writers(table.root, lambda name: session.conf.get(name, None)):
+            raise refuse("E112", path=table.root)
+        return cls(table, session)
+
+    @classmethod
+    def at_rest(cls, table: Table) -> bool:
+        """Whether no commit that this process sent to a table can still be under way in the JVM."""
+        return table.app not in cls._busy
+
+    def stage(
+        self,
+        batch: Batch,
+        epoch: int,
+        generation: int,
+        *,
+        schema: Schema,
+        epoch_column: str | None,
+        shape: Shape | None,
+        partition_by: Sequence[str],
+        upsert: Upsert,
+        merge: Merge | None,
+        grow: bool,
+    ) -> StagedRows:
+        """Run the batch's one action into a folder beside the data; a MERGE would otherwise run the batch's plan twice.
+
+        Args:
+            batch: the rows.
+            epoch: its number.
+            generation: of our fence.
+            schema: columns that the table gets, where it has none yet.
+            epoch_column: column that gets the epoch's number; ``None`` for none.
+            shape: what the rows become; ``None``: they are in the table's columns already.
+            partition_by: columns that the table is partitioned by.
+            upsert: the key, by the names that the rows then have.
+            merge: how they enter the table; ``None``: they are added.
+            grow: whether the table gets columns that it lacks.
+
+        Raises:
+            ConfigurationError: E108, the package that a MERGE needs is missing; nothing was read or written.
+            DestinationError: E503 to E505, a null or a key that is not unique.
+        """
+        from pyspark.sql import functions as f
+
+        if merge is not None:
+            _python_package(self._table.sink)
+        frame = batch.dataframe
+        self._session.conf.set(_ZONE, self._zone(frame))
+        if epoch_column:
+            frame = frame.withColumn(epoch_column, f.lit(epoch).cast("bigint"))
+        frame = frame if shape is None else _shaped(frame, shape)
+        for name, kind in frame.dtypes:
+            if name in partition_by and kind == "string":  # Spark's Delta makes null of it, but only after the merge
+                frame = frame.withColumn(name, f.expr(f"nullif({quoted(name)}, '')"))
+        folder = staging.attempt(self._table.app, generation, epoch)
+        try:
+            frame.write.parquet(f"{self._uri}/{folder}")
+        except BaseException:
+            self.discard(folder)
+            raise
+        rows = self._session.read.schema(frame.schema).parquet(f"{self._uri}/{folder}")
+        staged = StagedRows(self, folder, rows, rows.count(), schema, merge, grow)
+        try:
+            if upsert.key:
+                staged.frame = self._one_per_key(rows, upsert)
+        except OnceOnlyError:
+            staged.abandon()
+            raise
+        return staged
+
+    def _zone(self, frame: DataFrame) -> str:
+        """UTC, as for deltalake: in a zone with summer time Spark makes one partition of two hours of a night.
+
+        What the table computes of a column hangs on the zone of whoever writes, and is as for an append of Spark's own.
+        """
+        computes = any(column.filled for column in self._table.columns)
+        return str(frame.sparkSession.conf.get(_ZONE)) if computes else "UTC"
+
+    def _one_per_key(self, rows: DataFrame, upsert: Upsert) -> DataFrame:
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        key, sequence = list(upsert.key), upsert.sequence
+        if flag := upsert.delete:
+            rules.check_flag(self._table.sink, flag, rows.filter(f"{quoted(flag)} IS NULL").count())
+        missing = " OR ".join(f"{quoted(name)} IS NULL" for name in key)
+        rules.check_keys(self._table.sink, upsert, rows.filter(missing).count(), None)
+        order = Window.partitionBy(*[quoted(name) for name in key])
+        if sequence:
+            first = f.rank().over(order.orderBy(f.col(quoted(sequence)).desc_nulls_last()))
+            rows = rows.withColumn("#", first).filter("`#` = 1").drop("#")
+        several = rows.groupBy(*[quoted(name) for name in key]).count().filter("count > 1").limit(1).collect()
+        example = tuple(several[0][name] for name in key) if several else None
+        rules.check_keys(self._table.sink, upsert, 0, example)
+        return rows
+
+    def discard(self, folder: str) -> None:
+        """Delete a staging folder."""
+        staging.delete(self._table.root, self._table.options, folder)
+
+    def send(self, handle: DeltaTable, note: Note, rows: Rows | None) -> None:
+        """Make one log entry; see :class:`Committer`. Takes what Spark staged, and deletes the folder then."""
+        match rows:
+            case None:
+                self._mark(note)
+            case StagedRows(merge=Merge() as merge):
+                self._merge(note, rows.frame, merge, grow=rows.grow)
+                rows.abandon()
+            case StagedRows():
+                self._append(note, rows.frame, grow=rows.grow)
+                rows.abandon()
+            case HeldRows() | WrittenFiles():
+                raise TypeError("what Spark did not stage is committed through deltalake")
+
+    def _append(self, note: Note, rows: DataFrame, *, grow: bool = False) -> None:
+        with self._sending():
+            mode = "overwrite" if note.replaces else "append"
+            writer = rows.write.format("delta").mode(mode).option("userMetadata", note.text)
+            writer.option("mergeSchema", grow)
+            if note.replaces:  # an application may have Spark overwrite none but the partitions that rows come for
+                writer.option("partitionOverwriteMode", "static")
+            writer.option("txnAppId", note.app).option("txnVersion", pack(self._table.sink, *note.packed)).save(
+                self._uri
+            )
+
+    def _mark(self, note: Note) -> None:
+        there = self._session.read.format("delta").load(self._uri).schema
+        given = {column.name for column in self._table.columns if not column.filled}
+        schema = type(there)([one for one in there.fields if one.name in given])
+        # No rows, and yet a commit: an append with an application version always makes one; without, it makes none.
+        self._append(note, self._session.createDataFrame([], schema))
+
+    def _merge(self, note: Note, rows: DataFrame, merge: Merge, *, grow: bool) -> None:
+        """Merge rows. Where Spark found nothing to commit, commit the note alone."""
+        tables = _python_package(self._table.sink)
+        before = self._table.log.head()
+        version = pack(self._table.sink, *note.packed)
+        target = tables.forPath(self._session, self._uri)
+        with self._sending(), self._stamped(note, version):
+            merge = merge.anew if note.replaces else merge
+            builder = target.alias("t").merge(rows.alias("s"), merge.on)
+            builder = builder.whenNotMatchedBySourceDelete() if note.replaces else builder
+            builder = builder.withSchemaEvolution() if grow else builder
+            merge.build(builder, rows.columns, _SAY).execute()
+        if not any(entry.note and entry.note.token == note.token for entry in self._table.log.since(before + 1)):
+            self._mark(note)
+
+    @contextmanager
+    def _stamped(self, note: Note, version: int) -> Generator[None]:
+        """A MERGE takes application id and metadata from the session only; left there they stamp the next write."""
+        stamps = {_APP_ID: note.app, _APP_VERSION: str(version), _METADATA: note.text}
+        try:
+            for name, value in stamps.items():
+                self._session.conf.set(name, value)
+            yield
+        finally:
+            for name in stamps:
+                self._session.conf.unset(name)
+
+    @contextmanager
+    def _sending(self) -> Generator[None]:
+        """Remember a commit whose end was not seen: an interrupt in Python does not stop the JVM."""
+        from py4j.protocol import Py4JNetworkError
+
+        self._busy.add(self._table.app)
+        try:
+            yield
+        except Py4JNetworkError:
+            raise  # the JVM was not heard of again: it may be at it still
+        except Exception:
+            self._busy.discard(self._table.app)
+            raise
+        else:
+            self._busy.discard(self._table.app)
+
+
+def _shaped(frame: DataFrame, shape: Shape) -> DataFrame:
+    """The rows in the table's columns; what has its type already keeps what Arrow does not say."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = shape.schema
+    here = detect.line().arrow_schema(frame.schema)
+    kinds = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    columns = []
+    for field, kind, source in zip(schema, kinds, shape.sources, strict=True):
+        column = f.lit(None) if source is None else f.col(quoted(source))
+        same = source is not None and here.field(source).type == field.type
+        columns.append((column if same else column.cast(kind.dataType)).alias(field.name))
+    return frame.select(*columns)
+
+
+_SAY: Mapping[Kind, Say] = {
+    "update": lambda builder, values, condition: builder.whenMatchedUpdate(condition, values),
+    "delete": lambda builder, _, condition: builder.whenMatchedDelete(condition),
+    "insert": lambda builder, values, condition: builder.whenNotMatchedInsert(condition, values),
+}

@@ -1,0 +1,191 @@
+"""Finds the row that the target refuses among staged rows: parts of them are sent again, and nothing of it commits.
+
+The server names the constraint, and of an INSERT no row. Only what was refused is searched, so that what is not costs
+nothing. Rows of the transaction that failed are gone with it: this is for those that executors staged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from onceonly.errors import OnceOnlyError
+from onceonly_checkpoints.epoch import Marker
+from onceonly_sinks.postgres import copy, schema, staging, upsert
+from onceonly_sinks.postgres.errors import Failure, Refused, read
+from onceonly_sinks.postgres.load import PostgresPrepared, Target
+from onceonly_sinks.postgres.server import quote
+from onceonly_sinks.postgres.transaction import Transactions
+from onceonly_sinks.postgres.upsert import Waiting
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+SECONDS = 5.0
+"""How long a search may take, and hold locks that others may wait for."""
+
+_LOCK_SECONDS = 1.0
+
+_OFFSET_BITS = 11
+"""A page of 32 kB, the largest that a server can be built with, has fewer rows than this many bits count."""
+
+_NEWEST = "onceonly_newest"
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search for the first of the rows that wait that is refused as all of them were.
+
+    Attributes:
+        connection: an open transaction, to be rolled back.
+        failure: how they were refused.
+        rows: what waits.
+        waiting: the same, or of each key its newest row.
+        insert: inserts a part of it.
+        until: when to give up, by the monotonic clock.
+    """
+
+    connection: Connection
+    failure: Failure
+    rows: PostgresPrepared
+    waiting: Waiting
+    insert: Callable[[Waiting], object]
+    until: float
+
+    def first(self) -> int | None:
+        """The position of the row, by halves; what is taken stays, so that each row meets those before it.
+
+        Raises:
+            DBAPIError: a part is refused in another way, or the time is over.
+        """
+        found, low, high = False, 0, self._pages() << _OFFSET_BITS
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._refused(low, middle):
+                found, high = True, middle
+            else:
+                low = middle
+        return low if found else None
+
+    def _pages(self) -> int:
+        asked = "SELECT pg_catalog.pg_relation_size(%(name)s::regclass) / current_setting('block_size')::int"
+        name = self.waiting.relation.replace("%%", "%")
+        return int(self.connection.exec_driver_sql(asked, {"name": name}).scalar_one())
+
+    def _refused(self, low: int, high: int) -> bool:
+        _limit(self.connection, self.until)
+        try:
+            with self.connection.begin_nested():
+                self.insert(self._part(low, high))
+        except DBAPIError as error:
+            found = read(error)
+            if found is None or (found.state, found.constraint) != (self.failure.state, self.failure.constraint):
+                raise
+            return True
+        return False
+
+    def _part(self, low: int, high: int) -> Waiting:
+        # From Postgres 14 on a range of positions reads its own pages only; 13 reads the table each time.
+        within = f"{self.waiting.winners} AND s.ctid >= %(low)s::tid AND s.ctid < %(high)s::tid"
+        return replace(
+            self.waiting,
+            winners=within,
+            parameters={**self.waiting.parameters, "low": _tid(low), "high": _tid(high)},
+        )
+
+    def described(self, at: int) -> Failure:
+        """The failure with place and shape of the row at a position."""
+        failure, plan = self.failure, self.rows.plan
+        lane = next((lane for lane in plan.lanes if lane.target == failure.column), None)
+        value = "NULL"
+        if lane is not None and copy.counted(lane.arrow) and lane.how != "uuid":
+            value = f"s.{quote(lane.target)}" + ("::text" if lane.how in ("text", "json") else "")
+        null = f"s.{quote(lane.target)} IS NULL" if lane else "false"
+        known = copy.KAFKA if copy.from_kafka(plan.columns, failure.column) else ()
+        wanted = [f"s.{staging.PARTITION}", value, null, *(f"s.{quote(name)}" for name in known)]
+        query = f"SELECT {', '.join(wanted)} FROM {self.waiting.relation} s WHERE s.ctid = %(at)s::tid"
+        partition, found, is_null, *position = self.connection.exec_driver_sql(query, {"at": _tid(at)}).one()
+        shape = copy.shape(found) if is_null or found is not None else ""
+        place = copy.place(self._line(at), staging.spoken(partition), position)
+        return replace(failure, place=place, shape=shape)
+
+    def _line(self, at: int) -> int | None:
+        """The row's number, where one task alone has written: tasks at work at once fill a table in no order."""
+        if self.waiting is not self.rows.waiting or len(self.waiting.parameters["partitions"]) > 1:
+            return None
+        return upsert.count(self.connection, self._part(0, at + 1))
+
+
+def located(
+    transactions: Transactions, target: Target, rows: PostgresPrepared | None, marker: Marker, error: DBAPIError
+) -> Refused | None:
+    """The refusal of an epoch, with place and shape of the row that was refused, where both can be found.
+
+    Args:
+        transactions: to search in; the one that failed is over.
+        target: what refused.
+        rows: what waits.
+        marker: of the epoch.
+        error: as it was raised.
+    """
+    import psycopg
+
+    failure = read(error)
+    if failure is None or not failure.quotes or target.apply is not None:
+        return None
+    if rows is None or rows.waiting is None or rows.connection is not None:
+        return None
+    with suppress(SQLAlchemyError, psycopg.Error, OnceOnlyError):
+        connection = transactions.begin(target.writer.session(marker.fence), _LOCK_SECONDS)
+        try:
+            return _searched(connection, target, rows, marker.epoch.number, failure)
+        finally:
+            transactions.drop(connection)
+    return None
+
+
+def _searched(
+    connection: Connection, target: Target, rows: PostgresPrepared, epoch: int, failure: Failure
+) -> Refused | None:
+    assert rows.waiting is not None
+    waiting, merge = rows.waiting, target.merge
+    until = time.monotonic() + SECONDS
+    _limit(connection, until)
+    if failure.constraint:
+        columns, definition, inward = schema.constraint(connection, failure.table, failure.constraint)
+        # A row may point at one that comes after it: parts of the batch would be refused where all of it is not.
+        if inward:
+            return None
+        failure = replace(failure, column=failure.column or columns, definition=definition)
+    table = target.stands(connection, rows.plan)
+    upsert.remove(connection, table, waiting, merge)
+    if merge.sequence:
+        waiting = _newest_of(connection, waiting, merge)
+
+    def insert(part: Waiting) -> int:
+        return upsert.insert(connection, table, part, merge, epoch)
+
+    search = Search(connection, failure, rows, waiting, insert, until)
+    at = search.first()
+    return None if at is None else Refused(search.described(at))
+
+
+def _newest_of(connection: Connection, waiting: Waiting, merge: upsert.Merge) -> Waiting:
+    """A part of all rows would hold changes that a newer one outside of it replaces."""
+    rows = upsert.newest(waiting, merge)
+    connection.exec_driver_sql(f"CREATE TEMPORARY TABLE {_NEWEST} ON COMMIT DROP AS {rows}", dict(waiting.parameters))
+    return Waiting(f"pg_temp.{_NEWEST}", "true", {}, waiting.columns)
+
+
+def _limit(connection: Connection, until: float) -> None:
+    left = max(1, int((until - time.monotonic()) * 1000))
+    connection.exec_driver_sql("SELECT set_config('statement_timeout', %(left)s, true)", {"left": f"{left}ms"})
+
+
+def _tid(at: int) -> str:
+    return f"({at >> _OFFSET_BITS},{at & ((1 << _OFFSET_BITS) - 1)})"

@@ -1,0 +1,206 @@
+"""Fills the transaction of an epoch with rows, marker and the ledger's record: everything but its COMMIT."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlalchemy.exc import DBAPIError
+
+from onceonly.errors import refuse
+from onceonly.faults import Point
+from onceonly.protocol import Recorder
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
+from onceonly_checkpoints.ledger import LedgerUnavailable
+from onceonly_sinks.postgres import (
+    bad_row_finder,
+    expiry,
+    head,
+    history,
+    obstacles,
+    replace_rows,
+    schema,
+    sealed_views,
+    seen_ids,
+    tombstones,
+    upsert,
+)
+from onceonly_sinks.postgres.load import PostgresPrepared, Target
+from onceonly_sinks.postgres.schema import Table
+from onceonly_sinks.postgres.transaction import Transactions
+from onceonly_sinks.sql.commit_outcome import check_counted
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from onceonly_sinks.postgres.apply_sql import Apply
+
+
+def fill(
+    connection: Connection,
+    transactions: Transactions,
+    target: Target,
+    rows: PostgresPrepared | None,
+    marker: Marker,
+    *,
+    sinks: frozenset[str],
+) -> Receipt:
+    """Bring all that a sink gets of an epoch into the transaction, and tell what its receipt will be.
+
+    The head's row is touched last: other drivers wait for its lock no longer than the commit itself takes.
+
+    Args:
+        connection: the transaction.
+        transactions: of the sink.
+        target: where its rows go.
+        rows: what was prepared; ``None`` for none.
+        marker: the epoch's.
+        sinks: ids of all that are in the transaction.
+
+    Raises:
+        Superseded: another fence stands.
+        OnceOnlyError: the epoch does not follow what was found, or the rows cannot be taken.
+        Refused: a row cannot be taken, and it was found which.
+        DBAPIError: the same, in the server's words.
+    """
+    try:
+        span = marker.epoch.replaces
+        if span and (rows is None or rows.cleared != span):
+            replace_rows.clear(connection, target, span)
+        if span and target.merge.history and (table := target.look(connection)):
+            history.end_all(connection, table, marker.epoch.number)
+        oid = _bring(connection, target, rows, marker.epoch)
+        count = rows.rows if rows else 0
+        expiry.expire(connection, target, marker.epoch, count)
+        sealed = sealed_views.sealed_by(marker.epoch, sinks)
+        keeps = target.merge.history
+        where = head.advance(connection, marker, oid, count, target.visibility, sealed=sealed, keeps=keeps)
+        if where is None:
+            raise _why_not(connection, marker, target, oid)
+    except DBAPIError as error:
+        transactions.drop(connection)
+        if (refused := bad_row_finder.located(transactions, target, rows, marker, error)) is not None:
+            raise refused from None
+        raise
+    except BaseException:
+        transactions.drop(connection)
+        raise
+    return head.receipt(marker.sink, marker.epoch.number, marker.epoch.chain, where, count)
+
+
+def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None, of: Epoch) -> int:
+    """Bring rows that wait into the target; return the table's oid."""
+    epoch = of.number
+    if rows is None:
+        return schema.oid(connection, target.name)
+    if target.apply is not None:
+        return _apply(connection, target, target.apply, rows, epoch)
+    if not rows.rows:
+        return schema.oid(connection, target.name) or target.stands(connection, rows.plan).oid
+    # Rows that were loaded into the target itself hold it locked since; the others meet it only now.
+    loaded = rows.connection is not None and rows.plan.table.oid and not rows.plan.added
+    table = rows.plan.table if loaded else target.stands(connection, rows.plan)
+    if rows.waiting is None:
+        return table.oid
+    _complete(target, rows, _count(connection, rows, rows.waiting), epoch)
+    remembers = bool(target.merge.tombstones)
+    if remembers:
+        tombstones.ready(connection, table, target.writer, target.merge)
+        rows = replace(rows, waiting=replace(rows.waiting, tombstones=tombstones.relation(target.writer)))
+    assert rows.waiting is not None
+    if target.merge.history and history.ready(connection, table, target.writer, target.merge, of):
+        target.show(connection, table)
+    changed = upsert.apply(connection, table, rows.waiting, target.merge, epoch)
+    _all_stand(connection, target, table, rows, changed=changed, epoch=epoch)
+    if remembers:
+        tombstones.remember(connection, table, rows.waiting, target.merge, of)
+    if target.merge.history:
+        history.write(connection, table, rows.waiting, target.merge, epoch)
+        if (keep := target.merge.keep_history) and not epoch % history.EVERY:
+            history.forget(connection, table, target.writer, min(epoch - keep, target.pinned or epoch))
+    if kept := target.merge.keeps:
+        seen_ids.forget(connection, table, of, kept, rows.rows)
+    return table.oid
+
+
+def _all_stand(
+    connection: Connection, target: Target, table: Table, rows: PostgresPrepared, *, changed: int, epoch: int
+) -> None:
+    """Refuse an epoch of which a trigger kept rows back; without triggers only an append has anything to count."""
+    assert rows.waiting is not None
+    sink, events, merge = target.writer.sink, target.events, target.merge
+    if not obstacles.triggers_of(table.parts, events):
+        _complete(target, rows, None if merge.key else changed, epoch)
+        return
+    lacking = upsert.kept_back(connection, table, rows.waiting, merge, changed=changed, rows=rows.rows)
+    if lacking > 0:
+        raise obstacles.kept_back(sink, table.parts, events, epoch, lacking)
+    if lacking < 0:
+        raise refuse("E510", sink=sink, written=changed, epoch=epoch, counted=rows.rows)
+
+
+def _complete(target: Target, rows: PostgresPrepared, written: int | None, epoch: int) -> None:
+    if refused := check_counted(target.writer.sink, epoch, rows.rows, written):
+        raise refused
+
+
+def _count(connection: Connection, rows: PostgresPrepared, waiting: upsert.Waiting) -> int | None:
+    return None if rows.proven else upsert.count(connection, waiting)
+
+
+def _apply(connection: Connection, target: Target, apply: Apply, rows: PostgresPrepared, epoch: int) -> int:
+    """Hand the rows to the user's function; return the oid of the table that it was to bring them to."""
+    from onceonly_sinks.postgres import apply_sql
+
+    sink = target.writer.sink
+    if rows.waiting is None or not rows.rows:
+        return schema.oid(connection, target.name)
+    _complete(target, rows, _count(connection, rows, rows.waiting), epoch)
+    apply_sql.run(connection, apply, rows.waiting, epoch, sink=sink, address=target.address)
+    oid = schema.oid(connection, target.name)
+    if not oid:
+        reason = f"after epoch {epoch} there is no table {target.name.text}"
+        cause = "table= names another table than the function given as apply= writes"
+        raise refuse("E508", sink=sink, reason=reason, cause=cause, next="create it, or correct table=")
+    return oid
+
+
+def _why_not(connection: Connection, marker: Marker, target: Target, oid: int) -> Exception:
+    """Why the head did not move, read under its lock."""
+    found = head.read(connection, target.writer, lock="FOR UPDATE")
+    place = head.place(connection, oid, target.visibility)
+    refused = head.judge(found, marker) or schema.replaced(found, place, marker)
+    return refused or refuse("E210", epoch=marker.epoch.number, sink=marker.sink, pipeline=marker.pipeline)
+
+
+def send(
+    transactions: Transactions,
+    connection: Connection,
+    marker: Marker,
+    receipts: tuple[Receipt, ...],
+    ledger: Recorder | None,
+) -> None:
+    """Commit what was filled in, with the ledger's record if the transaction carries it.
+
+    Raises:
+        OutcomeUnknown: sent, and no answer came.
+        Refused: the server refused; nothing is visible.
+        DestinationError: E511, the ledger cannot record the epoch.
+    """
+    if ledger is not None:
+        try:
+            _record(ledger, connection, marker, receipts)
+        except BaseException:
+            transactions.drop(connection)
+            raise
+    transactions.send(connection, Point.COMMIT_SENT)
+
+
+def _record(ledger: Recorder, connection: Connection, marker: Marker, receipts: tuple[Receipt, ...]) -> None:
+    now = time.time_ns() // 1_000_000
+    entry = EpochRecord(marker.pipeline, marker.fence, marker.epoch, receipts, recorded_ms=now)
+    try:
+        ledger.record(entry, connection=connection)
+    except LedgerUnavailable as error:
+        raise refuse("E511", ledger=ledger.address, reason=str(error)) from error

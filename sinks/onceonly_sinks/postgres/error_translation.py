@@ -1,0 +1,159 @@
+"""Says what a failure means: what the head tells goes first, then who stood in the way, then the server's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from onceonly.protocol import Conflict, OutcomeUnknown, Superseded, TooLargeForDriver
+from onceonly_checkpoints.ledger.databases import absent_database
+from onceonly_sinks.postgres import errors, head, health, schema, staging
+from onceonly_sinks.postgres.errors import Failure
+from onceonly_sinks.postgres.head import Head, Writer
+from onceonly_sinks.postgres.lanes import ValueRefused
+from onceonly_sinks.postgres.load import Target, TooLarge
+from onceonly_sinks.postgres.server import TableName
+from onceonly_sinks.postgres.transaction import Transactions
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+T = TypeVar("T")
+
+Judge = Callable[[Head | None], Exception | None]
+"""What the head row says of an attempt; ``None``: nothing against it."""
+
+_ENDED = "somebody, a timeout of the server or the network ended the session before the COMMIT"
+
+_PASSED_ON = (Superseded, OutcomeUnknown, Conflict, TooLarge, TooLargeForDriver)
+
+
+class Saying:
+    """Turns what a driver raises into errors of ours, for one sink.
+
+    Args:
+        transactions: to ask the server with, after a failure.
+        writer: whose head is read.
+        name: the target.
+        context: for messages.
+
+    Attributes:
+        target: the target, once it was looked at.
+    """
+
+    def __init__(self, transactions: Transactions, writer: Writer, name: TableName, context: errors.Context) -> None:
+        self._transactions = transactions
+        self._writer = writer
+        self._name = name
+        self._context = context
+        self.target: Target | None = None
+
+    @contextmanager
+    def refusals(self) -> Generator[None]:
+        """Within, nothing commits: a failure is said in our words."""
+        try:
+            yield
+        except Exception as error:
+            failure = errors.read(error)
+            said = self._said(error, failure, {})
+            if said is error:
+                raise
+            raise said from (None if failure is None or failure.quotes else error)
+
+    @contextmanager
+    def attempt(self, judge: Judge, types: Callable[[], Mapping[str, str]]) -> Generator[None]:
+        """Within, rows are brought or committed, and a failure means that they certainly were not.
+
+        A newer driver ends our sessions and drops our staging, which looks like a lost server or a lost table: so the
+        head is asked first, on a connection of its own.
+
+        Args:
+            judge: what a head means for the attempt.
+            types: Spark's type by column, for messages; asked after a failure.
+
+        Raises:
+            Superseded: another fence stands.
+            Conflict: the server took the transaction back for another one's sake, or the connection was lost before
+                the COMMIT was sent, and our fence stands.
+            OnceOnlyError: what the head says, or else the server.
+        """
+        try:
+            yield
+        except _PASSED_ON:
+            raise
+        except Exception as error:
+            found, deeper = self._head(judge)
+            if deeper is not None:
+                raise deeper from error
+            failure = errors.read(error)
+            if failure is not None and (failure.conflicts or (found and failure.lost)):
+                raise Conflict(
+                    self._writer.sink, failure.reason, _ENDED if failure.lost else self._blocker()
+                ) from error
+            said = self._said(error, failure, types())
+            if said is error:
+                raise
+            raise said from (None if failure is None or failure.quotes else error)
+
+    def against(self, judge: Judge) -> Exception | None:
+        """What the head says against an attempt now; ``None``: nothing, or there is no answer."""
+        return self._head(judge)[1]
+
+    def _said(self, error: Exception, failure: Failure | None, types: Mapping[str, str]) -> Exception:
+        if isinstance(error, ValueRefused):
+            return staging.refused(self._writer.sink, error)
+        if failure is None:
+            return error
+        if not failure.state and (database := absent_database(errors.raised(error))):
+            return errors.no_database(self._writer.sink, database)
+        blocker = self._blocker() if failure.conflicts else ""
+        # Row security forbids a COPY and, for rows that no policy lets in, an INSERT.
+        grant = self._grant() if failure.state in (errors.INSUFFICIENT_PRIVILEGE, errors.NOT_SUPPORTED) else ""
+        context = replace(self._context, types=types, blocker=blocker, grant=grant)
+        name = self.target.name if self.target and failure.state == errors.NOT_IN_STATE else None
+        if name and self._asked(lambda connection: schema.unidentified(connection, name)):
+            context = errors.unidentified(context, name)
+        return errors.refusal(self._defined(failure), context)
+
+    def _grant(self) -> str:
+        """The first command that the doctor prints for the role, then what to do after it."""
+        target = self.target
+        if target is None:
+            return ""
+        found = self._asked(lambda connection: health.lacking(connection, self._writer.sink, target))
+        return f"{found}; then restart the query" if found else ""
+
+    def _defined(self, failure: Failure) -> Failure:
+        """With the constraint's definition and its columns, where they can be read."""
+        if not failure.constraint:
+            return failure
+        found = self._asked(lambda connection: schema.constraint(connection, failure.table, failure.constraint))
+        columns, definition, _ = found or ("", "", False)
+        return replace(failure, column=failure.column or columns, definition=definition)
+
+    def _blocker(self) -> str:
+        """Who holds locks on the table or on our own tables now, in words."""
+        found = self._asked(lambda connection: schema.holders(connection, self._name, self._writer.tag))
+        return found or "nobody holds a lock on it any more; who held it is not known"
+
+    def _head(self, judge: Judge) -> tuple[bool, Exception | None]:
+        """Whether the head could be read, and what it says."""
+
+        def look(connection: Connection) -> tuple[bool, Exception | None]:
+            return True, judge(head.read(connection, self._writer) if head.exists(connection) else None)
+
+        return self._asked(look) or (False, None)
+
+    def _asked(self, ask: Callable[[Connection], T]) -> T | None:
+        """The answer to a question after a failure; ``None`` if the server does not answer."""
+        try:
+            with self._transactions.reading() as connection:
+                return ask(connection)
+        except Exception as error:
+            if not isinstance(error, SQLAlchemyError) and errors.read(error) is None:
+                raise
+            return None

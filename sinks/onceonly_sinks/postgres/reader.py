@@ -1,0 +1,383 @@
+"""What a Postgres sink is before it writes: where it writes to, how it is opened, and the half of it that reads."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from onceonly.doctor import Check, Observed
+from onceonly.errors import OnceOnlyError
+from onceonly.protocol import Disturbance, Expired, Leaves, Milestone, SinkBase, Total
+from onceonly.protocol.capabilities import OpenWindow, Span
+from onceonly.protocol.row_rules import Rule
+from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
+from onceonly_sinks.postgres import (
+    epochrows,
+    errors,
+    expiry,
+    expiry_check,
+    head,
+    health,
+    prune,
+    read_at,
+    row_rules,
+    seen_ids,
+    setting,
+    window_state,
+)
+from onceonly_sinks.postgres import schema as survey
+from onceonly_sinks.postgres.error_translation import Saying
+from onceonly_sinks.postgres.head import Writer
+from onceonly_sinks.postgres.load import Target
+from onceonly_sinks.postgres.options import Options
+from onceonly_sinks.postgres.read_at import Selection
+from onceonly_sinks.postgres.server import Server, TableName, address_of
+from onceonly_sinks.postgres.transaction import Transactions, raw
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from sqlalchemy import Connection
+
+_PAGE = 500
+
+_LOOKED_AT = 16
+"""Newest epochs among which one that brought ids is looked for."""
+
+
+class Handle(SinkBase):
+    """Opens the target, and reads it without a fence: for audits, the doctor and every other command that looks.
+
+    Args:
+        server: the database.
+        name: the table.
+        options: as they were given.
+        id: the sink's id; ``None`` for one that is made of the table's name.
+    """
+
+    def __init__(self, server: Server, name: TableName, options: Options, id: str | None) -> None:
+        super().__init__(id or f"postgres:{name.text}")
+        self._named = id is not None
+        self._server = server
+        self._name = name
+        self._options = options
+        self._open: Transactions | None = None
+        self._saying: Saying | None = None
+        self._target: Target | None = None
+        self._keep_ms = 0
+
+    @property
+    def address(self) -> str:
+        """Connection string without secrets, table, and what differs from the defaults."""
+        said = self._options.described(self._id, f"postgres:{self._name.text}")
+        return address_of(self._server, self._name, said)
+
+    @property
+    def ledger_url(self) -> str | None:
+        """SQLAlchemy URL of the target's database, with its secrets."""
+        return self._server.url
+
+    def log_in_like(self, ledger: str) -> None:
+        """Take the password of a ledger that lies in this very database under this very user; see ``LogsIn``."""
+        with suppress(OnceOnlyError):
+            self._server = self._server.with_secrets_of(Server.parse(ledger))
+
+    # ---- opening
+
+    def open(self, pipeline: str) -> None:
+        """Connect and check that rows can be written there; creates nothing.
+
+        Raises:
+            DestinationError: E501 no answer, E502 login refused, E507 read-only, E508 no schema, or not such a table.
+        """
+        self.close()
+        super().open(pipeline)
+        context = errors.Context(self._id, self.address)
+        self._open = Transactions(self._server, context, self._options.patience, self._options.lock_timeout)
+        self._saying = Saying(self._open, self._writer, self._name, context)
+        with self._refusals(), self._open.reading() as connection:
+            name = survey.check(connection, self._id, self._name)
+            target = self._aiming_at(name)
+            target.look(connection)
+            if self._keep_ms and (refused := expiry_check.refused(connection, target)):
+                raise refused
+            target = replace(target, visibility=head.visibility(connection))
+        self._target = self._said.target = target
+
+    def keep_for(self, milliseconds: int) -> None:
+        """From the next opening on, remove rows of epochs that were planned longer ago than this, by their clock."""
+        self._keep_ms = milliseconds
+
+    @property
+    def named(self) -> bool:
+        """Whether its id was given."""
+        return self._named
+
+    def place(self) -> str:
+        """Server, database, schema and table; the server as it calls itself, else as it was reached."""
+        with self._refusals(), self._transactions.reading() as connection:
+            system, at = head.place(connection, 0, self._aim.visibility).system, raw(connection).info
+            server = f"{at.host}:{at.port}" if system == head.UNSEEN else system
+            return f"postgres:{server}/{at.dbname}.{self._aim.name.text}"
+
+    def identity_beside(self, known: str) -> str:
+        """The server's and the table's, as far as the server tells them; empty where there is no table."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return self._here(connection).beside(known)
+
+    # ---- reading
+
+    def demands(self, columns: pa.Schema) -> Sequence[Rule]:
+        """What the table demands of values of these columns, if it is there, or the one that would be made.
+
+        Raises:
+            DestinationError: E506, E508: it cannot take such columns.
+        """
+        with self._refusals(), self._transactions.reading() as connection:
+            plan = self._aim.plan(connection, columns)
+        return row_rules.of(plan, columns, self._options.merge)
+
+    def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
+        """Markers with receipts, oldest first."""
+        while True:
+            with self._refusals(), self._transactions.reading() as connection:
+                known = head.exists(connection)
+                page = head.epochs_after(connection, self._writer, after, _PAGE) if known else []
+            yield from page
+            if len(page) < _PAGE:
+                return
+            after = page[-1][0].epoch.number
+
+    def milestone(self) -> Milestone | None:
+        """What the epochs were whose markers are gone."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return prune.milestone(connection, self._writer)
+
+    def expired(self) -> Expired | None:
+        """What was removed because it was older than :meth:`keep_for` said; of ids, what is not counted any more."""
+        with self._refusals(), self._transactions.reading() as connection:
+            if not self._options.merge.keeps:
+                return expiry.expired(connection, self._writer)
+            table, newest = self._table(connection), self._newest(connection)
+            if table is None or newest is None:
+                return None
+            before_ms = seen_ids.since(connection, table, newest, self._options.merge.keeps)
+            return Expired(newest.number, newest.digest_in(self._id).rows, 0, before_ms)
+
+    def recount(self) -> Mapping[int, int] | None:
+        """Rows per epoch, counted in the table.
+
+        ``None`` where rows are not only added, without an epoch column, or where another sink numbers rows there, too.
+        Of ids, those that are known still.
+        """
+        kept = self._options.merge.keeps
+        if not (self._options.append or kept):
+            return None
+        with self._refusals(), self._transactions.reading() as connection:
+            table = self._table(connection)
+            if table is None:
+                return {}
+            if kept:
+                newest, gone = self._newest(connection), prune.milestone(connection, self._writer)
+                after = gone.epoch if gone else 0
+                return seen_ids.recount(connection, table, newest, kept, after) if newest else {}
+            return survey.recount(connection, table, column) if (column := self._numbers(connection, table)) else None
+
+    def total(self) -> Total:
+        """All rows of the table, by the epoch that wrote them last where we alone number them."""
+        merge = self._options.merge
+        removes = bool(self._options.apply or merge.delete or self._options.triggers == "allow")
+        leaves = Leaves.by(sequence=bool(merge.sequence), removes=removes)
+        with self._refusals(), self._transactions.reading() as connection:
+            table = self._table(connection)
+            column = self._numbers(connection, table) if table else None
+            written = survey.recount(connection, table, column) if table and column else None
+            rows = survey.rows(connection, table.name) if table and written is None else sum((written or {}).values())
+        return Total(rows, leaves, written)
+
+    def read_back(self, spark: SparkSession) -> DataFrame | None:
+        """The rows of an append, each with its epoch; ``None`` without an epoch column, or if types do not return."""
+        if not self._options.append:
+            return None
+        with self._refusals(), self._transactions.reading() as connection:
+            table = self._table(connection)
+            if table is None or not self._numbers(connection, table):
+                return None
+            server = self._server.resolved(raw(connection))
+            return prune.read_back(connection, server, table, spark)
+
+    def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        """The rows of an append by epoch, in its order; ``None`` where :meth:`recount` cannot tell either."""
+        return self._numbered(span) if self._options.append else None
+
+    def standing_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        """The rows of an upsert by the epoch that wrote them last; ``None`` for an append, or without such a column."""
+        return None if self._options.append else self._numbered(span)
+
+    def _numbered(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        with self._refusals(), self._transactions.reading() as connection:
+            table = self._table(connection)
+            column = self._numbers(connection, table) if table else None
+        return self._rows_of(table, column, span) if table and column else None if table else iter(())
+
+    def _rows_of(self, table: survey.Table, column: str, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        with self._refusals(), self._transactions.reading() as connection:
+            yield from epochrows.of(connection, table, column, span)
+
+    def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
+        """See that rows can be read as of an epoch; see ``Versioned``.
+
+        Raises:
+            EpochGone: they are not all there any more.
+            NotVersioned: the table does not tell them.
+            DestinationError: E501, E508: no answer.
+        """
+        with self._selected(at, since):
+            pass
+
+    def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
+        """Rows as of an epoch, of one snapshot, what Arrow has no type for as text; raises as :meth:`check_at`."""
+        with self._selected(at, since) as (connection, meant):
+            return read_at.read(connection, meant)
+
+    def frame_at(self, spark: SparkSession, at: Receipt, since: Receipt | None = None) -> DataFrame:
+        """Rows as of an epoch, by Spark, what it has no type for as text; raises as :meth:`check_at`."""
+        with self._selected(at, since) as (connection, meant):
+            return read_at.frame(spark, connection, self._server, meant)
+
+    def select_at(self, at: Receipt, since: Receipt | None = None) -> str:
+        """The statement that reads the rows as of an epoch; raises as :meth:`check_at`.
+
+        Of a table that says only what is newest it is right as long as no later epoch comes.
+        """
+        with self._selected(at, since) as (_, meant):
+            return meant.sql
+
+    @contextmanager
+    def _selected(self, at: Receipt, since: Receipt | None) -> Generator[tuple[Connection, Selection]]:
+        with self._refusals(), self._transactions.reading(snapshot=True) as connection:
+            table, here = self._table(connection), self._here(connection)
+            sink = read_at.Standing(table, here, self._writer, self._options)
+            yield connection, read_at.select(connection, sink, at, since)
+
+    def count_windows(self, since: int) -> int:
+        """How many windows are open; see ``ShowsState``.
+
+        Raises:
+            DestinationError: E501, E508: no answer.
+        """
+        with self._refusals(), self._transactions.reading() as connection:
+            table = self._table(connection)
+            return window_state.count(connection, table, since) if table else 0
+
+    def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
+        """Windows that are open; see ``ShowsState``.
+
+        Raises:
+            DestinationError: E501, E508: no answer.
+        """
+        with self._refusals(), self._transactions.reading() as connection:
+            if table := self._table(connection):
+                yield from window_state.standing(connection, table, since, key, limit)
+
+    def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
+        """What others did to the table since a receipt: made anew, failed over, or the newest epoch's rows gone."""
+        with self._refusals(), self._transactions.reading() as connection:
+            stands = head.read(connection, self._writer) if head.exists(connection) else None
+            newest = head.epoch_at(connection, self._writer, stands.epoch) if stands else None
+            return self._disturbances(connection, since, self._here(connection), newest[1] if newest else None)
+
+    def _disturbances(
+        self, connection: Connection, since: Receipt | None, here: head.Place, newest: Receipt | None
+    ) -> tuple[Disturbance, ...]:
+        told = survey.disturbances(since, here)
+        if any(event.fatal for event in told):
+            return told  # another table holds other rows
+        if self._options.merge.keeps:
+            return *told, *self._ids_gone(connection)
+        asked = newest is not None and self._options.append
+        gone = newest if newest and asked and setting.rows_gone(connection, self._aim, here.oid, newest) else None
+        return (*told, setting.told(gone)) if gone else told
+
+    def _ids_gone(self, connection: Connection) -> Iterator[Disturbance]:
+        table = self._table(connection)
+        newest, _ = head.newest_epoch(connection, self._writer)
+        looked = head.epochs_after(connection, self._writer, max(0, newest - _LOOKED_AT), _LOOKED_AT)
+        if table is not None:
+            yield from seen_ids.gone(connection, table, self._id, [marker.epoch for marker, _ in looked])
+
+    def writers(self) -> list[str]:
+        """Pipelines with an epoch in the table, ours among them."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return head.writers(connection, survey.oid(connection, self._aim.name))
+
+    def peers(self) -> list[Marker]:
+        """The newest marker of each pipeline with an epoch in the table, ours among them, as of one moment."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return head.peers(connection, survey.oid(connection, self._aim.name))
+
+    def close(self) -> None:
+        """Release connections. May repeat."""
+        if self._open is not None:
+            self._open.close()
+
+    def examine(self, observed: Observed) -> Sequence[Check]:
+        """Whether role and table are right: rights, markers, the key's index; the server is looked at beside this.
+
+        Raises:
+            DestinationError: E501 no answer, E506 no such epoch column, E508 rows cannot be kept in it safely.
+        """
+        with self._refusals(), self._transactions.reading() as connection:
+            role, table = health.read(connection, self._id, self._aim)
+        checks = list(health.judge(self.address, self._aim.name, self._aim.merge, role, table))
+        return [*checks, *health.judge_visibility(self.address, role.role, self._aim.visibility)]
+
+    # ---- helpers
+
+    @property
+    def _transactions(self) -> Transactions:
+        if self._open is None:
+            raise RuntimeError("open the sink first")
+        return self._open
+
+    @property
+    def _aim(self) -> Target:
+        if self._target is None:
+            raise RuntimeError("open the sink first")
+        return self._target
+
+    def _aiming_at(self, name: TableName) -> Target:
+        said = self._options
+        grows, triggers = said.schema == "add_columns", said.triggers == "allow"
+        aim = Target(self._server, name, said.merge, said.epoch_column, self._writer, grows, said.apply, triggers)
+        return replace(aim, keep_ms=self._keep_ms, sealed_view=said.sealed_view)
+
+    @property
+    def _writer(self) -> Writer:
+        return Writer(self.pipeline, self._id)
+
+    def _here(self, connection: Connection) -> head.Place:
+        return head.place(connection, survey.oid(connection, self._aim.name), self._aim.visibility)
+
+    def _table(self, connection: Connection) -> survey.Table | None:
+        return survey.inspect(connection, self._aim.name, self._id, self._options.epoch_column)
+
+    def _newest(self, connection: Connection) -> Epoch | None:
+        _, marker = head.newest_epoch(connection, self._writer)
+        return marker.epoch if marker else None
+
+    def _numbers(self, connection: Connection, table: survey.Table) -> str | None:
+        """The column in which we alone number a table's rows by epoch."""
+        return None if head.shared(connection, self._writer, table.oid) else table.epoch_column
+
+    @property
+    def _said(self) -> Saying:
+        if self._saying is None:
+            raise RuntimeError("open the sink first")
+        return self._saying
+
+    def _refusals(self) -> AbstractContextManager[None]:
+        """Say a failure of the database in our words; only around what certainly did not commit."""
+        return self._said.refusals()

@@ -1,0 +1,195 @@
+"""Ids that were seen, in a table of their own: asked for by executors, forgotten by the clock of the epochs.
+
+The rows come as those of any keyed table do, in the epoch's transaction; an id that comes again after its time takes
+the place of its old row. What is asked for counts by epoch and clock and not by what is there, so it is the same for an
+epoch that is computed again, and however late old rows go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from onceonly.protocol import AsOf, Disturbance
+from onceonly.protocol.capabilities import AT, ID
+from onceonly_sinks.postgres import errors
+from onceonly_sinks.postgres.schema import EPOCH_COLUMN
+from onceonly_sinks.postgres.server import Server, TableName, quote
+
+if TYPE_CHECKING:
+    import psycopg
+    import pyarrow as pa
+    from sqlalchemy import Connection
+
+    from onceonly_checkpoints.epoch import Epoch
+    from onceonly_sinks.postgres.schema import Table
+
+KEY = (ID,)
+
+_LEAST = 10_000
+_PER_ROW = 2
+"""Old ids that leave with each row of an epoch: fewer than one, and the table would grow for ever."""
+
+_TYPES = {ID: "binary", AT: "timestamp"}
+
+
+def columns() -> pa.Schema:
+    """What a batch of ids has."""
+    import pyarrow as pa
+
+    instants: Any = pa.timestamp("us", "UTC")
+    return pa.schema([(ID, pa.binary()), (AT, instants)])
+
+
+def ready(connection: Connection, table: Table) -> None:
+    """Make what a table that was just made needs, so that old rows are found."""
+    connection.exec_driver_sql(f"CREATE INDEX ON {table.name.sql} ({quote(AT)})", {})
+
+
+def forget(connection: Connection, table: Table, epoch: Epoch, kept: int, rows: int) -> None:
+    """Remove ids that are too old for any later epoch; after those of the epoch are there.
+
+    Args:
+        connection: the epoch's transaction.
+        table: that of ids.
+        epoch: whose clock counts.
+        kept: seconds for which an id is known.
+        rows: of the epoch.
+    """
+    clock_ms = epoch.lineage.batch_timestamp_ms if epoch.lineage else 0
+    name, at = table.name.sql, quote(AT)
+    oldest = f"SELECT ctid FROM {name} WHERE {at} < %(since)s ORDER BY {at} LIMIT %(most)s"
+    parameters = {"since": _instant(clock_ms - kept * 1000), "most": max(_LEAST, _PER_ROW * rows)}
+    connection.exec_driver_sql(f"DELETE FROM {name} WHERE ctid = ANY (ARRAY({oldest}))", parameters)
+
+
+_SOME = 10_000
+"""Ids that an opening counts at most, by the index: of an epoch with more, the first ones stand for all."""
+
+
+def gone(connection: Connection, table: Table, sink: str, epochs: Sequence[Epoch]) -> tuple[Disturbance, ...]:
+    """Whether ids of the newest epoch that brought some are there no more; those of no epoch before it are looked for.
+
+    They cannot have left for their age: only a later epoch with ids would have removed them.
+
+    Args:
+        connection: a transaction.
+        table: that of ids.
+        sink: id of its sink.
+        epochs: the newest ones of it, oldest first.
+    """
+    for epoch in reversed(epochs):
+        brought = epoch.digest_in(sink).rows
+        if epoch.accepts(sink):
+            break
+        if brought and epoch.lineage:
+            wanted = min(brought, _SOME)
+            within = f"{quote(AT)} = %(at)s AND {quote(EPOCH_COLUMN)} = %(epoch)s LIMIT %(most)s"
+            asked = {"at": _instant(epoch.lineage.batch_timestamp_ms), "epoch": epoch.number, "most": wanted}
+            query = f"SELECT count(*) FROM (SELECT FROM {table.name.sql} WHERE {within}) found"
+            there = connection.exec_driver_sql(query, asked).scalar_one()
+            told = f"ids of epoch {epoch.number} are not there any more: {wanted - there} of {wanted}"
+            return () if there == wanted else (Disturbance("deleted", told, fatal=True),)
+    return ()
+
+
+def recount(connection: Connection, table: Table, newest: Epoch, kept: int, after: int) -> Mapping[int, int]:
+    """Ids by the epoch that brought them, of those that are known still: older ones may have left.
+
+    Args:
+        connection: a transaction.
+        table: that of ids.
+        newest: the newest epoch.
+        kept: seconds for which an id is known.
+        after: the newest epoch whose marker is gone; 0 for none.
+    """
+    number = quote(EPOCH_COLUMN)
+    within = f"{quote(AT)} >= %(since)s AND {number} > %(after)s AND {number} >= %(series)s"
+    asked = {"since": _instant(since(connection, table, newest, kept)), "after": after, "series": newest.series}
+    query = f"SELECT {number}, count(*) FROM {table.name.sql} WHERE {within} GROUP BY {number}"
+    return {row[0]: row[1] for row in connection.exec_driver_sql(query, asked)}
+
+
+def since(connection: Connection, table: Table, newest: Epoch, kept: int) -> int:
+    """From when on ids are known, milliseconds since 1970, by the latest clock that may have removed some."""
+    last = connection.exec_driver_sql(f"SELECT max({quote(AT)}) FROM {table.name.sql}", {}).scalar_one()
+    lineage = newest.standing.lineage
+    clocks = [lineage.batch_timestamp_ms if lineage else 0]
+    if last is not None:
+        clocks.append((last - _instant(0)) // timedelta(milliseconds=1))
+    return max(clocks) - kept * 1000
+
+
+def _instant(clock_ms: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=clock_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What an executor asks for the ids of one partition.
+
+    Attributes:
+        sink: sink id, for messages.
+        server: where the table is, as an executor reaches it.
+        application: how the session calls itself, so that a newer driver can end it.
+        name: of the table; ``None`` where it is not there yet, and no id is known.
+        address: of the sink, for messages.
+        as_of: the state that ids are compared with.
+        kept: seconds for which an id is known.
+    """
+
+    sink: str
+    server: Server
+    application: str
+    name: TableName | None
+    address: str
+    as_of: AsOf
+    kept: int
+
+    def __call__(self, asked: Iterator[Sequence[bytes]]) -> Iterator[Collection[bytes]]:
+        """Which ids of each piece are known.
+
+        Raises:
+            DestinationError: E501, E502, E507 and the like: Spark may try the task again.
+        """
+        if self.name is None:
+            yield from (frozenset[bytes]() for _ in asked)
+            return
+        with ExitStack() as held:
+            connection: psycopg.Connection[Any] | None = None
+            for piece in asked:
+                if not piece:
+                    yield frozenset()
+                    continue
+                with self._refusing():
+                    # Not before there is an id to ask for: a partition may have none.
+                    connection = connection or held.enter_context(self._connected())
+                    found = self._known(connection, self.name, piece)
+                yield found
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        return self.server.connect(application_name=self.application, autocommit=True)
+
+    def _known(self, connection: psycopg.Connection[Any], name: TableName, ids: Sequence[bytes]) -> frozenset[bytes]:
+        id_, at, epoch = quote(ID), quote(AT), quote(EPOCH_COLUMN)
+        counts = f"{epoch} >= %(series)s AND {epoch} < %(epoch)s AND {at} >= %(since)s"
+        query = f"SELECT {id_} FROM {name.sql} WHERE {id_} = ANY (%(ids)s::bytea[]) AND {counts}"
+        as_of = self.as_of
+        since = _instant(as_of.clock_ms - self.kept * 1000)
+        parameters = {"ids": list(ids), "series": as_of.series, "epoch": as_of.epoch, "since": since}
+        with connection.cursor(binary=True) as cursor:
+            return frozenset(bytes(row[0]) for row in cursor.execute(query.encode(), parameters))
+
+    @contextmanager
+    def _refusing(self) -> Generator[None]:
+        import psycopg
+
+        try:
+            yield
+        except psycopg.Error as error:
+            failure = errors.read(error)
+            assert failure is not None
+            raise errors.refusal(failure, errors.Context(self.sink, self.address, types=_TYPES)) from None

@@ -1,0 +1,170 @@
+"""The state of windows in a table of its own: written as rows of any keyed table are, and asked for by what is due.
+
+It stands beside the target, so that results and state are of one transaction. What is asked for is read under the
+fence, in as many statements as it takes: whoever commits by it does so only where the head has not moved since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import refuse
+from onceonly.protocol.capabilities import GONE, STATE_KEY, OpenWindow, StateRow, StateWanted
+from onceonly.protocol.guard import foreign
+from onceonly_sinks.postgres.schema import EPOCH_COLUMN
+from onceonly_sinks.postgres.server import TableName, quote
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from sqlalchemy import Connection
+
+    from onceonly.protocol import AsOf
+    from onceonly_sinks.postgres.schema import Table
+
+KEY, DELETE = STATE_KEY, GONE
+
+BODY, CLOCK, TIME, BUCKET = "body", "wake_clock", "wake_time", "bucket"
+
+_MOST_BYTES = 63
+"""Of a name in Postgres: what is longer is cut, and two names become one."""
+
+SUFFIX = "_state"
+
+
+def beside(name: TableName) -> str:
+    """Name of the table of state beside another one.
+
+    Raises:
+        ConfigurationError: E143, it would be too long for Postgres.
+    """
+    made = replace(name, name=f"{name.name}{SUFFIX}")
+    if len(made.name.encode()) > _MOST_BYTES:
+        way = 'name it yourself: Panes(..., state=pg.table("scores_state"))'
+        raise refuse("E143", problem=f"a table called {made.text} has a longer name than Postgres keeps", next=way)
+    return made.text
+
+
+def ready(connection: Connection, table: Table) -> None:
+    """Make what a table that was just made needs, so that windows are found by what is due."""
+    name = table.name.sql
+    # Room on each page for the next body of a window: the row stays where it is, and its indexes are not touched.
+    connection.exec_driver_sql(f"ALTER TABLE {name} SET (fillfactor = 70)", {})
+    for columns, where in ((TIME, ""), (CLOCK, f" WHERE {quote(CLOCK)} IS NOT NULL"), (BUCKET, "")):
+        connection.exec_driver_sql(f"CREATE INDEX ON {name} ({quote(columns)}){where}", {})
+
+
+def columns() -> pa.Schema:
+    """What a batch of state has."""
+    import pyarrow as pa
+
+    kinds: list[pa.Field[Any]] = [
+        pa.field("key", pa.string()),
+        *(pa.field(name, pa.int64()) for name in KEY[1:]),
+        pa.field(BODY, pa.string()),
+        *(pa.field(name, pa.int64()) for name in (CLOCK, TIME)),
+        pa.field(BUCKET, pa.int16()),
+        pa.field(DELETE, pa.bool_()),
+    ]
+    return pa.schema(kinds)
+
+
+def recall(connection: Connection, table: Table, sink: str, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
+    """Rows of state, each once.
+
+    Args:
+        connection: reads.
+        table: that of state; one without an oid was not made yet, and no window is open.
+        sink: its id, for messages.
+        wanted: what is asked for.
+        as_of: the state that is meant.
+
+    Raises:
+        IdentityError: E226, a row was written by the epoch itself, by a later one, or by none.
+    """
+    if not table.oid:
+        return []
+    connection.exec_driver_sql(_BY_INDEX, {})
+    found: dict[tuple[str, int, int], tuple[Any, ...]] = {}
+    for query, parameters in _asked(table.name.sql, wanted):
+        for row in connection.exec_driver_sql(query, {**parameters, "series": as_of.series}):
+            found[row[0], row[1], row[2]] = tuple(row)
+    for key, start, _, _, epoch in found.values():
+        if epoch is None or epoch >= as_of.epoch:
+            problem = (
+                f"the window of key {key} from {start} on is of {'no epoch' if epoch is None else f'epoch {epoch}'}"
+            )
+            raise foreign(sink, as_of, problem)
+    return [StateRow(*row) for row in found.values()]
+
+
+def count(connection: Connection, table: Table, since: int) -> int:
+    """How many windows are open.
+
+    Args:
+        connection: reads.
+        table: that of state.
+        since: the first epoch whose rows count.
+    """
+    query = f"SELECT count(*) FROM {table.name.sql} t WHERE {_COUNTS}"
+    return int(connection.exec_driver_sql(query, {"series": since}).scalar_one())
+
+
+def standing(
+    connection: Connection, table: Table, since: int, key: str | None, limit: int | None
+) -> Iterator[OpenWindow]:
+    """Windows that are open, those first that have something to do first.
+
+    Args:
+        connection: a transaction that only reads; the rows lie on the server until they are asked for.
+        table: that of state.
+        since: the first epoch whose rows count.
+        key: only windows of this key; ``None`` for all.
+        limit: at most so many; ``None`` for all.
+    """
+    wakes = ", ".join(f"t.{quote(name)}" for name in (CLOCK, TIME))
+    ours = f" AND t.{quote(KEY[0])} = %(key)s" if key is not None else ""
+    order = ", ".join(f"t.{quote(name)}" for name in (TIME, *KEY))
+    most = "" if limit is None else " LIMIT %(limit)s"
+    query = f"SELECT {_COLUMNS}, {wakes} FROM {table.name.sql} t WHERE {_COUNTS}{ours} ORDER BY {order}{most}"
+    asked = {"series": since, **({} if key is None else {"key": key}), **({} if limit is None else {"limit": limit})}
+    streamed = connection.execution_options(stream_results=True, max_row_buffer=_PAGE)
+    for name, start, stop, body, epoch, clock, time in streamed.exec_driver_sql(query, asked):
+        yield OpenWindow(StateRow(name, start, stop, body, epoch or 0), clock, time)
+
+
+_PAGE = 1000
+"""Rows that are fetched at once."""
+
+# What is asked for is little of much. By statistics from before the table grew the server would read all of it.
+_BY_INDEX = "SET LOCAL enable_seqscan = off"
+
+_COUNTS = f"(t.{quote(EPOCH_COLUMN)} >= %(series)s OR t.{quote(EPOCH_COLUMN)} IS NULL)"
+_COLUMNS = ", ".join(f"t.{quote(name)}" for name in (*KEY, BODY, EPOCH_COLUMN))
+
+
+def _asked(name: str, wanted: StateWanted) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Queries, each of one index, with their parameters."""
+    if wanted.places:
+        keys, starts, stops = map(list, zip(*wanted.places, strict=True))
+        yield _of_places(name), {"keys": keys, "starts": starts, "stops": stops}
+    if wanted.keys:
+        yield _where(name, KEY[0], "= ANY (%(keys)b::text[])"), {"keys": list(wanted.keys)}
+    if wanted.wake_clock is not None:
+        yield _where(name, CLOCK, "<= %(clock)s"), {"clock": wanted.wake_clock}
+    if wanted.wake_time is not None:
+        yield _where(name, TIME, "<= %(time)s"), {"time": wanted.wake_time}
+
+
+def _of_places(name: str) -> str:
+    """One look-up in the key's index for each place, however many rows there are: LIMIT keeps it from being a join."""
+    # In binary form: as text each quote in a key is escaped by an expression, which takes longer than the look-ups.
+    lists = "unnest(%(keys)b::text[], %(starts)b::bigint[], %(stops)b::bigint[])"
+    same = " AND ".join(f"t.{quote(one)} = w.{quote(one)}" for one in KEY)
+    wanted = f"{lists} AS w({', '.join(map(quote, KEY))})"
+    return f"SELECT t.* FROM {wanted}, LATERAL (SELECT {_COLUMNS} FROM {name} t WHERE {same} AND {_COUNTS} LIMIT 1) t"
+
+
+def _where(name: str, column: str, condition: str) -> str:
+    return f"SELECT {_COLUMNS} FROM {name} t WHERE t.{quote(column)} {condition} AND {_COUNTS}"

@@ -1,0 +1,439 @@
+"""The base of an SQL sink: the whole contract over any DB-API connection; a driver adds what its database does alone.
+
+An append to one table, each epoch in one transaction with its marker. Rows wait in the driver's memory between
+``prepare`` and ``commit``, so what a killed driver prepared is gone with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from onceonly import faults
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.faults import Point
+from onceonly.protocol import Batch, Capabilities, Conflict, Position, Prepared, Recorder, Sight, SinkBase, own
+from onceonly.protocol.batch import ArrowRows
+from onceonly.protocol.guard import Held, check_fence, check_follows
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_checkpoints.storage import resolved
+from onceonly_sinks.sql import commit_outcome, tables
+from onceonly_sinks.sql.commit_outcome import Failed, Failure
+from onceonly_sinks.sql.database import Database, Paramstyle, quote
+from onceonly_sinks.sql.tables import Head, Row, Tables, Writer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from typing_extensions import Self
+
+log = logging.getLogger(__name__)
+
+_PAGE = 500
+
+
+class SqlSink(SinkBase):
+    """Appends to one table of an SQL database; subclass it with :meth:`connect`, :meth:`columns` and what differs.
+
+    The database must take DDL back with its transaction, and know ``ON CONFLICT``, ``RETURNING`` and ``WITH``; Postgres
+    and SQLite do. Where DDL commits what stands before it, make the target by hand, with its epoch column: then no
+    epoch runs any.
+
+    Args:
+        where: where the database lies, without secrets; stands in the address.
+        table: the target; made with the first epoch if there is none.
+        id: the sink's id; default ``<kind>:<table>``.
+    """
+
+    kind: ClassVar[str]
+    """What stands before the colon of the address."""
+    paramstyle: ClassVar[Paramstyle] = "named"
+    """How the driver wants parameters."""
+    tables: ClassVar[Tables] = Tables()
+    """Names of the head and epoch tables."""
+    begin: ClassVar[str] = "BEGIN"
+    """Begins a writing transaction; best one that keeps every other writer out until it ends."""
+    lock: ClassVar[str] = ""
+    """Stands behind the read of the head in a writing transaction: ``FOR UPDATE``, where the database has it."""
+    errors: ClassVar[tuple[type[Exception], ...]]
+    """What the driver raises for a failure of the database, its base class."""
+    cause: ClassVar[str] = "the database says so"
+    """What may be behind such a failure, for the words of E508."""
+    epoch_column: ClassVar[str] = "_epoch"
+    """The target's column for the epoch's number."""
+
+    def __init__(self, where: str | os.PathLike[str], table: str, id: str | None = None) -> None:
+        super().__init__(id or f"{self.kind}:{table}")
+        self.where, self.table = os.fspath(where), table
+        self.named = id is not None
+        self._fence: Fence | None = None
+
+    # ---- what a driver adds
+
+    @abstractmethod
+    def connect(self) -> Any:
+        """A DB-API connection in autocommit mode; it is closed behind every transaction, or given back to a pool."""
+
+    @abstractmethod
+    def columns(self, db: Database, table: str) -> Sequence[str]:
+        """Columns of a table, as named in the catalogue; none if there is no such table."""
+
+    def read(self, error: Exception) -> Failed | None:
+        """What a failure says; ``None``: it is not the database's.
+
+        Call a transaction over only where the *database* said so: what is not certain is looked up.
+        """
+        return Failure(type(error).__name__) if isinstance(error, self.errors) else None
+
+    def type_of(self, field: pa.Field[Any]) -> str:
+        """Type of a column of a table that is made; empty where a column needs none."""
+        return ""
+
+    def write(self, db: Database, rows: pa.Table, epoch: int) -> int | None:
+        """Put the rows into the target; how many of the epoch lie there then, ``None`` where that cannot be told.
+
+        Runs in the transaction of the epoch: it must not commit, nor swallow an error. One of your own calls
+        :meth:`fit` first, which makes the table; and it may get no rows at all.
+        """
+        self.fit(db, rows.schema)
+        names = [*rows.column_names, self.epoch_column]
+        values = ", ".join(f"%(v{at})s" for at in range(len(names)))
+        listed = ", ".join(quote(name) for name in names)
+        given = ({f"v{at}": value for at, value in enumerate([*row.values(), epoch])} for row in rows.to_pylist())
+        told = db.executemany(f"INSERT INTO {quote(self.table)} ({listed}) VALUES ({values})", given)
+        return told if told == rows.num_rows else self._counted(db, epoch, told)
+
+    def _counted(self, db: Database, epoch: int, told: int) -> int | None:
+        """Rows of an epoch in the table, where the driver told no number or another one: a trigger may put them there.
+
+        In a table of several sinks the driver's word is all there is, as others use the same numbers.
+        """
+        if self.tables.shared(db.execute, self._writer, self.table):
+            return told if told >= 0 else None
+        query = f"SELECT count(*) FROM {quote(self.table)} WHERE {quote(self.epoch_column)} = %(epoch)s"
+        return int(db.execute(query, {"epoch": epoch}).fetchall()[0][0])
+
+    def fit(self, db: Database, schema: pa.Schema) -> None:
+        """Make the target, or see that it takes the columns; rows that were there before us belong to no epoch.
+
+        Raises:
+            DestinationError: E506, the table lacks columns, or one of the batch takes the epoch's number.
+        """
+        if taken := [name for name in schema.names if name.lower() == self.epoch_column.lower()]:
+            difference = f"column {taken[0]} is the one that takes the epoch's number"
+            cause, next_ = "the query delivers a column of that name", "rename it in the query, then restart the query"
+            raise refuse("E506", sink=self.id, difference=difference, because=cause, next=next_)
+        column, found = quote(self.epoch_column), self.columns(db, self.table)
+        if not found:
+            made = [f"{quote(field.name)} {self.type_of(field)}".rstrip() for field in schema]
+            db.execute(f"CREATE TABLE {quote(self.table)} ({', '.join([*made, f'{column} bigint'])})")
+            return
+        if missing := [field for field in schema if field.name not in found]:
+            difference = f"the table lacks {', '.join(field.name for field in missing)}"
+            adding = f"ALTER TABLE {quote(self.table)} ADD COLUMN"
+            way = "; ".join(f"{adding} {quote(field.name)} {self.type_of(field)}".rstrip() for field in missing)
+            raise refuse("E506", sink=self.id, difference=difference, next=f"{way}; then restart the query")
+        if self.epoch_column not in found:
+            db.execute(f"ALTER TABLE {quote(self.table)} ADD COLUMN {column} bigint")
+
+    # ---- what it is
+
+    @property
+    def address(self) -> str:
+        """Kind, place, table and id."""
+        return f"{self.kind}:{self.where}#{self.table}#{self.id}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """An append that can be recounted."""
+        readers = "nothing to do: a reader sees whole epochs, as each is one transaction"
+        return Capabilities(True, True, carries_ledger=False, committer=f"{self.kind} transaction", readers=readers)
+
+    @classmethod
+    def from_address(cls, address: str) -> Self:
+        """Find a sink again for reading.
+
+        Raises:
+            ConfigurationError: E110, it is no address of this kind.
+        """
+        parts = address.removeprefix(f"{cls.kind}:").rsplit("#", 2)  # a place may hold the sign, as a folder's name
+        if len(parts) != 3 or not all(parts[1:]):
+            raise refuse(
+                "E110",
+                problem=f"{address!r} does not lead to a sink.",
+                cause=f"an address of this kind is {cls.kind}:<place>#<table>#<id>",
+                next="see the addresses of every pipeline: onceonly queries list",
+            )
+        return cls(*parts)
+
+    # ---- opening
+
+    def place(self) -> str:
+        """Database and table; a file without links."""
+        where = resolved(self.where) if Path(self.where).exists() else self.where
+        return f"{self.kind}:{where}#{self.table}"
+
+    def open(self, pipeline: str) -> None:
+        """See that the database answers; creates nothing."""
+        super().open(pipeline)
+        with self._reading() as db:
+            self._known(db)
+
+    def fence(self) -> Fence | None:
+        """The newest installed fence, read without a lock."""
+        with self._reading() as db:
+            return self.tables.newest_fence(db.execute, self._writer) if self._known(db) else None
+
+    def look(self) -> Sight:
+        """Where the head points, read without a lock."""
+        with self._reading() as db:
+
+            def newest() -> tuple[int, Marker | None]:
+                return self.tables.newest_epoch(db.execute, self._writer) if self._known(db) else (0, None)
+
+            return tables.seen(newest, lambda: self._has_rows(db))
+
+    def identity_beside(self, known: str) -> str:
+        """What the target is; empty where nothing is known of it."""
+        with self._reading() as db:
+            return self.identity(db) if self._known(db) else ""
+
+    def install(self, fence: Fence) -> None:
+        """Make ``fence`` the newest where it is strictly greater, or find it standing; our tables are made here.
+
+        Raises:
+            Superseded: a fence stands that is neither lower nor this one.
+            OutcomeUnknown: the answer was lost.
+            DestinationError: certainly not installed.
+        """
+        with self._refusals(), self._transaction(Point.INSTALL_SENT) as db:
+            self.create(db)
+            self.tables.install(db.execute, self._writer, fence)
+        self._fence = fence
+
+    def position(self, since: Receipt | None) -> Position:
+        """Where the sink stands, under our fence.
+
+        Raises:
+            Superseded: another fence stands.
+            DestinationError: E508, ours does not.
+        """
+        if self._fence is None:
+            raise RuntimeError("install a fence first")
+        with self._refusals(), self._begun() as db:
+            head = self._under(db, self._fence)
+            newest = self.tables.epoch_at(db.execute, self._writer, head.epoch) if head.epoch else None
+            identity, rows = self.identity(db), self._has_rows(db)
+            db.execute("COMMIT")  # nothing was written: one that fails leaves nothing unknown
+        return Position(self._fence, newest.marker if newest else None, head.epoch, identity, rows)
+
+    # ---- writing
+
+    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
+        """Bring the rows into this process."""
+        import pyarrow as pa
+
+        rows = ArrowRows(pa.Table.from_batches(list(batch.arrow()), batch.schema))
+        faults.fire(Point.PREPARE_SENT)
+        return rows
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
+        """Rows and marker in one transaction, where our fence and the previous chain stand.
+
+        Raises:
+            Superseded: another fence stands.
+            OutcomeUnknown: the answer was lost.
+            Conflict: the database took the transaction back because of others.
+            IdentityError: E207, E208, E210: the sink or the table is not what the epoch follows.
+            DestinationError: nothing was written.
+        """
+        rows = own(prepared, ArrowRows)
+        said = self._taken_back
+        with self._refusals(said), self._transaction(Point.COMMIT_SENT, said) as db:
+            head = self._under(db, marker.fence)
+            self._follows(head, self.identity(db), marker)
+            written = self.write(db, rows.table, marker.epoch.number) if rows else None
+            count = rows.rows if rows else 0
+            if refused := commit_outcome.check_counted(self.id, marker.epoch.number, count, written):
+                raise refused
+            place = {"identity": self.identity(db), "target": self.table}  # the first epoch made the target
+            if not self.tables.advance(db.execute, self._writer, marker, count, place):
+                raise Conflict(self.id, "the head moved while the epoch was being written", "another driver")
+        return self._receipt(marker, count, place["identity"])
+
+    def look_up(self, marker: Marker) -> Receipt | None:
+        """Whether an epoch landed after all; afterwards it cannot land any more.
+
+        Raises:
+            Superseded: another fence stands.
+            OutcomeUnknown: it cannot be said.
+        """
+        # The head is written before the epoch is looked for: without a lock of the read, only that waits for a commit
+        # that is under way, and each statement may see what was committed before it began.
+        found: list[Receipt | None] = []
+        with commit_outcome.settling(self.id, self.read, found), self._transaction() as db:
+            self._under(db, marker.fence)
+            self.tables.touch(db.execute, self._writer)
+            row = self.tables.epoch_at(db.execute, self._writer, marker.epoch.number)
+            found.append(commit_outcome.landed((row.marker, self._recorded(row)) if row else None, marker))
+        return found[-1]
+
+    # ---- reading
+
+    def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
+        """Markers with receipts, oldest first."""
+        while True:
+            with self._reading() as db:
+                known = self._known(db)
+                page = self.tables.epochs_after(db.execute, self._writer, after, _PAGE) if known else []
+            yield from ((row.marker, self._recorded(row)) for row in page)
+            if len(page) < _PAGE:
+                return
+            after = page[-1].number
+
+    def recount(self) -> Mapping[int, int] | None:
+        """Rows per epoch, counted in the table; ``None`` where another sink numbers rows there, too."""
+        with self._reading() as db:
+            columns = self.columns(db, self.table)
+            if self._known(db) and self.tables.shared(db.execute, self._writer, self.table):
+                return None
+            column = quote(self.epoch_column) if self.epoch_column in columns else "0"
+            return tables.recount(db.execute, quote(self.table), column) if columns else {}
+
+    def writers(self) -> list[str]:
+        """Pipelines with an epoch in the table, ours among them."""
+        with self._reading() as db:
+            return self.tables.writers(db.execute, self.table) if self._known(db) else []
+
+    def close(self) -> None:
+        """Let go of the fence."""
+        self._fence = None
+
+    # ---- how it is done
+
+    def create(self, db: Database) -> None:
+        """Make the head and epoch tables where they are missing, and give the database an identity."""
+        for statement in self.tables.ddl:
+            db.execute(statement)
+        db.execute("CREATE TABLE IF NOT EXISTS onceonly_identity (id text NOT NULL, one bigint PRIMARY KEY)")
+        # The key lets one of two first installs at once through; a table that was made without one has its row already.
+        fresh = "(id) SELECT %(id)s WHERE NOT EXISTS (SELECT 1 FROM onceonly_identity)"
+        if "one" in (name.lower() for name in self.columns(db, "onceonly_identity")):
+            fresh = "(id, one) VALUES (%(id)s, 1) ON CONFLICT DO NOTHING"
+        db.execute(f"INSERT INTO onceonly_identity {fresh}", {"id": uuid.uuid4().hex})
+
+    def identity(self, db: Database) -> str:
+        """What the target *is*: by default the database's own, which goes when the database is made anew.
+
+        A driver that can name the table as well says so (an oid), and nothing while there is no table. Then a table
+        that was dropped and made again is told from the old one; by default it is not.
+        """
+        return str(db.execute("SELECT id FROM onceonly_identity").fetchall()[0][0])
+
+    @property
+    def _writer(self) -> Writer:
+        return Writer(self.pipeline, self.id)
+
+    def _known(self, db: Database) -> bool:
+        """Whether our tables are there."""
+        return bool(self.columns(db, self.tables.head))
+
+    def _has_rows(self, db: Database) -> bool:
+        there = self.columns(db, self.table)
+        return bool(there and db.execute(f"SELECT 1 FROM {quote(self.table)} LIMIT 1").fetchall())
+
+    def _under(self, db: Database, fence: Fence) -> Head:
+        """The head, if it stands under ``fence``; in a writing transaction it stands until that ends."""
+        head = self.tables.read(db.execute, self._writer, self.lock) if self._known(db) else None
+        refused = check_fence(self.id, head.fence if head else None, fence)
+        if refused is not None or head is None:
+            raise refused or AssertionError("a fence stands without a head")
+        return head
+
+    def _follows(self, head: Head, identity: str, marker: Marker) -> None:
+        was = self._identity_in(head.place)
+        follows = check_follows(marker, Held(head.epoch, head.chain))
+        if refused := follows or commit_outcome.check_identity(was, identity, marker):
+            raise refused
+
+    def _recorded(self, row: Row) -> Receipt:
+        return self._receipt(row.marker, row.rows, self._identity_in(row.place))
+
+    def _identity_in(self, place: Sequence[Any]) -> str:
+        return str(dict(zip(self.tables.place, place, strict=True))["identity"])
+
+    def _receipt(self, marker: Marker, rows: int, identity: str) -> Receipt:
+        epoch = marker.epoch
+        return Receipt(self.id, epoch.number, epoch.chain, identity, (("epoch", epoch.number),), rows)
+
+    @contextmanager
+    def _connection(self) -> Generator[Database]:
+        db = Database(self.connect(), self.paramstyle)
+        try:
+            yield db
+        finally:
+            self._let_go(db)
+
+    def _let_go(self, db: Database) -> None:
+        """Close a connection; what was read, and what a COMMIT said or left unsaid, holds however that ends."""
+        try:
+            db.close()
+        except Exception as error:  # noqa: BLE001  whatever a driver raises; its words may hold a value or a password
+            log.warning("%s: the connection was not closed: %s", self.id, type(error).__name__)
+
+    @contextmanager
+    def _reading(self) -> Generator[Database]:
+        with self._refusals(), self._connection() as db:
+            yield db
+
+    @contextmanager
+    def _begun(self) -> Generator[Database]:
+        """A writing transaction, to be committed within; it is taken back where anything fails.
+
+        By a statement, not by closing alone: a connection that goes back to a pool may keep what it holds, and the next
+        COMMIT on it would make the rows of this attempt stand. Behind a COMMIT that took effect it changes nothing.
+        """
+        with self._connection() as db:
+            try:
+                db.execute(self.begin)
+                yield db
+            except BaseException:
+                with suppress(Exception):  # the transaction, or the connection, may be gone already
+                    db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _transaction(
+        self, sent: Point | None = None, refused: Callable[[Failed], Exception] | None = None
+    ) -> Generator[Database]:
+        """A writing transaction that commits at its end."""
+        with self._begun() as db:
+            yield db
+            with commit_outcome.sending(self.id, sent, self.read, refused or self._refused):
+                db.execute("COMMIT")
+
+    @contextmanager
+    def _refusals(self, refused: Callable[[Failed], Exception] | None = None) -> Generator[None]:
+        """Within, a failure of the database is certain: it is said in our words."""
+        try:
+            yield
+        except Exception as error:
+            failure = self.read(error)
+            if failure is None:
+                raise
+            raise (refused or self._refused)(failure) from (None if failure.quotes else error)
+
+    def _taken_back(self, failure: Failed) -> OnceOnlyError | Conflict:
+        """What is said of an epoch: for the sake of others means that it may be repeated."""
+        if failure.conflicts:
+            return Conflict(self.id, failure.reason, "another transaction")
+        return self._refused(failure)
+
+    def _refused(self, failure: Failed) -> OnceOnlyError:
+        said = {"reason": failure.reason, "cause": self.cause, "next": "remove the cause, restart the query"}
+        return refuse("E508", sink=self.id, **said)

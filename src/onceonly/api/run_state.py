@@ -1,0 +1,257 @@
+"""The opening that each run of a query writes in: found by the run's session, placed once, let go when the run ends.
+
+A wrapper keeps no generation: a callback that wakes up after ``stop()`` can only meet its own, outdated opening.
+"""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import itertools
+import os
+import threading
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from onceonly.api.admission import Admission
+from onceonly.api.arguments import Arguments, refuse_checkpoint, refuse_unfit
+from onceonly.api.code import RunCode
+from onceonly.api.staging import Staging
+from onceonly.errors import refuse
+from onceonly.event_time import event_time_argument
+from onceonly.event_time.other_writers import Peers
+from onceonly.event_time.upstream import Upstream
+from onceonly.machine.admission import check_output, further_rows
+from onceonly.machine.callback_rules import Holder
+from onceonly.machine.estimate import Past
+from onceonly.machine.state import State
+from onceonly.quality.spark_outputs import ResolvedOutput
+from onceonly.runtime import shared_transaction
+from onceonly.runtime.runner import Runner
+from onceonly.runtime.runs import Runs
+from onceonly.runtime.staging import StagedEpochs
+from onceonly.spark.determinism import Written
+from onceonly.spark.engine import Caller, Plan, QueryEngine, Run
+from onceonly.windows.spec import Definition
+from onceonly_checkpoints.ledger import Ledger
+from onceonly_checkpoints.spark.replay_files import stands_in_for
+from onceonly_checkpoints.storage import is_local, local_path
+
+
+@dataclass
+class Opening:
+    """One run's machine between two batches.
+
+    Attributes:
+        run: the run.
+        holder: what it writes, as the other runs of this process see it.
+        runner: carries its commands out.
+        ledger: where its epochs are recorded.
+        admission: what its sinks turned out to be.
+        application: Spark's application id.
+        state: where the machine stands; ``None`` until a batch is finished, and after one that failed.
+        past: what the last epoch covered and gave.
+        written: what is known of the written rows; ``None`` until they were looked at.
+        columns: the columns that they had then.
+        admitted: columns that were found to fit; none before the first batch.
+        outputs: what is known of outputs, with the columns that it was made of; ``None`` until they were looked at.
+        windows: how rows are aggregated, with the columns that it was made of; ``None`` until they were looked at.
+        told: whether the pipeline keeps what this run promises.
+        peers: reads other writers of the dataset; ``None`` where there are none.
+        upstream: reads the dataset that time goes on from; ``None`` where it goes on from none.
+        code: the code that runs; ``None`` before the first batch.
+    """
+
+    run: Run
+    holder: Holder
+    runner: Runner
+    ledger: Ledger
+    admission: Admission
+    application: str = ""
+    state: State | None = None
+    past: Past | None = None
+    written: Written | None = None
+    columns: Sequence[tuple[str, str]] = ()
+    admitted: Sequence[tuple[str, str]] = ()
+    outputs: tuple[Sequence[tuple[str, str]], tuple[ResolvedOutput, ...]] | None = None
+    windows: tuple[Sequence[tuple[str, str]], Definition] | None = None
+    told: bool = False
+    peers: Peers | None = None
+    upstream: Upstream | None = None
+    code: RunCode | None = None
+
+    @property
+    def pipeline(self) -> str:
+        """The name that is written under."""
+        return self.holder.pipeline
+
+    @contextmanager
+    def writing(self, batch_id: int, planned: int) -> Generator[None]:
+        """Have the sinks alone while a batch is written; whatever ends it otherwise is noted in the ledger.
+
+        Args:
+            batch_id: what the callback was handed.
+            planned: the id that the engine set.
+        """
+        try:
+            with _runs.writing(self.holder, batch_id, planned):
+                yield
+        except BaseException as error:
+            self.runner.events.failed(self.pipeline, error)
+            raise
+
+
+_runs = Runs()
+_wrappers = itertools.count()
+_watches: list[threading.Thread] = []
+_LAST_WORD_S = 1.0
+"""Seconds that the end of a process waits for queries that have ended to say so in their ledgers."""
+
+
+@atexit.register
+def _let_them_say_that_they_ended() -> None:
+    until = time.monotonic() + _LAST_WORD_S
+    for watch in _watches:
+        watch.join(max(0.0, until - time.monotonic()))
+
+
+class Openings:
+    """Finds the opening of the run that calls one wrapper.
+
+    Args:
+        arguments: of the wrapper.
+
+    Attributes:
+        plan: of the newest run; ``None`` before the first.
+        further: whether a group that changes is a further row in it.
+    """
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._arguments = arguments
+        self._number = next(_wrappers)
+        self._current: Opening | None = None
+        self._turn = threading.Lock()
+        shared = arguments.time is not None and arguments.time.noting.writers is not None
+        # Peers are read by handles of their own, and only of a sink that was never opened one can be made.
+        self._unopened = tuple(map(copy.copy, arguments.sinks)) if shared else ()
+        self.plan: Plan | None = None
+        self.further = False
+
+    def of(self, df: Any, engine: QueryEngine, caller: Caller) -> Opening:
+        """The opening that a batch is written in; of a run's first batch, a new one.
+
+        Args:
+            df: the batch, as its engine knows it.
+            engine: what hands it out.
+            caller: whose batch it is.
+
+        Raises:
+            ConfigurationError: the query has no name, or another checkpoint than was said, or no epochs can be built on
+                it, or there is no place for them.
+            IdentityError: E238 the checkpoint is a replay checkpoint.
+            FencedOut: E402 a newer run has been entered.
+        """
+        known = self._current
+        if known is not None and known.run.session == caller.session:
+            return known
+        chosen = self._arguments
+        run = engine.discover(df, chosen.told)
+        refuse_checkpoint(chosen.checkpoint, run)
+        pipeline = chosen.name or run.name
+        if not pipeline:
+            raise refuse("E101")
+        refuse_unfit(run, pipeline, chosen.lossy_source, chosen.one_by_one)
+        original = None if chosen.replaying else stands_in_for(run.files)
+        if original:
+            raise refuse("E238", pipeline=pipeline, checkpoint=run.checkpoint, original=original)
+        event_time_argument.check_run(chosen.time, run, pipeline)
+        check_output(pipeline, run.output, chosen.adding)
+        holder = Holder(pipeline, self._number, run.query_id, run.run_id)
+        came = {"own": run.session, "session": caller.session, "group": engine.group(df)}
+        enter = partial(_runs.enter, holder, chosen.sinks, partial(engine.still_running, df), **came)
+        if known is not None and known.holder == holder:
+            enter()
+            return known  # rows that another session made
+        (ledger, carried), staging = _ledger(chosen, run), _staging(chosen, run, pipeline)
+        enter()
+        self.plan, self.further = run.plan, further_rows(run.output, run.plan.text, stateful=run.plan.stateful)
+        guard = partial(_runs.check, holder)
+        upstream = _upstream(chosen.time, pipeline)
+        says = upstream or (chosen.time.says if chosen.time else None)
+        peers = Peers(self._unopened) if self._unopened else None
+        admit = Admission(chosen, pipeline)
+        runner = Runner(
+            chosen.sinks, ledger, carried=carried, staging=staging, says=says, peers=peers, guard=guard, admit=admit
+        )
+        application = engine.application(df)
+        opening = Opening(run, holder, runner, ledger, admit, application, peers=peers, upstream=upstream)
+        with self._turn:
+            self._current = opening
+        watch = threading.Thread(target=self._close_at_end, args=(opening, ledger), daemon=True)
+        watch.start()
+        _watches[:] = [*(one for one in _watches if one.is_alive()), watch]
+        return opening
+
+    def _close_at_end(self, opening: Opening, ledger: Ledger) -> None:
+        """Release the connections of a run once its query has ended; a callback that is still at work ends first."""
+        opening.run.engine.await_end(opening.run)
+        with _runs.leaving(opening.holder) as sinks:
+            with self._turn:
+                if self._current is opening:
+                    self._current = None
+            if opening.state is not None:
+                opening.runner.events.ended(opening.state)
+            ledger.close()
+            for sink in sinks:
+                sink.close()
+            for reading in (opening.peers, opening.upstream):
+                if reading:
+                    reading.close()
+
+
+def _upstream(time: event_time_argument.Chosen | None, pipeline: str) -> Upstream | None:
+    if time is None or time.upstream is None:
+        return None
+    said = time.upstream
+    return Upstream(pipeline, copy.copy(said.sink), said.name, said.unit)
+
+
+def _ledger(chosen: Arguments, run: Run) -> tuple[Ledger, bool]:
+    """Where epochs are recorded, and whether the sink's own transaction does it."""
+    # Executors import this package too; they need no SQLAlchemy.
+    from onceonly_checkpoints.ledger.sql import SqlLedger
+
+    urls = [sink.ledger_url for sink in chosen.sinks if sink.capabilities.carries_ledger]
+    own = next((url for url in urls if url), None)
+    # One transaction carries rows and record only where there is no other transaction to wait for.
+    alone = len(chosen.sinks) == 1 or shared_transaction.groups(chosen.sinks) == (chosen.ids,)
+    if chosen.ledger is None and own:
+        return SqlLedger(own), alone
+    if chosen.ledger is None:
+        if not is_local(run.checkpoint):
+            raise refuse("E107", checkpoint=run.checkpoint)
+        return SqlLedger(beside(run.checkpoint, "onceonly.db")), False
+    if isinstance(chosen.ledger, str | os.PathLike):
+        ledger = SqlLedger(os.fspath(chosen.ledger))
+        return ledger, alone and own is not None and ledger.address == SqlLedger(own).address
+    return chosen.ledger, False
+
+
+def _staging(chosen: Arguments, run: Run, pipeline: str) -> StagedEpochs | None:
+    if not chosen.stages:
+        return None
+    said = chosen.staging or Staging()
+    place = os.fspath(said.place) if said.place is not None else beside(run.checkpoint, "onceonly.staging")
+    return StagedEpochs(place, pipeline, chosen.sinks, said.keep)
+
+
+def beside(checkpoint: str, what: str) -> str:
+    """A path or URL next to a checkpoint: outside of it, so that deleting the checkpoint keeps what lies there."""
+    if not is_local(checkpoint):
+        return f"{checkpoint.rstrip('/')}.{what}"
+    root = local_path(checkpoint)
+    return str(root.with_name(f"{root.name}.{what}"))

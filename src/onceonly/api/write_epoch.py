@@ -1,0 +1,170 @@
+"""Epochs of one call, written one after the other: what all ways in share, whoever hands the batches out.
+
+``wrapper`` has the way in through ``foreachBatch``. What a way in finds out about its batch comes here as values.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from onceonly import faults
+from onceonly.api import guarantee, text_order
+from onceonly.api.arguments import Arguments
+from onceonly.api.code import of_run
+from onceonly.api.guarantee import Receipts, Report
+from onceonly.api.run_state import Opening, Openings
+from onceonly.event_time import event_time_argument
+from onceonly.faults import Point
+from onceonly.machine import coordinator
+from onceonly.machine.estimate import Past
+from onceonly.machine.event_time import complete_through
+from onceonly.machine.facts import Happening, Offer, Replays
+from onceonly.machine.state import State
+from onceonly.protocol import Batch
+from onceonly.runtime import events, runs, shared_transaction
+from onceonly.spark.determinism import Written
+from onceonly.spark.input import Input
+from onceonly_checkpoints.ledger import KeptPlan
+
+log = logging.getLogger(__name__)
+
+
+class Epochs:
+    """Writes the epochs of one call.
+
+    Args:
+        given: what the user chose.
+
+    Attributes:
+        openings: finds the opening of a run.
+        written: what is known of the rows that are written; ``None`` before the first batch.
+        last_receipts: what each sink answered to the newest epoch of this process; empty before the first.
+        replays: the recorded epochs that the next batch runs again; ``None`` for batches of the query's own.
+    """
+
+    def __init__(self, given: Arguments) -> None:
+        self._arguments = given
+        self.openings = Openings(given)
+        self.written: Written | None = None
+        self.last_receipts = Receipts()
+        self.replays: Replays | None = None
+
+    def promise(self) -> Report:
+        """What is promised for each sink, as far as it is known by now."""
+        given = self._arguments
+        chosen = replace(given.chosen, further=self.openings.further)
+        return Report(guarantee.explain(given.sinks, self.openings.plan, self.written, chosen))
+
+    def write(
+        self, opening: Opening, batch: Batch, read: Input, columns: Sequence[tuple[str, str]], found: Written
+    ) -> State:
+        """Write one batch, or prove that it is already written.
+
+        Args:
+            opening: of the run that hands it out.
+            batch: its rows.
+            read: what of the sources it reads.
+            columns: name and type of each column that is written.
+            found: what is known of the rows.
+
+        Returns:
+            Where the machine stands then.
+
+        Raises:
+            OnceOnlyError: the batch was not written; the message says why and what to do.
+            ConfigurationError: E132 or E134, time cannot go on from the upstream that was named.
+        """
+        if opening.code is None:
+            opening.code = of_run(self._arguments, found)
+        ran = opening.code.code
+        lineage = replace(read.lineage, version=ran.version, plan=ran.plan)
+        offer = read.offer(columns, stateful=opening.run.plan.stateful)
+        offer = replace(offer, lineage=lineage, replays=self.replays)
+        if opening.upstream:
+            opening.upstream.check(offer.sources, offer.slice.end)
+        faults.fire(Point.DISCOVER_AFTER)
+        state = self._decide_and_write(opening, offer, batch)
+        self._report(opening, state)
+        self._tell(opening, state, found, read)
+        if read.covered and state.work.epoch:
+            opening.past = Past(read.covered, state.work.epoch.came)
+        faults.fire(Point.RETURN_BEFORE)
+        return state
+
+    def _decide_and_write(self, opening: Opening, offer: Offer, batch: Batch) -> State:
+        given = self._arguments
+        if opening.state is None:
+            state = coordinator.start(
+                opening.pipeline,
+                given.ids,
+                runs.owner(opening.application),
+                offer,
+                adopt=given.adopt,
+                overlap=given.overlap,
+                stages=given.staging is not None,
+                on_refresh=given.on_refresh,
+                max_bad=given.max_bad,
+                together=shared_transaction.groups(given.sinks),
+                divided=given.divided,
+                noting=given.time.noting if given.time else None,
+                windows=given.panes.windows(opening.windows[1]) if given.panes and opening.windows else None,
+            )
+        else:
+            state = coordinator.resume(opening.state, offer)
+        opening.state = None  # a run that fails here must open again before it may write
+        opening.state = opening.runner.run(state, batch)
+        return opening.state
+
+    @property
+    def _further(self) -> tuple[str, ...]:
+        """Ids of the sinks to which a group that changes is a further row."""
+        return self._arguments.adding if self.openings.further else ()
+
+    def _keep_plan(self, opening: Opening, state: State) -> None:
+        """Keep what the run's fingerprint was made of, to show what a later one changes."""
+        ran, last = opening.code, state.opening.last
+        if ran is None or ran.code.plan is None or last is None:
+            return
+        first = last.number + 1 if state.work.skipped else last.number
+        opening.runner.events.keep_plan(KeptPlan(opening.pipeline, ran.code.plan.text, ran.text, first))
+
+    def _report(self, opening: Opening, state: State) -> None:
+        epoch = state.work.epoch
+        if epoch is None:
+            return
+        sinks = ", ".join(self._arguments.ids)
+        if state.work.skipped:
+            log.info(
+                "pipeline %s: replay of epoch %d skipped: already held by %s", opening.pipeline, epoch.number, sinks
+            )
+            return
+        self.last_receipts = Receipts(state.work.receipts)
+        phases = ", ".join(f"{phase} {seconds * 1000:.0f} ms" for phase, seconds in opening.runner.phases.items())
+        rows = f"{epoch.rows} rows{''.join(f'; {one.text}' for one in epoch.outputs)}"
+        rows += f", {epoch.panes.text}" if epoch.panes else ""
+        rows += complete_through(epoch)
+        log.info("pipeline %s: epoch %d committed to %s: %s (%s)", opening.pipeline, epoch.number, sinks, rows, phases)
+
+    def _tell(self, opening: Opening, state: State, found: Written, read: Input) -> None:
+        """Keep with the pipeline what a run promises, once, and what Spark left out of a batch."""
+        plan = opening.run.plan
+        if state.work.epoch is None:
+            return
+        said: list[Happening] = []
+        if not opening.told:
+            said += [events.kept(self.promise())]
+            said += events.warned(opening.pipeline, plan, found, opening.admission.shared, self._further)
+            said += event_time_argument.timeless(self._arguments.time, plan, opening.pipeline)
+            outputs = opening.outputs[1] if opening.outputs else ()
+            windows = opening.windows[1] if opening.windows else None
+            said += text_order.warned(self._arguments.sinks, opening.columns, outputs, windows)
+        # Before there is a watermark no row is late.
+        watermark_ms = read.lineage.watermark_ms
+        if plan.stateful and watermark_ms and (rows := opening.run.engine.late_rows(opening.run)):
+            said.append(events.late(rows, watermark_ms, state.work.epoch.number))
+        opening.runner.events.keep(opening.pipeline, said, state.opening.fence.generation)
+        if not opening.told:
+            self._keep_plan(opening, state)
+        opening.told = not state.work.skipped  # a skipped batch has no receipts to compare

@@ -1,0 +1,129 @@
+"""The epochs of one sink as one line: what its markers say, and what the ledger proves beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onceonly.audit.facts import LedgerFacts, SinkFacts
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.digests import STATE
+from onceonly_checkpoints.epoch import Epoch, EpochRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a sink should hold.
+
+    Attributes:
+        sink: the sink's own words.
+        first: the epoch at which the sink joined the pipeline, from which it is judged, or from which it keeps markers.
+        held: epochs with a marker in the sink, each number once, oldest first.
+        proven: epochs without a marker whose record in the ledger hashes into the next epoch of the line.
+    """
+
+    sink: SinkFacts
+    first: int
+    held: tuple[Epoch, ...]
+    proven: tuple[Epoch, ...]
+
+    @property
+    def epochs(self) -> tuple[Epoch, ...]:
+        """Held and proven epochs, oldest first."""
+        return tuple(sorted((*self.held, *self.proven), key=lambda epoch: epoch.number))
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Numbers between the first and the newest epoch that have no marker."""
+        held = {epoch.number for epoch in self.held}
+        return tuple(number for number in range(self.first, self.newest + 1) if number not in held)
+
+    @property
+    def series(self) -> int:
+        """The first epoch whose rows stand: a full refresh takes those of all before away."""
+        return self.held[-1].series if self.held else 1
+
+    @property
+    def accepted(self) -> int:
+        """The newest epoch in which an operator took this sink's content as it was; 0 for none."""
+        return max((one.number for one in self.epochs if one.accepts(self.sink.id)), default=0)
+
+    @property
+    def committed(self) -> int:
+        """Rows that the epochs of the series brought, those whose markers were let go included."""
+        pruned = self.sink.milestone
+        gone = pruned.rows if pruned and self.series <= pruned.epoch else 0
+        return gone + sum(one.digest_in(self.sink.id).rows for one in self.epochs if one.number >= self.series)
+
+    @property
+    def kind(self) -> str:
+        """Name of the output that the sink gets; empty where it gets all rows."""
+        outputs = (one.output(self.sink.id) for one in reversed(self.epochs))
+        return next((one.name for one in outputs if one), "")
+
+    @property
+    def aged(self) -> tuple[int, ...]:
+        """Epochs with rows that the ledger proves and the sink counts no more, as it has forgotten their commits."""
+        rows, upto = self.sink.rows or {}, self.oldest if self.first < self.oldest else 0
+        early = (one for one in self.epochs if self.series <= one.number <= upto and one.number not in rows)
+        return tuple(one.number for one in early if one.digest_in(self.sink.id).rows and not self.sink.gone(one))
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether rows that are missing are found: each epoch's, those of all in sum, or those of a table of ours."""
+        sink = self.sink
+        if (sink.rows is not None and not self.aged) or sink.allowed.sums is not None:
+            return True
+        if sink.total is None or self.kind == STATE:
+            return sink.total is not None
+        alone = not (sink.others or sink.disturbances or sink.allowed.changes)
+        return sink.append_only and alone and sink.total.rows == self.committed
+
+    @property
+    def oldest(self) -> int:
+        """Number of the oldest marker; 0 without any."""
+        return self.held[0].number if self.held else 0
+
+    @property
+    def newest(self) -> int:
+        """Number of the newest marker; 0 without any."""
+        return self.held[-1].number if self.held else 0
+
+
+def line_of(sink: SinkFacts, ledger: LedgerFacts | None, since: int = 1) -> Line:
+    """Lay out the line of one sink."""
+    held = {epoch.number: epoch for epoch in reversed(sink.epochs)}
+    newest = held[max(held)] if held else None
+    joined = dict(newest.sinks).get(sink.id, 1) if newest else 1
+    first = max(since, joined, sink.milestone.epoch + 1 if sink.milestone else 1)
+    records = {record.epoch.number: record for record in ledger.records} if ledger else {}
+    return Line(sink, first, tuple(held[number] for number in sorted(held)), _proven(held, first, records))
+
+
+def _proven(held: Mapping[int, Epoch], first: int, records: Mapping[int, EpochRecord]) -> tuple[Epoch, ...]:
+    """Walk back from the newest marker: a record whose hash the next epoch names is as good as a marker."""
+    proven: list[Epoch] = []
+    following: Epoch | None = None
+    for number in range(max(held, default=0), first - 1, -1):
+        epoch = held.get(number)
+        record = records.get(number)
+        if epoch is None and record and following and _leads_to(record.epoch, following):
+            epoch = record.epoch
+            proven.append(epoch)
+        following = epoch
+    return tuple(reversed(proven))
+
+
+def _leads_to(epoch: Epoch, following: Epoch) -> bool:
+    return chain.sound(epoch) and epoch.chain == following.previous_chain
+
+
+def ranges(numbers: tuple[int, ...]) -> str:
+    """Spell ascending numbers in words: ``3``, ``3 to 5``, ``3 to 5, 9``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)

@@ -1,0 +1,1 @@
+"""Verbs that run epochs again, and publish what a rerun wrote."""

@@ -1,0 +1,55 @@
+"""What other writers of a dataset said last, read beside a running query: by handles of its own, without a fence."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+from onceonly.errors import OnceOnlyError
+from onceonly.event_time.marker_sources import OfSink, newest_of_all
+from onceonly.machine.completeness import newest_of
+from onceonly.machine.writer_progress import Timed
+from onceonly.protocol import OutcomeUnknown, Sink
+from onceonly_checkpoints.model import UnreadableMarker
+
+UNREAD = (OnceOnlyError, OutcomeUnknown, UnreadableMarker, OSError)
+"""What a sink raises that cannot be read."""
+
+
+class Peers:
+    """Reads the other writers of a pipeline's dataset in all of its sinks.
+
+    Whoever says something of time for itself alone is no writer of the dataset: it knows of no other, and waits for
+    none.
+
+    Args:
+        sinks: of the pipeline, none of them opened yet.
+    """
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sources = [OfSink(copy.copy(sink)) for sink in sinks]
+
+    def __call__(self, pipeline: str, known: Sequence[str]) -> tuple[tuple[Timed, ...], str]:
+        """Newest epochs of other writers, and which sinks could not be read.
+
+        Args:
+            pipeline: whose dataset it is.
+            known: names of writers that it knows of.
+        """
+        found: list[Timed] = []
+        unread: list[str] = []
+        for source in self._sources:
+            try:
+                newest = newest_of_all(source, pipeline, known)
+            except UNREAD as error:
+                # What was known of writers lags, and says nothing wrong: no reason to stop, and none to wait.
+                unread.append(f"{source.sink}: {str(error).splitlines()[0]}")
+                source.close()
+            else:
+                found += [one.timed for name, one in newest.items() if name != pipeline and one.timed]
+        return newest_of(one for one in found if one.time.observed), "; ".join(unread)
+
+    def close(self) -> None:
+        """Release connections. May repeat; the next call opens them again."""
+        for source in self._sources:
+            source.close()

@@ -1,0 +1,148 @@
+"""What the dataset that a query reads was complete through where an epoch's slice ends: asked once for each epoch."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.event_time.other_writers import UNREAD
+from onceonly.event_time.reader import Reader
+from onceonly.machine.completeness import TimeWindow
+from onceonly.machine.source_order import name_origins, position_in, read_of
+from onceonly.machine.writer_progress import least
+from onceonly.protocol import Feeds, Shared, Sink
+from onceonly.protocol.row_times import TimedEpoch, Unsaid
+from onceonly_checkpoints.epoch_time import END, Unit
+from onceonly_checkpoints.model import SourceIdentity, SourceOffsets
+
+
+class Upstream:
+    """Reads, beside a running query, the dataset that its source brings.
+
+    Args:
+        pipeline: the query's.
+        sink: what writes the dataset; never opened.
+        name: of one of its writers; ``None``: those that the target shows.
+        unit: in which the query notes time.
+    """
+
+    def __init__(self, pipeline: str, sink: Sink, name: str | None, unit: Unit) -> None:
+        self._pipeline, self._name, self._unit = pipeline, name, unit
+        self._made_by = sink
+        self._opened: Sink | None = None
+        self._readers: dict[str, Reader] = {}
+        self._known_as: str | None = None
+        self._checked = False
+
+    def check(self, sources: tuple[SourceIdentity, ...], end: SourceOffsets) -> None:
+        """Refuse an upstream that no source of the query reads, once its target can be asked what it is.
+
+        Args:
+            sources: of a batch.
+            end: of its slice.
+
+        Raises:
+            ConfigurationError: E132; E134, it counts time in another unit.
+        """
+        if self._checked:
+            return
+        try:
+            target = self._target()
+            read = read_of(target, sources, end) if target else None
+            windows = [(reader, reader.time_window()) for reader in self._of_datasets()]
+        except UNREAD:
+            self.close()
+            return  # the epoch says so
+        if read == ():
+            raise self._unread_target(sources)
+        counted = [self._counted(reader, one) for reader, one in windows]
+        self._checked = bool(read and any(one.unit for one in counted))
+
+    def __call__(self, epoch: TimedEpoch) -> int | Unsaid | None:
+        """What is complete for whoever has read up to the end of an epoch's slice; ``None``: that is not known."""
+        try:
+            return self._complete(epoch)
+        except UNREAD as error:
+            self.close()
+            return Unsaid(f"{self._made_by.id} could not be read: {str(error).splitlines()[0]}")
+
+    def close(self) -> None:
+        """Release connections. May repeat; the next call opens them again."""
+        for reader in self._readers.values():
+            reader.close()
+        if self._opened:
+            self._opened.close()
+        self._opened, self._known_as, self._readers = None, None, {}
+
+    # ---- helpers
+
+    def _complete(self, epoch: TimedEpoch) -> int | Unsaid | None:
+        target = self._target()
+        read = read_of(target, epoch.sources, epoch.slice.end) if target else ()
+        if read is None or (target and not read):
+            return Unsaid(f"whether a source reads {self._made_by.id} is not known: its brokers do not answer")
+        places = [position_in(end) for end in read]
+        passed = [place for place in places if place is not None]
+        if len(passed) < len(places):
+            return None
+        windows = self._windows(passed)
+        if silent := next((name for name, found in windows if found.unit is None), None):
+            return Unsaid(f'pipeline "{silent}" notes no time in {self._made_by.id}')
+        lower = least([found.lower for _, found in windows])
+        # That nothing follows there is no word of this writer: whoever notes the end has retired.
+        return lower if lower is None else min(lower, END - 1)
+
+    def _windows(self, places: list[int | str]) -> list[tuple[str, TimeWindow]]:
+        """What each dataset of the target was complete through at each of some places, by one of its writers."""
+        known: set[str] = set()
+        found: list[tuple[str, TimeWindow]] = []
+        for reader in self._of_datasets():
+            if reader.name not in known:
+                own = [reader.time_window(place) for place in places]
+                found += [(reader.name, self._counted(reader, one)) for one in own]
+                known |= {mark.writer for one in own for mark in one.at}
+        return found
+
+    def _counted(self, reader: Reader, found: TimeWindow) -> TimeWindow:
+        """The window, if it counts as the query does; before the first epoch with a time the newest one says how."""
+        if found.unit is None:
+            found = replace(found, unit=reader.time_window().unit)
+        if found.unit in (None, self._unit):
+            return found
+        other, theirs = f'"{reader.name}", which it goes on from,', found.unit
+        raise refuse("E134", writer=f'Pipeline "{self._pipeline}"', unit=self._unit, other=other, theirs=theirs)
+
+    def _target(self) -> str | None:
+        # Asked until it is known: a target that is made anew is another one for the source, too, which then stops.
+        handle = self._handle()
+        if self._known_as is None and isinstance(handle, Feeds):
+            self._known_as = handle.feeds()
+        return self._known_as
+
+    def _of_datasets(self) -> list[Reader]:
+        """A reader for each pipeline that may write there: whoever knows another one says the same as it."""
+        handle = self._handle()
+        if self._name is not None:
+            names: tuple[str, ...] = (self._name,)
+        else:
+            # Who was seen once stays: a target may show those alone that wrote lately.
+            names = (*self._readers, *(handle.writers() if isinstance(handle, Shared) else ()))
+        for name in names:
+            if name not in self._readers:
+                self._readers[name] = Reader(name, copy.copy(self._made_by))
+        return list(self._readers.values())
+
+    def _handle(self) -> Sink:
+        if self._opened is None:
+            self._opened = copy.copy(self._made_by)
+            self._opened.open(self._name or self._pipeline)
+        return self._opened
+
+    def _unread_target(self, sources: tuple[SourceIdentity, ...]) -> OnceOnlyError:
+        return refuse(
+            "E132",
+            problem=f'no source of pipeline "{self._pipeline}" reads {self._made_by.address}',
+            cause=f"another table or topic was named, or it was made anew since; its sources: {name_origins(sources)}",
+            next="name what the query's source reads: FromUpstream(DeltaSink(path)) with the path of the source",
+        )

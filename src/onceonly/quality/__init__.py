@@ -1,0 +1,1 @@
+"""Quality of rows: outputs, routes, expectations, quarantine and deduplication."""

@@ -1,0 +1,224 @@
+"""Reads sinks as of one epoch that all of them hold: the same rows each time, while the writer goes on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.arguments import checks_arguments
+from onceonly.protocol import EpochGone, NotVersioned, Sink, Versioned
+from onceonly.protocol.registry import sink_from_address
+from onceonly.reading import as_of
+from onceonly.reading.read_point import ReadPoint, opened, read_point
+from onceonly_checkpoints.ledger import Ledger
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+At: TypeAlias = ReadPoint | int | Literal["latest"]
+"""A read point, the number of an epoch, or the newest that all sinks hold."""
+
+_TRIES, _WAIT_S = 50, 0.1
+"""A sink that tells its newest rows alone may have gone past the point: until its epoch is sealed, it is taken anew."""
+
+
+@overload
+def read_at(
+    pipeline: str,
+    at: At = "latest",
+    sink: None = None,
+    *,
+    ledger: str | os.PathLike[str] | Ledger,
+    spark: None = None,
+    since: ReadPoint | int | None = None,
+) -> dict[str, pa.Table]: ...
+@overload
+def read_at(
+    pipeline: str,
+    at: At = "latest",
+    sink: None = None,
+    *,
+    ledger: str | os.PathLike[str] | Ledger,
+    spark: SparkSession,
+    since: ReadPoint | int | None = None,
+) -> dict[str, DataFrame]: ...
+@overload
+def read_at(
+    pipeline: str,
+    at: At,
+    sink: str | Sink,
+    *,
+    ledger: str | os.PathLike[str] | Ledger,
+    spark: None = None,
+    since: ReadPoint | int | None = None,
+) -> pa.Table: ...
+@overload
+def read_at(
+    pipeline: str,
+    at: At,
+    sink: str | Sink,
+    *,
+    ledger: str | os.PathLike[str] | Ledger,
+    spark: SparkSession,
+    since: ReadPoint | int | None = None,
+) -> DataFrame: ...
+@checks_arguments
+def read_at(
+    pipeline: str,
+    at: At = "latest",
+    sink: str | Sink | None = None,
+    *,
+    ledger: str | os.PathLike[str] | Ledger,
+    spark: SparkSession | None = None,
+    since: ReadPoint | int | None = None,
+) -> Any:
+    """Read the sinks of a pipeline as of one epoch: all that it and those before it wrote, nothing of later ones.
+
+    Delta tables are read at the version of the epoch; topics up to its offsets (columns ``topic``, ``partition``,
+    ``offset``, ``timestamp``, ``key``, ``value``); tables of Postgres by their epoch column, or by their history. Rows
+    that were there before the pipeline began belong to every epoch.
+
+    Args:
+        pipeline: its name.
+        at: the epoch. Whoever reads several times takes a :class:`onceonly.ReadPoint` once and hands it to each.
+        sink: id of one, or a sink of its own on the target, where an address lacks a secret; default: all of them.
+        ledger: the pipeline's ledger: URL, path, or an open one.
+        spark: reads by Spark, when rows are asked for; default: into this process.
+        since: leaves out the rows of this epoch and of all before it.
+
+    Returns:
+        A DataFrame with ``spark``, else an Arrow table; without ``sink`` one by each sink's id.
+
+    Raises:
+        ConfigurationError: E110, the ledger knows no such pipeline, epoch or sink.
+        IdentityError: E243, rows are no longer all there; E244, a sink does not tell them; E245, no such epoch is in
+            all of its sinks yet.
+        DestinationError: a destination does not answer.
+        LedgerUnavailable: the ledger cannot be read.
+    """
+    with opened(ledger) as known:
+        asked = _Question(known, os.fspath(ledger) if isinstance(ledger, str | os.PathLike) else None, pipeline, spark)
+        for left in reversed(range(_TRIES)):
+            try:
+                return asked.answer(asked.point(at), asked.point(since) if since else None, sink)
+            except OnceOnlyError as error:
+                reason = error.__cause__
+                passing = at == "latest" and isinstance(reason, NotVersioned) and reason.newest
+                if not (passing and left):
+                    raise
+                time.sleep(_WAIT_S)
+    raise AssertionError("the last attempt returns or raises")
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Who is asked.
+
+    Attributes:
+        ledger: opened.
+        said: how it was named, secrets included; ``None`` where it was open already.
+        pipeline: its name.
+        spark: reads by it; ``None``: into this process.
+    """
+
+    ledger: Ledger
+    said: str | None
+    pipeline: str
+    spark: SparkSession | None
+
+    def point(self, at: At) -> ReadPoint:
+        """The read point, if it is that of its epoch still.
+
+        Raises:
+            IdentityError: E243, the epoch was taken back; E245.
+        """
+        if not isinstance(at, ReadPoint):
+            return read_point(self.pipeline, at, ledger=self.ledger)
+        recorded, head = self.ledger.epochs(self.pipeline, at.epoch, at.epoch), self.ledger.head(self.pipeline)
+        newest = head.epoch.number if head else 0
+        # Of an epoch that was pruned the ledger says nothing, and what the point says holds on.
+        if any(one.epoch.chain == at.chain for one in recorded) or (not recorded and newest > at.epoch):
+            return at
+        now = "its number has come again" if recorded else f"the ledger ends at epoch {newest}"
+        gone = EpochGone(
+            f"the epoch of this point was taken back, and {now}",
+            "sinks or the ledger were restored and the pipeline was rewound since the point was taken",
+        )
+        command = as_of.point_command(self.pipeline, self.ledger.address)
+        raise as_of.gone_at(f'"{self.pipeline}"', self.pipeline, at.epoch, gone, f"take the point again: {command}")
+
+    def answer(self, point: ReadPoint, since: ReadPoint | None, sink: str | Sink | None) -> Any:
+        """The rows of one sink, or of each by its id."""
+        if sink is not None:
+            return self._rows(point, since, sink)
+        return {receipt.sink: self._rows(point, since, receipt.sink) for receipt in point.receipts}
+
+    def _rows(self, point: ReadPoint, since: ReadPoint | None, sink: str | Sink) -> Any:
+        id_ = sink if isinstance(sink, str) else sink.id
+        receipt = as_of.receipt_of(point.receipts, id_, self.pipeline, point.epoch)
+        # A sink that joined since then has all its rows from later epochs.
+        earlier = next((one for one in since.receipts if one.sink == id_), None) if since else None
+        with ExitStack() as stack:
+            target = sink if isinstance(sink, Sink) else stack.enter_context(closing(self._found(sink)))
+            handle = stack.enter_context(as_of.handle(target, self.pipeline))
+            with self._refusing(handle, point.epoch):
+                if not isinstance(handle, Versioned):
+                    raise NotVersioned("sinks of this kind are not read so", "read it with its destination's own means")
+                if self.spark is not None:
+                    return handle.frame_at(self.spark, receipt, earlier)
+                return handle.read_at(receipt, earlier)
+
+    def _found(self, sink: str) -> Sink:
+        """A sink by its address in the ledger."""
+        known = dict(next((one.sinks for one in self.ledger.pipelines() if one.name == self.pipeline), ()))
+        if sink not in known:
+            raise refuse(
+                "E110",
+                problem=f'The ledger knows no address of {sink} any more, a sink of "{self.pipeline}".',
+                cause="the sink was dropped from the pipeline, or the ledger was made anew",
+                next=f"read_at(..., sink=...) with a sink of its own on the target, called {sink}",
+            )
+        return sink_from_address(known[sink], self.said)
+
+    # ---- what is said where it cannot be read
+
+    @contextmanager
+    def _refusing(self, sink: Sink, epoch: int) -> Generator[None]:
+        try:
+            yield
+        except EpochGone as gone:
+            raise as_of.gone_at(sink.id, self.pipeline, epoch, gone, self._way_out(sink)) from gone
+        except NotVersioned as reason:
+            raise as_of.not_versioned(sink.id, self.pipeline, epoch, reason, self.ledger.address) from reason
+
+    def _way_out(self, sink: Sink) -> str:
+        """The oldest epoch that can be read; or, where even the newest cannot, how to see why."""
+        newest = read_point(self.pipeline, ledger=self.ledger).epoch
+        if not self._readable(sink, newest):
+            named = f"{shlex.quote(self.pipeline)} --ledger {shlex.quote(self.ledger.address)}"
+            return f"not even its newest epoch is there: see what happened to it: onceonly audit --query {named}"
+        low, high = 0, newest  # low is not readable, high is: what ages out, does so oldest first
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._readable(sink, middle) else (middle, high)
+        return f"read as of epoch {high}, the oldest left, or a later one: " + as_of.point_command(
+            self.pipeline, self.ledger.address, high
+        )
+
+    def _readable(self, sink: Sink, epoch: int) -> bool:
+        found = self.ledger.epochs(self.pipeline, epoch, epoch)
+        receipts = [one for record in found for one in record.receipts if one.sink == sink.id]
+        if not receipts or not isinstance(sink, Versioned):
+            return False
+        try:
+            sink.check_at(receipts[0])
+        except (EpochGone, NotVersioned):
+            return False
+        return True

@@ -1,0 +1,309 @@
+"""The read point: which epochs every sink holds, for readers of several sinks, from the ledger or in a view."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.arguments import checks_arguments
+from onceonly.protocol import NotVersioned, Selectable, Sink
+from onceonly.reading import as_of
+from onceonly_checkpoints.epoch import EpochRecord, Receipt
+from onceonly_checkpoints.ledger import Ledger, NoLedger
+from onceonly_checkpoints.model import SourceOffsets, place, table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ReadPoint", "history", "read_point"]
+
+
+# ---- Read points: where every sink of a pipeline stood when it held one epoch and no later one.
+#
+# Sinks commit one after the other, so a reader of two of them can see an epoch in one that is not yet in the other. A
+# read point names a place in each at which they agree. Idea: the collection-wide consistent cut of Materialize and
+# Differential Dataflow, at the grain of epochs.
+
+_WINDOW = 64
+"""How many records are read at a time on the way back to the newest sealed one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPoint:
+    """One epoch as every sink holds it.
+
+    Attributes:
+        pipeline: its name.
+        epoch: number.
+        chain: the epoch's. After a rewind a number comes again, with other rows: they have another chain.
+        receipts: one per sink, in the order of the call.
+        ledger: where the ledger lies that said so, without secrets; for commands.
+    """
+
+    pipeline: str
+    epoch: int
+    chain: str
+    receipts: tuple[Receipt, ...]
+    ledger: str = field(default="", compare=False)
+
+    def __getitem__(self, sink: str) -> Receipt:
+        """The receipt of a sink: ``point["delta:orders"].at("version")`` is the version to read the table at.
+
+        Raises:
+            KeyError: the epoch did not go to such a sink.
+        """
+        return {receipt.sink: receipt for receipt in self.receipts}[sink]
+
+    def sql(self, sink: Sink) -> str:
+        """The statement of SQL that reads a sink as of this epoch, with the destination's own means.
+
+        A table of Postgres is read by its epoch column or its history, one of Delta by ``VERSION AS OF``.
+
+        Args:
+            sink: one of its own on the target, not one that a query writes with; it is opened and closed.
+
+        Raises:
+            ConfigurationError: E110, the epoch did not go to such a sink.
+            IdentityError: E243, its rows are no longer all there; E244, the sink does not tell them.
+            DestinationError: there is no answer.
+        """
+        receipt = as_of.receipt_of(self.receipts, sink.id, self.pipeline, self.epoch)
+        with (
+            as_of.handle(sink, self.pipeline) as opened,
+            as_of.refusing(sink.id, self.pipeline, self.epoch, self.ledger),
+        ):
+            if not isinstance(opened, Selectable):
+                raise NotVersioned("it is read by no statement of SQL", "read it by onceonly.reading.read_at()")
+            return opened.select_at(receipt)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the place in each sink."""
+        rows = [(one.sink, one.rows, place(one.position)) for one in self.receipts]
+        return table(("sink", "rows", "position"), rows, title=f"{self.pipeline}, epoch {self.epoch}")
+
+
+@checks_arguments
+def read_point(
+    pipeline: str, epoch: int | Literal["latest"] = "latest", *, ledger: str | os.PathLike[str] | Ledger
+) -> ReadPoint:
+    """Find the place in each sink as of one epoch.
+
+    A Delta table is read at ``point[sink].at("version")``; rows of a Postgres table with an epoch column up to
+    ``WHERE _epoch <= point.epoch``; a Kafka topic up to the offsets of the receipt. The view ``onceonly.read_point``
+    of a ledger in Postgres says the same in SQL.
+
+    Args:
+        pipeline: its name.
+        epoch: number, or the newest that every one of its sinks has confirmed.
+        ledger: the pipeline's ledger: URL, path, or an open one.
+
+    Raises:
+        ConfigurationError: E110, the ledger knows no such pipeline or epoch.
+        IdentityError: E245, not every sink of the epoch has confirmed it.
+        LedgerUnavailable: the ledger cannot be read.
+    """
+    with opened(ledger) as known:
+        try:
+            found = _newest(known, pipeline) if epoch == "latest" else _recorded(known, pipeline, epoch)
+        except NoLedger as error:
+            raise _none_recorded(known, pipeline, epoch, str(error)) from error
+        if found is None:
+            raise _none_sealed(known, pipeline, epoch)
+        return ReadPoint(pipeline, found.epoch.number, found.epoch.chain, found.receipts, known.address)
+
+
+def _none_recorded(ledger: Ledger, pipeline: str, epoch: int | Literal["latest"], why: str) -> OnceOnlyError:
+    """Where a query has not come to its first epoch, or writes down elsewhere what it has done."""
+    return refuse(
+        "E245",
+        pipeline=pipeline,
+        wanted=_wanted(epoch),
+        lacking=f"{ledger.address} is there, and {why}",
+        because="the query has not committed its first epoch, or its ledger is another one",
+        next="read again once the query has written; or name the ledger that its log names when it starts",
+    )
+
+
+def _wanted(epoch: int | Literal["latest"]) -> str:
+    return "any epoch" if epoch == "latest" else f"epoch {epoch}"
+
+
+def _none_sealed(ledger: Ledger, pipeline: str, epoch: int | Literal["latest"]) -> OnceOnlyError:
+    """Why there is no read point."""
+    address, head = shlex.quote(ledger.address), ledger.head(pipeline)
+    on_record = ledger.epochs(pipeline, epoch, epoch) if epoch != "latest" else [head] if head else []
+    if not on_record and (epoch != "latest" or all(one.name != pipeline for one in ledger.pipelines())):
+        wanted = "no epoch" if epoch == "latest" else f"no epoch {epoch}"
+        return refuse(
+            "E110",
+            problem=f'Pipeline "{pipeline}" has {wanted} on record.',
+            cause="another name or number, another ledger, or an epoch that is not committed yet",
+            next=f"onceonly epochs list --query {shlex.quote(pipeline)} --ledger {address}",
+        )
+    lacking = f"epoch {on_record[-1].epoch.number} lacks {', '.join(_lacking(on_record[-1]))}" if on_record else ""
+    return refuse(
+        "E245",
+        pipeline=pipeline,
+        wanted=_wanted(epoch),
+        lacking=lacking or "none is on record",
+        next="read again in a moment; if no driver is running, bring the epoch to its end: "
+        f"onceonly txn resolve --query {shlex.quote(pipeline)} --ledger {address}",
+    )
+
+
+@contextmanager
+def opened(ledger: str | os.PathLike[str] | Ledger) -> Generator[Ledger]:
+    """A ledger by URL or path, closed at the end; one that is open already stays so."""
+    if not isinstance(ledger, str | os.PathLike):
+        yield ledger
+        return
+    from onceonly_checkpoints.ledger.sql import SqlLedger
+
+    found = SqlLedger(os.fspath(ledger))
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def _lacking(record: EpochRecord) -> list[str]:
+    """Sinks of the epoch that have not confirmed it under its chain: without any the epoch is sealed."""
+    confirmed = set(_confirmed(record))
+    return [sink for sink, _ in record.epoch.sinks if sink not in confirmed]
+
+
+def _recorded(ledger: Ledger, pipeline: str, epoch: int) -> EpochRecord | None:
+    return next((record for record in ledger.epochs(pipeline, epoch, epoch) if not _lacking(record)), None)
+
+
+def _newest(ledger: Ledger, pipeline: str) -> EpochRecord | None:
+    head = ledger.head(pipeline)
+    if head is None or not _lacking(head):
+        return head
+    last = head.epoch.number - 1
+    while last > 0:
+        records = ledger.epochs(pipeline, max(1, last - _WINDOW + 1), last)
+        sealed = [record for record in records if not _lacking(record)]
+        if sealed:
+            return sealed[-1]
+        last -= _WINDOW
+    return None
+
+
+# ---- Reads what was committed: the history of a pipeline as a table to analyse, the point at which its sinks agree.
+
+
+@checks_arguments
+def history(ledger: str | os.PathLike[str] | Ledger, query: str | None = None) -> pd.DataFrame:
+    """The committed epochs of a pipeline as a pandas DataFrame, a row each, oldest first.
+
+    It is what the ledger says, which is an index: ``onceonly audit`` recounts the sinks. Epochs that were pruned from
+    the ledger are not there. Needs pandas, the extra ``notebook``. ``attrs`` holds ``pipeline`` and ``ledger``.
+
+    | column | type | what |
+    |---|---|---|
+    | ``epoch`` | int64 | its number, from 1 |
+    | ``rows`` | int64 | rows that were written |
+    | ``batch`` | Int64 | Spark's number of the batch; NA for an adoption |
+    | ``start``, ``end`` | dict | offsets by source id: parsed where they are JSON, ``None`` before the first |
+    | ``planned`` | datetime64[ms, UTC] | when Spark planned the batch; NaT for an adoption |
+    | ``watermark`` | datetime64[ms, UTC] | event-time watermark in force; NaT without one |
+    | ``recorded`` | datetime64[ms, UTC] | when the ledger took it |
+    | ``seconds`` | float64 | all phases together |
+    | ``phases`` | dict | seconds by phase: ``prepare``, ``commit``, ... |
+    | ``sinks`` | list of str | ids of the sinks that have confirmed the epoch |
+    | ``receipts`` | list of dict | what each of them answered: ``sink``, ``rows``, ``position``, ``identity``, ... |
+    | ``digest`` | str | row count and fingerprint of the rows, ``rows:high:low`` |
+    | ``chain`` | str | hash over the epoch and all before it |
+    | ``generation`` | int64 | whose opening wrote it |
+    | ``owner`` | str | ``user@host:pid application``, empty where that was not noted |
+    | ``files`` | int64 | input files, of a file source |
+    | ``adoption`` | str | what an operator accepted by this epoch; ``None`` for an ordinary one |
+
+    Args:
+        ledger: the pipeline's ledger: URL, path, or an open one.
+        query: the pipeline's name; default, the only one in the ledger.
+
+    Raises:
+        ConfigurationError: E108, pandas is not installed; E110, none or several pipelines could be meant.
+        LedgerUnavailable: the ledger cannot be read.
+    """
+    try:
+        import pandas as pd
+    except ImportError as missing:
+        raise refuse("E108", what="history()", package="pandas", distribution="onceonly", extra="notebook") from missing
+    with opened(ledger) as found:
+        name = _meant(found, query)
+        records, address = found.epochs(name), found.address
+    table: pd.DataFrame = pd.DataFrame(
+        {column: _series(kind, map(value, records)) for column, (kind, value) in _COLUMNS.items()}
+    )
+    table.attrs = {"pipeline": name, "ledger": address}
+    return table
+
+
+def _meant(ledger: Ledger, query: str | None) -> str:
+    known = [entry.name for entry in ledger.pipelines()]
+    if query in known:
+        return str(query)
+    if query is None and len(known) == 1:
+        return known[0]
+    raise refuse(
+        "E110",
+        problem="Which pipeline?" if query is None else f'The ledger does not know a pipeline "{query}".',
+        cause=f"the ledger knows: {', '.join(known) or 'none'}",
+        next=f"history(ledger, NAME), with a name of: onceonly queries list --ledger {shlex.quote(ledger.address)}",
+    )
+
+
+def _series(kind: str, values: Iterable[Any]) -> pd.Series[Any]:
+    import pandas as pd
+
+    made: pd.Series[Any] = pd.Series(list(values), dtype="object" if kind == _TIME else kind)
+    return pd.to_datetime(made, unit="ms", utc=True).astype(_TIME) if kind == _TIME else made
+
+
+def _offsets(offsets: SourceOffsets) -> dict[str, Any]:
+    return {source: _parsed(text) for source, text in offsets.entries}
+
+
+def _parsed(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
+def _confirmed(record: EpochRecord) -> Sequence[str]:
+    return [receipt.sink for receipt in record.receipts if receipt.chain == record.epoch.chain]
+
+
+_TIME: Final = "datetime64[ms, UTC]"
+
+_COLUMNS: Mapping[str, tuple[str, Callable[[EpochRecord], Any]]] = {
+    "epoch": ("int64", lambda record: record.epoch.number),
+    "rows": ("int64", lambda record: record.epoch.rows),
+    "batch": ("Int64", lambda record: record.epoch.lineage.batch_id if record.epoch.lineage else None),
+    "start": ("object", lambda record: _offsets(record.epoch.written.start)),
+    "end": ("object", lambda record: _offsets(record.epoch.written.end)),
+    "planned": (_TIME, lambda record: record.epoch.lineage.batch_timestamp_ms if record.epoch.lineage else None),
+    "watermark": (_TIME, lambda record: (record.epoch.lineage.watermark_ms or None) if record.epoch.lineage else None),
+    "recorded": (_TIME, lambda record: record.recorded_ms or None),
+    "seconds": ("float64", lambda record: sum(seconds for _, seconds in record.phases)),
+    "phases": ("object", lambda record: dict(record.phases)),
+    "sinks": ("object", _confirmed),
+    "receipts": ("object", lambda record: [receipt.to_json() for receipt in record.receipts]),
+    "digest": ("object", lambda record: record.epoch.digest.text),
+    "chain": ("object", lambda record: record.epoch.chain),
+    "generation": ("int64", lambda record: record.fence.generation),
+    "owner": ("object", lambda record: record.fence.who),
+    "files": ("int64", lambda record: len(record.files)),
+    "adoption": ("object", lambda record: record.epoch.adoption.words if record.epoch.adoption else None),
+}
+"""Each column: its dtype, and how it is read off a record."""

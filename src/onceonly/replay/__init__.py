@@ -1,0 +1,12 @@
+"""Recorded epochs run again: compared with what is on record, or written into a target of their own, and published.
+
+Example:
+    ``print(replay.recompute("orders", range(1, 1001), job=orders, ledger="/lake/ledger.db", spark=spark).text)``
+"""
+
+from onceonly.audit.certificate import Certificate
+from onceonly.replay.publish import publish
+from onceonly.replay.recompute import recompute
+from onceonly.replay.rerun import Rerun, rerun
+
+__all__ = ["Certificate", "Rerun", "publish", "recompute", "rerun"]

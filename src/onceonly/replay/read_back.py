@@ -1,0 +1,108 @@
+"""Rows of recorded epochs, out of another sink or from the source: batches that a sink is brought level with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from onceonly.errors import refuse
+from onceonly.machine.estimate import TEXT_BYTES, schema_width
+from onceonly.machine.rewind import OriginKind, Step
+from onceonly.protocol import Batch, Estimate, Legible, Sink
+from onceonly.protocol.capabilities import EPOCH
+from onceonly.replay.spark_replay import Replay
+from onceonly.spark import frames
+from onceonly.spark.batch import SparkBatch
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.digests import Digest
+from onceonly_checkpoints.epoch import Epoch, EpochRecord
+from onceonly_checkpoints.spark.replay_plan import StateFrom
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+Take = Callable[[Step, Batch], None]
+"""Writes the rows of one step."""
+
+
+def rows_of(
+    sinks: Iterable[Sink], spark: SparkSession, replay: Replay | None = None, state: StateFrom = StateFrom.COPIED
+) -> Callable[[Sequence[Step], Take], None]:
+    """What hands the rows of steps on: ``replay.rewind.Give``.
+
+    Args:
+        sinks: opened.
+        spark: what reads.
+        replay: runs epochs again whose rows come from the source; ``None`` where none do.
+        state: where a query with state gets it from.
+    """
+    by_id = {sink.id: sink for sink in sinks}
+
+    def give(steps: Sequence[Step], take: Take) -> None:
+        if replay and steps[0].origin.kind is OriginKind.SOURCE:
+            _again(replay, steps, state, take)
+        else:
+            for step in steps:
+                take(step, _of(by_id[step.origin.sink], step, spark))
+
+    return give
+
+
+def _again(replay: Replay, steps: Sequence[Step], state: StateFrom, take: Take) -> None:
+    """Epochs that follow each other, through the query's own code; a batch can be read in its callback alone."""
+    by_number = {step.epoch.number: step for step in steps}
+
+    def each(ran: tuple[EpochRecord, ...], rows: DataFrame) -> None:
+        step = by_number[ran[-1].epoch.number]
+        take(step, _batch(rows, step.epoch.digest_in(step.sink)))
+
+    replay.run(range(steps[0].epoch.number, steps[-1].epoch.number + 1), each, state=state)
+
+
+def _of(sink: Sink, step: Step, spark: SparkSession) -> Batch:
+    """The rows of one epoch, in the columns that it was written with: some may have been added since.
+
+    Raises:
+        IdentityError: E232, the sink no longer tells them, or gives back other types than were written.
+    """
+    from pyspark.sql import functions as f
+
+    epoch = step.epoch
+    found = _written(sink, epoch.schema_in(sink.id), spark)
+    if found is None:
+        reason = (
+            f"{sink.id} gives back other columns or types than were written, or no longer tells whose rows are whose"
+        )
+        next_ = "restore a newer backup of the sink, or start the query: its message says how the rows are given up"
+        said = {"pipeline": "the query", "sink": step.sink, "epoch": epoch.number, "reason": reason, "next": next_}
+        raise refuse("E232", **said)
+    rows, columns = found
+    return _batch(rows.where(f.col(EPOCH) == epoch.number).select(columns), epoch.digest_in(step.sink))
+
+
+def all_of(sink: Sink, epoch: Epoch, spark: SparkSession) -> Batch | None:
+    """All rows of a sink, as the batch of an epoch that has their digest; ``None`` where it does not give them back.
+
+    Args:
+        sink: opened.
+        epoch: which has columns and types of the rows as well.
+        spark: what reads.
+    """
+    found = _written(sink, epoch.schema, spark)
+    return _batch(found[0].select(found[1]), epoch.digest) if found else None
+
+
+def _written(sink: Sink, schema: str, spark: SparkSession) -> tuple[DataFrame, list[Column]] | None:
+    """Rows with their epoch, and the columns with which they were written; ``None``: no longer told, or other types."""
+    from pyspark.sql import functions as f
+
+    rows = sink.read_back(spark) if isinstance(sink, Legible) else None
+    columns = chain.written(rows.dtypes[:-1], schema) if rows is not None else 0
+    if rows is None or not columns:
+        return None
+    return rows, [f.col(f"`{name.replace('`', '``')}`") for name in rows.columns[:columns]]
+
+
+def _batch(rows: DataFrame, digest: Digest) -> Batch:
+    size = digest.rows * max(1, schema_width(frames.arrow_schema(rows), TEXT_BYTES))
+    return SparkBatch(rows, Estimate(digest.rows, size), frozenset(digest.left_out))

@@ -1,0 +1,198 @@
+"""Windows over recorded epochs, the query's or others: where they can begin, and when each epoch was.
+
+Clock and time are those on record. State is kept beside the target and commits with it, so the target says where a
+rerun that was cut off goes on; nothing of the query's own state is read or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.event_time import event_time_argument
+from onceonly.machine.event_time import Noting
+from onceonly.machine.facts import Stood
+from onceonly.protocol import KeepsState, Sink
+from onceonly.protocol.row_times import TimedEpoch
+from onceonly.replay.replay_windows import began
+from onceonly.replay.rerun_request import Asked, Held
+from onceonly.runtime import shared_transaction
+from onceonly.windows import windows_argument as paning
+from onceonly.windows.spec import INGEST, Panes
+from onceonly_checkpoints.digests import STATE
+from onceonly_checkpoints.epoch import Epoch
+
+if TYPE_CHECKING:
+    from onceonly.protocol import DataFrame
+    from onceonly.spark.engine import Plan
+
+
+@dataclass
+class Windowed:
+    """Windows over the epochs of a rerun.
+
+    Attributes:
+        chosen: as ``exactly_once(panes=)`` takes them, with the sink of their state.
+        time: how the epochs say up to when all is there; ``None`` where those on record say nothing.
+        stood: what the first of them goes on from; ``None`` for nothing.
+    """
+
+    chosen: paning.Chosen
+    time: event_time_argument.Chosen | None
+    stood: Stood | None
+    _at: _At = field(repr=False)
+
+    def go_to(self, epoch: Epoch) -> None:
+        """Say what this recorded epoch noted, until another one is gone to."""
+        self._at.noted = epoch.time.noted if epoch.time else None
+
+    def demand(self, asked: Asked, plan: Plan, rows: DataFrame, held: Held) -> None:
+        """Refuse a query that windows do not go with, and a target that holds others.
+
+        Args:
+            asked: what was asked for.
+            plan: of the query.
+            rows: the query's stream, as it would be written without windows.
+            held: what the target holds.
+
+        Raises:
+            ConfigurationError: E121, E130, E140, E141, E144: the rows do not go with them.
+            IdentityError: E239, what the target holds is by other windows.
+        """
+        paning.refuse_state(plan, asked.own)
+        event_time_argument.check_columns(self.time, asked.own, rows.dtypes)
+        definition = self.chosen.defined(asked.own, rows, self.time)
+        for epoch, _ in held[-1:]:
+            if epoch.panes is None or epoch.panes.definition != definition.fingerprint:
+                asked.refuse(epoch, " by other windows" if epoch.panes else " without windows")
+
+
+@dataclass
+class _At:
+    """The recorded epoch that is run again."""
+
+    noted: int | None = None
+
+    def says(self, _: TimedEpoch) -> int | None:
+        """What it noted."""
+        return self.noted
+
+
+def windowed(asked: Asked, panes: Panes, taken: Mapping[str, str]) -> Windowed:
+    """Windows over recorded epochs.
+
+    Args:
+        asked: what was asked for.
+        panes: the windows. ``state=`` and ``late_rows=`` of them are the query's tables, and are left alone: state is
+            kept beside the target, and rows that come too late are counted.
+        taken: addresses of the pipeline's own sinks, by id.
+
+    Raises:
+        ConfigurationError: E110 the epochs have no windows, or begin in the middle of some; E140 their time does not go
+            with these; E143 the target holds no state.
+        IdentityError: E234 epochs before them are not on record.
+    """
+    first = _begun(asked)
+    keeper = _keeper(asked, taken)
+    if asked.among(keeper, taken.values()):
+        raise _stateless(asked, taken, f"the table of state beside {asked.into.id} is the query's own")
+    at = _At()
+    time = _time(asked, panes, at)
+    chosen = paning.chosen(replace(panes, state=None, late_rows="count"), (asked.into,), time)
+    assert chosen is not None
+    return Windowed(chosen, time, _stood(asked, first), at)
+
+
+# ---- where windows begin
+
+
+def _begun(asked: Asked) -> Epoch:
+    """The first epoch, behind which no window is open."""
+    batches = asked.batches
+    first = batches[0] if batches else None
+    if first is None or any(epoch.panes is None for epoch in batches):
+        raise refuse(
+            "E110",
+            problem=f"There are no windows in {asked.text}.",
+            cause="its query has no panes=, or had none then; and what is on record is no time for others",
+            next=f"run its rows again: {asked.command(panes=False)}",
+        )
+    known = {record.epoch.number: record.epoch for record in asked.found}
+    since = began(known, first.number, pipeline=asked.pipeline, ledger=asked.ledger)
+    begins = next(number for number in sorted(known) if number >= since and known[number].lineage)
+    anew = next((epoch.windows_since for epoch in batches if epoch.windows_since != since), None)
+    if begins < first.number:
+        raise _in_the_middle(asked, begins, anew, f"windows of epoch {first.number} go on from epoch {begins} on")
+    if anew is not None:
+        raise _in_the_middle(asked, begins, anew, f"windows began anew with epoch {anew}")
+    return first
+
+
+def _in_the_middle(asked: Asked, begins: int, anew: int | None, cause: str) -> OnceOnlyError:
+    return refuse(
+        "E110",
+        problem=f"The windows of {asked.text} are not those of one beginning.",
+        cause=cause,
+        next=f"run all of them again: {asked.command(first=begins, last=None if anew is None else anew - 1)}",
+    )
+
+
+def _stood(asked: Asked, first: Epoch) -> Stood | None:
+    """What the first epoch goes on from: time goes on where an operator gave windows up, and not in a new series."""
+    if first.windows_since == first.series:
+        return None
+    before = next(record.epoch for record in asked.found if record.epoch.number == first.number - 1)
+    return Stood(before.panes.clock if before.panes else None, before.time.noted if before.time else None)
+
+
+# ---- where state is
+
+
+def _keeper(asked: Asked, taken: Mapping[str, str]) -> Sink:
+    into = asked.into
+    if not isinstance(into, KeepsState):
+        raise _stateless(asked, taken, f"{into.id} holds none")
+    keeper = into.state_keeper(beside=True)
+    if shared_transaction.groups((into, keeper)) != ((into.id, keeper.id),):
+        raise _stateless(asked, taken, f"{into.id} does not commit it together with results")
+    return keeper
+
+
+def _stateless(asked: Asked, taken: Mapping[str, str], problem: str) -> OnceOnlyError:
+    outputs = (output for epoch in asked.batches for output in epoch.outputs)
+    keeper = next((sink for output in outputs if output.name == STATE for sink in output.sinks), "")
+    database, _, _ = taken.get(keeper, "").rpartition("#")
+    table = quote(asked.own.replace(".", "_"), safe="~")
+    kind, _, _ = database.partition(":")
+    into = f"{database}#{table}" if kind == "postgres" else "postgres:DSN#TABLE"
+    return refuse("E143", problem=problem, next=f"take a table of Postgres: {asked.command(into=into)}")
+
+
+# ---- when epochs were
+
+
+def _time(asked: Asked, panes: Panes, at: _At) -> event_time_argument.Chosen | None:
+    batches = asked.batches
+    said = next((epoch.time for epoch in reversed(batches) if epoch.time), None)
+    if said is None and not panes.needs_time and panes.time != INGEST:
+        return None
+    if said is None or (panes.time == INGEST and not _by_ingest(batches)):
+        what = "up to when all was there" if said is None else "the moments at which they were planned"
+        problem, cause = f"{asked.text} do not note {what}", "the query has another note_time=, or none"
+        way = "give Panes whose trigger and time need none: AtPeriod or AtCount, and a column of the rows for time="
+        raise refuse("E140", problem=problem, cause=cause, next=way)
+    if panes.time == INGEST:
+        return event_time_argument.chosen("ingest")
+    words = f"what {asked.text} noted"
+    return event_time_argument.Chosen(Noting("function", said.unit, said.column), at.says, words)
+
+
+def _by_ingest(batches: Sequence[Epoch]) -> bool:
+    """Whether each of them noted the engine's clock."""
+    times = [epoch.time for epoch in batches]
+    clocks = accumulate((one.ingest if one and one.ingest else 0 for one in times), max)
+    return all(one is not None and one.noted == clock for one, clock in zip(times, clocks, strict=True))

@@ -1,0 +1,333 @@
+"""Recorded epochs run again through the user's own query: the same rows, clock and watermark, or a refusal.
+
+Each batch is started from a replay checkpoint with one entry that has no commit, under ``trigger(once=True)``: Spark
+runs that batch and plans no other, whatever input is waiting. What it runs is compared with the record before a row is
+handed on. Nothing is written but the replay checkpoint, which is removed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import uuid
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.spark import input
+from onceonly.spark.detect import engine_for
+from onceonly.spark.engine import Plan, Run
+from onceonly.spark.writers import stream_of
+from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.model import SourceOffsets
+from onceonly_checkpoints.spark.replay_files import Origin, discard, prepare, replays_of
+from onceonly_checkpoints.spark.replay_plan import CannotReplay, Lacking, StateFrom, Step, plan_steps
+from onceonly_checkpoints.storage import Storage, open_storage, root_by_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    Job = Callable[[SparkSession], DataFrame | DataStreamWriter]
+    """Gives a query that is not started: its stream, or its writer with the output mode. Checkpoint, trigger, name and
+    ``foreachBatch`` are set over whatever it set."""
+
+    Each = Callable[[tuple[EpochRecord, ...], DataFrame], None]
+    """Gets the rows of epochs that were run as one batch. With state it reads them once, to the last."""
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+
+_CLOCK = re.compile(r"\.(Now|Current(Batch)?Timestamp|CurrentDate|CurrentTime|LocalTimestamp)\b")
+"""Classes of expressions that give the time of a batch, as a plan in JSON names them."""
+
+_GONE = re.compile(
+    r"\[(KAFKA_DATA_LOSS|FAILED_READ_FILE|DELTA_FILE_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND|DELTA_TRUNCATED_TRANSACTION_LOG"
+    r"|DELTA_VERSIONS_NOT_CONTIGUOUS|PATH_NOT_FOUND)[^\]]*\]|\b(OffsetOutOfRangeException|KafkaIllegalStateException)\b"
+)
+"""Error classes of Spark's and Delta's sources for input that is gone, and Java's names of Kafka's, which have none.
+They stand in the text alone: Spark wraps what ends a query in an error of its own class."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Recorded epochs of one pipeline, and the query that runs them again.
+
+    Args:
+        spark: a classic session.
+        job: gives the query; asked once.
+        records: the pipeline's epochs, with their file lists: all from the first where state is grown, where batches
+            were trimmed, and for where state comes from.
+        checkpoint: the query's own, as it was recorded; it may be lost where no state is copied from it.
+        ledger: the ledger's address, for the commands of refusals.
+        before: the query's ``before=``.
+    """
+
+    spark: SparkSession
+    job: Job
+    records: Sequence[EpochRecord]
+    checkpoint: str
+    ledger: str
+    before: Callable[[DataFrame], DataFrame] | None = None
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What the query's plan is, with ``before=``.
+
+        Raises:
+            ConfigurationError: E113 another PySpark; E110 no stream, or Spark Connect.
+        """
+        return engine_for(self.stream).foreseen(self.shaped(self.stream))
+
+    @property
+    def clock(self) -> bool:
+        """Whether rows hang on the time of their batch, as far as the plan shows."""
+        text = self.plan.text
+        return text is None or _CLOCK.search(text) is not None
+
+    def shaped(self, rows: Any) -> Any:
+        """Rows as they are written: through ``before=``."""
+        return self.before(rows) if self.before else rows
+
+    def run(
+        self,
+        epochs: range,
+        each: Each,
+        *,
+        state: StateFrom = StateFrom.COPIED,
+        coalesce: int = 1,
+    ) -> None:
+        """Run epochs again, oldest first; those without a batch are left out.
+
+        Args:
+            epochs: their numbers, dense.
+            each: gets the rows of each batch, inside of its callback.
+            state: where a query with state gets it from.
+            coalesce: run up to so many epochs that follow each other as one batch.
+
+        Raises:
+            IdentityError: E230 the source lacks what they read; E234 what they read is not on record; E236 Spark ran
+                another batch.
+            StateError: E235, the state with which they began is not kept.
+            ConfigurationError: E110, epochs whose rows hang on state or clock were to be coalesced; E116, E126: the
+                query reads input that is gone as no rows.
+        """
+        stateful = self.plan.stateful
+        if coalesce != 1 and (stateful or self.clock or self.plan.nondeterministic):
+            problem = "epochs whose rows hang on state, or on the time or the order of their batch, as one batch"
+            raise _meaningless(problem, "leave coalesce out: one batch for each epoch")
+        self._refuse_passing_over()
+        with self._translated():
+            steps = plan_steps(
+                self.records, epochs.start, epochs.stop - 1, stateful=stateful, state=state, coalesce=coalesce
+            )
+        with self._place() as place:
+            at, own = "", ""
+            for number, step in enumerate(steps):
+                if step.fresh:
+                    at, own = f"{place}/{number}", str(uuid.uuid4())
+                storage, origin = open_storage(at), Origin(open_storage(self.checkpoint))
+                with self._translated():
+                    prepare(step, storage, origin, query_id=own, conf=self._conf(), about=self.checkpoint)
+                self._start(step, storage, at, each)
+                if not stateful:
+                    discard(at)
+
+    @cached_property
+    def _query(self) -> Any:
+        return self.job(self.spark)
+
+    @cached_property
+    def stream(self) -> Any:
+        """The query's stream, without ``before=``.
+
+        Raises:
+            ConfigurationError: E110, there is none, or it is one of Spark Connect.
+        """
+        query = self._query
+        if type(query).__module__.startswith("pyspark.sql.connect"):
+            raise _meaningless("a session of Spark Connect", "give a classic session: SparkSession.builder.master(...)")
+        found = stream_of(query) if _is_writer(query) else query
+        if not getattr(found, "isStreaming", False):
+            problem = f"a function that gives {type(query).__name__} and no stream"
+            raise _meaningless(problem, "have it return the DataFrame of spark.readStream, or its .writeStream")
+        return found
+
+    def _refuse_passing_over(self) -> None:
+        """Refuse what a running query is refused for as well: rows that are gone would be none."""
+        for source in self.plan.sources:
+            if source.reads_on:
+                raise refuse("E116", query=self._pipeline, source=source.origin)
+            if source.passes_over:
+                raise refuse("E126", query=self._pipeline, source=source.origin, setting=source.passes_over)
+
+    @property
+    def _pipeline(self) -> str:
+        return self.records[0].pipeline if self.records else ""
+
+    def _conf(self) -> Mapping[str, str]:
+        return {_PARTITIONS: str(self.spark.conf.get(_PARTITIONS))}
+
+    @contextmanager
+    def _place(self) -> Generator[str]:
+        place = f"{replays_of(self.checkpoint)}/{uuid.uuid4().hex}"
+        try:
+            yield place
+        finally:
+            discard(place)
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        try:
+            yield
+        except CannotReplay as found:
+            about = {"pipeline": self._pipeline, "first": found.first, "reason": found.reason}
+            if found.lacking is Lacking.STATE:
+                raise refuse("E235", next=self._grown(), **about) from found
+            raise refuse("E234", last=found.last, ledger=self.ledger, **about) from found
+
+    def _start(self, step: Step, storage: Storage, at: str, each: Each) -> None:
+        """One start of Spark, which runs one batch."""
+        query, stopped, came, done = self._query, list[BaseException](), list[int](), list[int]()
+
+        def batch(df: DataFrame, batch_id: int) -> None:
+            came.append(batch_id)
+            try:
+                self._hand_on(step, df, batch_id, each)
+            except BaseException as error:
+                stopped.append(error)
+                # Of anything else Spark's side would wait for an answer for ever.
+                raise error if isinstance(error, Exception) else RuntimeError("interrupted") from error
+            done.append(batch_id)
+
+        writer = query if _is_writer(query) else query.writeStream
+        writer = writer.foreachBatch(batch).option("checkpointLocation", root_by_spark(at))
+        running = writer.queryName(f"{self._pipeline} (replay {uuid.uuid4().hex[:8]})").trigger(once=True).start()
+        try:
+            running.awaitTermination()
+        except Exception as error:
+            if stopped:
+                raise self._told(step, stopped[0]) from None
+            told = self._told(step, error)
+            if not came and told is error:  # the query cannot even plan what is on record
+                told = self._another(step, "what it ran", f"nothing ({_said(error)})", f"batch {step.batch_id}")
+            raise told from error
+        if done != [step.batch_id]:
+            raise self._another(
+                step, "what it ran", f"batches {done}" if done else "no batch", f"batch {step.batch_id}"
+            )
+
+    def _told(self, step: Step, error: BaseException) -> BaseException:
+        """What ended a start, as a refusal where a source says that input is gone."""
+        gone = None if isinstance(error, OnceOnlyError) else _GONE.search(str(error))
+        return self._lacks(step, f"Spark says {gone[1] or gone[2]}") if gone else error
+
+    def _grown(self) -> str:
+        where = f"--query {shlex.quote(self._pipeline)} --ledger {shlex.quote(self.ledger)}"
+        grow = 'let the state grow from the first batch: state="beginning", or --state beginning'
+        return f"{grow}\nevery batch of the query must be on record for that: onceonly epochs list " + where
+
+    def _lacks(self, step: Step, reason: str) -> OnceOnlyError:
+        about = {"pipeline": self._pipeline, "first": step.first, "last": step.last}
+        where = f"{step.first} --query {shlex.quote(self._pipeline)} --ledger {shlex.quote(self.ledger)}"
+        return refuse("E230", reason=reason, next="what was read: onceonly epochs show " + where, **about)
+
+    def _another(self, step: Step, what: str, found: object, recorded: object) -> OnceOnlyError:
+        about = {"pipeline": self._pipeline, "epoch": step.last, "ledger": self.ledger}
+        return refuse("E236", what=what, found=str(found), recorded=str(recorded), **about)
+
+    def _hand_on(self, step: Step, df: DataFrame, batch_id: int, each: Each) -> None:
+        engine = engine_for(df)
+        self._check(step, engine.discover(df), partial(engine.file_size, df), batch_id)
+        if step.wanted:
+            each(step.records, self.shaped(df))
+        else:
+            df.write.format("noop").mode("append").save()
+
+    def _check(self, step: Step, run: Run, size: input.Size, batch_id: int) -> None:
+        """Demand that this is the recorded batch, before a row of it is read."""
+        if batch_id != step.batch_id:
+            raise self._another(step, "the number of the batch", batch_id, step.batch_id)
+        seen = input.see(batch_id, run)
+        recorded = {one.source: one.identity for one in step.records[-1].epoch.sources}
+        identities = {one.source: one.identity for one in seen.sources if recorded.get(one.source)}
+        wanted = {source: identity for source, identity in recorded.items() if identity}
+        for what, found, known in (
+            ("where it starts", _given(seen.slice.start), _given(step.slice.start)),
+            ("where it ends", _given(seen.slice.end), _given(step.slice.end)),
+            ("what its sources are", identities, wanted),
+            ("the list of its files", _listed(seen.files), _listed(step.files)),
+            ("its clock", seen.lineage.batch_timestamp_ms, step.lineage.batch_timestamp_ms),
+            ("its watermark", seen.lineage.watermark_ms, step.lineage.watermark_ms),
+        ):
+            if found != known:
+                raise self._another(step, what, found, known)
+        # Spark reads a file that is gone as no rows, and says nothing.
+        _, missing = input.stat(seen.files, size)
+        if missing:
+            one, *others = missing
+            raise self._lacks(step, f"{one}{f' and {len(others)} more' if others else ''} is gone")
+
+
+def _is_writer(query: Any) -> bool:
+    # Of the class: an instance of DataFrame answers with a column to any name.
+    return hasattr(type(query), "foreachBatch")
+
+
+def _said(error: Exception) -> str:
+    """The first line of what ended a query, without Spark's words for that it ended."""
+    return str(error).partition("\n")[0].partition("terminated with exception: ")[2] or type(error).__name__
+
+
+def _given(offsets: SourceOffsets) -> Mapping[str, str]:
+    return {source: offset for source, offset in offsets.entries if offset is not None}
+
+
+def _listed(files: Sequence[Any]) -> list[tuple[str, str, int]]:
+    return [(file.source, file.path, file.modified_ms) for file in files]
+
+
+def _meaningless(problem: str, next_: str) -> OnceOnlyError:
+    return refuse(
+        "E110",
+        problem=f"Recorded epochs cannot be run again with {problem}.",
+        cause="each recorded batch is started on its own, from a checkpoint that is made for it",
+        next=next_,
+    )
+
+
+def replayed(
+    spark: SparkSession,
+    job: Job,
+    records: Sequence[EpochRecord],
+    checkpoint: str,
+    *,
+    each: Callable[[EpochRecord, DataFrame], None],
+    epochs: range | None = None,
+    ledger: str,
+    state: str = "copied",
+    coalesce: int = 1,
+) -> None:
+    """Run recorded epochs again and hand each one's rows to a function; the source must still hold them.
+
+    Args:
+        spark: a classic session.
+        job: ``function(spark)`` that returns the query, not started: a DataFrame, or a DataStreamWriter.
+        records: the pipeline's epochs, with their file lists; all from the first one where state is grown.
+        checkpoint: the query's own; replay checkpoints lie beside it, and are removed.
+        each: gets record and rows, inside of the batch's callback; of epochs that were coalesced the last record. With
+            state it reads the rows once, to the last.
+        epochs: their numbers, dense; ``None``: all of ``records``.
+        ledger: the ledger's address, for the commands of refusals.
+        state: ``"copied"`` from the checkpoint, or grown from the ``"beginning"``.
+        coalesce: run up to so many epochs that follow each other as one batch.
+
+    Raises:
+        OnceOnlyError: as :meth:`Replay.run`; what ``each`` raises comes out as it is.
+    """
+    numbers = [record.epoch.number for record in records]
+    wanted = epochs if epochs is not None else range(min(numbers, default=1), max(numbers, default=0) + 1)
+    replay = Replay(spark, job, records, checkpoint, ledger)
+    replay.run(wanted, lambda ran, rows: each(ran[-1], rows), state=StateFrom(state), coalesce=coalesce)

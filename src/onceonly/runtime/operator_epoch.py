@@ -1,0 +1,223 @@
+"""The epoch of an operator: a pipeline is opened without a batch, and a decision is committed like any other epoch.
+
+It has no rows, or only those that a repair brings: a slice without width or from the last end to where the position
+moves, and the operator's reason. So it is fenced, chained, audited and never half-done, and nothing pending has to be
+remembered anywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.machine import coordinator, event_time, opening
+from onceonly.machine.event_time import Known
+from onceonly.machine.facts import Happening, Refusal
+from onceonly.machine.state import State
+from onceonly.protocol import Conflict, OutcomeUnknown, Prepared, Sink, Superseded
+from onceonly.runtime import remedies, runs, seals, staging
+from onceonly.runtime.runner import Runner
+from onceonly.runtime.unreadable_markers import histories, naming
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.digests import Digest
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage, Marker, Receipt, Standing
+from onceonly_checkpoints.epoch_time import EpochTime
+from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.ledger import Event, EventKind, Ledger
+from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity
+
+MOVING = (AdoptionKind.ACCEPT_DUPLICATES, AdoptionKind.CONTINUE, AdoptionKind.START)
+"""Kinds of decisions after which a source's own count of what it handed out begins anew."""
+
+
+def opened(
+    sinks: Sequence[Sink],
+    ledger: Ledger,
+    pipeline: str,
+    *,
+    accepted: Adoption | None = None,
+    dropped: str = "",
+    heals: bool = False,
+) -> State:
+    """Fence every driver of a pipeline out; where it stands then.
+
+    Raises:
+        OnceOnlyError: it cannot be opened.
+    """
+    state = coordinator.start(
+        pipeline,
+        tuple(sink.id for sink in sinks),
+        runs.owner("onceonly"),
+        None,
+        adopt="here" if accepted and accepted.kind is AdoptionKind.FROM_CHECKPOINT else None,
+        accepted=accepted,
+        dropped=dropped,
+        heals=heals,
+    )
+    return Runner(sinks, ledger).run(state)
+
+
+def went_on(pipeline: str, stands: int, shown: int) -> OnceOnlyError:
+    """The error where a plan was about another epoch than the one that stands."""
+    return refuse(
+        "E110",
+        problem=f'Pipeline "{pipeline}" stands at epoch {stands}, and {shown} was shown.',
+        cause="the query went on, or a sink was restored, while the plan was read",
+        next="stop every driver; run the command once more without --yes and read its plan",
+    )
+
+
+def recorded(ledger: Ledger, pipeline: str, number: int) -> Epoch | None:
+    """An epoch as the ledger knows it."""
+    return next((record.epoch for record in ledger.epochs(pipeline, number, number)), None)
+
+
+def write(
+    state: State,
+    sinks: Sequence[Sink],
+    ledger: Ledger,
+    epoch: Epoch,
+    newest: Epoch | None = None,
+    *,
+    rows: Mapping[str, Prepared] | None = None,
+) -> Epoch:
+    """Commit an operator's epoch to every sink, and record it.
+
+    Args:
+        state: of the opening.
+        sinks: in the order in which they get it.
+        ledger: of the pipeline.
+        epoch: what is written.
+        newest: the epoch that stood before; ``None`` where that says nothing.
+        rows: what sinks get with it, by their ids; those that are brought to it later get none. Default: nothing.
+
+    Raises:
+        OnceOnlyError: as :func:`committed`.
+    """
+    receipts = tuple(committed(state, sink, sinks, ledger, epoch, rows=(rows or {}).get(sink.id)) for sink in sinks)
+    # Only now: until a sink holds the decision, the old records are all that proves what was lost.
+    _forget(sinks, ledger, state, epoch)
+    ledger.record(EpochRecord(state.job.pipeline, state.opening.fence, epoch, receipts))
+    seals.tell(sinks, state.job.pipeline, epoch, ledger)
+    why = Happening(EventKind.ADOPTED, epoch.adoption.words if epoch.adoption else "", epoch.number)
+    back = event_time.given_up(epoch, newest) or put_back(state, epoch, newest)
+    for one in (why, *back):
+        ledger.note(Event(state.job.pipeline, one.kind, one.reason, one.epoch, state.opening.fence.generation))
+    return epoch
+
+
+def put_back(state: State, epoch: Epoch, newest: Epoch | None) -> Sequence[Happening]:
+    """That an epoch is the first one behind a rewind, where that takes back what was said of time.
+
+    Args:
+        state: of the opening.
+        epoch: what is written.
+        newest: the epoch that stood before; ``None`` where that says nothing.
+    """
+    if epoch.time is None:
+        return ()
+    return event_time.put_back(Known(state.job.pipeline, epoch.number, newest, cut=state.opening.cut))
+
+
+def committed(
+    state: State, sink: Sink, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch, *, rows: Prepared | None = None
+) -> Receipt:
+    """The receipt of an operator's epoch; the same command, given again, finds what became of one that failed.
+
+    Raises:
+        OnceOnlyError: E301, E401, E526, or what the sink raises.
+    """
+    pipeline, ours = state.job.pipeline, state.opening.fence
+
+    def stopped(code: str, **details: object) -> OnceOnlyError:
+        refused = remedies.Context(pipeline, ours, state.opening.last, None)
+        return remedies.error_of(Refusal.of(code, sink=sink.id, **details), refused, ledger, sinks, staging.fetch)
+
+    try:
+        with naming(sink):
+            return sink.commit(rows, Marker(pipeline, sink.id, ours, epoch))
+    except Superseded as fenced:
+        theirs, by = fenced.found.generation, fenced.found.who or "a newer driver"
+        raise stopped("E401", theirs=theirs, ours=ours.generation, by=by) from fenced
+    except OutcomeUnknown as lost:
+        raise stopped("E301", epoch=epoch.number, reason=lost.reason, pipeline=pipeline) from lost
+    except Conflict as conflict:
+        said = {"reason": conflict.reason, "blocker": conflict.blocker}
+        raise stopped("E526", epoch=epoch.number, times=1, **said) from conflict
+    except BaseException:
+        if rows:
+            rows.abandon()
+        raise
+
+
+def _forget(sinks: Sequence[Sink], ledger: Ledger, state: State, epoch: Epoch) -> None:
+    """Forget the records that an adoption replaces, and those that one before it did which the ledger never learned."""
+    last = state.opening.last
+    known = recorded(ledger, state.job.pipeline, last.number) if last else None
+    if last is None or known is None or known.chain == last.chain:
+        ledger.discard(state.job.pipeline, epoch.number)
+        return
+    chains = {record.epoch.number: record.epoch.chain for record in ledger.epochs(state.job.pipeline, 1, last.number)}
+    held = opening.by_epoch(list(histories(sinks)))
+    lost = [one for one in held if chains.get(one[0].epoch.number, one[0].epoch.chain) != one[0].epoch.chain]
+    ledger.discard(state.job.pipeline, lost[0][0].epoch.number)
+    for marker, told in held:
+        if lost[0][0].epoch.number <= marker.epoch.number < epoch.number:
+            ledger.record(EpochRecord(state.job.pipeline, marker.fence, marker.epoch, told))
+
+
+def decision(
+    state: State,
+    slice_: Slice,
+    accepted: Adoption,
+    *,
+    stood: Standing,
+    sources: tuple[SourceIdentity, ...] = (),
+    lineage: Lineage | None = None,
+    base: Epoch | None = None,
+    time: EpochTime | None = None,
+) -> Epoch:
+    """The epoch without rows that says what an operator decided."""
+    last = state.opening.last
+    number = 1 + max(reading.position.epoch for reading in state.opening.readings)
+    known = Known(state.job.pipeline, number, base, cut=state.opening.cut)
+    comes_again = base is not None and number <= base.number
+    epoch = Epoch(
+        number=number,
+        written=slice_,
+        chain="",
+        previous_chain=last.chain if last else chain.GENESIS,
+        digest=Digest(0),
+        schema="",
+        sinks=tuple(_listed(state, number)),
+        lineage=lineage,
+        sources=sources,
+        adoption=accepted,
+        carried=_carried(stood, accepted),
+        series=base.series if base else 1,
+        time=time or event_time.carried(known.stood, turn=known.turn + comes_again),
+        panes=_panes(base, accepted, number),
+    )
+    return chain.linked(epoch)
+
+
+def _panes(base: Epoch | None, accepted: Adoption, number: int) -> PaneState | None:
+    """What is open stays open, unless just that was given up."""
+    stood = base.panes if base else None
+    return stood.given_up(number) if stood and accepted.kind is AdoptionKind.RESET_PANES else stood
+
+
+def _carried(stood: Standing, accepted: Adoption) -> Standing:
+    """What stood before stands on, with one decision more; one that moves the position also ends the old count."""
+    offered = None if accepted.kind in MOVING else stood.offered
+    offered = Slice(offered.end, offered.end) if offered else None
+    return replace(stood, accepted=(*stood.accepted, accepted), offered=offered)
+
+
+def _listed(state: State, number: int) -> Iterator[tuple[str, int]]:
+    """Sinks with their first epochs; one that does not hold the last epoch begins anew with the adoption."""
+    last, first = state.opening.last, dict(state.opening.last.sinks) if state.opening.last else {}
+    for reading in state.opening.readings:
+        holds = last is not None and reading.position.epoch == last.number
+        yield reading.sink, first.get(reading.sink, number) if holds else number

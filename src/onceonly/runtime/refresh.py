@@ -1,0 +1,53 @@
+"""Which sinks can take the rows of a replaced series away, and the refusal that names those that cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.protocol import Replaces, Sink
+from onceonly.protocol.capabilities import Span
+
+
+def unable(sinks: Sequence[Sink], span: Span | None = None) -> tuple[Sink, str] | None:
+    """The first sink that cannot, and why; ``None`` where all can.
+
+    Args:
+        sinks: all of the pipeline.
+        span: epochs whose rows are to leave; ``None``: only what a sink is, is asked, and no destination.
+    """
+    for sink in sinks:
+        reason = (sink.keeps_from_replacing(span) if span else "") if isinstance(sink, Replaces) else _NEVER
+        if reason:
+            return sink, reason
+    return None
+
+
+_NEVER = "such a sink cannot take rows away in the transaction that brings others"
+
+
+def demand(sinks: Sequence[Sink], pipeline: str, span: Span | None = None) -> None:
+    """Refuse a refresh that one of the sinks cannot carry out, before any of them has begun.
+
+    Raises:
+        IdentityError: E247.
+    """
+    if found := unable(sinks, span):
+        sink, reason = found
+        raise refusal(sink.id, pipeline, reason)
+
+
+def refusal(sink: str, pipeline: str, reason: str) -> OnceOnlyError:
+    """The error of a sink that cannot replace."""
+    return refuse("E247", sink=sink, pipeline=pipeline, reason=reason)
+
+
+def able(sink: Sink) -> Replaces:
+    """The sink as one that can.
+
+    Raises:
+        IdentityError: E247, it cannot.
+    """
+    if not isinstance(sink, Replaces):
+        raise refusal(sink.id, "", _NEVER)
+    return sink

@@ -1,0 +1,137 @@
+"""Sinks that can commit in one transaction, and rows that lie in memory because nobody can be left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onceonly.protocol import Attempt, Batch, Enlists, Estimate, Sink, Task
+from onceonly.protocol.batch import Divided
+from onceonly.protocol.row_times import Clock, Times
+from onceonly.runtime import staged_outputs
+from onceonly_checkpoints.digests import Digest, Output
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from onceonly.protocol import DataFrame
+
+
+def groups(sinks: Sequence[Sink]) -> tuple[tuple[str, ...], ...]:
+    """Ids of the sinks that can commit in one transaction, group by group; who cannot with anybody is in none."""
+    found: list[list[Sink]] = []
+    for sink in sinks:
+        group = next((one for one in found if _shares(one[0], sink)), None)
+        if group is None:
+            found.append([sink])
+        else:
+            group.append(sink)
+    return tuple(tuple(sink.id for sink in group) for group in found if len(group) > 1)
+
+
+def _shares(one: Sink, other: Sink) -> bool:
+    return isinstance(one, Enlists) and isinstance(other, Enlists) and one.shares(other)
+
+
+def collect(batch: Batch, sinks: Sequence[Sink]) -> InMemory | None:
+    """Run the batch's action and keep the rows here; ``None`` where they are too many, or nobody says what is too many.
+
+    Args:
+        batch: the rows.
+        sinks: who gets them: one, or several that can commit in one transaction.
+
+    Raises:
+        TooLargeForDriver: the engine refuses to bring so many.
+    """
+    import pyarrow as pa
+
+    enlisted = [sink for sink in sinks if isinstance(sink, Enlists)]
+
+    def fits(size: Estimate) -> bool:
+        return len(enlisted) == len(sinks) and all(sink.holds(size) for sink in enlisted)
+
+    if not fits(batch.estimate):
+        return None
+    taken: list[pa.RecordBatch] = []
+    rows, size = 0, 0
+    for piece in batch.arrow():
+        rows, size = rows + piece.num_rows, size + piece.nbytes
+        if not fits(Estimate(rows, size)):
+            return None
+        taken.append(piece)
+    divided = batch.outputs() if isinstance(batch, Divided) else ()
+    return InMemory(pa.Table.from_batches(taken, batch.schema), batch.digest(), divided)
+
+
+class InMemory:
+    """The ``Batch`` contract over rows that lie in this process; may be read any number of times.
+
+    Args:
+        table: the rows, wide if there are outputs.
+        digest: of the action that gave them.
+        divided: the outputs of the same action.
+    """
+
+    def __init__(self, table: pa.Table, digest: Digest, divided: tuple[Output, ...]) -> None:
+        self._table = table
+        self._digest = digest
+        self._outputs = divided
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows."""
+        return self._table.schema
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return self._table.num_rows
+
+    @property
+    def estimate(self) -> Estimate:
+        """Exact size."""
+        return Estimate(self._table.num_rows, self._table.nbytes)
+
+    @property
+    def dataframe(self) -> DataFrame:
+        """There is none.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError("rows in the driver's memory have no DataFrame")
+
+    def arrow(self) -> Iterator[pa.RecordBatch]:
+        """The rows, as they came."""
+        yield from self._table.to_batches()
+
+    def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
+        """Run the task here: the rows are here."""
+        return [task(Attempt(0, 0), self.arrow())]
+
+    def picked(self, pick: staged_outputs.Pick, task: Task) -> list[Mapping[str, Any]]:
+        """As :meth:`on_executors`, over what is taken of the rows."""
+        return self.on_executors(staged_outputs.Picking(pick, task))
+
+    def digest(self) -> Digest:
+        """Digest of the action that gave the rows."""
+        return self._digest
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """What some sinks get instead of all rows."""
+        return self._outputs
+
+    def times_of(self, clock: Clock) -> Times:
+        """What its good rows say of time."""
+        return staged_outputs.times_of(self._table.to_batches(), clock, self._outputs)
+
+    def output(self, name: str | None) -> Batch:
+        """What a sink gets: an output by its name, or all rows.
+
+        Raises:
+            KeyError: the rows have no such output.
+        """
+        if not self._outputs:
+            return self
+        return staged_outputs.of(self, self._outputs, name)

@@ -1,0 +1,168 @@
+"""What sinks get of staged rows that lie in outputs: a batch for each output, over the same files.
+
+Rows with outputs are wide: beside their own columns they have one for each output, a structure of the output's columns
+that is null in the rows which the output does not want. So a row is computed once for all sinks. A row that has output
+``bad`` is in no other, and not among all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from onceonly.machine.estimate import TEXT_BYTES, schema_width
+from onceonly.protocol import Attempt, Batch, Estimate, Task
+from onceonly.protocol.row_times import Clock, Times, TimeTally
+from onceonly.spark.digest import quote
+from onceonly_checkpoints.digests import BAD, Digest, Output, bad_in, column_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from onceonly.protocol import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Takes what one output holds out of wide rows; picklable, for executors.
+
+    Attributes:
+        output: its column; ``None`` for all good rows, without the columns of outputs.
+        columns: names of what is taken, in order.
+        aside: the column that bad rows have; ``None`` where there are none.
+    """
+
+    output: str | None
+    columns: tuple[str, ...]
+    aside: str | None = None
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that it holds, maybe none."""
+        import pyarrow as pa
+
+        if self.output is None:
+            good = rows if self.aside is None else rows.filter(rows.column(self.aside).is_null())
+            return good.select(list(self.columns))
+        wanted: Any = rows.column(self.output).drop_null()
+        return pa.RecordBatch.from_arrays(wanted.flatten(), schema=pa.schema(list(wanted.type)))
+
+    def schema(self, wide: pa.Schema) -> pa.Schema:
+        """Its columns."""
+        import pyarrow as pa
+
+        if self.output is None:
+            return pa.schema([wide.field(name) for name in self.columns])
+        kind: Any = wide.field(self.output).type
+        return pa.schema(list(kind))
+
+    def frame(self, wide: DataFrame) -> DataFrame:
+        """The same of Spark's rows."""
+        if self.output is None:
+            good = wide if self.aside is None else wide.where(f"{quote(self.aside)} IS NULL")
+            return good.select(*map(quote, self.columns))
+        return wide.where(f"{quote(self.output)} IS NOT NULL").select(f"{quote(self.output)}.*")
+
+
+def pick(outputs: tuple[Output, ...], output: str | None, wide: pa.Schema) -> Pick:
+    """How one output is taken out of wide rows.
+
+    Args:
+        outputs: of those rows.
+        output: its name; ``None`` for all good rows.
+        wide: their columns.
+    """
+    if output is None:
+        named = {column_of(one.name) for one in outputs}
+        aside = column_of(BAD) if bad_in(outputs) else None
+        return Pick(None, tuple(name for name in wide.names if name not in named), aside)
+    kind: Any = wide.field(column_of(output)).type
+    return Pick(column_of(output), tuple(field.name for field in kind))
+
+
+class Wide(Batch, Protocol):
+    """Wide rows that lie still."""
+
+    def picked(self, pick: Pick, task: Task) -> list[Mapping[str, Any]]:
+        """As ``on_executors``, over what is taken of the rows."""
+        ...
+
+
+class OutputBatch:
+    """The ``Batch`` contract over one output of wide rows that lie still.
+
+    Args:
+        wide: those rows.
+        taken: what is taken of them.
+        digest: of what is taken.
+    """
+
+    def __init__(self, wide: Wide, taken: Pick, digest: Digest) -> None:
+        self._wide = wide
+        self._pick = taken
+        self._digest = digest
+        self._schema = taken.schema(wide.schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of what is taken."""
+        return self._schema
+
+    @property
+    def estimate(self) -> Estimate:
+        """Exact rows, and their bytes in Arrow form by the schema."""
+        return Estimate(self._digest.rows, self._digest.rows * max(1, schema_width(self._schema, TEXT_BYTES)))
+
+    @property
+    def dataframe(self) -> DataFrame:
+        """Spark's view of what is taken."""
+        return self._pick.frame(self._wide.dataframe)
+
+    def arrow(self) -> Iterator[pa.RecordBatch]:
+        """The rows, file by file."""
+        return map(self._pick, self._wide.arrow())
+
+    def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
+        """Run the task over what is taken of each partition."""
+        return self._wide.picked(self._pick, task)
+
+    def digest(self) -> Digest:
+        """Digest of the action that staged the rows."""
+        return self._digest
+
+
+def of(wide: Wide, outputs: tuple[Output, ...], name: str | None) -> OutputBatch:
+    """What a sink gets of wide rows: an output by its name, or all good rows.
+
+    Raises:
+        KeyError: there is no such output.
+    """
+    digest = wide.digest() if name is None else {one.name: one.digest for one in outputs}[name]
+    return OutputBatch(wide, pick(outputs, name, wide.schema), digest)
+
+
+def times_of(pieces: Iterable[pa.RecordBatch], clock: Clock, outputs: tuple[Output, ...]) -> Times:
+    """What good rows say of time: a date of the year 9999 is bad, or it would have all that follows be late.
+
+    Args:
+        pieces: rows, maybe wide; of them the clock's column is read, and the one that bad rows have.
+        clock: what is asked.
+        outputs: of the rows.
+    """
+    tally, aside = TimeTally(clock), bad_in(outputs) is not None
+    for piece in pieces:
+        good = piece.filter(piece.column(column_of(BAD)).is_null()) if aside else piece
+        tally.add(good.column(clock.column))
+    return tally.times
+
+
+@dataclass(frozen=True, slots=True)
+class Picking:
+    """A task over wide rows that hands one over what is taken of them."""
+
+    pick: Pick
+    task: Task
+
+    def __call__(self, attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
+        """What the task answers."""
+        return self.task(attempt, map(self.pick, rows))

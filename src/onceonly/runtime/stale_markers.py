@@ -1,0 +1,90 @@
+"""Markers that outlived their target: seen before a fence and under it, and refused with the ways out.
+
+They say of every epoch that it is there, so none could be written where a table or a topic was dropped and made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.machine.acceptance import Stop, applicable
+from onceonly.machine.facts import Reading
+from onceonly.protocol import Identified, Settable, Sink, Witness
+from onceonly.runtime.remedies import Where
+from onceonly.runtime.unreadable_markers import naming
+from onceonly_checkpoints.epoch import Receipt
+from onceonly_checkpoints.model import AdoptionKind
+
+
+def by(sinks: Sequence[Sink], stands: Mapping[str, int], recorded: Mapping[str, Receipt]) -> dict[str, str]:
+    """What is there now, in words, by sinks of which that can be told without a fence.
+
+    Args:
+        sinks: opened.
+        stands: number of the newest epoch that the markers of each tell of.
+        recorded: the ledger's newest receipt of each.
+    """
+    found: dict[str, str] = {}
+    for sink in (one for one in sinks if stands[one.id]):
+        with naming(sink):
+            now = [_in_place_of(sink, one) for one in _known(sink, stands[sink.id], recorded.get(sink.id))]
+        if now and all(now):
+            found[sink.id] = now[0]
+    return found
+
+
+def _known(sink: Sink, stands: int, recorded: Receipt | None) -> list[Receipt]:
+    """Receipts of targets that the sink has had; none where its markers do not say what they tell of."""
+    told = [receipt for _, receipt in sink.history(stands - 1)]
+    if not told or not all(one.identity for one in told):
+        return []
+    return [*told, recorded] if recorded else told
+
+
+def _in_place_of(sink: Sink, known: Receipt) -> str:
+    """What is in place of the target of a receipt; empty where that is there still, or only a fence would tell."""
+    if isinstance(sink, Identified):
+        identity = sink.identity_beside(known.identity)
+        return "" if identity == known.identity else identity or "nothing there"
+    events = sink.disturbances(known) if isinstance(sink, Witness) else ()
+    return next((event.detail for event in events if event.kind == "recreated"), "")
+
+
+def demand(sinks: Sequence[Sink], where: Where, readings: Sequence[Reading]) -> None:
+    """Refuse it under the fence, which also tells of sinks that say nothing without one.
+
+    Args:
+        sinks: that are to be written to.
+        where: what printed commands name.
+        readings: of all sinks.
+
+    Raises:
+        ConfigurationError: E110, with the command that gives the rows up.
+    """
+    named = {sink.id: sink for sink in sinks}
+    for reading in (one for one in readings if one.sink in named and one.position.epoch):
+        sink, stands, now = named[reading.sink], reading.position.epoch, reading.position.identity
+        with naming(sink):
+            known = _known(sink, stands, reading.receipt)
+        if known and all(one.identity != now for one in known):
+            raise refused(sink, where, stands, now)
+
+
+def refused(sink: Sink, where: Where, stands: int, now: str) -> OnceOnlyError:
+    """The error of a sink whose markers tell of a target that is there no more.
+
+    Args:
+        sink: which.
+        where: what the printed command names.
+        stands: the newest epoch that its markers tell of.
+        now: what is there now, in words.
+    """
+    given_up = applicable(AdoptionKind.ACCEPT_LOSS, Stop("E208", (sink.id,), 1, stands))
+    problem = f"{sink.id} was made anew ({now}), and its markers, up to epoch {stands}, tell of what was there"
+    cause = "they stand beside the rows, and outlive a table or a topic that is dropped"
+    way = "put the old one back"
+    if isinstance(sink, Settable):
+        way += "\nor, if no row of it is worth keeping, take all of them out of it and give this command again"
+    way += f"\nor give the rows up: {where.adopt(given_up)}" if given_up else ""
+    return refuse("E110", problem=f"{problem}.", cause=cause, next=way)

@@ -1,0 +1,176 @@
+"""The rows of one batch as tasks left them: a file for each partition, told by the messages that Spark hands on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.machine.estimate import TEXT_BYTES, schema_width
+from onceonly.protocol import Attempt, Estimate, Task
+from onceonly_checkpoints.digests import Digest
+from onceonly_checkpoints.storage import file_system, is_local, make_directories
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+_ROWS_PER_BATCH = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one task wrote; its message to the process that commits.
+
+    Attributes:
+        query_id: Spark's id of the query.
+        run_id: Spark's id of this start.
+        batch_id: of the batch.
+        path: of the file, as tasks and that process spell it; empty where there was no row.
+        size: bytes of the file.
+        digest: of the rows.
+    """
+
+    query_id: str
+    run_id: str
+    batch_id: int
+    path: str
+    size: int
+    digest: Digest
+
+
+class Files:
+    """A batch over Parquet files that are known by their paths; may be read any number of times, without a session.
+
+    Args:
+        paths: of the files.
+        schema: Arrow schema of the rows, times in UTC.
+    """
+
+    def __init__(self, paths: Sequence[str], schema: pa.Schema) -> None:
+        self._paths = tuple(paths)
+        self._schema = schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows."""
+        return self._schema
+
+    @property
+    def estimate(self) -> Estimate:
+        """Not known."""
+        return Estimate(None, None)
+
+    @property
+    def dataframe(self) -> DataFrame:
+        """There is none.
+
+        Raises:
+            ConfigurationError: E150, always.
+        """
+        raise no_session("rows would reach the sink through Spark")
+
+    def arrow(self) -> Iterator[pa.RecordBatch]:
+        """The rows, file by file."""
+        return _rows(self._paths, self._schema)
+
+    def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
+        """Run the task over each file, in this process."""
+        return [task(Attempt(at, at), _rows([path], self._schema)) for at, path in enumerate(self._paths)]
+
+    def digest(self) -> Digest:
+        """Whoever knows the files knows their digest.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError("the digest of these rows stands in their manifest")
+
+
+class Parts(Files):
+    """What the tasks of one batch wrote.
+
+    Args:
+        parts: their messages; at least one.
+        schema: Arrow schema of the rows, times in UTC.
+    """
+
+    def __init__(self, parts: Sequence[Part], schema: pa.Schema) -> None:
+        self._parts = [one for one in parts if one.path]
+        self._digest = reduce(add, [one.digest for one in parts])
+        super().__init__([one.path for one in self._parts], schema)
+
+    @property
+    def estimate(self) -> Estimate:
+        """Exact rows, and their bytes in Arrow form by the schema."""
+        return Estimate(self._digest.rows, self._digest.rows * max(1, schema_width(self._schema, TEXT_BYTES)))
+
+    def digest(self) -> Digest:
+        """The sum of what the tasks computed."""
+        return self._digest
+
+    def execute(self) -> Digest:
+        """The same: Spark has run the plan before it asks for a commit."""
+        return self._digest
+
+    def write(self, directory: str) -> None:
+        """Have the files lie in a directory of this batch: by another name, without a copy, where the disk allows it.
+
+        Raises:
+            FileNotFoundError: a file is gone, or is not the one that was written.
+        """
+        if is_local(directory):
+            make_directories(Path(directory))
+        for one in self._parts:
+            _put(one, f"{directory}/{one.path.rpartition('/')[2]}")
+
+    def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> Files:
+        """Rows out of other files."""
+        return Files(paths, schema)
+
+
+def no_session(problem: str) -> OnceOnlyError:
+    """The refusal of what only a Spark session could do.
+
+    Args:
+        problem: what that is.
+    """
+    return refuse(
+        "E150",
+        problem=problem,
+        cause="the process that commits for a data source has no Spark session",
+        next="use foreachBatch for this query: exactly_once(sink)",
+    )
+
+
+def _rows(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    import pyarrow.parquet as pq
+
+    for path in paths:
+        files, place = file_system(path)
+        with files.open(place, "rb") as stream, pq.ParquetFile(stream) as rows:
+            for batch in rows.iter_batches(_ROWS_PER_BATCH):
+                yield batch.cast(schema)
+
+
+def _put(one: Part, target: str) -> None:
+    files, source = file_system(one.path)
+    if not files.exists(source) or int(files.size(source)) != one.size:
+        # Named by where it was wanted: what is wrong is the place, which tasks and this process do not share.
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), target)
+    if not is_local(target):
+        files.copy(source, file_system(target)[1])
+        return
+    try:
+        Path(target).hardlink_to(source)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a disk without hard links
+        shutil.copyfile(source, target)

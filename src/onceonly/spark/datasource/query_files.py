@@ -1,0 +1,204 @@
+"""A running query as the files of its checkpoint show it, to a process that has no session and no plan."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from onceonly.errors import refuse
+from onceonly.spark.datasource.partition_files import Part
+from onceonly.spark.engine import NOTHING_TOLD, Caller, Plan, Run, Source, Told
+from onceonly_checkpoints.spark import offsets
+from onceonly_checkpoints.storage import (
+    LocalStorage,
+    Readable,
+    UnreachableStorage,
+    file_system,
+    is_local,
+    open_storage,
+    root_by_spark,
+)
+
+
+class _Unasked:
+    """Brokers of a Kafka source: their address stands in the plan, which nobody here sees."""
+
+    def identity(self, topics: Iterable[str]) -> str | None:
+        """Not known."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A start of a query that commits through a data source, by its checkpoint; ``QueryEngine`` of that process.
+
+    Attributes:
+        checkpoint: root, a URI, as a running query spells it.
+        name: ``queryName``; ``None`` for none.
+        query_id: Spark's id of the query.
+        run_id: Spark's id of this start.
+        batch_id: of the batch at hand.
+        files: the checkpoint's files.
+    """
+
+    checkpoint: str
+    name: str | None
+    query_id: str
+    run_id: str
+    batch_id: int
+    files: Readable = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, checkpoint: str, name: str | None, parts: Sequence[Part], batch_id: int) -> Query:
+        """The query whose batch was written.
+
+        Args:
+            checkpoint: as the user spelled it.
+            name: ``queryName``; ``None`` for none.
+            parts: what its tasks told.
+            batch_id: of the batch.
+
+        Raises:
+            ConfigurationError: E150, the checkpoint's store cannot be read here.
+            RuntimeError: Spark handed over messages of several batches, or none.
+        """
+        told = {(part.query_id, part.run_id) for part in parts if part.batch_id == batch_id}
+        if len(told) != 1 or any(part.batch_id != batch_id for part in parts):
+            raise RuntimeError(f"the tasks of batch {batch_id} tell of {len(told)} starts of a query")
+        (query_id, run_id) = told.pop()
+        return cls(root_by_spark(checkpoint), name, query_id, run_id, batch_id, _storage(checkpoint))
+
+    # ---- who is calling
+
+    def caller(self, df: object, told: Told = NOTHING_TOLD) -> Caller:
+        """The run, which stands for its session: nobody here hands out rows of another."""
+        return Caller(self.run_id, self.batch_id)
+
+    def group(self, df: object) -> str:
+        """The run's id, as in the tasks."""
+        return self.run_id
+
+    def application(self, df: object) -> str:
+        """What people find the process by."""
+        return 'format("onceonly")'
+
+    def discover(self, df: object, told: Told = NOTHING_TOLD) -> Run:
+        """All of a run; ``handle`` is set when another run has followed."""
+        return Run(
+            run_id=self.run_id,
+            query_id=self.query_id,
+            name=self.name,
+            checkpoint=self.checkpoint,
+            mode=None,
+            temporary=False,
+            session=self.run_id,
+            plan=self.plan(),
+            engine=self,
+            handle=threading.Event(),
+            files=self.files,
+        )
+
+    def still_running(self, df: object, query_id: str, run_id: str) -> bool:
+        """Not known, and so no: who still writes meets the fence."""
+        return False
+
+    def await_end(self, run: Run) -> None:
+        """Wait until another run has followed: that a query has ended is told to nobody here."""
+        run.handle.wait()
+
+    # ---- what a batch reads
+
+    def entries(self, run: Run, numbers: Sequence[int]) -> Mapping[int, str] | None:
+        """There is no query to be asked; the files say it."""
+        return None
+
+    def file_size(self, df: object, path: str) -> int | None:
+        """Size by fsspec; 0 where its store cannot be read here: then it is not seen that a file is gone."""
+        try:
+            files, place = file_system(path)
+            return int(files.size(place))
+        except FileNotFoundError:
+            return None
+        except (UnreachableStorage, OSError):
+            return 0
+
+    def late_rows(self, run: Run) -> int:
+        """Not known."""
+        return 0
+
+    # ---- what the checkpoint shows of the plan
+
+    def plan(self) -> Plan:
+        """State and sources, by the files of the checkpoint and the offsets of the batch at hand."""
+        texts = _entry(self.files, self.batch_id)
+        sources = tuple(_source(self.files, id_, text) for id_, text in texts.items())
+        unseen = (_UNSEEN, _UNASKED) if any(source.brokers for source in sources) else (_UNSEEN,)
+        return Plan(stateful=self.files.exists("state"), nondeterministic=None, sources=sources, unseen=unseen)
+
+
+_UNSEEN = (
+    "a source reads lost input as nothing (failOnDataLoss=false, ignoreMissingFiles=true), or forgets its rows: "
+    "a data source does not see the plan, so nobody refuses it (E116, E126, E127)"
+)
+
+_UNASKED = (
+    "a topic is deleted and made anew: a data source does not see the brokers' address, so nobody asks them for the "
+    "topic's id (E212)"
+)
+
+
+def _storage(checkpoint: str) -> Readable:
+    try:
+        return LocalStorage(checkpoint) if is_local(checkpoint) else open_storage(checkpoint)
+    except UnreachableStorage as error:
+        raise refuse(
+            "E150",
+            problem=f"the checkpoint {checkpoint} cannot be read here",
+            cause=str(error),
+            next="install the driver of fsspec for that store where the driver of Spark runs, or use foreachBatch",
+        ) from error
+
+
+def _entry(files: Readable, batch_id: int) -> dict[str, str | None]:
+    """Offsets by source; none where the entry cannot be understood, which is refused when it is read for its slice."""
+    try:
+        return dict(offsets.offset_entry(files, batch_id).offsets.entries)
+    except offsets.UnreadableCheckpoint:
+        return {}
+
+
+def _source(files: Readable, id_: str, text: str | None) -> Source:
+    """A source by its own JSON, or, while it has no offset, by the log that it keeps."""
+    where = f"source {id_}"
+    if offsets.log_offset(text) is not None or (text is None and _logs_files(files, id_)):
+        return Source(id_, "FileStreamSource", "files")
+    if _topics(text):
+        return Source(id_, "KafkaSource", where, brokers=_Unasked())
+    return Source(id_, "source", where)
+
+
+def _logs_files(files: Readable, id_: str) -> bool:
+    try:
+        return '"path"' in (offsets.source_start(files, id_) or "")
+    except offsets.UnreadableCheckpoint:
+        return False
+
+
+def _topics(text: str | None) -> bool:
+    """Whether an offset is that of topics: numbers by partition by topic."""
+    try:
+        found: Any = json.loads(text or "null")
+    except ValueError:
+        return False
+    return isinstance(found, dict) and bool(found) and all(_partitions(value) for value in found.values())
+
+
+def _partitions(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and all(str(name).isdigit() and isinstance(offset, int) for name, offset in value.items())
+    )

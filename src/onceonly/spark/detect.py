@@ -1,0 +1,115 @@
+"""Which engine a DataFrame is of: the only place that asks for the kind of a session and for PySpark's version."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.spark.engine import SparkEngine
+from onceonly.spark.versions import LINES, Line, minor_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def engine_for(df: DataFrame) -> SparkEngine:
+    """The engine of a DataFrame's session. Asks nothing of Spark.
+
+    Raises:
+        ConfigurationError: E113 other PySpark, or Spark Connect of one that is too old.
+    """
+    of = line()
+    if not type(df).__module__.startswith("pyspark.sql.connect"):
+        return _classic(of)
+    if not of.spark_connect:
+        raise _without_connect(of)
+    return _connect()
+
+
+def line() -> Line:
+    """The line of the PySpark that this process has imported. Asks nothing of Spark.
+
+    Raises:
+        ConfigurationError: E113, a PySpark that is not known.
+    """
+    import pyspark
+
+    return line_of(pyspark.__version__)
+
+
+def installed() -> str | None:
+    """Version of this process's PySpark, whether it is imported yet or not; ``None``: there is none."""
+    if loaded := sys.modules.get("pyspark"):
+        return str(loaded.__version__)
+    try:
+        return metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def line_of(version: str) -> Line:
+    """The line of a version of PySpark.
+
+    Raises:
+        ConfigurationError: E113, it is not known.
+    """
+    minor = minor_of(version)
+    if minor not in LINES:
+        raise _unknown(version)
+    return LINES[minor]
+
+
+def _unknown(version: str) -> OnceOnlyError:
+    oldest, *_, newest = LINES
+    if _order(minor_of(version)) < _order(oldest):
+        than, next_ = "older", f"use a runtime with Spark {oldest} to {newest}"
+    else:
+        than, next_ = "newer", f"upgrade onceonly, or use a runtime with Spark {newest}"
+    return refuse(
+        "E113",
+        problem=f"PySpark {version} is {than} than this onceonly knows ({oldest} to {newest}).",
+        cause="another PySpark was installed, or the platform's runtime brings it",
+        next=next_,
+    )
+
+
+def _order(minor: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdecimal() else 0 for part in minor.split("."))
+
+
+def _without_connect(of: Line) -> OnceOnlyError:
+    oldest = next(line.minor for line in LINES.values() if line.spark_connect)
+    return refuse(
+        "E113",
+        problem=f"Spark Connect needs PySpark {oldest} or newer; this is {of.minor}.",
+        cause="a Spark Connect session of an older runtime",
+        next=f"use a classic session, or a runtime with Spark {oldest} or newer",
+    )
+
+
+@cache
+def _classic(of: Line) -> SparkEngine:
+    from onceonly.spark.classic import ClassicEngine
+
+    return ClassicEngine(of)
+
+
+@cache
+def _connect() -> SparkEngine:
+    from onceonly.spark.connect import ConnectEngine
+
+    return ConnectEngine()
+
+
+def refuse_data_source() -> OnceOnlyError:
+    """The refusal of ``format("onceonly")`` where PySpark has no data sources in Python."""
+    oldest = next(line.minor for line in LINES.values() if line.data_source)
+    return refuse(
+        "E113",
+        problem=f'format("onceonly") needs PySpark {oldest} or newer; this is {installed()}.',
+        cause="an older PySpark has no data sources in Python",
+        next=f"use foreachBatch with exactly_once(...), or a runtime with Spark {oldest} or newer",
+    )

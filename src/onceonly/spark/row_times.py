@@ -1,0 +1,107 @@
+"""What rows say of time, as Spark columns in the action that writes them; in Arrow: ``protocol.row_times``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors.arguments import checks_arguments
+from onceonly.protocol import EPOCH
+from onceonly.protocol.row_times import Clock, Times
+from onceonly.spark import digest
+from onceonly.spark.digest import quote
+from onceonly_checkpoints.epoch_time import Unit
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_FIRST, _LAST, _LATE, _TIMED = "first time", "last time", "late", "timed"
+
+
+def metrics(clock: Clock | None) -> tuple[Column, ...]:
+    """Aggregates for ``DataFrame.observe``, beside those of the digest.
+
+    Args:
+        clock: what is asked; ``None`` for nothing.
+    """
+    if clock is None:
+        return ()
+    from pyspark.sql import functions as f
+
+    time, whole = _read(clock.column, clock.unit)
+    # A literal of the column's own type would not hold every number that may be noted.
+    late = "false" if clock.horizon is None else f"{whole}({time}) < {clock.horizon}L"
+    # As text: each call into the JVM that an expression is built by costs a small epoch a tenth of a millisecond.
+    return tuple(f.expr(text) for text in _aggregates(time, whole, late))
+
+
+def _read(column: str, unit: Unit) -> tuple[str, str]:
+    """A row's time, and what makes a number of it."""
+    return (quote(column), "unix_millis") if unit == "ms" else (f"CAST({quote(column)} AS BIGINT)", "")
+
+
+def _aggregates(time: str, whole: str, late: str) -> Iterator[str]:
+    said = {
+        _FIRST: f"{whole}(min({time}))",
+        _LAST: f"{whole}(max({time}))",
+        _LATE: f"count(CASE WHEN {late} THEN 1 END)",
+        _TIMED: f"count({time})",
+    }
+    return (f"{text} AS {quote(name)}" for name, text in said.items())
+
+
+_HORIZON, _ROWS = "__onceonly_horizon", "rows"
+
+
+def by_epoch(rows: DataFrame, column: str, unit: Unit, horizons: Mapping[int, int | None]) -> Mapping[int, Times]:
+    """What the rows of epochs say, which stand in a sink; nothing of an epoch without rows.
+
+    Args:
+        rows: what was read back, with the column of ``protocol.EPOCH``.
+        column: where they say their time.
+        unit: of the figures.
+        horizons: the epochs that are asked for, and before which time a row of each is late.
+    """
+    from pyspark.sql import functions as f
+
+    time, whole = _read(column, unit)
+    # A table and no literals: of a thousand epochs each has a horizon of its own.
+    asked = rows.sparkSession.createDataFrame(list(horizons.items()), f"{_HORIZON}_of long, {_HORIZON} long")
+    joined = rows.join(f.broadcast(asked), f.col(quote(EPOCH)) == f.col(f"{_HORIZON}_of"))
+    sums = [f.expr(text) for text in _aggregates(time, whole, f"{whole}({time}) < {_HORIZON}")]
+    counted = joined.groupBy(f"{_HORIZON}_of").agg(f.expr(f"count(1) AS {_ROWS}"), *sums)
+    return {row[f"{_HORIZON}_of"]: _times(row.asDict()[_ROWS], row.asDict()) for row in counted.collect()}
+
+
+def from_metrics(values: Mapping[str, Any]) -> Times:
+    """What the observed metrics of a finished action say, with those of its digest."""
+    return _times(values[digest.metric("rows", "")], values)
+
+
+def _times(rows: int, values: Mapping[str, Any]) -> Times:
+    return Times(values[_FIRST], values[_LAST], values[_LATE], rows - values[_TIMED])
+
+
+@checks_arguments
+def heartbeat(spark: SparkSession, like: DataFrame) -> DataFrame:
+    """A stream without a row, whose offsets move: so a query notes time while its source is silent.
+
+    Spark plans no batch for a plan without state that has nothing to read, and then nobody says that nothing came. This
+    is Spark's ``rate`` source, a tick a second, with every tick filtered out: a tick is an offset and no row, as a
+    restart replays it. It is a further source of the query, so it belongs there from the start.
+
+    Args:
+        spark: the session.
+        like: the stream that it is united with, for its columns.
+
+    Returns:
+        A stream in the columns of ``like``: an epoch without rows at each trigger, unless there are others to read.
+
+    Example:
+        ``events.unionByName(heartbeat(spark, like=events))``
+    """
+    from pyspark.sql import functions as f
+
+    ticks = spark.readStream.format("rate").option("rowsPerSecond", 1).load().where("value < 0")
+    columns = [f.lit(None).cast(field.dataType).alias(field.name) for field in like.schema.fields]
+    return ticks.select(*columns)

@@ -1,0 +1,61 @@
+"""Spark's micro-batch under panes: until it is said what its windows go on from, it is not executed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from onceonly.protocol import Estimate
+from onceonly.protocol.batch import Bound, Notes, Trim
+from onceonly.protocol.row_times import Clock
+from onceonly.spark.batch import SparkBatch
+from onceonly.windows.epoch_step import Stepping
+from onceonly.windows.result_batch import PanedBatch
+from onceonly.windows.spark_partials import Action
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class PanesBatch(SparkBatch):
+    """Spark's micro-batch with windows.
+
+    Args:
+        rows: the batch, as it would be written without panes.
+        stepping: what becomes of it.
+        estimate: expected size of the rows.
+        without: makes the same rows without those that a trim leaves out.
+    """
+
+    def __init__(
+        self,
+        rows: DataFrame,
+        stepping: Stepping,
+        estimate: Estimate,
+        without: Callable[[Trim], DataFrame] | None = None,
+    ) -> None:
+        super().__init__(rows, estimate, without=without)
+        self._stepping = stepping
+
+    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> PanedBatch:
+        """Run the batch's one action, and what it makes of the state; see ``protocol.batch.Bindable``.
+
+        Raises:
+            IdentityError: E226, the state is not what the epoch before left.
+            DestinationError: whoever keeps state does not answer.
+            TooLargeForDriver: there are more partial results than Spark brings to a driver.
+        """
+        horizon = clock.horizon if clock else None
+        stepping, late = self._stepping, self._stepping.targets.late is not None
+        action = Action(self._df, stepping.definition, to, horizon, late, self._brought, self._tasks)
+        return stepping.stepped(to, action.counted(few=self._few), notes, self)
+
+    def trimmed(self, trim: Trim) -> PanesBatch:
+        """The batch without the rows that are left out.
+
+        Raises:
+            TypeError: its rows cannot be told apart by position.
+        """
+        if self._without is None:
+            raise TypeError("this batch cannot be trimmed")
+        return PanesBatch(self._without(trim), self._stepping, self._estimate)

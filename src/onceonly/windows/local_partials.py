@@ -1,0 +1,98 @@
+"""Partial results of few rows, in this process: what Spark computes for many, by the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from onceonly.windows import json_values
+from onceonly.windows.assigners import merged
+from onceonly.windows.json_values import Json
+from onceonly.windows.spec import Definition
+from onceonly.windows.state import Partial, Place
+from onceonly_checkpoints.model import canonical
+
+
+class Row(NamedTuple):
+    """What windows take of a row.
+
+    Attributes:
+        key: values of the key's columns.
+        time: in the unit of the definition; ``None`` where the row has none.
+        inputs: values of ``Panes.expressions``, in order.
+        mark: whether the condition of ``AtMark`` is true.
+    """
+
+    key: Sequence[Any]
+    time: int | None
+    inputs: Sequence[Any]
+    mark: bool = False
+
+
+def key_text(definition: Definition, key: Sequence[Any]) -> str:
+    """A key as state and partial results have it: canonical JSON of its values."""
+    return canonical([json_values.encode(kind, value) for kind, value in zip(definition.key_kinds, key, strict=True)])
+
+
+def partials_of(definition: Definition, rows: Iterable[Row]) -> list[Partial]:
+    """What rows give for each window; those without a time are in none."""
+    at = {text: place for place, text in enumerate(definition.panes.expressions)}
+    takes = [[at[text] for text in value.inputs] for value in definition.panes.values.values()]
+    found: dict[Place, _Sum] = {}
+    for row in rows:
+        if row.time is None:
+            continue
+        key = key_text(definition, row.key)
+        for start, end in definition.panes.window.of(row.time):
+            one = found.setdefault(Place(key, start, end), _Sum([None] * len(takes), row.time, row.time))
+            one.add(definition, takes, row, row.time)
+    partials = [one.partial(place) for place, one in found.items()]
+    return sessions(definition, partials) if definition.sessions else partials
+
+
+def sessions(definition: Definition, partials: Sequence[Partial]) -> list[Partial]:
+    """Partial results of one key's sessions that overlap, as one each."""
+    by_key: dict[str, list[Partial]] = {}
+    for one in partials:
+        by_key.setdefault(one.place.key, []).append(one)
+    found: list[Partial] = []
+    for key, own in by_key.items():
+        for (start, end), members in merged((one.place.start, one.place.end) for one in own):
+            found.append(joined(definition, Place(key, start, end), [own[at] for at in sorted(members)]))
+    return found
+
+
+def joined(definition: Definition, place: Place, partials: Sequence[Partial]) -> Partial:
+    """Several partial results as one.
+
+    Args:
+        definition: of the windows.
+        place: what they are of together.
+        partials: at least one.
+    """
+    values: list[Json] = list(partials[0].values)
+    for one in partials[1:]:
+        values = [fold.merged(a, b) for fold, a, b in zip(definition.folds, values, one.values, strict=True)]
+    rows, marks = sum(one.rows for one in partials), sum(one.marks for one in partials)
+    first, last = min(one.first for one in partials), max(one.last for one in partials)
+    return Partial(place, tuple(values), rows, marks, first, last)
+
+
+@dataclass(slots=True)
+class _Sum:
+    values: list[Json]
+    first: int
+    last: int
+    count: int = 0
+    marks: int = 0
+
+    def add(self, definition: Definition, takes: Sequence[Sequence[int]], row: Row, time: int) -> None:
+        for at, (fold, inputs) in enumerate(zip(definition.folds, takes, strict=True)):
+            self.values[at] = fold.add(self.values[at], [row.inputs[one] for one in inputs])
+        self.count += 1
+        self.marks += row.mark
+        self.first, self.last = min(self.first, time), max(self.last, time)
+
+    def partial(self, place: Place) -> Partial:
+        return Partial(place, tuple(self.values), self.count, self.marks, self.first, self.last)

@@ -1,0 +1,209 @@
+"""Reads what stands of windows: their state in its keeper, and their results in the sinks that get them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from onceonly.protocol import Readable, ShowsState, Sink, StandingRows
+from onceonly.protocol.capabilities import OpenWindow, Span
+from onceonly.runtime.read_errors import UNREADABLE, reason_of
+from onceonly.windows import diff
+from onceonly.windows.epoch_step import state_digest
+from onceonly.windows.results import Expected, Rows, Untold, Window, Wrong, expect
+from onceonly_checkpoints.digests import PANES, STATE, Digest
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epoch_windows import PaneForm
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 1_000_000
+"""Rows of results that are asked for at once: windows that are closed behind them are forgotten."""
+
+_MOST = 100
+"""Windows of a sink that are told one by one."""
+
+_NOT_SHOWN = "the sink does not show the state of windows"
+_OLD = "an older version wrote the newest epoch, and it does not say what its rows consist of"
+_NOT_TOLD = "the sink does not tell its rows by their epoch"
+
+
+@dataclass(frozen=True, slots=True)
+class StateFacts:
+    """The state of windows that stands in a sink.
+
+    Attributes:
+        digest: what it hashes to; ``None`` where that cannot be told.
+        why: why not; empty where it was read, and where a running driver went on.
+        windows: what it says of results; ``None`` where that cannot be told.
+        chain: of the epoch that it is of.
+    """
+
+    digest: Digest | None = None
+    why: str = ""
+    windows: Mapping[Window, Expected] | None = None
+    chain: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Results of windows that stand in a sink.
+
+    Attributes:
+        wrong: windows whose rows are not what they must be; of very many, the first.
+        more: how many others there are.
+        why: why they cannot be told; empty where they can.
+    """
+
+    wrong: tuple[Wrong, ...] = ()
+    more: int = 0
+    why: str = ""
+
+
+def gets(sink: Sink, name: str, epochs: Sequence[Epoch]) -> bool:
+    """Whether a sink gets an output of this name in any of these epochs."""
+    return any(one.name == name and sink.id in one.sinks for epoch in epochs for one in epoch.outputs)
+
+
+def read_state(sink: Sink, epochs: Sequence[Epoch]) -> StateFacts | None:
+    """Read and hash the state of windows in a sink; ``None`` where it keeps none.
+
+    Args:
+        sink: opened for reading.
+        epochs: those of its markers, oldest first.
+    """
+    panes = epochs[-1].panes if epochs else None
+    if panes is None or not gets(sink, STATE, epochs):
+        return None
+    if not isinstance(sink, ShowsState):
+        return StateFacts(why=_NOT_SHOWN)
+    read = _Read(panes.form)
+    try:
+        digest = state_digest(read.rows(sink.open_windows(panes.since)))
+        if next(iter(sink.history(epochs[-1].number)), None):
+            return StateFacts()  # a running driver went on
+    except UNREADABLE as error:
+        log.info("state in %s cannot be read: %s", sink.id, type(error).__name__)
+        return StateFacts(why=reason_of(error))
+    # What hashes to something else is no word on results; that it does is found by itself.
+    if digest != panes.open or read.why or panes.form is None:
+        return StateFacts(digest, read.why if digest == panes.open else "")
+    return StateFacts(digest, windows=read.windows, chain=epochs[-1].chain)
+
+
+class _Read:
+    """Rows of state on their way to being hashed, and what they say of results."""
+
+    def __init__(self, form: PaneForm | None) -> None:
+        self._form = form
+        self.windows: dict[Window, Expected] = {}
+        self.why = ""
+
+    def rows(self, found: Iterator[OpenWindow]) -> Iterator[tuple[str, int, int, str]]:
+        for row in (one.state for one in found):
+            try:
+                if self._form and not self.why:
+                    expect(self.windows, self._form, row)
+            except Untold as error:
+                self.why = str(error)
+            yield row.key, row.start, row.stop, row.body
+
+
+def read_results(sink: Sink, epochs: Sequence[Epoch], state: StateFacts | None, unjudged: int = 0) -> Results | None:
+    """Add up the results of windows in a sink; ``None`` where it gets none.
+
+    Args:
+        sink: opened for reading.
+        epochs: those of its markers, oldest first.
+        state: of the windows; ``None`` where no sink keeps any that could be read.
+        unjudged: the newest epoch whose rows in it are not judged; 0 for none.
+    """
+    panes = epochs[-1].panes if epochs else None
+    if panes is None or not gets(sink, PANES, epochs):
+        return None
+    if panes.form is None:
+        return Results(why=_OLD)
+    compared = state.windows if state and state.chain == epochs[-1].chain else None
+    try:
+        wrong = _wrong(sink, epochs, panes.form, compared, unjudged)
+        told, more = tuple(islice(wrong, _MOST)), sum(1 for _ in wrong)
+        if panes.form.upserts and next(iter(sink.history(epochs[-1].number)), None):
+            return Results()  # a running driver went on, and rows that stood are replaced
+        return Results(told, more)
+    except Untold as error:
+        return Results(why=str(error))
+    except UNREADABLE as error:
+        log.info("results in %s cannot be read: %s", sink.id, type(error).__name__)
+        return Results(why=reason_of(error))
+
+
+def _wrong(
+    sink: Sink, epochs: Sequence[Epoch], form: PaneForm, state: Mapping[Window, Expected] | None, unjudged: int
+) -> Iterator[Wrong]:
+    since = {epoch.number: epoch.windows_since for epoch in epochs}
+    oldest, newest = epochs[0], epochs[-1]
+    rows = Rows(form, unjudged)
+    for span in _spans(sink.id, epochs):
+        for number, row in _rows(sink, span, upserts=form.upserts):
+            rows.add(since.get(number, since[oldest.number]), number, row)
+        last = next(epoch for epoch in reversed(epochs) if epoch.number <= span[1])
+        yield from rows.closed(last.time.closed if last.time else None)
+    yield from rows.left(since[newest.number], state)
+
+
+def _spans(sink: str, epochs: Sequence[Epoch]) -> Iterator[Span]:
+    """Ranges of epochs with not too many rows each, from the first one whose rows stand: markers may be gone by now."""
+    newest = epochs[-1]
+    first, rows = max(newest.series, min(epochs[0].windows_since, newest.number)), 0
+    for epoch in epochs:
+        if epoch.number < first:
+            continue
+        rows += epoch.digest_in(sink).rows
+        if rows >= _AT_ONCE or epoch is newest:
+            yield first, epoch.number
+            first, rows = epoch.number + 1, 0
+
+
+def _rows(sink: Sink, span: Span, *, upserts: bool) -> Iterator[tuple[int, Mapping[str, object]]]:
+    found = None
+    if upserts:
+        found = sink.standing_rows(span) if isinstance(sink, StandingRows) else None
+    elif isinstance(sink, Readable):
+        found = sink.read_rows(span)
+    if found is None:
+        raise Untold(_NOT_TOLD)
+    yield from found
+
+
+def read_differing(
+    pipeline: str,
+    sinks: Iterable[Sink],
+    epoch: Epoch,
+    results: Sequence[diff.Row],
+    state: Sequence[diff.Row],
+) -> list[Window]:
+    """Windows of an epoch that was computed again that are others in its sinks, by their start; without an answer none.
+
+    Args:
+        pipeline: its name.
+        sinks: opened here, and left so.
+        epoch: as it is on record.
+        results: rows that it gives now.
+        state: rows of state that it changes now.
+    """
+    panes, span = epoch.panes, (epoch.number, epoch.number)
+    form = panes.form if panes else None
+    found = set[Window]()
+    for sink in sinks if panes and form else ():
+        try:
+            sink.open(pipeline)
+            if form and gets(sink, PANES, [epoch]):
+                stand = (row for _, row in _rows(sink, span, upserts=form.upserts))
+                found |= set(diff.of_results(form, results, stand))
+            elif panes and gets(sink, STATE, [epoch]) and isinstance(sink, ShowsState):
+                found |= set(diff.of_state(epoch.number, state, sink.open_windows(panes.since)))
+        except (*UNREADABLE, Untold) as error:
+            log.info("windows of epoch %d in %s cannot be read: %s", epoch.number, sink.id, type(error).__name__)
+    return sorted(found, key=lambda one: (one[1] is not None, one[1] or 0, one[0]))

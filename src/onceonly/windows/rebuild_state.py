@@ -1,0 +1,150 @@
+"""Puts the state of windows right: an epoch writes rows that are not as the newest one left them, or removes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from onceonly import faults
+from onceonly.faults import Point
+from onceonly.protocol import ShowsState, Sink
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.protocol.capabilities import OpenWindow
+from onceonly.runtime import operator_epoch
+from onceonly.runtime.unreadable_markers import naming
+from onceonly.windows.arrow_rows import state_table
+from onceonly.windows.result_batch import digest_of, fingerprint
+from onceonly.windows.state import Place
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.digests import STATE, Digest, Output
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.ledger import Ledger
+from onceonly_checkpoints.model import Adoption, Slice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Keeper(Sink, ShowsState, Protocol):
+    """The sink of state, whose rows can be read."""
+
+
+Rows = Mapping[tuple[str, int, int], Mapping[str, Any]]
+"""Rows of state by key, start and end of their window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What an epoch left of windows.
+
+    Attributes:
+        rows: of state.
+        digest: of these, as the epoch says it.
+        outputs: of the newest epoch that had any: who gets what.
+    """
+
+    rows: Rows
+    digest: Digest
+    outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What is wrong with the state that stands.
+
+    Attributes:
+        missing: rows that are not there, or say something else.
+        foreign: windows that are there and are not open.
+    """
+
+    missing: tuple[Mapping[str, Any], ...]
+    foreign: tuple[Place, ...]
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return f"{len(self.missing)} windows written, {len(self.foreign)} taken away"
+
+
+def difference(standing: Iterable[OpenWindow], wanted: Rows, newest: int) -> Difference:
+    """Compare state that stands with what was computed.
+
+    Args:
+        standing: what is in the table.
+        wanted: what the newest epoch left.
+        newest: its number: a row that says a higher one is nobody's, whatever else it says.
+    """
+    right, foreign = set[tuple[str, int, int]](), list[Place]()
+    for one in standing:
+        row = one.state
+        place = row.key, row.start, row.stop
+        known = wanted.get(place)
+        if known is None:
+            foreign.append(Place(*place))
+        elif row.epoch <= newest and _says(one) == (known["body"], known["wake_clock"], known["wake_time"]):
+            right.add(place)
+    return Difference(tuple(row for place, row in wanted.items() if place not in right), tuple(foreign))
+
+
+def _says(one: OpenWindow) -> tuple[str, int | None, int]:
+    return one.state.body, one.wake_clock, one.wake_time
+
+
+def _table(found: Difference) -> pa.Table:
+    import pyarrow as pa
+
+    gone = state_table((), found.foreign)
+    return pa.concat_tables([pa.Table.from_pylist(list(found.missing), schema=gone.schema), gone])
+
+
+def rebuild(
+    sinks: Sequence[Sink], keeper: Keeper, ledger: Ledger, pipeline: str, *, accepted: Adoption, left: Left
+) -> tuple[Epoch, Difference] | None:
+    """Have the state stand as the newest epoch left it, by an epoch of its own; ``None``: it does already.
+
+    Every driver is fenced out. Given again after a crash, it writes what is still wrong.
+
+    Args:
+        sinks: every sink of the pipeline.
+        keeper: that of state, one of them.
+        ledger: its ledger.
+        pipeline: its name.
+        accepted: a decision of kind ``rebuild-panes`` that names, as its last epoch, the one that was computed.
+        left: what that one left.
+
+    Raises:
+        OnceOnlyError: E110 the query went on since; or what opening and the sinks raise.
+    """
+    state = operator_epoch.opened(sinks, ledger, pipeline)
+    last = state.opening.last
+    # Decisions of operators leave state as it is, such as this one, cut off before every sink had it.
+    if last is None or last.panes is None or last.panes.open != left.digest:
+        raise operator_epoch.went_on(pipeline, last.number if last else 0, accepted.last)
+    with naming(keeper):
+        found = difference(keeper.open_windows(last.panes.since), left.rows, last.number)
+    if not (found.missing or found.foreign):
+        return None
+    rows, end = _table(found), last.written.end
+    epoch = operator_epoch.decision(
+        state, Slice(end, end), accepted, stood=last.standing, sources=last.sources, base=last
+    )
+    outputs = tuple(_output(one, rows) for one in left.outputs)
+    epoch = chain.linked(replace(epoch, chain="", digest=digest_of(rows), outputs=outputs))
+    faults.fire(Point.PREPARE_BEFORE)
+    with naming(keeper):
+        prepared = keeper.prepare(ArrowBatch(rows), epoch.number)
+    faults.fire(Point.PREPARE_AFTER)
+    faults.fire(Point.COMMIT_BEFORE)
+    # First where the rows are: others can be brought to an epoch without any.
+    order = [keeper, *(sink for sink in sinks if sink is not keeper)]
+    operator_epoch.write(state, order, ledger, epoch, last, rows={keeper.id: prepared})
+    faults.fire(Point.RECORD_AFTER)
+    return epoch, found
+
+
+def _output(was: Output, rows: pa.Table) -> Output:
+    """State gets these rows, others nothing."""
+    if was.name == STATE:
+        return Output(STATE, was.sinks, fingerprint(rows.schema), digest_of(rows))
+    return Output(was.name, was.sinks, was.schema, Digest(0), rows.num_rows)

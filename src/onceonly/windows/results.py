@@ -1,0 +1,325 @@
+"""Rows of panes against one another, and against the state of their windows: what of each window stands. Pure.
+
+Of a window that is open the state says which results stand. Of one that is closed it says nothing any more; there the
+rows themselves must do: a result that was replaced was taken back, one alone stands, and none of its numbers is left
+out. The source is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+from onceonly.protocol.capabilities import StateRow
+from onceonly.windows import json_values
+from onceonly.windows.assigners import LEAST
+from onceonly.windows.json_values import Json
+from onceonly.windows.state import Kept, Place
+from onceonly_checkpoints.epoch_time import END
+from onceonly_checkpoints.epoch_windows import PaneForm
+from onceonly_checkpoints.model import canonical
+
+Window = tuple[str, int | None, int | None]
+"""Key in canonical JSON, start and end; no bound where its column is null."""
+
+
+class Untold(Exception):
+    """Rows or state cannot be read as those of windows; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A window whose rows are not what they must be.
+
+    Attributes:
+        epoch: the newest one whose row is in it; where none is, the one that wrote its state.
+        evidence: what was seen, in words.
+    """
+
+    epoch: int
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the state of an open window says of its results.
+
+    Attributes:
+        epoch: that wrote the state.
+        pane: number of the result that stands; ``None`` where none was written with these bounds.
+        values: of it, where the state holds them.
+    """
+
+    epoch: int
+    pane: int | None = None
+    values: tuple[Json, ...] | None = None
+
+
+# ---- windows by the state
+
+
+def expect(found: dict[Window, Expected], form: PaneForm, row: StateRow) -> None:
+    """Add what must stand of a window that is open, by its state.
+
+    Args:
+        found: of the others, by window.
+        form: of the rows of panes.
+        row: of state.
+
+    Raises:
+        Untold: it is none.
+    """
+    place = Place(row.key, row.start, row.stop)
+    try:
+        kept = Kept.read(place, row.body)
+    except ValueError as error:
+        raise Untold(f"the state of {named(window_of(*place))} says: {error}") from error
+    found.setdefault(window_of(*place), Expected(row.epoch))
+    if form.accumulation == "retracting":
+        for one in kept.emitted:
+            values = zip(one.values, form.values, strict=True)
+            said = tuple(None if kind in _UNSPELLED else value for value, (_, kind) in values)
+            found[window_of(row.key, one.start, one.end)] = Expected(row.epoch, one.pane, said)
+    elif kept.shown:
+        found[window_of(*place)] = Expected(row.epoch, kept.panes - 1)
+
+
+def window_of(key: str, start: int, end: int) -> Window:
+    """A window by its place in state, where one without a bound has the farthest there is."""
+    return key, None if start in (LEAST, END) else start, None if end in (LEAST, END) else end
+
+
+def named(window: Window) -> str:
+    """A window in words."""
+    key, start, end = window
+    return f"the window of key {key} from {_bound(start)} to {_bound(end)}"
+
+
+def _bound(at: int | None) -> str:
+    return "ever" if at is None else str(at)
+
+
+# ---- windows by their rows
+
+
+class Result(NamedTuple):
+    """What a row of panes says.
+
+    Attributes:
+        window: whose result it is.
+        kind: ``+I``, ``-U``, ``+U`` or ``-D``.
+        sign: 1, or -1 where it takes one back.
+        pane: its number.
+        values: as state spells them.
+    """
+
+    window: Window
+    kind: str
+    sign: int
+    pane: int
+    values: tuple[Json, ...]
+
+
+def read(form: PaneForm, row: Mapping[str, Any]) -> Result:
+    """What a row says.
+
+    Args:
+        form: of the rows.
+        row: by the names of its columns.
+
+    Raises:
+        Untold: it has other columns than a row of panes, or they hold something else.
+    """
+    try:
+        key = canonical([_coded(name, kind, row[name]) for name, kind in form.key])
+        window = key, _time(row["window_start"]), _time(row["window_end"])
+        values = tuple(_coded(name, kind, row[name]) for name, kind in form.values)
+        return Result(window, row["kind"], int(row["sign"]), int(row["pane"]), values)
+    except KeyError as error:
+        raise Untold(f"its rows have no column {error.args[0]}") from error
+    except TypeError as error:
+        raise Untold(f"its rows are none of panes: {error}") from error
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Rows of one window so far."""
+
+    first: int
+    last: int = 0
+    nets: dict[int, int] = field(default_factory=dict[int, int])
+    absorbed: bool = False
+    begins: bool = False
+    odd: str = ""
+    newest: tuple[int, tuple[Json, ...]] | None = None
+
+
+class Rows:
+    """Adds up rows of panes, window by window.
+
+    Args:
+        form: of the rows.
+        unjudged: the newest epoch whose rows are not judged, of the sink: 0 for none. What began in it or before is
+            known in part.
+    """
+
+    def __init__(self, form: PaneForm, unjudged: int = 0) -> None:
+        self._form, self._unjudged = form, unjudged
+        self._seen: dict[tuple[int, Window], _Seen] = {}
+
+    def add(self, since: int, epoch: int, row: Mapping[str, Any]) -> None:
+        """Take a row.
+
+        Args:
+            since: the first epoch of those whose windows go on in one another.
+            epoch: that brought the row.
+            row: by the names of its columns.
+
+        Raises:
+            Untold: it has other columns than a row of panes, or they hold something else.
+        """
+        window, kind, sign, pane, values = read(self._form, row)
+        one = self._seen.setdefault((since, window), _Seen(epoch))
+        one.first, one.last = min(one.first, epoch), max(one.last, epoch)
+        one.nets[pane] = one.nets.get(pane, 0) + sign
+        one.absorbed = one.absorbed or kind == "-D"
+        one.begins = one.begins or (kind == "+I" and pane == 0)
+        if sign != (-1 if kind in ("-U", "-D") else 1):
+            one.odd = one.odd or f"a row of pane {pane} is {kind} and has sign {sign}"
+        if sign > 0 and (one.newest is None or pane >= one.newest[0]):
+            one.newest = pane, values
+
+    def closed(self, before: int | None) -> Iterator[Wrong]:
+        """Judge windows that get no rows any more, and forget them.
+
+        Args:
+            before: they end at this or before; ``None`` for none.
+        """
+        # What a session had written is taken back when the union of it writes: that may be after its own end.
+        if before is None or (self._form.merges and self._form.accumulation == "retracting"):
+            return
+        over = [one for one in self._seen if (END if one[1][2] is None else one[1][2]) <= before]
+        for place in over:
+            yield from self._judged(place[1], self._seen.pop(place), None)
+
+    def left(self, since: int, state: Mapping[Window, Expected] | None) -> Iterator[Wrong]:
+        """Judge all others.
+
+        Args:
+            since: the first epoch of those whose windows the state is of.
+            state: what must stand of open windows; ``None`` where that is not known.
+        """
+        state = state or {}
+        for (began, window), one in self._seen.items():
+            yield from self._judged(window, one, state.get(window) if began == since else None)
+        if self._unjudged < since:
+            there = {window for began, window in self._seen if began == since}
+            for window, wanted in state.items():
+                if wanted.pane is not None and window not in there:
+                    yield Wrong(
+                        wanted.epoch, f"{named(window)}: by the state pane {wanted.pane} stands, and no row does"
+                    )
+
+    def _judged(self, window: Window, one: _Seen, wanted: Expected | None) -> Iterator[Wrong]:
+        whole = one.begins or self._form.upserts
+        if one.first <= self._unjudged or (self._unjudged and not whole):
+            return
+        if said := one.odd or self._wrong(one):
+            yield Wrong(one.last, f"{named(window)}: {said}")
+        elif wanted and (said := _differs(one, wanted)):
+            yield Wrong(max(one.last, wanted.epoch), f"{named(window)}: {said}")
+
+    def _wrong(self, one: _Seen) -> str:
+        """What its own rows say against it."""
+        if self._form.upserts:
+            return ""
+        taken = self._form.accumulation == "retracting"
+        for pane, net in sorted(one.nets.items()):
+            if net > 1:
+                return f"pane {pane} stands {net} times"
+            if net < (0 if taken else 1):
+                return f"pane {pane} was taken back, and no row says that it was written"
+        return _replaced(one) if taken else _gap(one, begin=min(one.nets) if self._form.merges else 0)
+
+
+def _replaced(one: _Seen) -> str:
+    """What is wrong where a result is taken back before another one takes its place."""
+    greatest, stands = max(one.nets), sorted(pane for pane, net in one.nets.items() if net)
+    if len(stands) > 1:
+        return f"panes {', '.join(map(str, stands))} stand, and one alone may"
+    if not stands:
+        return "" if one.absorbed else f"pane {greatest} was taken back, and nothing stands in its place"
+    return f"pane {stands[0]} stands, and pane {greatest} was taken back" if stands[0] < greatest else ""
+
+
+def _gap(one: _Seen, begin: int) -> str:
+    """What is wrong where all results stand."""
+    missing = next((pane for pane in range(begin, max(one.nets)) if pane not in one.nets), None)
+    return "" if missing is None else f"pane {missing} is missing, and pane {max(one.nets)} stands"
+
+
+def _differs(one: _Seen, wanted: Expected) -> str:
+    """What the state says against rows that are sound in themselves."""
+    stands = max((pane for pane, net in one.nets.items() if net > 0), default=None)
+    if stands != wanted.pane:
+        return f"{_pane(stands)} stands, and by the state {_pane(wanted.pane)}"
+    if wanted.values is None or one.newest is None or one.newest[1] == wanted.values:
+        return ""
+    return f"pane {stands} says {canonical(list(one.newest[1]))}, and by the state {canonical(list(wanted.values))}"
+
+
+def _pane(number: int | None) -> str:
+    return "none" if number is None else f"pane {number}"
+
+
+# ---- values as state spells them
+
+
+def _time(value: Any) -> int | None:
+    """A bound in the unit of times: milliseconds of an instant, or the number."""
+    if isinstance(value, datetime):
+        micros: Any = json_values.encode("timestamp", value)
+        return int(micros) // 1000
+    return None if value is None else int(value)
+
+
+_UNSPELLED = ("float",)
+"""Kinds of which no two places spell a value alike."""
+
+
+def _coded(name: str, kind: str, given: Any) -> Json:
+    if given is None:
+        return None
+    value: Any = bytes(given) if isinstance(given, memoryview) else given
+    if not _is(kind, value):
+        raise Untold(f"column {name} holds {type(value).__name__}, and {kind} was written")
+    if kind in _UNSPELLED:
+        return None
+    if size := json_values.decimal(kind):
+        try:
+            number: Decimal = value
+            return format(number.quantize(Decimal(1).scaleb(-size[1])), "f")
+        except InvalidOperation as error:
+            raise Untold(f"column {name} holds more digits than {kind}") from error
+    return json_values.encode(kind, value)
+
+
+def _is(kind: str, value: object) -> bool:
+    if json_values.decimal(kind):
+        return isinstance(value, Decimal)
+    if kind in json_values.INSTANTS:
+        return isinstance(value, datetime)
+    return isinstance(value, _PYTHON.get(kind, int))
+
+
+_PYTHON: Mapping[str, type] = {
+    "string": str,
+    "boolean": bool,
+    "float": float,
+    "double": float,
+    "date": date,
+    "binary": bytes,
+}

@@ -1,0 +1,228 @@
+"""The one action over a batch with panes: what its rows give for each key and window, and what they say of time.
+
+Few rows come to the driver, in the columns that are asked for, and are aggregated there: for them Spark takes longer to
+shuffle than to read. Many are aggregated by Spark, and only partial results come. Both give the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceonly.protocol.batch import Bound
+from onceonly.protocol.row_times import Times
+from onceonly.quality.spark_outputs import beyond_a_row
+from onceonly.spark import expression_check, frames
+from onceonly.spark.digest import quote
+from onceonly.windows import late_rows
+from onceonly.windows.assigners import wrong
+from onceonly.windows.epoch_step import Counted
+from onceonly.windows.local_partials import Row, partials_of
+from onceonly.windows.spark_aggregates import Aggregated, aggregated, cells
+from onceonly.windows.spark_groups import FIRST, KEY, LAST, LATE, MARKS, ROW, ROWS, VALUE, Groups, side_by_side
+from onceonly.windows.spark_slices import late_before, sliced
+from onceonly.windows.spec import INGEST, Definition, Panes
+from onceonly_checkpoints.epoch_time import END
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+Bring = Callable[["DataFrame"], Iterator["pa.RecordBatch"]]
+"""Brings the rows of a DataFrame to the driver."""
+
+_INPUT, _TIME, _MARK = "onceonly input ", "onceonly moment", "onceonly mark"
+_TASKS = "spark.sql.shuffle.partitions"
+_FARTHEST = END // 2
+
+
+def kinds_of(pipeline: str, rows: DataFrame, panes: Panes) -> dict[str, str]:
+    """Kinds of what panes take of a row and is not the name of a column.
+
+    Args:
+        pipeline: its name.
+        rows: as they would be written without panes; of a stream as well.
+        panes: what the user said.
+
+    Raises:
+        ConfigurationError: E121, an expression is not one on a row; E140, a condition is none.
+    """
+    said = [*panes.expressions, *([panes.marks] if panes.marks else [])]
+    texts = [text for text in said if text not in rows.columns]
+    found = _resolved(pipeline, rows, texts) if texts else {}
+    if panes.marks and {**dict(rows.dtypes), **found}[panes.marks] != "boolean":
+        way = f'say when a row is one: AtMark("{panes.marks} IS NOT NULL")'
+        raise wrong(f"AtMark({panes.marks!r}) is no condition", "it is not true or false", way)
+    return found
+
+
+@expression_check.quietly()
+def _resolved(pipeline: str, rows: DataFrame, texts: Sequence[str]) -> dict[str, str]:
+    try:
+        wide = rows.selectExpr("*", *[f"({text}) AS `onceonly {at}`" for at, text in enumerate(texts)])
+        found = wide.dtypes[len(rows.columns) :]
+    except Exception as error:  # of Spark's many classes: what it says is what the user needs
+        raise expression_check.unread("Panes(...)", pipeline, rows, error) from error
+    if beyond := beyond_a_row(rows, wide):
+        raise expression_check.beyond("Panes(...)", pipeline, beyond)
+    return {text: kind for text, (_, kind) in zip(texts, found, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What is asked of a batch.
+
+    Attributes:
+        rows: the batch, as it would be written without panes.
+        definition: of the windows.
+        to: what they go on from.
+        horizon: rows before it are late; ``None`` where nothing was noted yet.
+        keeps_late: whether rows of closed windows are wanted whole.
+        bring: brings rows to the driver.
+        tasks: of the shuffle; ``None`` for as many as the session says.
+    """
+
+    rows: DataFrame
+    definition: Definition
+    to: Bound
+    horizon: int | None
+    keeps_late: bool
+    bring: Bring
+    tasks: int | None = None
+
+    def counted(self, *, few: bool) -> Counted:
+        """Run it.
+
+        Args:
+            few: whether the rows are so few that the driver aggregates them.
+
+        Raises:
+            TooLargeForDriver: there are more rows, or partial results, than Spark brings to a driver.
+        """
+        return self._here() if few and not self.definition.by_spark else self._there()
+
+    # ---- what is taken of a row, in SQL
+
+    def _taken(self) -> list[str]:
+        panes = self.definition.panes
+        keys = [f"{quote(name)} AS {own}" for name, own in zip(panes.keys, self._keys, strict=True)]
+        inputs = [f"{self._sql(text)} AS {own}" for text, own in self._inputs.items()]
+        marks = [f"coalesce({self._sql(panes.marks)}, false) AS {quote(_MARK)}"] if panes.marks else []
+        row = [f"struct(*) AS {quote(ROW)}"] if self.keeps_late else []
+        return [*keys, *inputs, *marks, *row]
+
+    def _time(self) -> str:
+        column = quote(self.definition.panes.time)
+        # Numbers so far out stand for no time, and a window around them would not fit a number.
+        whole = f"IF({column} BETWEEN -{_FARTHEST}L AND {_FARTHEST}L, CAST({column} AS BIGINT), NULL)"
+        said = f"unix_millis({column})" if self.definition.unit == "ms" else whole
+        return f"{said if self._stamp is None else f'{self._stamp}L'} AS {quote(_TIME)}"
+
+    @property
+    def _stamp(self) -> int | None:
+        """The time of every row, where it is that of the batch."""
+        stamped = self.definition.panes.time == INGEST and INGEST not in self.rows.columns
+        return self.to.clock if stamped else None
+
+    def _sql(self, text: str) -> str:
+        return quote(text) if text in self.rows.columns else f"({text})"
+
+    @property
+    def _keys(self) -> list[str]:
+        return [quote(f"{KEY}{at}") for at in range(len(self.definition.key_kinds))]
+
+    @property
+    def _inputs(self) -> dict[str, str]:
+        return {text: quote(f"{_INPUT}{at}") for at, text in enumerate(self.definition.panes.expressions)}
+
+    # ---- few rows
+
+    def _here(self) -> Counted:
+        rows: list[Row] = []
+        whole: list[pa.Array[Any]] = []
+        # A literal that is another in each epoch would have Spark compile the plan anew for each.
+        time = [self._time()] if self._stamp is None else []
+        for piece in self.bring(self.rows.selectExpr(*self._taken(), *time)):
+            rows += self._rows_of(piece)
+            whole += [piece.column(ROW)] if self.keeps_late else []
+        partials = partials_of(self.definition, rows)
+        late = late_rows.of_rows(self._late_setting(), rows, whole, partials) if self.keeps_late else None
+        return Counted(partials, len(rows), _told(rows, self.horizon), late)
+
+    def _rows_of(self, piece: pa.RecordBatch) -> Iterator[Row]:
+        panes, count = self.definition.panes, piece.num_rows
+        keys = side_by_side([cells(piece.column(f"{KEY}{at}")) for at in range(len(panes.keys))], count)
+        inputs = side_by_side([cells(piece.column(f"{_INPUT}{at}")) for at in range(len(panes.expressions))], count)
+        times = cells(piece.column(_TIME)) if self._stamp is None else [self._stamp] * count
+        marks = cells(piece.column(_MARK)) if panes.marks else [False] * count
+        return map(Row, keys, times, inputs, marks)
+
+    def _late_setting(self) -> late_rows.Setting:
+        return late_rows.Setting(self.definition, self.rows.schema, self.to.noted_before)
+
+    # ---- any number of rows
+
+    def _there(self) -> Counted:
+        values = self._aggregated()
+        found = Groups(self.definition, values)
+        late: list[late_rows.Piece] = []
+        with self._tasks():
+            for piece in self.bring(self._grouped(values)):
+                found.join(piece)
+                if self.keeps_late:
+                    late.append(found.late(piece))
+        kept = late_rows.of_pieces(self._late_setting(), late) if self.keeps_late else None
+        return Counted(found.partials(), found.rows, found.times, kept)
+
+    def _tasks(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.tasks is None else frames.setting(self.rows, _TASKS, str(self.tasks))
+
+    def _grouped(self, values: Sequence[Aggregated]) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        # Aggregates of the user's own may ask for any column.
+        whole = ["*"] if self.definition.by_spark else []
+        taken = self.rows.selectExpr(*whole, *self._taken(), self._time())
+        parted, by = sliced(self.definition.panes.window, taken, quote(_TIME), self._keys)
+        return parted.groupBy(*self._keys, *by).agg(*map(f.expr, self._sums()), *_columns(values))
+
+    def _sums(self) -> list[str]:
+        """Of rows and not of windows, and behind the shuffle: before it, a task that ran twice would count twice."""
+        time = quote(_TIME)
+        marks = f"count_if({quote(_MARK)})" if self.definition.panes.marks else "0L"
+        said = {
+            ROWS: "count(1)",
+            MARKS: marks,
+            FIRST: f"min({time})",
+            LAST: f"max({time})",
+            LATE: "0L" if self.horizon is None else f"count_if({time} < {self.horizon}L)",
+        }
+        if self.keeps_late:
+            before = late_before(self.definition, self.to.noted_before)
+            closed = "" if before is None else f" OR {time} < {before}L"
+            said[ROW] = f"collect_list(CASE WHEN {time} IS NULL{closed} THEN {quote(ROW)} END)"
+        return [f"{text} AS {quote(name)}" for name, text in said.items()]
+
+    def _aggregated(self) -> list[Aggregated]:
+        own, of = self._inputs, self.definition.input_kinds
+        return [
+            aggregated(value, [own[text] for text in value.inputs], [of[text] for text in value.inputs])
+            for value in self.definition.panes.values.values()
+        ]
+
+
+def _columns(values: Sequence[Aggregated]) -> list[Column]:
+    from pyspark.sql import functions as f
+
+    columns = [one for value in values for one in value.columns]
+    said = [f.expr(one) if isinstance(one, str) else one for one in columns]
+    return [one.alias(f"{VALUE}{at}") for at, one in enumerate(said)]
+
+
+def _told(rows: Sequence[Row], horizon: int | None) -> Times:
+    """What rows say of time."""
+    known = [row.time for row in rows if row.time is not None]
+    late = 0 if horizon is None else sum(time < horizon for time in known)
+    return Times(min(known, default=None), max(known, default=None), late, len(rows) - len(known))

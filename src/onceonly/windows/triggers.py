@@ -1,0 +1,477 @@
+"""When a window's result is written: triggers, as pure machines whose state is JSON. They are Beam's, by name and law.
+
+``step(state, event)`` answers with the state that follows and what became of the trigger: it waits, it fires, or it
+fires and is finished. One that is finished waits for the window to close.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any as Unknown
+from typing import Literal
+
+from onceonly.windows.assigners import wrong
+from onceonly.windows.json_values import Json
+from onceonly_checkpoints.period import milliseconds
+
+
+class Outcome(Enum):
+    """What became of a trigger."""
+
+    WAIT = "wait"
+    FIRE = "fire"
+    FINISH = "finish"
+
+
+WAIT, FIRE, FINISH = Outcome.WAIT, Outcome.FIRE, Outcome.FINISH
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows came into the window.
+
+    Attributes:
+        count: how many.
+        marks: for how many of them the condition of ``AtMark`` is true.
+        clock: the recorded clock of their epoch.
+    """
+
+    count: int
+    marks: int
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A timer came due, at this instant of the recorded clock."""
+
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What is noted passed the end of the window."""
+
+
+Event = Rows | Tick | Passed
+Stepped = tuple[Json, Outcome]
+
+DONE = "done"
+"""State of a trigger that is finished."""
+
+
+class Trigger(ABC):
+    """When a window's result is written."""
+
+    @abstractmethod
+    def step(self, state: Unknown, event: Event) -> Stepped:
+        """What follows from an event; ``None`` is the state of a trigger that heard none."""
+
+    def wakes(self, state: Unknown) -> int | None:
+        """At which instant of the recorded clock it wants to hear a tick."""
+        return None
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        """The triggers that it is made of."""
+        return ()
+
+    @property
+    def spelled(self) -> list[Unknown]:
+        """The same for all that mean the same."""
+        return [type(self).__name__, *(part.spelled for part in self.parts)]
+
+    def holds(self, kind: type[Trigger]) -> bool:
+        """Whether it is or has one of a kind."""
+        return isinstance(self, kind) or any(part.holds(kind) for part in self.parts)
+
+
+def advanced(trigger: Trigger, state: Unknown, event: Event) -> Stepped:
+    """What follows from an event, whether the trigger is finished or not."""
+    if state == DONE:
+        return DONE, WAIT
+    after, outcome = trigger.step(state, event)
+    return (DONE if outcome is FINISH else after), outcome
+
+
+def wakes(trigger: Trigger, state: Unknown) -> int | None:
+    """At which instant of the recorded clock a trigger wants to hear a tick; ``None`` for none."""
+    return None if state == DONE else trigger.wakes(state)
+
+
+@dataclass(frozen=True, slots=True)
+class AtPeriod(Trigger):
+    """Once rows came, at the next multiple of a period of the recorded clock.
+
+    Args:
+        period: ``"1 minute"``: of the engine's clock, whatever times rows have.
+    """
+
+    period: str
+    number: int = field(init=False, repr=False, compare=False)
+    """The period in milliseconds."""
+
+    def __post_init__(self) -> None:
+        found = milliseconds(self.period)
+        if not found:
+            way = 'give a time: AtPeriod("1 minute")'
+            raise wrong(f"AtPeriod({self.period!r})", "it is no period of the engine's clock", way)
+        object.__setattr__(self, "number", found)
+
+    def step(self, state: Unknown, event: Event) -> Stepped:
+        """The first rows set the timer."""
+        match event:
+            case Rows() if state is None:
+                return self.due(event.clock), WAIT
+            case Tick() if state is not None and state <= event.clock:
+                return None, FINISH
+            case _:
+                return state, WAIT
+
+    def due(self, clock: int) -> int:
+        """The next multiple of the period, later than a clock."""
+        return clock // self.number * self.number + self.number
+
+    def wakes(self, state: Unknown) -> int | None:
+        """When the timer is due."""
+        found: int | None = state
+        return found
+
+    @property
+    def spelled(self) -> list[Unknown]:
+        """With the period."""
+        return ["AtPeriod", self.number]
+
+
+@dataclass(frozen=True, slots=True)
+class AtCount(Trigger):
+    """Once so many rows came.
+
+    Args:
+        rows: how many.
+    """
+
+    rows: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rows, int) or isinstance(self.rows, bool) or self.rows < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise wrong(f"AtCount({self.rows!r})", "it counts rows", "give a whole number from 1 on: AtCount(100)")
+
+    def step(self, state: Unknown, event: Event) -> Stepped:
+        """Rows are counted."""
+        if not isinstance(event, Rows):
+            return state, WAIT
+        count = (state or 0) + event.count
+        return (None, FINISH) if count >= self.rows else (count, WAIT)
+
+    @property
+    def spelled(self) -> list[Unknown]:
+        """With the number."""
+        return ["AtCount", self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class AtMark(Trigger):
+    """Once a row came for which a condition is true: one that says that a file or a day is over.
+
+    Args:
+        condition: in Spark SQL, on one row.
+    """
+
+    condition: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.condition, str) or not self.condition.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise wrong(
+                f"AtMark({self.condition!r})", "it takes a condition", "give one on a row: AtMark(\"kind = 'end'\")"
+            )
+
+    def step(self, state: Unknown, event: Event) -> Stepped:
+        """Rows say it."""
+        return (None, FINISH) if isinstance(event, Rows) and event.marks else (state, WAIT)
+
+    @property
+    def spelled(self) -> list[Unknown]:
+        """With the condition."""
+        return ["AtMark", self.condition]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat(Trigger):
+    """A trigger again and again.
+
+    Args:
+        trigger: begins anew when it is finished.
+    """
+
+    trigger: Trigger
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.trigger, Trigger):  # pyright: ignore[reportUnnecessaryIsInstance]
+            way = 'give it one: Repeat(AtPeriod("1 minute"))'
+            raise wrong(f"Repeat({self.trigger!r})", "it repeats a trigger", way)
+
+    def step(self, state: Unknown, event: Event) -> Stepped:
+        """It never finishes."""
+        after, outcome = self.trigger.step(state, event)
+        return (None, FIRE) if outcome is FINISH else (after, outcome)
+
+    def wakes(self, state: Unknown) -> int | None:
+        """As the trigger."""
+        return self.trigger.wakes(state)
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        """The trigger."""
+        return (self.trigger,)
+
+
+class _Several(Trigger):
+    """What is made of several triggers; its state has one for each."""
+
+    def _states(self, state: Unknown) -> list[Unknown]:
+        return list(state) if state else [None] * len(self.parts)
+
+    def _all(self, state: Unknown, event: Event) -> tuple[list[Json], list[Outcome]]:
+        stepped = [advanced(part, one, event) for part, one in zip(self.parts, self._states(state), strict=True)]
+        return [after for after, _ in stepped], [outcome for _, outcome in stepped]
+
+    def wakes(self, state: Unknown) -> int | None:
+        """At the first instant that one of them wants."""
+        found = [wakes(part, one) for part, one in zip(self.parts, self._states(state), strict=True)]
+        return min([one for one in found if one is not None], default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class OrFinally(_Several):
+    """A trigger until another one finishes, which fires and is the end.
+
+    Args:
+        trigger: the first one.
+        until: the other one.
+    """
+
+    trigger: Trigger
+    until: Trigger
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(one, Trigger) for one in self.parts):  # pyright: ignore[reportUnnecessaryIsInstance]
+            way = "give it two: OrFinally(Repeat(AtCount(100)), AtWatermark())"
+            raise wrong(f"OrFinally{self.parts!r}", "it is made of two triggers", way)
+
+    def step(self, state: Unknown, event: Event) -> Stepped:
+        """Both hear everything."""
+        after, (first, until) = self._all(state, event)
+        if FINISH in (first, until):
+            return after, FINISH
+        return after, FIRE if FIRE in (first, until) else WAIT
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        """Both."""
+        return (self.trigger, self.until)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Seq(_Several):
+    """Triggers one after the other.
+
+    Args:
+        triggers: each begins when the one before it is finished.
+    """
+
+    triggers: tuple[Trigger, ...]
+
+    def __init__(self, *triggers: Trigger) -> None:
+        object.__setattr__(self, "triggers", _several("Seq", triggers))
+
+    def step(self, state: Unknown, event: Event) -> Stepped:
+        """Only the one that is at work hears."""
+        at, own = state or (0, None)
+        after, outcome = self.triggers[at].step(own, event)
+        if outcome is not FINISH:
+            return [at, after], outcome
+        return ([at + 1, None], FIRE) if at + 1 < len(self.triggers) else (None, FINISH)
+
+    def wakes(self, state: Unknown) -> int | None:
+        """As the one that is at work."""
+        at, own = state or (0, None)
+        return self.triggers[at].wakes(own)
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        """All of them."""
+        return self.triggers
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class All(_Several):
+    """Once all of several have fired.
+
+    Args:
+        triggers: that are waited for.
+    """
+
+    triggers: tuple[Trigger, ...]
+
+    def __init__(self, *triggers: Trigger) -> None:
+        object.__setattr__(self, "triggers", _several("All", triggers))
+
+    def step(self, state: Unknown, event: Event) -> Stepped:
+        """One that has fired is done."""
+        after, outcomes = self._all(state, event)
+        after = [DONE if outcome is not WAIT else one for one, outcome in zip(after, outcomes, strict=True)]
+        return (None, FINISH) if all(one == DONE for one in after) else (after, WAIT)
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        """All of them."""
+        return self.triggers
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Any(_Several):
+    """Once one of several fires.
+
+    Args:
+        triggers: the first of them decides.
+    """
+
+    triggers: tuple[Trigger, ...]
+
+    def __init__(self, *triggers: Trigger) -> None:
+        object.__setattr__(self, "triggers", _several("Any", triggers))
+
+    def step(self, state: Unknown, event: Event) -> Stepped:
+        """Whoever fires first is the end."""
+        after, outcomes = self._all(state, event)
+        return (None, FINISH) if any(one is not WAIT for one in outcomes) else (after, WAIT)
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        """All of them."""
+        return self.triggers
+
+
+def _several(name: str, triggers: tuple[Trigger, ...]) -> tuple[Trigger, ...]:
+    if len(triggers) < 2 or not all(isinstance(one, Trigger) for one in triggers):  # pyright: ignore[reportUnnecessaryIsInstance]
+        way = f"give it triggers: {name}(AtCount(100), AtPeriod('1 minute'))"
+        raise wrong(f"{name}{triggers!r}", "it is made of at least two triggers", way)
+    return triggers
+
+
+CLOSING: Literal["closing"] = "closing"
+
+
+@dataclass(frozen=True, slots=True)
+class AtWatermark(Trigger):
+    """Once what is noted passes the end of the window; earlier and later too, where that is said.
+
+    It is ``Seq(OrFinally(Repeat(early), AtWatermark()), Repeat(late))``.
+
+    Args:
+        early: fires before that, again and again.
+        late: fires for rows that come after it, again and again; ``"closing"``: they are in one last result, when the
+            window closes. Default: for each of them, where ``lateness`` takes any and the trigger is not part of
+            another one.
+    """
+
+    early: Trigger | None = None
+    late: Trigger | Literal["closing"] | None = None
+    _long: Trigger | None = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        for name, one in (("early", self.early), ("late", None if self.late == CLOSING else self.late)):
+            if one is not None and (not isinstance(one, Trigger) or one.holds(AtWatermark)):  # pyright: ignore[reportUnnecessaryIsInstance]
+                way = f'give one that does not wait for time: AtWatermark({name}=AtPeriod("1 minute"))'
+                raise wrong(f"{name}={one!r}", f"{name}= takes a trigger for rows or for the clock", way)
+        if self.parts:
+            object.__setattr__(self, "_long", self._spelled_out())
+
+    def _spelled_out(self) -> Trigger:
+        first: Trigger = AT_WATERMARK if self.early is None else OrFinally(Repeat(self.early), AT_WATERMARK)
+        return first if self.corrects is None else Seq(first, Repeat(self.corrects))
+
+    def step(self, state: Unknown, event: Event) -> Stepped:
+        """As the long form."""
+        if self._long is None:
+            return (None, FINISH) if isinstance(event, Passed) else (state, WAIT)
+        return self._long.step(state, event)
+
+    def wakes(self, state: Unknown) -> int | None:
+        """As the long form."""
+        return None if self._long is None else self._long.wakes(state)
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        """Those for before and after."""
+        return tuple(one for one in (self.early, self.corrects) if one)
+
+    @property
+    def corrects(self) -> Trigger | None:
+        """The trigger for late rows, where one was said."""
+        return self.late if isinstance(self.late, Trigger) else None
+
+    @property
+    def spelled(self) -> list[Unknown]:
+        """As the long form."""
+        return self._long.spelled if self._long else ["AtWatermark"]
+
+
+AT_WATERMARK = AtWatermark()
+"""With neither."""
+
+
+def whole(trigger: Trigger, *, late: bool = False) -> Trigger:
+    """A trigger as a window has it: one for rows or for the clock alone is meant again and again.
+
+    Args:
+        trigger: as it was said.
+        late: whether rows come into windows whose end is noted. Where nothing is said of them each fires, as by the
+            default triggers of Beam and Flink.
+    """
+    if late and isinstance(trigger, AtWatermark) and trigger.late is None:
+        return AtWatermark(trigger.early, AtCount(1))
+    return Repeat(trigger) if isinstance(trigger, AtPeriod | AtCount | AtMark) else trigger
+
+
+# ---- Sessions that merge: there is a state of their union only where the rows that wait to be written tell it.
+
+
+def merges(trigger: Trigger) -> bool:
+    """Whether windows with the trigger can merge."""
+    match trigger:
+        case Repeat(trigger=AtPeriod() | AtCount()):
+            return True
+        case AtWatermark():
+            return all(isinstance(one, AtPeriod | AtCount) for one in trigger.parts)
+        case _:
+            return False
+
+
+def united(trigger: Trigger, fresh: int, clock: int, *, passed: bool) -> Json:
+    """The state of a trigger of a window that others have merged into.
+
+    Args:
+        trigger: one of which :func:`merges` is true.
+        fresh: rows that no result was written of.
+        clock: to which the timers of these windows have run.
+        passed: whether what is noted has passed the window's end.
+    """
+    if isinstance(trigger, Repeat):
+        return _waiting(trigger.trigger, fresh, clock)
+    assert isinstance(trigger, AtWatermark)
+    if not passed:
+        first = None if trigger.early is None else [_waiting(trigger.early, fresh, clock), None]
+        return first if trigger.corrects is None else [0, first]
+    return DONE if trigger.corrects is None else [1, _waiting(trigger.corrects, fresh, clock)]
+
+
+def _waiting(leaf: Trigger, fresh: int, clock: int) -> Json:
+    if not fresh:
+        return None
+    if isinstance(leaf, AtPeriod):
+        return leaf.due(clock)
+    return fresh

@@ -1,0 +1,352 @@
+"""What is computed of the rows of a window: partial results that can be joined in any order, and stored as JSON.
+
+A value is what the user says; over the kinds of its inputs it becomes a :class:`Fold`. The idea of a partial result
+that merges is Beam's ``CombineFn``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any
+
+from onceonly.errors import refuse
+from onceonly.windows import json_values
+from onceonly.windows.assigners import wrong
+from onceonly.windows.json_values import Json, as_json
+
+_MOST_DIGITS = 38
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A value over inputs of known kinds.
+
+    Attributes:
+        kind: of the result.
+        nothing: result of a pane without a row, decoded as JSON.
+        add: joins one row's inputs to a partial result; ``None`` is the partial result of no row.
+        merge: joins two partial results, none of which is ``None``.
+        value: the result of a partial result, as JSON.
+    """
+
+    kind: str
+    nothing: Json
+    add: Callable[[Json, Sequence[Any]], Json]
+    merge: Callable[[Any, Any], Json]
+    value: Callable[[Any], Json]
+
+    def merged(self, one: Json, other: Json) -> Json:
+        """Both partial results as one."""
+        if one is None:
+            return other
+        return one if other is None else self.merge(one, other)
+
+    def result(self, partial: Json) -> Json:
+        """The result of a partial result: null of rows that all had nothing to say."""
+        return None if partial is None else self.value(partial)
+
+
+class Value(ABC):
+    """What is computed of the rows of a window."""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[str, ...]:
+        """What it takes of a row: columns, or Spark SQL on one row."""
+
+    @abstractmethod
+    def over(self, name: str, inputs: Sequence[str]) -> Fold:
+        """The value over inputs of these kinds.
+
+        Args:
+            name: of the column that holds the result.
+            inputs: kinds, in the order of :attr:`inputs`.
+
+        Raises:
+            ConfigurationError: E140, no value of such inputs; E144, one that hangs on the order of rows.
+        """
+
+    @property
+    def spelled(self) -> list[Any]:
+        """The same for all that mean the same."""
+        return [type(self).__name__, *self.inputs]
+
+
+@dataclass(frozen=True, slots=True)
+class OfColumn(Value):
+    """A value of one column, or of Spark SQL on one row."""
+
+    column: str
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The column."""
+        return (self.column,)
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Value):
+    """How many rows there are, or how many in which a column is not null.
+
+    Args:
+        column: counted where it is not null; default: each row.
+    """
+
+    column: str | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The column, if one was said."""
+        return () if self.column is None else (self.column,)
+
+    def over(self, name: str, inputs: Sequence[str]) -> Fold:
+        """A count of rows, 0 for none."""
+
+        def add(partial: Any, row: Sequence[Any]) -> Json:
+            return (partial or 0) + (0 if row and row[0] is None else 1)
+
+        return Fold("bigint", 0, add, _plus, _same)
+
+
+@dataclass(frozen=True, slots=True)
+class Sum(OfColumn):
+    """The sum of a column, exact: of whole numbers and decimals; null where all are null.
+
+    Args:
+        column: a column, or Spark SQL on one row.
+        approximate: take floating point as well, whose sum hangs on the order of rows.
+    """
+
+    approximate: bool = field(default=False, kw_only=True)
+
+    def over(self, name: str, inputs: Sequence[str]) -> Fold:
+        """A sum, 0 of no row: whole numbers as ``bigint``, decimals with ten digits more, as Spark's."""
+        (kind,) = inputs
+        _summed("Sum", name, self.column, kind, approximate=self.approximate)
+        if size := json_values.decimal(kind):
+            digits = min(size[0] + 10, _MOST_DIGITS)
+            return Fold(f"decimal({digits},{size[1]})", "0", _added(kind, _plus_digits), _plus_digits, _same)
+        if kind in json_values.FLOATS:
+            return Fold("double", 0.0, _added(kind, _plus_floats), _plus_floats, _same)
+        return Fold("bigint", 0, _added(kind, _plus), _plus, _same)
+
+
+@dataclass(frozen=True, slots=True)
+class Min(OfColumn):
+    """The least value of a column; null where all are null.
+
+    Args:
+        column: a column, or Spark SQL on one row.
+    """
+
+    def over(self, name: str, inputs: Sequence[str]) -> Fold:
+        """The least, by Spark's order of the kind."""
+        return _extreme(name, self.column, inputs[0], min)
+
+
+@dataclass(frozen=True, slots=True)
+class Max(OfColumn):
+    """The greatest value of a column; null where all are null.
+
+    Args:
+        column: a column, or Spark SQL on one row.
+    """
+
+    def over(self, name: str, inputs: Sequence[str]) -> Fold:
+        """The greatest, by Spark's order of the kind."""
+        return _extreme(name, self.column, inputs[0], max)
+
+
+@dataclass(frozen=True, slots=True)
+class Mean(OfColumn):
+    """The mean of a column, of an exact sum: whole numbers as ``double``, decimals with four digits more.
+
+    Args:
+        column: a column, or Spark SQL on one row.
+        approximate: take floating point as well, whose sum hangs on the order of rows.
+    """
+
+    approximate: bool = field(default=False, kw_only=True)
+
+    def over(self, name: str, inputs: Sequence[str]) -> Fold:
+        """A mean; null of no row. The partial result is the sum and how many there were."""
+        (kind,) = inputs
+        _summed("Mean", name, self.column, kind, approximate=self.approximate)
+        size = json_values.decimal(kind)
+        plus = _plus_digits if size else _plus_floats if kind in json_values.FLOATS else _plus
+
+        def merge(one: Any, other: Any) -> Json:
+            return [plus(one[0], other[0]), one[1] + other[1]]
+
+        def add(partial: Any, row: Sequence[Any]) -> Json:
+            if row[0] is None:
+                return as_json(partial)
+            own: Json = [json_values.encode(kind, row[0]), 1]
+            return own if partial is None else merge(partial, own)
+
+        if size is None:
+            return Fold("double", None, add, merge, _divided)
+        scale = min(size[1] + 4, _MOST_DIGITS)
+        step = Decimal(1).scaleb(-scale)
+
+        def value(partial: Any) -> Json:
+            mean = _EXACT.divide(Decimal(partial[0]), Decimal(partial[1]))
+            return format(mean.quantize(step, ROUND_HALF_UP, _EXACT), "f")
+
+        return Fold(f"decimal({min(size[0] + 4, _MOST_DIGITS)},{scale})", None, add, merge, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Last(Value):
+    """A column's value in the row that is last by another one; of two that are, the greater value.
+
+    Args:
+        column: a column, or Spark SQL on one row.
+        by: what orders rows: a column, or Spark SQL on one row. A row without it does not count.
+    """
+
+    column: str
+    by: str = field(kw_only=True)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The column, and what orders rows."""
+        return (self.column, self.by)
+
+    def over(self, name: str, inputs: Sequence[str]) -> Fold:
+        """The last value, null where it is null there. The partial result is what orders it and the value."""
+        kind, by = inputs
+        _kept(name, self.column, kind)
+        _kept(name, self.by, by)
+        of_value, of_by = json_values.ordering(kind), json_values.ordering(by)
+
+        def place(partial: Any) -> Any:
+            return of_by(partial[0]), partial[1] is not None, None if partial[1] is None else of_value(partial[1])
+
+        def later(one: Any, other: Any) -> Json:
+            return as_json(other if place(other) > place(one) else one)
+
+        def add(partial: Any, row: Sequence[Any]) -> Json:
+            if row[1] is None:
+                return as_json(partial)
+            own: Json = [json_values.encode(by, row[1]), json_values.encode(kind, row[0])]
+            return own if partial is None else later(partial, own)
+
+        return Fold(kind, None, add, later, lambda partial: partial[1])
+
+
+class Aggregate(Value):
+    """A value of your own: Spark computes partial results, and Python joins them.
+
+    ``merge`` must give the same in any order and grouping, or a replay would give something else; nothing checks that.
+    """
+
+    kind: str
+    """Spark's type of the result, as ``simpleString`` spells it: ``"bigint"``."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Nothing that would have to be known before."""
+        return ()
+
+    @abstractmethod
+    def partial(self) -> Any:
+        """A Column: an aggregate of Spark's that gives a partial result as JSON text, ``F.to_json(F.struct(...))``.
+
+        Cast a decimal to text in it: what JSON has as a number with a point is a float in :meth:`merge`.
+        """
+
+    @abstractmethod
+    def merge(self, one: Any, other: Any) -> Json:
+        """Two partial results, parsed, as one."""
+
+    @abstractmethod
+    def value(self, partial: Any) -> Json:
+        """The result of a partial result; of a decimal its digits as text, of an instant its microseconds."""
+
+    def over(self, name: str, inputs: Sequence[str]) -> Fold:
+        """As the class says."""
+        if not json_values.known(getattr(self, "kind", "")):
+            way = 'say the type of its result in the class: kind = "bigint"'
+            raise wrong(
+                f"{name}={type(self).__name__}() has no kind that can be kept", "kind is missing, or nested", way
+            )
+
+        def add(partial: Json, row: Sequence[Any]) -> Json:
+            raise TypeError(f"{type(self).__name__} is computed by Spark, for {len(row)} inputs of {partial!r} as well")
+
+        return Fold(self.kind, None, add, self.merge, self.value)
+
+    @property
+    def spelled(self) -> list[Any]:
+        """Its class: what it computes, nobody can see."""
+        return [f"{type(self).__module__}.{type(self).__qualname__}", self.kind]
+
+
+def _plus(one: Any, other: Any) -> Any:
+    return one + other
+
+
+_EXACT = Context(prec=2 * _MOST_DIGITS)
+"""Python's own precision is less than a sum of Spark's decimals has."""
+
+
+def _plus_digits(one: str, other: str) -> str:
+    return format(_EXACT.add(Decimal(one), Decimal(other)), "f")
+
+
+def _plus_floats(one: Json, other: Json) -> Json:
+    return json_values.encode("double", json_values.decode("double", one) + json_values.decode("double", other))
+
+
+def _divided(partial: Any) -> Json:
+    total, count = partial
+    # Whole numbers are divided as such: as floating point a large sum would be rounded before.
+    return json_values.encode(
+        "double", (json_values.decode("double", total) if isinstance(total, str) else total) / count
+    )
+
+
+def _same(partial: Any) -> Json:
+    found: Json = partial
+    return found
+
+
+def _added(kind: str, plus: Callable[[Any, Any], Any]) -> Callable[[Json, Sequence[Any]], Json]:
+    def add(partial: Json, row: Sequence[Any]) -> Json:
+        if row[0] is None:
+            return partial
+        own = json_values.encode(kind, row[0])
+        found: Json = own if partial is None else plus(partial, own)
+        return found
+
+    return add
+
+
+def _extreme(name: str, column: str, kind: str, choose: Callable[..., Any]) -> Fold:
+    _kept(name, column, kind)
+    order = json_values.ordering(kind)
+
+    def merge(one: Any, other: Any) -> Json:
+        found: Json = choose(one, other, key=order)
+        return found
+
+    return Fold(kind, None, _added(kind, merge), merge, _same)
+
+
+def _kept(name: str, column: str, kind: str) -> None:
+    if not json_values.known(kind):
+        way = "give one of text, numbers, times, bytes or true and false"
+        raise wrong(f"{name} is of {column}, which is {kind}", "nested values have no order that lasts", way)
+
+
+def _summed(value: str, name: str, column: str, kind: str, *, approximate: bool) -> None:
+    if kind in json_values.FLOATS and not approximate:
+        raise refuse("E144", value=value, column=column, type=kind, name=name)
+    if kind not in (*json_values.INTEGERS, *json_values.FLOATS) and json_values.decimal(kind) is None:
+        raise wrong(
+            f"{name}={value}({column!r}) adds up {kind}", "it is no number", "give a column of numbers, or cast it"
+        )
