@@ -36,7 +36,7 @@ from onceonly.spark.detect import engine_for
 from onceonly.spark.jars import kafka_source_jars
 from onceonly.spark.versions import LINES
 from onceonly.windows import Aggregate, Count, Last, Max, Mean, Panes, Sliding, Sum
-from onceonly.windows.values import Value
+from onceonly.windows.rules.values import Value
 from onceonly_checkpoints.epoch_windows import PaneState
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger

@@ -37,13 +37,13 @@ from onceonly.windows import (
     Sliding,
     Sum,
 )
-from onceonly.windows.assigners import LEAST, Window
 from onceonly.windows.epoch_step import Counted
-from onceonly.windows.json_values import Json
-from onceonly.windows.local_partials import Row, key_text, partials_of
+from onceonly.windows.rules.assigners import LEAST, Window
+from onceonly.windows.rules.json_values import Json
+from onceonly.windows.rules.local_partials import Row, key_text, partials_of
+from onceonly.windows.rules.spec import Definition, define
+from onceonly.windows.rules.state import Partial
 from onceonly.windows.spark_partials import Action, kinds_of
-from onceonly.windows.spec import Definition, define
-from onceonly.windows.state import Partial
 from onceonly_checkpoints.epoch_time import END
 
 pytestmark = pytest.mark.spark

@@ -19,9 +19,9 @@ from onceonly.audit.facts import with_windows
 from onceonly.protocol.capabilities import Span
 from onceonly.runtime import operator
 from onceonly.windows import AtCount, AtWatermark
-from onceonly.windows.assigners import LEAST
 from onceonly.windows.read_results import Results, read_results, read_state
 from onceonly.windows.results import Rows, Untold
+from onceonly.windows.rules.assigners import LEAST
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.memory.store import MemoryStore

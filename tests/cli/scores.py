@@ -20,9 +20,9 @@ from onceonly.protocol.row_times import Clock, Times
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
 from onceonly.windows.epoch_step import Counted, Stepping, Targets
-from onceonly.windows.local_partials import Row, partials_of
 from onceonly.windows.result_batch import PanedBatch
-from onceonly.windows.spec import Definition
+from onceonly.windows.rules.local_partials import Row, partials_of
+from onceonly.windows.rules.spec import Definition
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
 

@@ -8,7 +8,7 @@ from onceonly import exactly_once
 from onceonly.api.text_order import warned
 from onceonly.quality.spark_outputs import OutputSpec, ResolvedOutput
 from onceonly.windows import Count, Fixed, Last, Max, Min, Panes, Sum
-from onceonly.windows.spec import Definition, define
+from onceonly.windows.rules.spec import Definition, define
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink

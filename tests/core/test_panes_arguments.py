@@ -9,7 +9,7 @@ import pytest
 from onceonly import Dedupe, EventTime, Output, Quality, exactly_once
 from onceonly.errors import ConfigurationError, refuse
 from onceonly.windows import AtCount, AtPeriod, Fixed, Global, Last, Panes, Sessions, Sum
-from onceonly.windows.spec import define
+from onceonly.windows.rules.spec import define
 from onceonly.windows.windows_argument import said_of
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink

@@ -21,7 +21,7 @@ from onceonly.protocol.row_times import Times
 from onceonly.runtime import time_callback
 from onceonly.windows import AtCount, AtWatermark, Count, Fixed, Panes
 from onceonly.windows import windows_argument as paning
-from onceonly.windows.spec import define
+from onceonly.windows.rules.spec import define
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import LATE, PANES, STATE, Digest, Output
 from onceonly_checkpoints.epoch import Adoption, AdoptionKind, Epoch

@@ -14,13 +14,14 @@ from typing import NamedTuple
 from tests.panes import oracle
 from tests.panes.oracle import END, LEAST, Epoch, Pane, Rules, Span
 
-from onceonly.windows import AtCount, AtMark, AtPeriod, AtWatermark, Panes, Repeat, Sum, assigners, step
-from onceonly.windows.json_values import Json
-from onceonly.windows.local_partials import Row, partials_of
-from onceonly.windows.spec import Definition, define
-from onceonly.windows.state import Kept, Moment, PaneRow, Place, Stepped, Wanted
-from onceonly.windows.triggers import Trigger
-from onceonly.windows.values import Value
+from onceonly.windows import AtCount, AtMark, AtPeriod, AtWatermark, Panes, Repeat, Sum
+from onceonly.windows.rules import assigners, step
+from onceonly.windows.rules.json_values import Json
+from onceonly.windows.rules.local_partials import Row, partials_of
+from onceonly.windows.rules.spec import Definition, define
+from onceonly.windows.rules.state import Kept, Moment, PaneRow, Place, Stepped, Wanted
+from onceonly.windows.rules.triggers import Trigger
+from onceonly.windows.rules.values import Value
 
 COLUMNS = {"team": "string", "value": "bigint", "at": "timestamp"}
 TOTAL: dict[str, Value] = {"total": Sum("value")}

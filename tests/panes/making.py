@@ -11,11 +11,11 @@ import pytest
 
 from onceonly.errors import ConfigurationError
 from onceonly.windows import Fixed, Panes, Sum
-from onceonly.windows.json_values import Json
-from onceonly.windows.local_partials import Row, partials_of
-from onceonly.windows.spec import Definition, define
-from onceonly.windows.state import Kept, Moment, PaneRow, Place, Stepped
-from onceonly.windows.step import step, wanted
+from onceonly.windows.rules.json_values import Json
+from onceonly.windows.rules.local_partials import Row, partials_of
+from onceonly.windows.rules.spec import Definition, define
+from onceonly.windows.rules.state import Kept, Moment, PaneRow, Place, Stepped
+from onceonly.windows.rules.step import step, wanted
 from onceonly_checkpoints.epoch_time import END
 
 COLUMNS = {

@@ -11,8 +11,8 @@ from tests.panes import story
 from tests.panes.drive import World, definition_of, epoch, panes_of, run
 from tests.panes.oracle import Epoch, Oracle, Pane, Rules
 
-from onceonly.windows.spec import Definition
-from onceonly.windows.state import PaneRow
+from onceonly.windows.rules.spec import Definition
+from onceonly.windows.rules.state import PaneRow
 
 CASES = story.cases()
 LATER = 75

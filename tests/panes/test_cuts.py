@@ -9,8 +9,8 @@ from typing import Any
 from tests.panes.making import Pipeline, made
 
 from onceonly.windows import AtCount, AtWatermark, Count, Fixed, Global, Last, Max, Sessions, Sliding, Sum
-from onceonly.windows.arrow_rows import pane_table
-from onceonly.windows.spec import Definition
+from onceonly.windows.rules.arrow_rows import pane_table
+from onceonly.windows.rules.spec import Definition
 
 DELAY, LATEST = 7, 60
 WINDOWS: dict[str, dict[str, Any]] = {

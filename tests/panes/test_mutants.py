@@ -21,8 +21,8 @@ from tests.panes.drive import Epochs, World, epoch, panes_of, run
 from tests.panes.oracle import Epoch
 from tests.panes.streams import drawn_epochs, drawn_rules, measures
 
-from onceonly.windows import step
-from onceonly.windows.spec import Definition
+from onceonly.windows.rules import step
+from onceonly.windows.rules.spec import Definition
 
 STREAMS = 600
 

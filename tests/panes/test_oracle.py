@@ -16,9 +16,9 @@ from tests.panes.story import TEAM, records, seconds
 from tests.panes.streams import drawn_epochs, drawn_rules
 
 from onceonly.windows import AtCount, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
-from onceonly.windows.arrow_rows import pane_table
-from onceonly.windows.spec import Definition, define
-from onceonly.windows.state import Place
+from onceonly.windows.rules.arrow_rows import pane_table
+from onceonly.windows.rules.spec import Definition, define
+from onceonly.windows.rules.state import Place
 
 TEN = [Row(TEAM, one["value"], seconds(one["event"])) for one in records() if one["id"] != "r11"]
 

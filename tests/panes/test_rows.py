@@ -12,12 +12,12 @@ import pytest
 from tests.panes.making import COLUMNS, Pipeline, made, refused, said
 
 from onceonly.windows import Aggregate, AtCount, AtWatermark, Count, Fixed, Global, Max, Panes, Sessions, Sum
-from onceonly.windows.arrow_rows import BUCKETS, bucket, pane_table, state_table
-from onceonly.windows.local_partials import Row, joined, key_text, partials_of
-from onceonly.windows.spec import SENT, define
-from onceonly.windows.state import Kept, Moment, Partial, Place
-from onceonly.windows.step import step
-from onceonly.windows.values import Value
+from onceonly.windows.rules.arrow_rows import BUCKETS, bucket, pane_table, state_table
+from onceonly.windows.rules.local_partials import Row, joined, key_text, partials_of
+from onceonly.windows.rules.spec import SENT, define
+from onceonly.windows.rules.state import Kept, Moment, Partial, Place
+from onceonly.windows.rules.step import step
+from onceonly.windows.rules.values import Value
 from onceonly_checkpoints.epoch_time import END
 
 EVERY = AtWatermark(early=AtCount(1), late=AtCount(1))

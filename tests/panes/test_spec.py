@@ -29,7 +29,7 @@ from onceonly.windows import (
     Sliding,
     Sum,
 )
-from onceonly.windows.spec import SENT, define
+from onceonly.windows.rules.spec import SENT, define
 from onceonly_checkpoints.epoch_time import END
 
 

@@ -29,11 +29,11 @@ from onceonly.windows import (
 from onceonly.windows import (
     Any as AnyOf,
 )
-from onceonly.windows.assigners import LEAST
-from onceonly.windows.local_partials import Row, partials_of
-from onceonly.windows.spec import Definition
-from onceonly.windows.state import Kept, Moment, Partial, Place, Stepped
-from onceonly.windows.step import step, wanted
+from onceonly.windows.rules.assigners import LEAST
+from onceonly.windows.rules.local_partials import Row, partials_of
+from onceonly.windows.rules.spec import Definition
+from onceonly.windows.rules.state import Kept, Moment, Partial, Place, Stepped
+from onceonly.windows.rules.step import step, wanted
 from onceonly_checkpoints.epoch_time import END
 
 EVERY = AtWatermark(early=AtCount(1), late=AtCount(1))

@@ -9,7 +9,7 @@ import pytest
 from tests.panes.making import refused, through_json
 
 from onceonly.windows import All, Any, AtCount, AtMark, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
-from onceonly.windows.triggers import (
+from onceonly.windows.rules.triggers import (
     DONE,
     FINISH,
     FIRE,

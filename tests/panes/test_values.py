@@ -15,10 +15,11 @@ import pyarrow as pa
 import pytest
 from tests.panes.making import refused, through_json
 
-from onceonly.windows import Aggregate, Count, Last, Max, Mean, Min, Sum, json_values
-from onceonly.windows.json_values import Json
+from onceonly.windows import Aggregate, Count, Last, Max, Mean, Min, Sum
+from onceonly.windows.rules import json_values
+from onceonly.windows.rules.json_values import Json
+from onceonly.windows.rules.values import Fold, Value
 from onceonly.windows.spark_aggregates import aggregated
-from onceonly.windows.values import Fold, Value
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.panes.making import refused
 
 from onceonly.windows import Fixed, Global, Sessions, Sliding
-from onceonly.windows.assigners import DAY, LEAST, local_days, merged
+from onceonly.windows.rules.assigners import DAY, LEAST, local_days, merged
 from onceonly_checkpoints.epoch_time import END
 
 HOUR = 3_600_000

@@ -12,7 +12,7 @@ from onceonly.machine.admission import Pair, Target
 from onceonly.machine.facts import Offer
 from onceonly.machine.source_order import portable
 from onceonly.protocol import Feeds, Identified, Names, Placed, Sink, Spreads
-from onceonly.windows.spec import SENT
+from onceonly.windows.rules.spec import SENT
 from onceonly_checkpoints.model import SourceKind
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from onceonly.runtime.runs import Runs
 from onceonly.runtime.staging import StagedEpochs
 from onceonly.spark.determinism import Written
 from onceonly.spark.engine import Caller, Plan, QueryEngine, Run
-from onceonly.windows.spec import Definition
+from onceonly.windows.rules.spec import Definition
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.spark.replay_files import stands_in_for
 from onceonly_checkpoints.storage import is_local, local_path

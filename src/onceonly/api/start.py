@@ -21,7 +21,7 @@ from onceonly.quality.quality import Quality
 from onceonly.quality.routes import Route
 from onceonly.spark.detect import engine_for
 from onceonly.spark.writers import output_of, stream_of
-from onceonly.windows.spec import Panes
+from onceonly.windows.rules.spec import Panes
 
 if TYPE_CHECKING:
     from onceonly.protocol import DataFrame

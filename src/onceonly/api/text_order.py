@@ -8,8 +8,8 @@ from onceonly.errors import caution
 from onceonly.machine.facts import Happening
 from onceonly.protocol import Sink
 from onceonly.quality.spark_outputs import ResolvedOutput
-from onceonly.windows.spec import Definition
-from onceonly.windows.values import Last, Max, Min
+from onceonly.windows.rules.spec import Definition
+from onceonly.windows.rules.values import Last, Max, Min
 from onceonly_checkpoints.ledger import EventKind
 
 _TEXTS = ("string", "large_string", "char", "varchar")

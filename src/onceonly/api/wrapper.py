@@ -53,7 +53,7 @@ from onceonly.spark.input import read_input
 from onceonly.windows import windows_argument as paning
 from onceonly.windows.batch import PanesBatch
 from onceonly.windows.epoch_step import Stepping
-from onceonly.windows.spec import Panes
+from onceonly.windows.rules.spec import Panes
 from onceonly_checkpoints.model import SourceIdentity
 
 if TYPE_CHECKING:

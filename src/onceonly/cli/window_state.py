@@ -12,8 +12,8 @@ from onceonly.errors import refuse
 from onceonly.protocol import ShowsState
 from onceonly.protocol.capabilities import OpenWindow, StateRow
 from onceonly.windows.rebuild_state import Keeper
-from onceonly.windows.state import Kept
-from onceonly.windows.state import Place as Window
+from onceonly.windows.rules.state import Kept
+from onceonly.windows.rules.state import Place as Window
 from onceonly_checkpoints.digests import STATE
 
 

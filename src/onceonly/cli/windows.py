@@ -31,7 +31,7 @@ from onceonly.errors import refuse
 from onceonly.event_time.timestamps import spelled
 from onceonly.protocol import ShowsState
 from onceonly.runtime.operator import nothing_to_reset
-from onceonly.windows.assigners import LEAST
+from onceonly.windows.rules.assigners import LEAST
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import END, Unit
 from onceonly_checkpoints.epoch_windows import PaneState

@@ -15,7 +15,7 @@ from onceonly.replay.spark_replay import Replay
 from onceonly.windows import rebuild_state
 from onceonly.windows.epoch_step import state_digest
 from onceonly.windows.rebuild_state import Difference, Keeper, Left
-from onceonly.windows.spec import Panes
+from onceonly.windows.rules.spec import Panes
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import Adoption

@@ -17,7 +17,7 @@ from onceonly.replay.spark_replay import Replay
 from onceonly.windows.read_results import read_differing
 from onceonly.windows.result_batch import PanedBatch
 from onceonly.windows.results import named
-from onceonly.windows.spec import Panes
+from onceonly.windows.rules.spec import Panes
 from onceonly_checkpoints.digests import PANES, STATE, Digest
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.spark.replay_plan import StateFrom

@@ -21,7 +21,7 @@ from onceonly.windows import spark_partials
 from onceonly.windows.batch import PanesBatch
 from onceonly.windows.epoch_step import Stepping, Targets
 from onceonly.windows.result_batch import PanedBatch
-from onceonly.windows.spec import Definition, Panes, define
+from onceonly.windows.rules.spec import Definition, Panes, define
 from onceonly_checkpoints.digests import LATE, PANES, STATE
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.epoch_windows import PaneState

@@ -29,7 +29,7 @@ from onceonly.replay.rerun_request import Asked
 from onceonly.replay.rerun_windows import windowed
 from onceonly.replay.spark_replay import Replay
 from onceonly.spark.detect import engine_for
-from onceonly.windows.spec import Panes
+from onceonly.windows.rules.spec import Panes
 from onceonly_checkpoints.digests import PANES, Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.replayed import Replayed

@@ -22,7 +22,7 @@ from onceonly.replay.replay_windows import began
 from onceonly.replay.rerun_request import Asked, Held
 from onceonly.runtime import shared_transaction
 from onceonly.windows import windows_argument as paning
-from onceonly.windows.spec import INGEST, Panes
+from onceonly.windows.rules.spec import INGEST, Panes
 from onceonly_checkpoints.digests import STATE
 from onceonly_checkpoints.epoch import Epoch
 

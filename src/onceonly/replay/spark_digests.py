@@ -13,7 +13,7 @@ from onceonly.replay.replay_windows import Take, WindowsAgain
 from onceonly.replay.spark_replay import Replay
 from onceonly.spark.batch import SparkBatch
 from onceonly.windows.result_batch import PanedBatch
-from onceonly.windows.spec import Panes
+from onceonly.windows.rules.spec import Panes
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.spark.replay_plan import StateFrom

@@ -1,24 +1,15 @@
 """Windows over streams whose results come early, on time and late, each exactly once: ``panes=Panes(...)``.
 
-    spec      what the user says, and what it means for rows of known columns
-    windows   which stretches of time a row belongs to
-    triggers  when a result is written
-    values    what is computed
-    step      one epoch: state, rows and time in; rows and state out
-    here      partial results of few rows, in this process
-    rows      pane rows and state as rows of Arrow
-    kinds     values as JSON
-
-All of it is pure: no Spark, no driver, no clock.
+What decides is in ``rules``; the modules beside it compute with Spark and keep state.
 """
 
 from __future__ import annotations
 
 from onceonly.errors.arguments import checks_arguments
-from onceonly.windows.assigners import Fixed, Global, Sessions, Sliding, drain
-from onceonly.windows.spec import Panes
-from onceonly.windows.triggers import All, Any, AtCount, AtMark, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
-from onceonly.windows.values import Aggregate, Count, Last, Max, Mean, Min, Sum
+from onceonly.windows.rules.assigners import Fixed, Global, Sessions, Sliding, drain
+from onceonly.windows.rules.spec import Panes
+from onceonly.windows.rules.triggers import All, Any, AtCount, AtMark, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
+from onceonly.windows.rules.values import Aggregate, Count, Last, Max, Mean, Min, Sum
 
 __all__ = [
     "Aggregate",

@@ -15,12 +15,12 @@ from onceonly.protocol.batch import Bound, Notes
 from onceonly.protocol.capabilities import RecallsState, StateRow, StateWanted
 from onceonly.protocol.guard import foreign
 from onceonly.protocol.row_times import Times
-from onceonly.windows import json_values
-from onceonly.windows.arrow_rows import pane_table, state_table
 from onceonly.windows.result_batch import PanedBatch, Part, digest_of, part
-from onceonly.windows.spec import Definition
-from onceonly.windows.state import Kept, Moment, Partial, Place, Stepped
-from onceonly.windows.step import step, wanted
+from onceonly.windows.rules import json_values
+from onceonly.windows.rules.arrow_rows import pane_table, state_table
+from onceonly.windows.rules.spec import Definition
+from onceonly.windows.rules.state import Kept, Moment, Partial, Place, Stepped
+from onceonly.windows.rules.step import step, wanted
 from onceonly_checkpoints.digests import LATE, PANES, STATE, Digest
 from onceonly_checkpoints.epoch_windows import PaneState, Timings
 

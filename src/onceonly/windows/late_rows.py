@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.spark import frames
-from onceonly.windows.arrow_rows import times_of
-from onceonly.windows.local_partials import Row, key_text
-from onceonly.windows.spec import Definition
-from onceonly.windows.state import Partial
+from onceonly.windows.rules.arrow_rows import times_of
+from onceonly.windows.rules.local_partials import Row, key_text
+from onceonly.windows.rules.spec import Definition
+from onceonly.windows.rules.state import Partial
 
 if TYPE_CHECKING:
     import pyarrow as pa

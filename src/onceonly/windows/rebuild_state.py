@@ -13,9 +13,9 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.capabilities import OpenWindow
 from onceonly.runtime import operator_epoch
 from onceonly.runtime.unreadable_markers import naming
-from onceonly.windows.arrow_rows import state_table
 from onceonly.windows.result_batch import digest_of, fingerprint
-from onceonly.windows.state import Place
+from onceonly.windows.rules.arrow_rows import state_table
+from onceonly.windows.rules.state import Place
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import STATE, Digest, Output
 from onceonly_checkpoints.epoch import Epoch

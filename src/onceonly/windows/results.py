@@ -14,10 +14,10 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 from onceonly.protocol.capabilities import StateRow
-from onceonly.windows import json_values
-from onceonly.windows.assigners import LEAST
-from onceonly.windows.json_values import Json
-from onceonly.windows.state import Kept, Place
+from onceonly.windows.rules import json_values
+from onceonly.windows.rules.assigners import LEAST
+from onceonly.windows.rules.json_values import Json
+from onceonly.windows.rules.state import Kept, Place
 from onceonly_checkpoints.epoch_time import END
 from onceonly_checkpoints.epoch_windows import PaneForm
 from onceonly_checkpoints.model import canonical

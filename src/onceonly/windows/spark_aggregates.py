@@ -1,7 +1,7 @@
 """Partial results of windows as aggregates of Spark: for each value its columns, and what makes JSON of their cells.
 
-Spark gives values in its own types, and the driver spells them by the rules of :mod:`onceonly.windows.json_values`: so
-a partial result is the same text whoever computed it.
+Spark gives values in its own types, and the driver spells them by the rules of
+:mod:`onceonly.windows.rules.json_values`: so a partial result is the same text whoever computed it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-from onceonly.windows import json_values
-from onceonly.windows.assigners import wrong
-from onceonly.windows.json_values import Json, as_json
-from onceonly.windows.values import Aggregate, Count, Last, Max, Mean, Min, Sum, Value
+from onceonly.windows.rules import json_values
+from onceonly.windows.rules.assigners import wrong
+from onceonly.windows.rules.json_values import Json, as_json
+from onceonly.windows.rules.values import Aggregate, Count, Last, Max, Mean, Min, Sum, Value
 
 if TYPE_CHECKING:
     import pyarrow as pa

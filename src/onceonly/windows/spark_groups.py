@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol.row_times import Times
 from onceonly.windows import late_rows
-from onceonly.windows.assigners import Span
-from onceonly.windows.local_partials import joined, key_text
+from onceonly.windows.rules.assigners import Span
+from onceonly.windows.rules.local_partials import joined, key_text
+from onceonly.windows.rules.spec import Definition
+from onceonly.windows.rules.state import Partial, Place
 from onceonly.windows.spark_aggregates import Aggregated, cells
-from onceonly.windows.spec import Definition
-from onceonly.windows.state import Partial, Place
 
 if TYPE_CHECKING:
     import pyarrow as pa

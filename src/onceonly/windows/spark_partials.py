@@ -17,13 +17,13 @@ from onceonly.quality.spark_outputs import beyond_a_row
 from onceonly.spark import expression_check, frames
 from onceonly.spark.digest import quote
 from onceonly.windows import late_rows
-from onceonly.windows.assigners import wrong
 from onceonly.windows.epoch_step import Counted
-from onceonly.windows.local_partials import Row, partials_of
+from onceonly.windows.rules.assigners import wrong
+from onceonly.windows.rules.local_partials import Row, partials_of
+from onceonly.windows.rules.spec import INGEST, Definition, Panes
 from onceonly.windows.spark_aggregates import Aggregated, aggregated, cells
 from onceonly.windows.spark_groups import FIRST, KEY, LAST, LATE, MARKS, ROW, ROWS, VALUE, Groups, side_by_side
 from onceonly.windows.spark_slices import late_before, sliced
-from onceonly.windows.spec import INGEST, Definition, Panes
 from onceonly_checkpoints.epoch_time import END
 
 if TYPE_CHECKING:

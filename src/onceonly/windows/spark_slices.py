@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from onceonly.spark.digest import quote
-from onceonly.windows.assigners import DAY, Fixed, Global, Sessions, Sliding, Window
-from onceonly.windows.spec import Definition
+from onceonly.windows.rules.assigners import DAY, Fixed, Global, Sessions, Sliding, Window
+from onceonly.windows.rules.spec import Definition
 from onceonly_checkpoints.epoch_time import END
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from onceonly.machine.window_rules import Windows
 from onceonly.protocol import KeepsState, RecallsState, Sink
 from onceonly.spark.engine import Plan
 from onceonly.windows import late_rows, spark_partials
-from onceonly.windows.assigners import Global, Sessions
 from onceonly.windows.epoch_step import Targets
-from onceonly.windows.spec import Definition, Panes, define
+from onceonly.windows.rules.assigners import Global, Sessions
+from onceonly.windows.rules.spec import Definition, Panes, define
 
 if TYPE_CHECKING:
     from onceonly.protocol import DataFrame

@@ -17,15 +17,15 @@ from onceonly.machine.window_rules import Windows
 from onceonly.protocol import KeepsState, RecallsState, Sink
 from onceonly.protocol.batch import ArrowBatch, Bound, Notes
 from onceonly.protocol.row_times import NO_TIMES, Clock
-from onceonly.windows.assigners import Global
 from onceonly.windows.epoch_step import Counted, Stepping, Targets
-from onceonly.windows.json_values import Json
-from onceonly.windows.local_partials import Row as Given
-from onceonly.windows.local_partials import partials_of
 from onceonly.windows.result_batch import PanedBatch
-from onceonly.windows.spec import Panes, define
-from onceonly.windows.triggers import AtCount
-from onceonly.windows.values import Fold, Value
+from onceonly.windows.rules.assigners import Global
+from onceonly.windows.rules.json_values import Json
+from onceonly.windows.rules.local_partials import Row as Given
+from onceonly.windows.rules.local_partials import partials_of
+from onceonly.windows.rules.spec import Panes, define
+from onceonly.windows.rules.triggers import AtCount
+from onceonly.windows.rules.values import Fold, Value
 from onceonly_checkpoints.model import canonical
 from onceonly_lab.history import Mark, Row
 from onceonly_lab.history.recorder import Look, Seen

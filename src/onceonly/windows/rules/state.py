@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from onceonly.windows.assigners import LEAST
-from onceonly.windows.json_values import Json
+from onceonly.windows.rules.assigners import LEAST
+from onceonly.windows.rules.json_values import Json
 from onceonly_checkpoints.model import canonical
 
 Kind = Literal["+I", "-U", "+U", "-D"]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
 from onceonly.protocol.capabilities import GONE
-from onceonly.windows import json_values
-from onceonly.windows.assigners import LEAST
-from onceonly.windows.spec import Definition
-from onceonly.windows.state import Kept, PaneRow, Place
+from onceonly.windows.rules import json_values
+from onceonly.windows.rules.assigners import LEAST
+from onceonly.windows.rules.spec import Definition
+from onceonly.windows.rules.state import Kept, PaneRow, Place
 from onceonly_checkpoints.epoch_time import END
 
 if TYPE_CHECKING:

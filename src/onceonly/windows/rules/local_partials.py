@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from onceonly.windows import json_values
-from onceonly.windows.assigners import merged
-from onceonly.windows.json_values import Json
-from onceonly.windows.spec import Definition
-from onceonly.windows.state import Partial, Place
+from onceonly.windows.rules import json_values
+from onceonly.windows.rules.assigners import merged
+from onceonly.windows.rules.json_values import Json
+from onceonly.windows.rules.spec import Definition
+from onceonly.windows.rules.state import Partial, Place
 from onceonly_checkpoints.model import canonical
 
 

@@ -13,9 +13,9 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 from onceonly.errors import refuse
-from onceonly.windows import json_values
-from onceonly.windows.assigners import wrong
-from onceonly.windows.json_values import Json, as_json
+from onceonly.windows.rules import json_values
+from onceonly.windows.rules.assigners import wrong
+from onceonly.windows.rules.json_values import Json, as_json
 
 _MOST_DIGITS = 38
 

@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import Literal
 
 from onceonly.errors import nearest, refuse
-from onceonly.windows import json_values, triggers
-from onceonly.windows.assigners import Fixed, Global, Sessions, Size, Sliding, Window, length, unit_of, wrong
-from onceonly.windows.triggers import AT_WATERMARK, AtMark, AtWatermark, Trigger, whole
-from onceonly.windows.values import Aggregate, Fold, Last, Value
+from onceonly.windows.rules import json_values, triggers
+from onceonly.windows.rules.assigners import Fixed, Global, Sessions, Size, Sliding, Window, length, unit_of, wrong
+from onceonly.windows.rules.triggers import AT_WATERMARK, AtMark, AtWatermark, Trigger, whole
+from onceonly.windows.rules.values import Aggregate, Fold, Last, Value
 from onceonly_checkpoints.epoch_time import END, Unit
 from onceonly_checkpoints.epoch_windows import PaneForm
 from onceonly_checkpoints.model import canonical

@@ -12,8 +12,8 @@ from enum import Enum
 from typing import Any as Unknown
 from typing import Literal
 
-from onceonly.windows.assigners import wrong
-from onceonly.windows.json_values import Json
+from onceonly.windows.rules.assigners import wrong
+from onceonly.windows.rules.json_values import Json
 from onceonly_checkpoints.period import milliseconds
 
 

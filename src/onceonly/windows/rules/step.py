@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
-from onceonly.windows import triggers
-from onceonly.windows.assigners import LEAST, merged
-from onceonly.windows.json_values import Json
-from onceonly.windows.spec import Definition
-from onceonly.windows.state import Emitted, Kept, Kind, Moment, PaneRow, Partial, Place, Stepped, Timing, Wanted
-from onceonly.windows.triggers import WAIT, Event, Passed, Rows, Tick
+from onceonly.windows.rules import triggers
+from onceonly.windows.rules.assigners import LEAST, merged
+from onceonly.windows.rules.json_values import Json
+from onceonly.windows.rules.spec import Definition
+from onceonly.windows.rules.state import Emitted, Kept, Kind, Moment, PaneRow, Partial, Place, Stepped, Timing, Wanted
+from onceonly.windows.rules.triggers import WAIT, Event, Passed, Rows, Tick
 
 
 def wanted(definition: Definition, moment: Moment, partials: Sequence[Partial]) -> Wanted:
