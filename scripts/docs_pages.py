@@ -98,7 +98,7 @@ def main() -> None:
     for code in all_codes():
         write(f"codes/{code}.md", code_page(code), "src/onceonly/errors/codes")
     write("codes/index.md", code_index(), "src/onceonly/errors/codes")
-    write("reference/cli.md", command_line(), "src/onceonly/cli/app.py")
+    write("reference/cli.md", command_line(), "src/onceonly/cli/tree.py")
     write("index.md", from_the_root((ROOT / "README.md").read_text()), "README.md")
     write("changelog.md", from_the_root((ROOT / "CHANGELOG.md").read_text()), "CHANGELOG.md")
     write("decisions/index.md", decisions(), "docs/decisions")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from importlib.metadata import EntryPoint
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from onceonly.cli import explain
-from onceonly.cli.app import command_tree
 from onceonly.cli.explain import all_codes, page_of
 from onceonly.cli.plugins import GROUP, published
+from onceonly.cli.tree import WORDS, command_tree
 from onceonly.errors import ConfigurationError
 
 
@@ -87,3 +89,28 @@ def test_pages_of_anomalies_come_with_the_lab(monkeypatch: pytest.MonkeyPatch) -
         page_of("X-LOSS")
     assert refused.value.code == "E110"
     assert refused.value.remedy == "pip install onceonly-lab"
+
+
+def tree(*typed: str) -> Any:
+    return typer.main.get_command(command_tree(published(), typed))
+
+
+def verbs_of(command: Any) -> set[str]:
+    return set(getattr(command, "commands", ()))
+
+
+def test_a_word_that_was_typed_brings_its_command_alone_with_all_its_verbs() -> None:
+    whole = tree()
+    for word in WORDS:
+        alone = tree(word)
+        assert list(alone.commands) == [word]
+        assert verbs_of(alone.commands[word]) == verbs_of(whole.commands[word]), word
+
+
+def test_a_verb_that_lies_elsewhere_is_there_when_it_is_typed_and_in_the_help() -> None:
+    for typed in (["epochs", "rerun"], ["epochs"], ["epochs", "no-verb"]):
+        assert {"rerun", "publish"} <= verbs_of(tree(*typed).commands["epochs"]), typed
+
+
+def test_a_word_that_nobody_knows_is_answered_with_all_that_are_known() -> None:
+    assert set(tree("audits").commands) >= set(WORDS)

@@ -26,6 +26,10 @@ class Verdict(StrEnum):
     EXACTLY_ONCE = "EXACTLY ONCE"
 
 
+CLEAN, FINDINGS, UNANSWERED, UNCOUNTED = 0, 1, 2, 3
+"""Exit codes: every row was counted and is right, something to do, could not answer, rows were not counted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """The texts of one code.

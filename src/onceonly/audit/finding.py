@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onceonly.audit.catalogue import RULES, Severity, Verdict
+from onceonly.audit.catalogue import CLEAN, FINDINGS, RULES, UNANSWERED, UNCOUNTED, Severity, Verdict
 from onceonly.audit.facts import Facts, SinkFacts
 from onceonly.audit.sink_history import Line, ranges
 from onceonly.machine import acceptance, precheck
@@ -178,9 +178,6 @@ def found(
 
 
 # ---- Turns findings into one verdict, the sentence of its scope, and an exit code. Pure.
-
-CLEAN, FINDINGS, UNANSWERED, UNCOUNTED = 0, 1, 2, 3
-"""Exit codes: every row was counted and is right, something to do, could not answer, rows were not counted."""
 
 _UNCOUNTED = (Verdict.CANNOT_TELL, Verdict.NOT_COUNTED)
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceonly.audit import AuditResult, Facts, Finding, Severity, Verdict, gather, judge
+from onceonly.audit.catalogue import CLEAN, FINDINGS, UNANSWERED, UNCOUNTED
 from onceonly.audit.certificate import Certificate
-from onceonly.audit.finding import CLEAN, FINDINGS, UNANSWERED, UNCOUNTED, exit_code_of
+from onceonly.audit.finding import exit_code_of
 from onceonly.audit.result import epoch_table, foremost, to_json
 from onceonly.cli.connect import Place, open_ledger, place, reads_topics
 from onceonly.cli.errors import give_up

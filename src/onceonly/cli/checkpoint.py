@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.audit.finding import CLEAN, FINDINGS
+from onceonly.audit.catalogue import CLEAN, FINDINGS
 from onceonly.cli import epochs
 from onceonly.cli.connect import Place, place
 from onceonly.cli.epochs import clock

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from onceonly.audit.finding import CLEAN, FINDINGS
+from onceonly.audit.catalogue import CLEAN, FINDINGS
 from onceonly.cli import doctor_checks
 from onceonly.cli.connect import open_ledger
 from onceonly.cli.doctor_checks import packages, python_version

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from onceonly.audit.finding import UNANSWERED
+from onceonly.audit.catalogue import UNANSWERED
 from onceonly.cli.output import Output, emit_json, talk
 from onceonly.errors import OnceOnlyError, mask
 from onceonly.errors.read_refusal import read

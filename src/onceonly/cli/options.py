@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.audit.finding import UNANSWERED
+from onceonly.audit.catalogue import UNANSWERED
 from onceonly.cli.errors import TYPED, json_wanted
 from onceonly.cli.output import Output, emit_json, talk
 from onceonly.errors import mask, refuse

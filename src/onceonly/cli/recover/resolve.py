@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from onceonly.audit.finding import FINDINGS
+from onceonly.audit.catalogue import FINDINGS
 from onceonly.cli.connect import Place, no_ledger, open_ledger, place
 from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, SinkOption, YesOption, confirmed
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say
