@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import itertools
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import tomllib
+from scripts.house import ratchet
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = [
@@ -127,6 +129,39 @@ def test_the_picture_of_the_layers_is_as_the_imports_are(tmp_path: Path) -> None
     )
     kept = (ROOT / "docs/images/layers.svg").read_text()
     assert drawn.read_text() == kept, 'draw it again: make layers ARGS="--picture docs/images/layers.svg"'
+
+
+def test_a_limit_of_the_house_only_falls() -> None:
+    folder = "scripts/house/limits"
+    commits = _git("log", "--format=%H", "-n", "20", "--", folder).split()
+    raised = []
+    for path in sorted((ROOT / folder).glob("*.txt")):
+        versions = [path.read_text()]
+        for commit in commits:
+            name = f"{commit}:{folder}/{path.name}"
+            versions.append(_git("show", name) if _git("ls-tree", commit, f"{folder}/{path.name}") else "")
+        for newer, older in itertools.pairwise(map(_limits, versions)):
+            raised += [
+                f"{path.name}: {limit} from {was:g} to {newer[limit]:g}"
+                for limit, was in older.items()
+                if limit in newer and (newer[limit] > was if limit.startswith("--max") else newer[limit] < was)
+            ]
+            raised += [f"{path.name}: {limit} is gone" for limit in older if limit not in newer]
+    assert not raised, raised
+
+
+def test_the_ratchet_lowers_a_limit_that_a_figure_beats_and_raises_none() -> None:
+    limits = "--max lines=10  # 5\n--max words=3.5\n--min you=2\n--slack 5\n"
+    figures = {"lines": 8.0, "words": 4.0, "you": 2.5}
+    assert ratchet.lowered(limits, figures) == "--max lines=8  # 5\n--max words=3.5\n--min you=2.5\n--slack 5\n"
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def _limits(text: str) -> dict[str, float]:
+    return {f"{kind} {name}": float(limit) for kind, name, limit in ratchet.LIMIT.findall(text)}
 
 
 def _called(node: ast.Call) -> str:
