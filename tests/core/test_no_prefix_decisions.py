@@ -107,6 +107,7 @@ LEFT: Mapping[str, frozenset[str]] = {
             "destination: address.partition('://')[:2] in _OF_A_SERVER",
             "page_of: name.startswith('X-')",
             "parse_args: following[:1] == '-'",
+            "main: word[:1] != '-'",
             "json_wanted: word.startswith('-o')",
             "location: target.startswith('file:')",
             "check: spoken.startswith('SASL')",
