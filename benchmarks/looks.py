@@ -25,8 +25,8 @@ from tests.reading.writing import Writer, records_at
 
 from benchmarks import machine, topics
 from benchmarks import report as reports
-from onceonly.event_time import Reader
-from onceonly.machine.writer_progress import Writers
+from onceonly.event_time import TimeReader
+from onceonly.machine.writer_progress import WriterSet
 from onceonly.protocol import Sink
 from onceonly_lab.servers.kafka import temporary_kafka
 from onceonly_lab.servers.postgres import EmbeddedPostgres
@@ -85,7 +85,7 @@ class Place:
     ) -> None:
         self.store, self.make = store, make
         table: dict[str, Any] = {"table": records_at} if store == "kafka" else {}
-        self._writers = [Writer(name, make(), Writers(NAMES), **table) for name in NAMES]
+        self._writers = [Writer(name, make(), WriterSet(NAMES), **table) for name in NAMES]
         self._noted = 0
         self.more()
         copy(epochs // len(NAMES) - 2)
@@ -93,7 +93,7 @@ class Place:
             writer.take_over()
         self.more()
         self.epochs = epochs
-        self._reader = Reader("web", make())
+        self._reader = TimeReader("web", make())
         self._poller = make()
         self._poller.open("web")
         self._asking = psycopg.connect(dsn, autocommit=True) if dsn else None
@@ -107,7 +107,7 @@ class Place:
 
     def first(self) -> float:
         """Milliseconds until somebody who has just come is told."""
-        with Reader("web", self.make()) as reader:
+        with TimeReader("web", self.make()) as reader:
             return self._timed(reader)
 
     def look(self) -> float:
@@ -134,7 +134,7 @@ class Place:
         assert len(found) == len(NAMES)
         return took * 1000
 
-    def _timed(self, reader: Reader) -> float:
+    def _timed(self, reader: TimeReader) -> float:
         began = time.perf_counter()
         window = reader.time_window()
         took = time.perf_counter() - began

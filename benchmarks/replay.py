@@ -24,12 +24,12 @@ from benchmarks import report as reports
 from benchmarks.data import SCHEMAS, Shape, generate
 from benchmarks.long import Lived
 from onceonly import Staging, exactly_once, read_point
-from onceonly.machine.rewind import Asked, BringUp
+from onceonly.machine.rewind import BringUp, RewindRequest
 from onceonly.protocol import Estimate
 from onceonly.replay import rewind
 from onceonly.replay.spark_digests import Digests
 from onceonly.replay.spark_replay import Replay
-from onceonly.runtime.remedies import Where
+from onceonly.runtime.remedies import CommandContext
 from onceonly.spark.batch import SparkBatch
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.servers.postgres import EmbeddedPostgres
@@ -164,8 +164,8 @@ def brought_up(spark: SparkSession, dsn: str, root: Path, rounds: int) -> Figure
             connection.execute("DROP TABLE orders")
             connection.execute("DROP SCHEMA onceonly CASCADE")
         with closing(sink()) as empty:
-            of = rewind.Pipeline("orders", (empty,), ledger, Where("orders", f" --ledger {place}"))
-            asked = Asked(0, (empty.id,))
+            of = rewind.Pipeline("orders", (empty,), ledger, CommandContext("orders", f" --ledger {place}"))
+            asked = RewindRequest(0, (empty.id,))
             planned = rewind.plan(of, asked)
             assert isinstance(planned.way, BringUp)
             found: list[float] = []

@@ -28,7 +28,7 @@ from onceonly.errors import DestinationError
 from onceonly.faults import InjectedFault, Point
 from onceonly.protocol import OutcomeUnknown, Prepared
 from onceonly_lab.conformance import SinkHarness
-from onceonly_lab.conformance.scenario import Driver, Plan, Story, replayed
+from onceonly_lab.conformance.scenario import Driver, PlannedEpoch, Scenario, replayed
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.containers
@@ -71,7 +71,7 @@ def on_kafka(server: KafkaAddress) -> KafkaHarness:
 
 def writes_two_epochs_and_replays_them(harness: SinkHarness) -> None:
     """Two epochs by one driver, the second of them once more by the next; every row and marker is there once."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         epochs = [driver.writes(50), driver.writes(50)]
         story.holds(*epochs)
@@ -110,7 +110,7 @@ def test_the_servers_of_the_compose_file_come_up_healthy_and_serve_both_sinks(st
 
 def test_a_commit_into_a_paused_postgres_lands_once_when_it_wakes(stack: Stack) -> None:
     harness = on_postgres(stack.postgres, "paused")
-    with Story(harness) as story, ThreadPoolExecutor(1) as pool:
+    with Scenario(harness) as story, ThreadPoolExecutor(1) as pool:
         driver, first, planned, prepared = standing_before_its_second_commit(story)
         with stack.paused("postgres"):
             commit = pool.submit(driver.commits, planned, prepared)
@@ -135,7 +135,7 @@ def test_a_commit_into_a_paused_postgres_lands_once_when_it_wakes(stack: Stack) 
 def test_a_commit_that_finds_nobody_is_refused_and_written_once_by_the_next_driver(
     stack: Stack, service: str, fault: Fault
 ) -> None:
-    with Story(on(stack, service)) as story:
+    with Scenario(on(stack, service)) as story:
         driver, first, planned, prepared = standing_before_its_second_commit(story)
         with fault(stack, service):
             with pytest.raises(DestinationError) as caught:
@@ -160,7 +160,7 @@ def test_a_commit_that_finds_nobody_is_refused_and_written_once_by_the_next_driv
 def test_a_commit_whose_answer_a_fault_swallows_is_found_when_the_server_is_back(
     stack: Stack, service: str, fault: Fault
 ) -> None:
-    with Story(on(stack, service)) as story, ExitStack() as until_back:
+    with Scenario(on(stack, service)) as story, ExitStack() as until_back:
 
         def strike() -> None:
             until_back.enter_context(fault(stack, service))
@@ -194,7 +194,7 @@ def on(stack: Stack, service: str) -> SinkHarness:
     return on_kafka(stack.kafka)
 
 
-def standing_before_its_second_commit(story: Story) -> tuple[Driver, Plan, Plan, Prepared]:
+def standing_before_its_second_commit(story: Scenario) -> tuple[Driver, PlannedEpoch, PlannedEpoch, Prepared]:
     driver = story.driver()
     first = driver.writes()
     planned = driver.plan()

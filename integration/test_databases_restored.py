@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from onceonly import EventTime, exactly_once
 from onceonly.cli.app import app
-from onceonly.event_time import Reader
+from onceonly.event_time import TimeReader
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
@@ -135,7 +135,7 @@ def test_time_goes_on_in_the_next_turn_behind_a_restored_database_and_that_is_sa
     assert events(ledger, EventKind.TIME_BACK) == [
         "epochs 2 to 3 are gone and will be numbered again: what others concluded from before is void; turn 1"
     ]
-    with Reader("orders", pg.sink()) as reader:
+    with TimeReader("orders", pg.sink()) as reader:
         assert reader.time_window().lower == 23
     assert pg.ids() == [*range(5), *range(15, 25)]
 
@@ -156,7 +156,7 @@ def test_behind_a_rewind_time_goes_back_once_in_the_next_turn_and_that_is_said(s
     lowers = []
 
     def read() -> None:
-        with Reader("orders", pg.sink()) as reader:
+        with TimeReader("orders", pg.sink()) as reader:
             lowers.append(reader.time_window().lower)
 
     stream.receive(range(5)).run(wrapped())

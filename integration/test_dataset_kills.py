@@ -12,7 +12,7 @@ from integration.processes import Drivers, until, was_killed
 from integration.stage import ROWS, Inbox, rows_in
 from integration.targets import PostgresTarget
 
-from onceonly.event_time import Reader
+from onceonly.event_time import TimeReader
 from onceonly.faults import Point
 from onceonly_sinks.delta import DeltaSink
 
@@ -90,7 +90,7 @@ def test_no_kill_of_either_writer_calls_complete_what_is_not_there(
         warm_rivals.finish(job_)
         seen.look()
     assert seen.lower == ROWS * inboxes["app"].files - 1
-    with Reader("app", DeltaSink(table)) as reader:
+    with TimeReader("app", DeltaSink(table)) as reader:
         # The table that one of them writes alone says the same of the dataset: it is in the epoch, not in the sink.
         assert reader.time_window().lower == seen.lower
 
@@ -116,7 +116,7 @@ class Shared:
         for place in self.places:
             told = []
             for name in WRITERS:
-                with Reader(name, make_sink(*place)) as reader:
+                with TimeReader(name, make_sink(*place)) as reader:
                     told.append(reader.time_window().lower or 0)
             assert min(told) >= self.lower[place], f"{place[0]}: {told} after {self.lower[place]}"
             self.lower[place] = max(told)

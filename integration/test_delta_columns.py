@@ -14,7 +14,7 @@ from integration.delta_by_spark import UNKNOWN, SparkHarness
 from onceonly.errors import DestinationError
 from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
-from onceonly_lab.conformance.scenario import Driver, Plan, Story
+from onceonly_lab.conformance.scenario import Driver, PlannedEpoch, Scenario
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,7 @@ def ways(*quick: str) -> list[Any]:
     return [pytest.param(way, marks=() if way in quick else pytest.mark.slow) for way in WAYS]
 
 
-def writes(driver: Driver, planned: Plan, batch: SparkBatch) -> None:
+def writes(driver: Driver, planned: PlannedEpoch, batch: SparkBatch) -> None:
     driver.commits(planned, driver.sink.prepare(batch, planned.epoch.number))
 
 
@@ -59,7 +59,7 @@ def test_what_loses_nothing_is_taken(spark: SparkSession, tmp_path: Path, way: s
     """Each epoch but the first brings a key that is there, without anything beside it, and a new one."""
     harness = SparkHarness(spark, tmp_path / "rows", WIDE, **WAYS[way])
     wanted: list[dict[str, Any]] = []
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         for number, (query, row) in enumerate(TOLERATED):
             ids = [number, number + len(TOLERATED)] if number else list(range(len(TOLERATED)))
@@ -87,7 +87,7 @@ def test_what_would_lose_something_is_refused_by_name_on_each_way(spark: SparkSe
     taken = []
     for way, options in WAYS.items():
         harness = SparkHarness(spark, tmp_path / way, WIDE, **options)
-        with Story(harness) as story:
+        with Scenario(harness) as story:
             driver = story.driver()
             for query, told in REFUSED:
                 try:
@@ -108,7 +108,7 @@ def test_a_text_longer_than_its_column_is_refused(
     spark: SparkSession, tmp_path: Path, way: str, estimate: Estimate
 ) -> None:
     harness = SparkHarness(spark, tmp_path / "rows", WIDE, **WAYS[way])
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
 
         def rows(text: str) -> SparkBatch:
@@ -126,7 +126,7 @@ def test_no_end_west_of_greenwich_is_read_back_by_spark(spark: SparkSession, tmp
     end: Any = pa.array([253402318799000000, 0, -62135596800000000 - 86_400_000_000], pa.int64())
     rows = pa.table({"id": pa.array([1, 2, 3]), "until": end.cast(pa.timestamp("us", "UTC"))})
     harness = SparkHarness(spark, tmp_path / "rows")
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         for estimate in (FEW, UNKNOWN):
             planned = driver.plan(rows=3)

@@ -12,7 +12,7 @@ from integration.delta_by_spark import CLUSTERED, SparkHarness, operations
 from onceonly import exactly_once
 from onceonly.faults import Point
 from onceonly.protocol import OutcomeUnknown, Superseded
-from onceonly_lab.conformance.scenario import Story, unknown
+from onceonly_lab.conformance.scenario import Scenario, unknown
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.delta.spark_committer import SparkCommitter
 
@@ -28,7 +28,7 @@ def harness(spark: SparkSession, tmp_path: Path) -> SparkHarness:
 
 
 def test_both_committers_interleaved_on_one_table_stay_exact_and_fence_each_other(harness: SparkHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         written = []
         for mine, theirs in (("log", "spark"), ("spark", "log")):
             harness.options = {"committer": mine}
@@ -50,7 +50,7 @@ def test_both_committers_interleaved_on_one_table_stay_exact_and_fence_each_othe
 @pytest.mark.slow
 def test_spark_skips_a_stale_commit_without_a_word_and_is_found_out(harness: SparkHarness, spark: SparkSession) -> None:
     harness.options = {"committer": "spark"}
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         zombie = story.driver()
         first = zombie.writes()
         planned = zombie.plan()
@@ -72,7 +72,7 @@ def test_spark_skips_a_stale_commit_without_a_word_and_is_found_out(harness: Spa
 @pytest.mark.slow
 def test_a_table_that_only_spark_writes_is_written_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     harness = SparkHarness(spark, tmp_path / "rows", CLUSTERED)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         written = [driver.writes(), driver.writes(rows=0)]
         planned = driver.plan()
@@ -89,7 +89,7 @@ def test_a_table_that_only_spark_writes_is_written_by_spark(spark: SparkSession,
 @pytest.mark.slow
 def test_staging_of_lower_generations_is_swept_and_nothing_else(harness: SparkHarness) -> None:
     harness.options = {"committer": "spark"}
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         lost = story.driver()
         lost.prepares(lost.plan())
         owner = story.driver()
@@ -139,7 +139,7 @@ def test_a_streaming_query_reaches_the_table_whichever_way(
 def test_no_commit_is_called_absent_while_the_jvm_may_still_be_at_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Story(SparkHarness(spark, tmp_path / "rows", CLUSTERED)) as story:
+    with Scenario(SparkHarness(spark, tmp_path / "rows", CLUSTERED)) as story:
         driver = story.driver()
         planned = driver.plan()
         assert driver.looks_up(planned) is None

@@ -17,7 +17,7 @@ from onceonly.audit import audit
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_lab.conformance.scenario import Driver, Plan, Story
+from onceonly_lab.conformance.scenario import Driver, PlannedEpoch, Scenario
 from onceonly_sinks.delta import DeltaSink
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_spark_changes_a_table_and_the_rung_decides(
     path = tmp_path / "rows"
     harness = SparkHarness(spark, path, foreign="changes")
     told = {}
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         number = story.driver().writes().epoch.number
         for statement in (*without, f"ALTER TABLE {{t}} SET {VECTORS}", *vectored):
             spark.sql(statement.format(t=f"delta.`{path}`", n=number))
@@ -107,7 +107,7 @@ def test_what_spark_does_without_changing_a_row_passes_on_the_lowest_rung(
         spark.sql(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id, 0L, 'old' FROM range(2)")
         spark.sql(f"DELETE FROM {table} WHERE id = 0")
     told = {}
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         written = [driver.writes(), driver.plan()]
         receipt = driver.tries(written[-1])
@@ -131,7 +131,7 @@ def test_what_spark_does_without_changing_a_row_passes_on_the_lowest_rung(
     assert sorted(row["id"] for row in harness.rows()) == ids
 
 
-def goes_on(driver: Driver, last: Plan, receipt: Receipt) -> tuple[Plan, Receipt]:
+def goes_on(driver: Driver, last: PlannedEpoch, receipt: Receipt) -> tuple[PlannedEpoch, Receipt]:
     """Write the epoch after the last, of which nothing is to be told, neither by its receipt nor by the commit.
 
     The driver is not asked for its position: it would be told what was done, and judge it no more.
@@ -146,7 +146,7 @@ def goes_on(driver: Driver, last: Plan, receipt: Receipt) -> tuple[Plan, Receipt
 @pytest.mark.slow
 def test_a_clustered_table_is_clustered_anew_without_a_word(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "rows"
-    with Story(SparkHarness(spark, path, CLUSTERED, foreign="nothing")) as story:
+    with Scenario(SparkHarness(spark, path, CLUSTERED, foreign="nothing")) as story:
         driver = story.driver()
         planned = driver.plan()
         receipt = driver.tries(planned)

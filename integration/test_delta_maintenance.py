@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from integration.delta_by_spark import SparkHarness
 
 from onceonly.errors import DestinationError, IdentityError
-from onceonly_lab.conformance.scenario import PIPELINE, Story
+from onceonly_lab.conformance.scenario import PIPELINE, Scenario
 from onceonly_sinks.delta import DeltaSink
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def harness(spark: SparkSession, tmp_path: Path) -> SparkHarness:
 
 @pytest.mark.slow
 def test_spark_maintenance_between_epochs_disturbs_nothing(harness: SparkHarness, spark: SparkSession) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         written = [driver.writes() for _ in range(3)]
         spark.sql(f"OPTIMIZE delta.`{harness.path}`")
@@ -43,7 +43,7 @@ def test_spark_maintenance_between_epochs_disturbs_nothing(harness: SparkHarness
 def test_a_restore_by_spark_is_found_although_it_keeps_the_application_version(
     harness: SparkHarness, spark: SparkSession
 ) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         version = DeltaTable(harness.path).version()
@@ -65,7 +65,7 @@ def test_create_or_replace_is_found_although_it_keeps_the_application_version(
     columns = "(id BIGINT, step BIGINT, note STRING)"
     spark.sql(f"CREATE TABLE {name} {columns} USING delta LOCATION '{harness.path}'")
     try:
-        with Story(harness) as story:
+        with Scenario(harness) as story:
             driver = story.driver()
             receipt = driver.tries(driver.plan())
             following = driver.plan()
@@ -85,7 +85,7 @@ def test_a_clone_is_another_table_than_the_one_that_was_written(
     harness: SparkHarness, spark: SparkSession, tmp_path: Path
 ) -> None:
     harness.options = {"id": "delta:rows"}
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         receipt = driver.tries(driver.plan())
         following = driver.plan()
@@ -130,7 +130,7 @@ def test_generated_columns_are_computed_and_constraints_are_kept(spark: SparkSes
     try:
         for committer in ("auto", "spark"):
             harness = SparkHarness(spark, tmp_path / "rows", committer=committer)
-            with Story(harness) as story:
+            with Scenario(harness) as story:
                 driver = story.stranger(1 if committer == "auto" else 2, committer)
                 driver.fences()
                 driver.writes()

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from integration.delta_by_spark import SparkHarness, operations, writes
 
 from onceonly.errors import ConfigurationError, DestinationError
-from onceonly_lab.conformance.scenario import Story
+from onceonly_lab.conformance.scenario import Scenario
 from onceonly_sinks.delta import Merge
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ MERGES: list[Any] = [{"key": "id", "sequence": "step", "delete": "gone"}, {"merg
 def test_a_large_merge_goes_through_spark_and_equals_a_dict(spark: SparkSession, tmp_path: Path) -> None:
     harness = SparkHarness(spark, tmp_path / "rows", key="id", sequence="step", driver_limit=0)
     model: dict[int, tuple[int, str]] = {}
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         for changes in (
             [(1, 5, "a"), (1, 7, "b"), (2, 1, "c")],
@@ -72,7 +72,7 @@ def test_both_committers_merge_and_remove_alike(spark: SparkSession, tmp_path: P
     )
     for committer in ("log", "spark"):
         harness = SparkHarness(spark, tmp_path / committer, committer=committer, **options)
-        with Story(harness) as story:
+        with Scenario(harness) as story:
             driver = story.driver()
             for changes in epochs:
                 ids, steps, gone = zip(*changes, strict=True)
@@ -93,7 +93,7 @@ def test_spark_adds_columns_in_the_version_that_brings_them(
     if not options:
         narrow, wide = narrow.drop_columns("gone"), wide.slice(0, 1).drop_columns("gone")
     harness = SparkHarness(spark, tmp_path / "rows", committer="spark", schema="add_columns", **options)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         writes(driver, harness, narrow)
         before = DeltaTable(harness.path)
@@ -114,7 +114,7 @@ def test_a_missing_package_for_merge_is_refused_before_anything_is_written(
     monkeypatch.setitem(sys.modules, "delta.tables", None)  # what an environment without delta-spark answers
     harness = SparkHarness(spark, tmp_path / "rows", committer="spark", **options)
     rows = pa.table({"id": [1], "step": [1], "gone": [False]})
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         before = sorted(path.name for path in harness.path.rglob("*"))
         with pytest.raises(ConfigurationError, match="E108"):
@@ -131,7 +131,7 @@ def test_what_spark_refuses_of_a_merge_is_told_and_the_next_epoch_goes(spark: Sp
     for on, rows in (("t.id = s.id", 2), ("t.id = s.nothing", 1), ("t.id = = s.id", 1)):
         merge = Merge(on).when_matched_update(None, total).when_not_matched_insert()
         harness = SparkHarness(spark, tmp_path / str(len(on)), committer="spark", key="id")
-        with Story(harness) as story:
+        with Scenario(harness) as story:
             writes(story.driver(), harness, pa.table({"id": [1], "step": [1]}))
             harness.options = {"committer": "spark", "merge": merge}
             driver = story.driver()
@@ -147,7 +147,7 @@ def test_what_spark_refuses_of_a_merge_is_told_and_the_next_epoch_goes(spark: Sp
 def test_a_merge_leaves_no_settings_behind_that_would_stamp_other_writes(spark: SparkSession, tmp_path: Path) -> None:
     harness = SparkHarness(spark, tmp_path / "rows", key="id", committer="spark")
     other = str(tmp_path / "other")
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         driver.writes()
@@ -161,7 +161,7 @@ def test_a_merge_leaves_no_settings_behind_that_would_stamp_other_writes(spark: 
 def test_keys_that_no_merge_can_use_are_refused_by_spark_too(spark: SparkSession, tmp_path: Path) -> None:
     harness = SparkHarness(spark, tmp_path / "rows", key="id", committer="spark")
     found = {}
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         for ids, code in (((1, None), "E504"), ((1, 1), "E505")):
             rows = pa.table({"id": pa.array(ids, pa.int64()), "step": [1, 1], "note": ["a", "b"]})

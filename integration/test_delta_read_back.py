@@ -19,7 +19,7 @@ from integration.delta_by_spark import UNKNOWN, SparkHarness
 from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
 from onceonly_checkpoints.epoch import Fence, Marker
-from onceonly_lab.conformance.scenario import PIPELINE, Story, plan
+from onceonly_lab.conformance.scenario import PIPELINE, Scenario, plan
 from onceonly_sinks.delta import DeltaSink
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ ROWS = [
 @pytest.mark.slow
 def test_describe_history_shows_the_marker_whichever_committer_wrote_it(spark: SparkSession, tmp_path: Path) -> None:
     harness = SparkHarness(spark, tmp_path / "rows")
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         for committer in ("log", "spark"):
             harness.options = {"committer": committer}
             driver = story.driver()
@@ -94,7 +94,7 @@ def test_spark_finds_the_rows_of_every_partition_that_executors_wrote(spark: Spa
 def test_executors_write_what_lies_with_them_and_the_counts_are_theirs(spark: SparkSession, tmp_path: Path) -> None:
     harness = SparkHarness(spark, tmp_path / "rows")
     harness.estimate = UNKNOWN
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first = driver.writes(rows=50)
         batch = harness.batch(pa.table({"id": range(1000), "step": [0] * 1000, "note": ["x"] * 1000}))

@@ -42,7 +42,7 @@ def test_spark_judges_each_value_and_each_element_as_python_does(spark: Any) -> 
     judged = rows.select(
         "at",
         *(
-            spark_row_rules.met(rule, rows[f"`{case}`"], rows.schema[case].dataType).alias(case)
+            spark_row_rules.satisfied(rule, rows[f"`{case}`"], rows.schema[case].dataType).alias(case)
             for case, rule in rules.items()
         ),
     )

@@ -17,7 +17,7 @@ from tests.plain_values import plain_table
 
 from onceonly.protocol import Estimate
 from onceonly.protocol.row_times import Clock
-from onceonly.quality.spark_dedupe import RecallingBatch, Repeats
+from onceonly.quality.spark_dedupe import DedupeConfig, DedupingBatch
 from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput
 from onceonly.spark import digest
 from onceonly.spark.batch import SparkBatch
@@ -358,9 +358,9 @@ def test_no_lambda_is_observed_whose_variable_would_go_to_the_driver_with_a_task
         OutputSpec("bad", ("b",), "forall(list, x -> x > 1)", ("array_join(list, '') AS reasons", "map"), ("x",)),
     )
     batches["outputs"] = DividedBatch(rows, outputs, UNKNOWN)
-    repeats = Repeats(("aggregate(list, 0, (sum, x) -> sum + x)",), "a", lambda as_of: lambda ids: iter(()))
+    repeats = DedupeConfig(("aggregate(list, 0, (sum, x) -> sum + x)",), "a", lambda as_of: lambda ids: iter(()))
     ids = resolved(rows, repeats.wanted("orders", rows))
-    batches["repeats"] = RecallingBatch(rows, ids, UNKNOWN, repeats=repeats, lookup=lambda ids: iter(()))
+    batches["repeats"] = DedupingBatch(rows, ids, UNKNOWN, repeats=repeats, lookup=lambda ids: iter(()))
 
     found = {name: observed(batch.dataframe) for name, batch in batches.items()}
     assert {name: len(each) for name, each in found.items()} == dict.fromkeys(batches, 1) | {"repeats": 2}

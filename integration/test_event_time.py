@@ -21,16 +21,16 @@ from tests.core.stories import cut
 
 from onceonly import Dataset, EventTime, Output, Quality, TimedEpoch, exactly_once
 from onceonly.errors import OnceOnlyError
-from onceonly.event_time import Fixed, Reader, Window
+from onceonly.event_time import FixedWindow, FixedWindows, TimeReader
 from onceonly.protocol import Estimate
-from onceonly.protocol.row_times import Clock, Times
+from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.quality import spark_outputs
 from onceonly.quality.spark_outputs import DividedBatch, OutputSpec
 from onceonly.runtime.shared_transaction import InMemory
-from onceonly.runtime.staging import StagedEpochs, Still
+from onceonly.runtime.staging import RereadableBatch, StagedEpochs
 from onceonly.spark import frames, row_times
 from onceonly.spark.batch import SparkBatch
-from onceonly.spark.engine import Plan
+from onceonly.spark.engine import QueryPlan
 from onceonly_checkpoints.digests import BAD
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.epoch_time import END, EpochTime, Unit
@@ -83,10 +83,10 @@ def drawn(spark: SparkSession) -> tuple[DataFrame, list[dict[str, Any]]]:
     return frames.of_arrow(spark, table).repartition(3), rows
 
 
-def expected(rows: list[dict[str, Any]], horizon: int | None) -> Times:
+def expected(rows: list[dict[str, Any]], horizon: int | None) -> RowTimes:
     times = [row["height"] for row in rows if row["height"] is not None]
     late = 0 if horizon is None else sum(time < horizon for time in times)
-    return Times(min(times), max(times), late, len(rows) - len(times))
+    return RowTimes(min(times), max(times), late, len(rows) - len(times))
 
 
 CLOCKS = tuple(
@@ -123,11 +123,11 @@ def test_each_way_of_rows_counts_the_same(drawn: tuple[DataFrame, list[dict[str,
     assert found == wanted
 
 
-def in_files(batch: SparkBatch, root: Path) -> Still:
+def in_files(batch: SparkBatch, root: Path) -> RereadableBatch:
     return StagedEpochs(str(root), "orders", [MemorySink()]).write(batch, 1, Fence(1, "us"), cut(0, 10)).batch
 
 
-def in_memory(batch: SparkBatch, root: Path) -> Still:
+def in_memory(batch: SparkBatch, root: Path) -> RereadableBatch:
     table = pa.Table.from_batches(list(batch.arrow()), batch.schema)
     return InMemory(table, batch.digest(), batch.outputs() if isinstance(batch, DividedBatch) else ())
 
@@ -149,7 +149,7 @@ def test_bad_rows_move_no_time_and_rows_that_an_output_leaves_out_do(
     drawn: tuple[DataFrame, list[dict[str, Any]]], tmp_path: Path, way: str
 ) -> None:
     frame, rows = drawn
-    plan = Plan(stateful=False, nondeterministic=None, sources=())
+    plan = QueryPlan(stateful=False, nondeterministic=None, sources=())
     wanted = (
         OutputSpec("odd", ("a",), "good AND id % 2 = 1"),
         OutputSpec(BAD, ("b",), "NOT good", ("id", "'[]' AS reasons")),
@@ -165,7 +165,7 @@ def test_a_batch_without_rows_says_nothing(drawn: tuple[DataFrame, Any]) -> None
         batch = SparkBatch(drawn[0].limit(0), size).timed(Clock("at", "ms", 17))
         act(batch)
         found[way] = batch.times()
-    assert found == dict.fromkeys(WAYS, Times())
+    assert found == dict.fromkeys(WAYS, RowTimes())
 
 
 # ---- in a query: ids are seconds after noon
@@ -200,9 +200,9 @@ class Noting:
         sink.close()
         return found
 
-    def windows(self) -> list[Window]:
-        with Reader("orders", self.sink()) as reader:
-            return list(reader.windows(Fixed("10 seconds"), since=NOON))
+    def windows(self) -> list[FixedWindow]:
+        with TimeReader("orders", self.sink()) as reader:
+            return list(reader.windows(FixedWindows("10 seconds"), since=NOON))
 
     def noted(self) -> list[int | None]:
         return [time.noted if time else None for time in self.times()]

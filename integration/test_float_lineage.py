@@ -256,7 +256,7 @@ def test_what_another_run_computes_otherwise_is_refused_after_state_in_before_to
 def test_a_plan_that_is_nested_too_deeply_to_be_followed_stops_nobody(spark: SparkSession, stateful: bool) -> None:
     depth = 5000
     queries = '[{"class": "x.ScalarSubquery", "num-children": 0, "plan": ' * depth + "[]" + "}]" * depth
-    plan = engine.Plan(stateful=stateful, nondeterministic=None, sources=(), text=queries)
+    plan = engine.QueryPlan(stateful=stateful, nondeterministic=None, sources=(), text=queries)
     rows = spark.range(1).select("id", f.lit(1.0).alias("value"))
     found = determinism.look(plan, rows)
     assert found.left_out == (frozenset({"value"}) if stateful else frozenset())

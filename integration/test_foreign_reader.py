@@ -12,7 +12,7 @@ from tests.sinks.broken.foreign import LeavesTheZoneOut
 
 from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
-from onceonly_lab.conformance.scenario import Driver, Story
+from onceonly_lab.conformance.scenario import Driver, Scenario
 from onceonly_sinks.delta import Merge
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ WAYS: dict[str, tuple[Estimate, dict[str, Any]]] = {
 @pytest.mark.parametrize("way", ["few", *(pytest.param(one, marks=pytest.mark.slow) for one in ("many", "spark"))])
 def test_spark_reads_each_type_as_it_was(in_new_york: SparkSession, tmp_path: Path, way: str) -> None:
     rows, (estimate, options) = truth(in_new_york), WAYS[way]
-    with Story(SparkHarness(in_new_york, tmp_path, partition_by=PARTITIONS, **options)) as story:
+    with Scenario(SparkHarness(in_new_york, tmp_path, partition_by=PARTITIONS, **options)) as story:
         writes(story.driver(), rows, estimate)
     assert differing(table(in_new_york, tmp_path), rows) == {}
     # Neither statistics nor values of partitions make Spark pass over the file of a row.
@@ -112,7 +112,7 @@ def test_a_sink_that_leaves_the_zone_out_is_called_by_the_column(in_new_york: Sp
     harness = SparkHarness(
         in_new_york, tmp_path / "rows", sink=LeavesTheZoneOut, partition_by=["p_ts", "p_ntz", "p_txt"]
     )
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         writes(story.driver(), rows, FEW)
     assert differing(table(in_new_york, tmp_path / "rows"), rows) == {"p_ts": [0, 1]}
 
@@ -129,7 +129,7 @@ def test_what_spark_wrote_stays_what_it_was_beside_a_row_that_is_updated(
     in_new_york.conf.set(TIME_ZONE, "UTC")  # in the other one Spark makes one partition of two instants of a night
     truth(in_new_york).write.format("delta").partitionBy(*MADE[made]).save(str(tmp_path / "rows"))
     in_new_york.conf.set(TIME_ZONE, ZONE)
-    with Story(SparkHarness(in_new_york, tmp_path / "rows", key="id")) as story:
+    with Scenario(SparkHarness(in_new_york, tmp_path / "rows", key="id")) as story:
         writes(story.driver(), in_new_york.sql("SELECT 1L id, 1 v"), FEW)
     wanted = truth(in_new_york).selectExpr("*", "IF(id = 1, 1, 0) w").drop("v").withColumnRenamed("w", "v")
     assert differing(table(in_new_york, tmp_path / "rows"), wanted) == {}
@@ -163,7 +163,7 @@ def test_a_column_that_a_row_does_not_have_is_as_in_spark_s_own_append(
     in_new_york: SparkSession, tmp_path: Path, into: str, create: str
 ) -> None:
     row = f"SELECT 1L id, {SEEN}" + (", 5 extra" if "grows" in into else "")
-    with Story(SparkHarness(in_new_york, tmp_path / "ours", create, **INTO[into])) as story:
+    with Scenario(SparkHarness(in_new_york, tmp_path / "ours", create, **INTO[into])) as story:
         writes(story.driver(), in_new_york.sql(row), FEW)
     in_new_york.sql(create.format(path=tmp_path / "own"))
     own = in_new_york.sql(row).write.format("delta").mode("append").option("mergeSchema", "true")

@@ -20,7 +20,7 @@ from onceonly import exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly.spark import detect
 from onceonly.spark.classic.private_api_check import try_rows
-from onceonly.spark.versions import LINES, Line
+from onceonly.spark.versions import LINES, SparkVersion
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink
 
@@ -35,7 +35,7 @@ def no_python(*_: Any) -> Any:
     return to_vendor_seq
 
 
-FORKS: dict[str, tuple[Line, str]] = {
+FORKS: dict[str, tuple[SparkVersion, str]] = {
     "a class of Java": (replace(OWN, state_writer="com.vendor.StateStoreWriter"), "com.vendor.StateStoreWriter"),
     "a method of the query": (
         replace(OWN, source_ids=lambda execution, sources: execution.vendorIds()),
@@ -53,8 +53,8 @@ FORKS: dict[str, tuple[Line, str]] = {
 
 
 @pytest.fixture
-def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[Line], None]:
-    def become(fork: Line) -> None:
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[SparkVersion], None]:
+    def become(fork: SparkVersion) -> None:
         monkeypatch.setattr(detect, "LINES", {**LINES, fork.minor: fork})
 
     return become
@@ -64,7 +64,7 @@ def test_a_fork_without_a_private_is_refused_by_its_name_before_a_sink_is_opened
     stream: FileStream,
     sink: MemorySink,
     ledger: SqlLedger,
-    pretend: Callable[[Line], None],
+    pretend: Callable[[SparkVersion], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     otherwise, tried, opened = [], [], []
@@ -92,7 +92,7 @@ def test_a_fork_without_a_private_is_refused_by_its_name_before_a_sink_is_opened
 
 
 def test_a_refused_fork_leaves_no_table_and_the_real_spark_goes_on_from_there(
-    stream: FileStream, delta: DeltaTarget, ledger: SqlLedger, pretend: Callable[[Line], None]
+    stream: FileStream, delta: DeltaTarget, ledger: SqlLedger, pretend: Callable[[SparkVersion], None]
 ) -> None:
     pretend(FORKS["a method of an observation"][0])
     stream.receive(range(5)).fail(exactly_once(delta.sink(), ledger=ledger))
@@ -103,7 +103,7 @@ def test_a_refused_fork_leaves_no_table_and_the_real_spark_goes_on_from_there(
 
 
 def test_a_private_that_only_a_plan_before_the_start_needs_is_named_too(
-    stream: FileStream, sink: MemorySink, pretend: Callable[[Line], None], monkeypatch: pytest.MonkeyPatch
+    stream: FileStream, sink: MemorySink, pretend: Callable[[SparkVersion], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onceonly.spark.classic.plan_preview.analysed", lambda df: df._jdf.vendorPlan())
     with pytest.raises(ConfigurationError, match="lacks vendorPlan"):

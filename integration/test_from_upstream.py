@@ -19,7 +19,7 @@ from tests.kafka_client import more_partitions
 from tests.reading.writing import Writer
 
 from onceonly import Dataset, EventTime, FromUpstream, OnceOnlyError, exactly_once
-from onceonly.event_time import Reader
+from onceonly.event_time import TimeReader
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -207,7 +207,7 @@ def test_a_query_that_reads_a_table_notes_what_it_was_complete_through_at_each_v
         there = {int(row["id"]) for _, row in sink.read_rows((1, number)) or ()}
         absent[number] = set(range(said or 0)) - there
     assert {number: ids for number, ids in absent.items() if ids} == {}, "what is called complete is there"
-    with Reader("second", MemorySink("memory:second", second.store)) as reader:
+    with TimeReader("second", MemorySink("memory:second", second.store)) as reader:
         assert reader.time_window().lower == 69
     with closing(SqlLedger(str(second.ledger))) as ledger:
         ledger.open()

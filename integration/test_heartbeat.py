@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from onceonly import exactly_once, heartbeat
-from onceonly.event_time import Fixed, Reader
+from onceonly.event_time import FixedWindows, TimeReader
 from onceonly.windows import AtPeriod, AtWatermark, Panes, Sum
 from onceonly.windows import Fixed as Windows
 from onceonly_checkpoints.epoch import Epoch
@@ -171,10 +171,10 @@ def test_beside_a_silent_source_windows_are_complete_by_what_commits_say(
     last = with_rows[-1]
     assert last is not None
     assert last.noted is not None
-    with Reader("orders", MemorySink(store=silent.store)) as reader:
+    with TimeReader("orders", MemorySink(store=silent.store)) as reader:
         lower = reader.time_window().lower
         assert lower is not None
         assert lower > last.noted
-        found = list(reader.windows(Fixed("1 second"), since=last.noted - 1000))
+        found = list(reader.windows(FixedWindows("1 second"), since=last.noted - 1000))
     assert {one.status for one in found if one.end <= lower} == {"complete"}
     assert len(silent.ids()) == 181

@@ -13,7 +13,7 @@ from integration.jobs import TABLE, make_sink
 from integration.processes import PATIENCE_S, Drivers, until, was_killed
 from integration.stage import ROWS, Inbox, Scene
 
-from onceonly.event_time import Fixed, Reader
+from onceonly.event_time import FixedWindows, TimeReader
 from onceonly.faults import Point
 from onceonly_checkpoints.epoch import Epoch
 
@@ -79,8 +79,8 @@ def test_no_kill_in_silence_loses_what_was_complete_and_silence_goes_on_completi
     planned = idle.epochs[last - 1].time
     assert planned is not None
     assert planned.noted is not None
-    with Reader(idle.job.name, make_sink("postgres", idle.job.target)) as reader:
-        windows = list(reader.windows(Fixed("1 second"), since=planned.noted))
+    with TimeReader(idle.job.name, make_sink("postgres", idle.job.target)) as reader:
+        windows = list(reader.windows(FixedWindows("1 second"), since=planned.noted))
     # The window of the newest rows is one that only epochs without rows could complete.
     assert windows[0].start <= planned.noted < windows[0].end <= idle.lower
     assert windows[0].status == "complete"

@@ -37,7 +37,7 @@ from onceonly.spark.jars import kafka_source_jars
 from onceonly.spark.versions import LINES
 from onceonly.windows import Aggregate, Count, Last, Max, Mean, Panes, Sliding, Sum
 from onceonly.windows.rules.values import Value
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.delta import DeltaSink, with_delta
@@ -247,7 +247,7 @@ def test_windows_are_written_once_with_their_state_and_a_replay_writes_none_agai
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
 
-def _panes(ledger: SqlLedger) -> list[PaneState | None]:
+def _panes(ledger: SqlLedger) -> list[EpochWindows | None]:
     return [record.epoch.panes for record in ledger.epochs("orders")]
 
 

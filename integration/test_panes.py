@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 
 from onceonly import ExactlyOnce, exactly_once, faults
 from onceonly.audit import Verdict, audit
-from onceonly.event_time import Fixed as FixedWindows
-from onceonly.event_time import Reader
+from onceonly.event_time import FixedWindows, TimeReader
 from onceonly.faults import Point
 from onceonly.windows.result_batch import digest_of
 from onceonly_checkpoints.epoch import Epoch
@@ -59,7 +58,7 @@ def test_a_window_is_open_then_complete_then_closed_in_sql_and_to_who_reads_and_
     case = cases()["P102-5 lateness 1 min with r11"]
     script, found = Script(spark, tmp_path, case), dict[str, tuple[str, str, int | None]]()
     newest = "select total from orders where window_start = '2015-08-05 12:00Z' order by _epoch desc, seq desc limit 1"
-    with Reader("scores", pg.sink()) as reader:
+    with TimeReader("scores", pg.sink()) as reader:
         for number, epoch in enumerate(case.epochs):
             write = exactly_once(pg.sink(), note_time=case.noting, panes=case.panes)
             script.plan(number, write)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
 from onceonly import EventTime, exactly_once, replay
-from onceonly.audit.certificate import Answer, Certificate
+from onceonly.audit.certificate import Certificate, RecomputedRange
 from onceonly.cli.app import app
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
@@ -56,7 +56,7 @@ def test_every_epoch_of_windows_is_computed_again_with_its_results_and_its_state
         exactly_once(pg.sink(), note_time=NOTED, panes=made, before=shaped)
     )
     found = again(events, pg, made, before=shaped)
-    assert [(span.first, span.last, span.answer) for span in found.spans] == [(1, 5, Answer.EQUAL)]
+    assert [(span.first, span.last, span.answer) for span in found.spans] == [(1, 5, RecomputedRange.EQUAL)]
     assert found.spans[0].recorded.rows > 20
     assert again(events, pg, made, range(4, 6), before=shaped).equal
 
@@ -77,9 +77,9 @@ def test_other_code_differs_from_the_epoch_on_in_which_it_counts_otherwise(
     for sink in sinks:
         sink.close()
     assert [(span.first, span.last, span.answer) for span in found.spans] == [
-        (1, 2, Answer.EQUAL),
-        (3, 3, Answer.DIFFERS),
-        (4, 4, Answer.EQUAL),
+        (1, 2, RecomputedRange.EQUAL),
+        (3, 3, RecomputedRange.DIFFERS),
+        (4, 4, RecomputedRange.EQUAL),
     ]
     minute = int(NOON.timestamp() * 1000) + 60_000
     assert found.spans[1].windows == (f'the window of key ["b"] from {minute} to {minute + 60_000} in epoch 3',)
@@ -88,7 +88,9 @@ def test_other_code_differs_from_the_epoch_on_in_which_it_counts_otherwise(
     code = ["--with", "panes_other_jobs:other", "--panes", "panes_other_jobs:PANES"]
     said = CliRunner().invoke(app, ["audit", "scores", "--ledger", pg.dsn, "--recompute", "1..4", *code]).stdout
     assert f'the window of key ["b"] from {minute} to {minute + 60_000} in epoch 2' in " ".join(said.split())
-    assert [(span.answer, "--panes" in span.why) for span in again(events, pg, None).spans] == [(Answer.CANNOT, True)]
+    assert [(span.answer, "--panes" in span.why) for span in again(events, pg, None).spans] == [
+        (RecomputedRange.CANNOT, True)
+    ]
     with pytest.raises(OnceOnlyError, match="was written by other panes") as refused:
         again(events, pg, panes(trigger=AtWatermark()))
     assert refused.value.code == "E110"

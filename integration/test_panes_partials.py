@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 
 from onceonly.protocol import AsOf
 from onceonly.protocol.batch import Bound
-from onceonly.protocol.row_times import Times
+from onceonly.protocol.row_times import RowTimes
 from onceonly.spark.detect import engine_for
 from onceonly.spark.frames import of_arrow, setting
 from onceonly.windows import (
@@ -37,7 +37,7 @@ from onceonly.windows import (
     Sliding,
     Sum,
 )
-from onceonly.windows.epoch_step import Counted
+from onceonly.windows.epoch_step import EpochAggregates
 from onceonly.windows.rules.assigners import LEAST, Window
 from onceonly.windows.rules.json_values import Json
 from onceonly.windows.rules.local_partials import Row, key_text, partials_of
@@ -145,7 +145,7 @@ def action(
     return Action(df, defined(df, panes), bound, horizon, late, bring, tasks=2)
 
 
-def both(asked: Action) -> tuple[Counted, Counted]:
+def both(asked: Action) -> tuple[EpochAggregates, EpochAggregates]:
     return asked.counted(few=True), asked.counted(few=False)
 
 
@@ -187,10 +187,10 @@ def expected(definition: Definition, rows: list[dict[str, Any]], of: str = "at")
     )
 
 
-def times(rows: list[dict[str, Any]], horizon: int, of: str = "at") -> Times:
+def times(rows: list[dict[str, Any]], horizon: int, of: str = "at") -> RowTimes:
     known: list[int] = [millis(row[of]) if of == "at" else row[of] for row in rows if row[of] is not None]
     late = sum(time < horizon for time in known)
-    return Times(min(known, default=None), max(known, default=None), late, len(rows) - len(known))
+    return RowTimes(min(known, default=None), max(known, default=None), late, len(rows) - len(known))
 
 
 MINUTES = {
@@ -205,7 +205,7 @@ MINUTES = {
 NUMBERS = {"fixed": Fixed(7, offset=3), "sliding": Sliding(10, 4), "sessions": Sessions(2), "global": Global()}
 
 
-def unlike(case: str, asked: Action, rows: list[dict[str, Any]], said: Times | None, of: str = "at") -> list[str]:
+def unlike(case: str, asked: Action, rows: list[dict[str, Any]], said: RowTimes | None, of: str = "at") -> list[str]:
     """Where one of the two ways does not give what the rules say of these rows."""
     wanted = sorted(expected(asked.definition, rows, of))
     assert wanted, case
@@ -288,7 +288,7 @@ def test_local_days_are_the_same_both_ways_where_clocks_change(spark: SparkSessi
 def test_an_epoch_without_rows_gives_nothing(spark: SparkSession) -> None:
     for counted in both(action(frame(spark, []), windows(Sessions("1 minute")), late=True)):
         assert counted.partials == []
-        assert (counted.rows, counted.times) == (0, Times())
+        assert (counted.rows, counted.times) == (0, RowTimes())
         assert counted.late is not None
         assert counted.late.num_rows == 0
 
@@ -305,7 +305,7 @@ def test_rows_of_the_moment_of_their_batch_are_of_one_window(spark: SparkSession
     rows = drawn(random.Random(2), 20)
     for counted in both(action(frame(spark, rows), windows(Fixed("1 second"), "ingest"), horizon=2_000)):
         assert {(one.place.start, one.place.end) for one in counted.partials} == {(1_000, 2_000)}
-        assert counted.times == Times(1_000, 1_000, 20, 0)
+        assert counted.times == RowTimes(1_000, 1_000, 20, 0)
 
 
 class Spread(Aggregate):
@@ -500,7 +500,7 @@ def test_a_million_rows_are_counted_by_spark(spark: SparkSession, window: Window
     counted = asked.counted(few=False)
     print(f"{time.perf_counter() - began:.1f} s, {len(counted.partials)} partial results, {_peak()} MB at most")
     assert counted.rows == 1_000_000
-    assert counted.times == Times(1_700_000_000_000, 1_700_000_999_999)
+    assert counted.times == RowTimes(1_700_000_000_000, 1_700_000_999_999)
     assert sum(one.rows for one in counted.partials) == 1_000_000 * (60 if isinstance(window, Sliding) else 1)
 
 

@@ -17,12 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from onceonly import replay
-from onceonly.audit.certificate import Answer, Certificate
+from onceonly.audit.certificate import Certificate, RecomputedRange
 from onceonly.errors import OnceOnlyError
 
 pytestmark = pytest.mark.spark
 
-EQUAL, DIFFERS, CANNOT = map(str, Answer)
+EQUAL, DIFFERS, CANNOT = map(str, RecomputedRange)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from integration.processes import Drivers, was_killed
 from integration.several import Several
 from integration.stage import ROWS, Scene
 
-from onceonly.event_time import Reader
+from onceonly.event_time import TimeReader
 from onceonly.faults import Point
 from onceonly_checkpoints.epoch_time import EpochTime
 
@@ -104,7 +104,7 @@ def clean_log(path: str) -> None:
 
 
 def lower(scene: Scene) -> int | None:
-    with Reader("arrivals", make_sink(scene.kind, scene.target)) as reader:
+    with TimeReader("arrivals", make_sink(scene.kind, scene.target)) as reader:
         return reader.time_window().lower
 
 

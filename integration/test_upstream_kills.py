@@ -10,7 +10,7 @@ from integration.jobs import Job, make_sink
 from integration.processes import Drivers, was_killed
 from integration.stage import ROWS, Inbox, Scene
 
-from onceonly.event_time import Reader
+from onceonly.event_time import TimeReader
 from onceonly.faults import Point
 from onceonly.machine.source_order import position_in
 from onceonly_sinks.delta import DeltaSink
@@ -37,7 +37,7 @@ class Pair:
         lower = 0
         sink = DeltaSink(self.last.target)
         sink.open("report")
-        with Reader("web", make_sink(self.kind, self.between)) as first:
+        with TimeReader("web", make_sink(self.kind, self.between)) as first:
             for marker, _ in sink.history():
                 epoch = marker.epoch
                 assert epoch.time is not None

@@ -82,7 +82,7 @@ def column_of(output: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputDigest:
     """What some sinks of an epoch hold instead of all of its rows: columns of their own, of the rows that it wants.
 
     A row is in it once or not at all, so ``digest.rows`` and ``filtered`` are together the good rows of the epoch; of
@@ -149,7 +149,7 @@ class Output:
 
     @property
     def call(self) -> str:
-        """What made it, as it is written in a call: ``Output(..., name='alerts', where='a > 10')``."""
+        """What made it, as it is written in a call: ``OutputDigest(..., name='alerts', where='a > 10')``."""
         named = {BAD: "quality=Quality(..., ", SEEN: "dedupe=Dedupe(..., "}.get(self.name)
         return f"{named or f'Output(..., name={self.name!r}, '}{self.said})"
 
@@ -163,17 +163,17 @@ MOST_SAID = 2000
 """Characters of what made an output that markers keep; of longer ones nothing is kept, for they would be in each."""
 
 
-def former(was: tuple[Output, ...], now: tuple[Output, ...]) -> tuple[Output, ...]:
+def former(was: tuple[OutputDigest, ...], now: tuple[OutputDigest, ...]) -> tuple[OutputDigest, ...]:
     """Those outputs that another call made than the one of the same name, where both say what made them."""
     said = {one.name: one.said for one in now}
     return tuple(one for one in was if one.said and said.get(one.name) and one.said != said[one.name])
 
 
-def bad_in(outputs: tuple[Output, ...]) -> Output | None:
+def bad_in(outputs: tuple[OutputDigest, ...]) -> OutputDigest | None:
     """The output of bad rows; ``None`` where nothing is expected of rows."""
     return next((one for one in outputs if one.name == BAD), None)
 
 
-def repeated_in(outputs: tuple[Output, ...]) -> Digest | None:
+def repeated_in(outputs: tuple[OutputDigest, ...]) -> Digest | None:
     """The rows whose id had been seen before; ``None`` where ids are not kept."""
     return next((one.repeated for one in outputs if one.name == SEEN), None)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints import model
 from onceonly_checkpoints.code_version import Code, PlanFingerprint
-from onceonly_checkpoints.digests import SEEN, STATE, Digest, Output, bad_in, repeated_in
+from onceonly_checkpoints.digests import SEEN, STATE, Digest, OutputDigest, bad_in, repeated_in
 from onceonly_checkpoints.epoch_time import EpochTime
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import (
     Adoption,
     AdoptionKind,
@@ -27,7 +27,7 @@ from onceonly_checkpoints.model import (
     known,
     present,
 )
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.replayed import ReplayedEpochs
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -135,7 +135,7 @@ NOTES = ("version", "plan")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ResumePoint:
     """What the engine's next batch is compared with: the same for an epoch and for those without a batch after it.
 
     Attributes:
@@ -218,15 +218,15 @@ class Epoch:
     manifest: str | None = None
     adoption: Adoption | None = None
     offered: Slice | None = None
-    carried: Standing | None = None
+    carried: ResumePoint | None = None
     series: int = 1
     replaces: tuple[int, int] | None = None
-    outputs: tuple[Output, ...] = ()
+    outputs: tuple[OutputDigest, ...] = ()
     time: EpochTime | None = None
-    panes: PaneState | None = None
-    replays: Replayed | None = None
+    panes: EpochWindows | None = None
+    replays: ReplayedEpochs | None = None
 
-    def output(self, sink: str) -> Output | None:
+    def output(self, sink: str) -> OutputDigest | None:
         """What a sink holds instead of all rows; ``None`` where it holds them all."""
         return next((one for one in self.outputs if sink in one.sinks), None)
 
@@ -264,7 +264,7 @@ class Epoch:
         return self.computed.rows + (self.bad.digest.rows if self.bad else 0)
 
     @property
-    def bad(self) -> Output | None:
+    def bad(self) -> OutputDigest | None:
         """Its bad rows; ``None`` where nothing was expected of rows."""
         return bad_in(self.outputs)
 
@@ -289,12 +289,12 @@ class Epoch:
         return self.offered or self.written
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> ResumePoint:
         """What the next batch is compared with."""
         if self.carried:
             return self.carried
         ids = next((one.said for one in self.outputs if one.name == SEEN), "")
-        return Standing(self.lineage, (), self.offered, ids)
+        return ResumePoint(self.lineage, (), self.offered, ids)
 
     def accepts(self, sink: str) -> bool:
         """Whether an operator took a sink's content as it was by this epoch."""
@@ -327,13 +327,13 @@ class Epoch:
             manifest=value.get("manifest"),
             adoption=Adoption.from_json(value["adoption"]) if "adoption" in value else None,
             offered=Slice.from_json(value["offered"]) if "offered" in value else None,
-            carried=Standing.from_json(value["standing"]) if "standing" in value else None,
+            carried=ResumePoint.from_json(value["standing"]) if "standing" in value else None,
             series=value.get("series", 1),
             replaces=(value["replaces"][0], value["replaces"][1]) if "replaces" in value else None,
-            outputs=tuple(Output.from_json(output) for output in value.get("outputs", ())),
+            outputs=tuple(OutputDigest.from_json(output) for output in value.get("outputs", ())),
             time=EpochTime.from_json(value["time"]) if "time" in value else None,
-            panes=PaneState.from_json(value["panes"]) if "panes" in value else None,
-            replays=Replayed.from_json(value["replays"]) if "replays" in value else None,
+            panes=EpochWindows.from_json(value["panes"]) if "panes" in value else None,
+            replays=ReplayedEpochs.from_json(value["replays"]) if "replays" in value else None,
         )
 
     def to_json(self) -> dict[str, Any]:

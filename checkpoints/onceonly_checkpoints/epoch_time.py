@@ -25,7 +25,7 @@ END = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class WriterMark:
+class WriterProgress:
     """A writer of a dataset as another one of its commits, or its own, last saw it.
 
     Attributes:
@@ -71,7 +71,7 @@ class EpochTime:
         horizon: rows before it are late in this epoch: what was noted, and the dataset's ``lower``, before it.
         late: how many are.
         untimed: rows whose time is null: never late, and in none of the figures above.
-        ingest: the clock that the engine recorded for the newest batch, milliseconds since 1970; it may go back.
+        ingest: the clock that the engine recorded for the newest batch, milliseconds since 1970. It may go back.
         observed: every writer of the dataset that was ever seen, by name; none where there is one.
         silent: those of them that were timed out at this commit.
         turn: how often the position was put back (a rewind, a restored sink, a new series).
@@ -89,7 +89,7 @@ class EpochTime:
     late: int = 0
     untimed: int = 0
     ingest: int = 0
-    observed: tuple[WriterMark, ...] = ()
+    observed: tuple[WriterProgress, ...] = ()
     silent: tuple[str, ...] = ()
     turn: int = 0
     column: str | None = None
@@ -114,7 +114,7 @@ class EpochTime:
             late=value.get("late", 0),
             untimed=value.get("untimed", 0),
             ingest=value.get("ingest", 0),
-            observed=tuple(WriterMark.from_json(mark) for mark in value.get("observed", ())),
+            observed=tuple(WriterProgress.from_json(mark) for mark in value.get("observed", ())),
             silent=tuple(value.get("silent", ())),
             turn=value.get("turn", 0),
             column=value.get("column"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class PaneForm:
+class ResultSchema:
     """What rows of panes consist of: by it they are read without the program that wrote them.
 
     Attributes:
@@ -54,7 +54,7 @@ class PaneForm:
 
 
 @dataclass(frozen=True, slots=True)
-class Timings:
+class ResultCounts:
     """How many results an epoch wrote: those that take others back are none.
 
     Attributes:
@@ -79,7 +79,7 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
-class PaneState:
+class EpochWindows:
     """Windows of one epoch.
 
     Attributes:
@@ -105,16 +105,16 @@ class PaneState:
     dropped: int
     clock: int
     since: int = 1
-    form: PaneForm | None = None
-    results: Timings = Timings()
+    form: ResultSchema | None = None
+    results: ResultCounts = ResultCounts()
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
         known(value, "definition", "meaning", "open", "rows", "dropped", "clock", "since", "form", "results")
         counted = (value.get("rows", 0), value.get("dropped", 0), value["clock"], value.get("since", 1))
-        form = PaneForm.from_json(value["form"]) if "form" in value else None
-        results = Timings.from_json(value.get("results", {}))
+        form = ResultSchema.from_json(value["form"]) if "form" in value else None
+        results = ResultCounts.from_json(value.get("results", {}))
         return cls(value["definition"], value["meaning"], Digest.from_json(value["open"]), *counted, form, results)
 
     def to_json(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class PaneState:
 
     def given_up(self, epoch: int) -> Self:
         """What an epoch says behind which no window is open: what was open before it counts no more."""
-        return replace(self, open=Digest(0), rows=0, dropped=0, since=epoch, results=Timings())
+        return replace(self, open=Digest(0), rows=0, dropped=0, since=epoch, results=ResultCounts())
 
     @property
     def text(self) -> str:

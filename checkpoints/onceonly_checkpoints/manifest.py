@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from onceonly_checkpoints.digests import Digest, Output
+from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.model import Slice, UnreadableMarker, canonical, known, present
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Manifest:
     digest: Digest
     schema: str
     files: tuple[StagedFile, ...]
-    outputs: tuple[Output, ...] = ()
+    outputs: tuple[OutputDigest, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -116,7 +116,7 @@ class Manifest:
                 Digest.from_json(value["digest"]),
                 value["schema"],
                 tuple(StagedFile(*file) for file in value.get("files", ())),
-                tuple(Output.from_json(output) for output in value.get("outputs", ())),
+                tuple(OutputDigest.from_json(output) for output in value.get("outputs", ())),
             )
         except UnreadableManifest:
             raise

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayedEpochs:
     """Epochs in a row whose input an epoch has read again.
 
     Attributes:

@@ -46,7 +46,7 @@ class Readable(Protocol):
         ...
 
 
-class Storage(Readable, Protocol):
+class FileStore(Readable, Protocol):
     """Small files below a root, to be read and changed.
 
     Hadoop writes a checksum companion ``.name.crc`` beside each local file. A file that was changed under its
@@ -57,7 +57,7 @@ class Storage(Readable, Protocol):
         """Create a file with its directories: whole or not at all, and never over another.
 
         Raises:
-            FileExistsError: there is one; it was not touched.
+            FileExistsError: there is one. It was not touched.
         """
         ...
 
@@ -77,7 +77,7 @@ def visible(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if not name.startswith(".")))
 
 
-def open_storage(url: str) -> Storage:
+def open_storage(url: str) -> FileStore:
     """Storage for a checkpoint root as Spark spells it: a path, ``file:/path``, ``s3a://bucket/path`` ...
 
     Raises:

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from onceonly.audit.facts import Facts, LedgerFacts, SinkFacts
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import Digest, Output
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Standing
+from onceonly_checkpoints.digests import Digest, OutputDigest
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, ResumePoint
 from onceonly_checkpoints.epoch_time import EpochTime
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.ledger import Intent, Pipeline
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
 
@@ -37,9 +37,9 @@ def epoch_after(
     adoption: str | Adoption | None = None,
     sinks: Sequence[str] = (SINK,),
     lineage: Lineage | None = None,
-    outputs: tuple[Output, ...] = (),
+    outputs: tuple[OutputDigest, ...] = (),
     time: EpochTime | None = None,
-    panes: PaneState | None = None,
+    panes: EpochWindows | None = None,
 ) -> Epoch:
     number = previous.number + 1 if previous else 1
     begin = previous.written.end if previous else at(0)
@@ -49,7 +49,7 @@ def epoch_after(
     if isinstance(adoption, str):
         kind, _, reason = adoption.partition(": ")
         adoption = Adoption(AdoptionKind(kind), sinks=tuple(sinks), reason=reason)
-    before = previous.standing if previous else Standing()
+    before = previous.standing if previous else ResumePoint()
     epoch = Epoch(
         number=number,
         written=covered,
@@ -61,7 +61,7 @@ def epoch_after(
         lineage=lineage,
         sources=(SourceIdentity("0", "kafka:cluster/events"),),
         adoption=adoption,
-        carried=Standing(before.lineage, (*before.accepted, adoption)) if adoption else None,
+        carried=ResumePoint(before.lineage, (*before.accepted, adoption)) if adoption else None,
         outputs=outputs,
         time=time,
         panes=panes,

@@ -9,10 +9,10 @@ import pytest
 
 from onceonly.protocol.capabilities import GONE, OpenWindow, StateRow
 from onceonly.windows.diff import of_results, of_state
-from onceonly.windows.results import Untold
-from onceonly_checkpoints.epoch_windows import PaneForm
+from onceonly.windows.results import UnreadableResults
+from onceonly_checkpoints.epoch_windows import ResultSchema
 
-FORM = PaneForm((("team", "string"),), (("total", "bigint"),), "retracting")
+FORM = ResultSchema((("team", "string"),), (("total", "bigint"),), "retracting")
 UPSERTS = replace(FORM, upserts=True)
 
 
@@ -46,7 +46,7 @@ def test_of_rows_that_replace_one_another_those_are_compared_that_stand() -> Non
 
 
 def test_rows_of_something_else_cannot_be_compared() -> None:
-    with pytest.raises(Untold):
+    with pytest.raises(UnreadableResults):
         list(of_results(FORM, [], [{"id": 1}]))
 
 

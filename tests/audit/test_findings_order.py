@@ -15,7 +15,7 @@ from onceonly.audit.finding import Finding
 from onceonly.audit.page.figures import FINDINGS, document_of
 from onceonly.audit.page.outcomes import grid_of
 from onceonly.audit.result import foremost, urgency
-from onceonly.protocol import Disturbance
+from onceonly.protocol import ExternalChange
 
 
 def at(code: str, epoch: int | None = None, sink: str | None = SINK) -> Finding:
@@ -28,7 +28,7 @@ def ordered(*findings: Finding) -> list[tuple[str, int | None]]:
     return [(one.code, one.epoch) for one in sorted(shuffled, key=urgency)]
 
 
-DELETED = Disturbance("deleted", "DELETE as version 9", fatal=True)
+DELETED = ExternalChange("deleted", "DELETE as version 9", fatal=True)
 
 
 def test_missing_rows_come_before_the_change_that_may_have_cost_them() -> None:

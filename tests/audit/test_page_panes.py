@@ -20,15 +20,17 @@ from onceonly.audit.page.windows_chart import picture, windows_of
 from onceonly.windows import AtCount, AtWatermark
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epoch_windows import PaneState, Timings
+from onceonly_checkpoints.epoch_windows import EpochWindows, ResultCounts
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 
 
-def at(windows: int, early: int = 0, on_time: int = 0, late: int = 0, dropped: int = 0) -> PaneState:
-    return PaneState("whole", "meaning", Digest(windows), 9, dropped, 1000, results=Timings(early, on_time, late))
+def at(windows: int, early: int = 0, on_time: int = 0, late: int = 0, dropped: int = 0) -> EpochWindows:
+    return EpochWindows(
+        "whole", "meaning", Digest(windows), 9, dropped, 1000, results=ResultCounts(early, on_time, late)
+    )
 
 
-def epochs(*panes: PaneState | None) -> list[Epoch]:
+def epochs(*panes: EpochWindows | None) -> list[Epoch]:
     made: list[Epoch] = []
     for plain, one in zip(line_of(len(panes)), panes, strict=True):
         before, rows = made[-1] if made else None, plain.digest.rows
@@ -116,11 +118,11 @@ def test_an_epoch_counts_the_results_that_its_sinks_got(tmp_path: Path, how: str
         told, number = marker.epoch.panes, marker.epoch.number
         assert told is not None
         wanted = (counted[number, timing] for timing in ("EARLY", "ON_TIME", "LATE"))
-        assert told.results == Timings(*wanted), number
+        assert told.results == ResultCounts(*wanted), number
     assert counted[4, "LATE"] == 1
 
 
 def test_what_an_epoch_wrote_comes_back_from_its_marker() -> None:
     for one in (at(3, 1, 2, 3), at(0), replace(at(1, late=1), since=2)):
-        assert PaneState.from_json(one.to_json()) == one
-    assert at(3, 1).given_up(7).results == Timings()
+        assert EpochWindows.from_json(one.to_json()) == one
+    assert at(3, 1).given_up(7).results == ResultCounts()

@@ -10,8 +10,8 @@ from operator import add
 import pytest
 from tests.checkpoints.samples import at, epoch_after, history, lineage, record_of
 
-from onceonly.audit.certificate import Answer, Certificate, Query, Unreadable, certify
-from onceonly_checkpoints.digests import BAD, Digest, Output
+from onceonly.audit.certificate import Certificate, Query, RecomputedRange, Unreadable, certify
+from onceonly_checkpoints.digests import BAD, Digest, OutputDigest
 from onceonly_checkpoints.epoch import EpochRecord
 
 PLAIN = Query(stateful=False, clock=False, nondeterministic=None)
@@ -56,7 +56,7 @@ def shown(found: Certificate) -> list[tuple[int, int, str]]:
     return [(span.first, span.last, str(span.answer)) for span in found.spans]
 
 
-EQUAL, DIFFERS, CANNOT = map(str, Answer)
+EQUAL, DIFFERS, CANNOT = map(str, RecomputedRange)
 OTHER = Digest(10, 1, 1)
 
 
@@ -95,7 +95,7 @@ def test_epochs_that_the_source_has_lost_are_told_and_the_others_are_computed() 
     source = of(records, **{f"e{number}": None for number in range(1, 301)})
     found = judged(records, source)
     assert shown(found) == [(1, 300, CANNOT), (301, 1000, EQUAL)]
-    assert (found.count(Answer.CANNOT), found.count(Answer.EQUAL)) == (300, 700)
+    assert (found.count(RecomputedRange.CANNOT), found.count(RecomputedRange.EQUAL)) == (300, 700)
     assert len(source.starts) < 50
 
 
@@ -129,7 +129,7 @@ def test_after_an_epoch_with_state_that_is_gone_nothing_is_known() -> None:
 
 def test_what_the_query_alone_does_not_give_is_not_judged() -> None:
     records = list(history(4))
-    bad = Output(BAD, ("delta:bad",), "s", Digest(1), 9)
+    bad = OutputDigest(BAD, ("delta:bad",), "s", Digest(1), 9)
     records[1] = replace(records[1], epoch=replace(records[1].epoch, outputs=(bad,)))
     found = judged(records, of(records))
     assert shown(found) == [(1, 1, EQUAL), (2, 2, CANNOT), (3, 4, EQUAL)]

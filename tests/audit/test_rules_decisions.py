@@ -19,7 +19,7 @@ from tests.audit.test_rules_outputs import AWAY, BOTH, codes, held, line, said
 
 from onceonly.audit import Facts, Verdict, judge
 from onceonly.machine.acceptance import KINDS
-from onceonly_checkpoints.digests import STATE, Digest, Output
+from onceonly_checkpoints.digests import STATE, Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice
 
@@ -92,7 +92,7 @@ def test_each_decision_is_read_by_a_rule_and_its_absence_is_another_verdict() ->
 
 def test_what_operators_brought_and_published_says_so() -> None:
     """Rows of state that were computed again, and those of a rerun, are of no batch either."""
-    state = Output(STATE, ("memory:state",), "", Digest(3))
+    state = OutputDigest(STATE, ("memory:state",), "", Digest(3))
     brought = replace(epoch_after(TWO[-1], 3, adoption=Adoption(AdoptionKind.REBUILD_PANES)), outputs=(state,))
     assert "A197" not in {code for code, _ in codes(_facts(relinked([*TWO, brought])))}
 

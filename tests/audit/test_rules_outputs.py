@@ -12,8 +12,8 @@ from onceonly.audit import Facts, SinkFacts, Verdict, judge
 from onceonly.audit.facts import Content
 from onceonly.audit.page import render
 from onceonly.audit.page.outcomes import grid_of
-from onceonly.protocol import Expired, Milestone
-from onceonly_checkpoints.digests import BAD, Digest, Output
+from onceonly.protocol import ExpiredRows, PrunedEpochs
+from onceonly_checkpoints.digests import BAD, Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
 
 AWAY = "memory:bad"
@@ -22,8 +22,8 @@ GOOD, BROKEN = (10, 7, 12, 5), (3, 0, 4, 2)
 """Rows of four epochs, planned at 1000, 2000, 3000 and 4000 ms."""
 
 
-def bad(rows: int, good: int, *, off: int = 0, rule: str = "small") -> Output:
-    return Output(BAD, (AWAY,), "kept", Digest(rows, rows, rows), good + off, ((rule, rows),) if rows else ())
+def bad(rows: int, good: int, *, off: int = 0, rule: str = "small") -> OutputDigest:
+    return OutputDigest(BAD, (AWAY,), "kept", Digest(rows, rows, rows), good + off, ((rule, rows),) if rows else ())
 
 
 def line(*, off: int = 0, rule: str = "small") -> list[Epoch]:
@@ -86,7 +86,7 @@ def test_outputs_that_do_not_add_up_are_found_once_whatever_number_of_sinks_hold
 
 
 def test_an_output_of_good_rows_that_loses_one_is_found_too() -> None:
-    picked = Output("picked", (AWAY,), "s", Digest(4), 5)
+    picked = OutputDigest("picked", (AWAY,), "s", Digest(4), 5)
     one = epoch_after(None, 10, sinks=BOTH, outputs=(picked,))
     given = Facts(PIPELINE, (held([one], SINK), held([one], AWAY)), ledger_of([one], BOTH))
     assert codes(given) == [("A160", 1)]
@@ -95,8 +95,8 @@ def test_an_output_of_good_rows_that_loses_one_is_found_too() -> None:
 # ---- rows that were kept for their time
 
 
-def gone(epoch: int, rows: int, total: int, before_ms: int = 3500) -> Expired:
-    return Expired(epoch, rows, total, before_ms)
+def gone(epoch: int, rows: int, total: int, before_ms: int = 3500) -> ExpiredRows:
+    return ExpiredRows(epoch, rows, total, before_ms)
 
 
 def test_rows_that_are_older_than_their_time_may_be_gone() -> None:
@@ -119,16 +119,16 @@ def test_rows_that_are_older_than_their_time_may_be_gone() -> None:
     ],
 )
 def test_a_row_that_went_too_early_is_missing(
-    rows: dict[int, int], expired: Expired | None, found: tuple[str, int]
+    rows: dict[int, int], expired: ExpiredRows | None, found: tuple[str, int]
 ) -> None:
     assert codes(facts(rows=rows, expired=expired))[0] == found
 
 
-def below_a_milestone(standing: int, expired: Expired | None, *, accepted: int = 0) -> Facts:
+def below_a_milestone(standing: int, expired: ExpiredRows | None, *, accepted: int = 0) -> Facts:
     """The markers of epochs 1 to 3 are gone; of 7 rows so many are left."""
     epochs = line()
     rows = 7 if not accepted else 4
-    away = replace(held(epochs[3:], AWAY), milestone=Milestone(3, epochs[2].chain, rows, accepted), expired=expired)
+    away = replace(held(epochs[3:], AWAY), milestone=PrunedEpochs(3, epochs[2].chain, rows, accepted), expired=expired)
     went = expired.rows if expired and expired.epoch == 4 else 0
     away = replace(away, rows={2: 0, 3: standing, 4: 2 - went})
     return Facts(PIPELINE, (held(epochs, SINK), away), None)
@@ -147,7 +147,7 @@ def below_a_milestone(standing: int, expired: Expired | None, *, accepted: int =
     ],
 )
 def test_rows_below_a_milestone_are_compared_with_all_that_went(
-    standing: int, expired: Expired | None, code: str
+    standing: int, expired: ExpiredRows | None, code: str
 ) -> None:
     assert code in [one for one, _ in codes(below_a_milestone(standing, expired))]
     assert not {"A166", "A121", "A122"} - {code} & {one for one, _ in codes(below_a_milestone(standing, expired))}

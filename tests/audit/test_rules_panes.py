@@ -22,13 +22,13 @@ from onceonly.windows.read_results import StateFacts, read_state
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 
-STATE = PaneState("whole", "meaning", Digest(3, 3, 3), 10, 0, 1000)
+STATE = EpochWindows("whole", "meaning", Digest(3, 3, 3), 10, 0, 1000)
 
 
-def line(second: PaneState | None, first: PaneState | None = STATE, **said: Any) -> list[Epoch]:
+def line(second: EpochWindows | None, first: EpochWindows | None = STATE, **said: Any) -> list[Epoch]:
     one = epoch_after(None, 10, panes=first)
     return [one, epoch_after(one, 7, panes=second, **said)]
 
@@ -88,7 +88,9 @@ def test_a_new_series_begins_windows_anew() -> None:
         (AdoptionKind.RESET_PANES, STATE),
     ],
 )
-def test_an_operators_epoch_leaves_windows_alone_or_gives_all_of_them_up(kind: AdoptionKind, panes: PaneState) -> None:
+def test_an_operators_epoch_leaves_windows_alone_or_gives_all_of_them_up(
+    kind: AdoptionKind, panes: EpochWindows
+) -> None:
     [found] = of_panes(line(panes, adoption=Adoption(kind)))
     assert "is an operator's and changed what is open" in found.evidence
 

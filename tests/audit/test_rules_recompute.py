@@ -5,13 +5,13 @@ from __future__ import annotations
 from tests.audit.histories import PIPELINE, epoch_after, ledger_of, sink_of
 
 from onceonly.audit import AuditResult, Facts, Verdict, judge
-from onceonly.audit.certificate import Answer, Certificate, Query, Span
+from onceonly.audit.certificate import Certificate, Query, RecomputedRange, Span
 from onceonly_checkpoints.digests import Digest
 
 PLAIN = Query(stateful=False, clock=False, nondeterministic=None)
-EQUAL = Span(1, 1, Answer.EQUAL, Digest(10), Digest(10))
-DIFFERS = Span(2, 2, Answer.DIFFERS, Digest(7), Digest(6))
-CANNOT = Span(1, 2, Answer.CANNOT, Digest(17), why="part-0001 is gone (E230)")
+EQUAL = Span(1, 1, RecomputedRange.EQUAL, Digest(10), Digest(10))
+DIFFERS = Span(2, 2, RecomputedRange.DIFFERS, Digest(7), Digest(6))
+CANNOT = Span(1, 2, RecomputedRange.CANNOT, Digest(17), why="part-0001 is gone (E230)")
 
 
 def judged(*spans: Span) -> AuditResult:

@@ -20,7 +20,7 @@ from onceonly.protocol.capabilities import Span
 from onceonly.runtime import operator
 from onceonly.windows import AtCount, AtWatermark
 from onceonly.windows.read_results import Results, read_results, read_state
-from onceonly.windows.results import Rows, Untold
+from onceonly.windows.results import Rows, UnreadableResults
 from onceonly.windows.rules.assigners import LEAST
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 from onceonly_sinks.memory import MemorySink
@@ -167,9 +167,9 @@ def test_rows_that_hold_something_else_than_was_written_are_not_judged(scores: S
     rows = Rows(replace(scores.definition.form, key=(("team", "bigint"),)))
     sink = scores.sinks()[0]
     sink.open("orders")
-    with pytest.raises(Untold, match="column team holds str, and bigint was written"):
+    with pytest.raises(UnreadableResults, match="column team holds str, and bigint was written"):
         rows.add(1, 1, sink.rows()[0])
-    with pytest.raises(Untold, match="its rows have no column window_start"):
+    with pytest.raises(UnreadableResults, match="its rows have no column window_start"):
         rows.add(1, 1, {"team": 5, "total": 3})
 
 

@@ -13,12 +13,12 @@ from onceonly.audit.result import judge
 from onceonly.machine.rewind import why
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
-from onceonly_checkpoints.ledger import Superseded
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.ledger import RemovedEpoch
+from onceonly_checkpoints.replayed import ReplayedEpochs
 
 
 def after_a_cut(*aside: Epoch) -> Facts:
-    return with_ledger(true_facts(), superseded=tuple(Superseded(PIPELINE, epoch, "cut", 7) for epoch in aside))
+    return with_ledger(true_facts(), superseded=tuple(RemovedEpoch(PIPELINE, epoch, "cut", 7) for epoch in aside))
 
 
 def line() -> list[Epoch]:
@@ -68,7 +68,7 @@ def test_what_was_not_read_again_yet_is_called_that() -> None:
 
 def test_why_they_were_set_aside_is_told_and_so_what_was_given_up() -> None:
     second = line()[1]
-    cut = (Superseded(PIPELINE, second, why(1, (2,)), 7),)
+    cut = (RemovedEpoch(PIPELINE, second, why(1, (2,)), 7),)
     said = told(with_ledger(true_facts(), superseded=cut))
     assert "rows, set aside when every sink stood at epoch 1 and the loss of epochs 2..2 was accepted: " in said
 
@@ -76,14 +76,14 @@ def test_why_they_were_set_aside_is_told_and_so_what_was_given_up() -> None:
 @pytest.mark.parametrize("at", [0, 1])
 def test_each_cut_is_told_by_itself(at: int) -> None:
     second, third = line()[1:3]
-    cuts = (Superseded(PIPELINE, second, "cut", 7), Superseded(PIPELINE, third, "cut", 8))
+    cuts = (RemovedEpoch(PIPELINE, second, "cut", 7), RemovedEpoch(PIPELINE, third, "cut", 8))
     found = judge(with_ledger(true_facts(), superseded=cuts)).findings
     assert found[at].evidence.startswith(f"epochs {at + 2}..{at + 2}")
 
 
 def test_rows_that_spark_does_not_read_again_are_told_until_others_take_the_place_of_all() -> None:
     *_, third, last = line()
-    published = replace(last, lineage=None, replaces=(1, 3), replays=Replayed("orders~v2", 1, 3, "c"))
+    published = replace(last, lineage=None, replaces=(1, 3), replays=ReplayedEpochs("orders~v2", 1, 3, "c"))
     cases = {
         "a publication": (published, "epoch 4, which published orders~v2 (12 rows), was set aside"),
         "a full refresh": (replace(last, replaces=(1, 3)), "epoch 4, a full refresh (12 rows), was set aside"),
@@ -100,5 +100,5 @@ def test_rows_that_spark_does_not_read_again_are_told_until_others_take_the_plac
 
 def test_what_was_read_again_is_compared_without_what_was_published() -> None:
     second, third = line()[1:3]
-    published = replace(third, lineage=None, replays=Replayed("orders~v2", 1, 2, "c"), written=second.written)
+    published = replace(third, lineage=None, replays=ReplayedEpochs("orders~v2", 1, 2, "c"), written=second.written)
     assert "epochs 2..2 have taken their place, with the same rows" in said(after_a_cut(second, published), "A181")

@@ -29,7 +29,7 @@ from onceonly.audit import Severity, Verdict, judge, rules_sink
 from onceonly.audit.facts import Content, Facts
 from onceonly.audit.finding import exit_code_of
 from onceonly.audit.sink_history import line_of
-from onceonly.protocol import Allowed, Disturbance, Milestone, Sums
+from onceonly.protocol import ExternalChange, PrunedEpochs, RowTotals, ToleratedChanges
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets
@@ -103,7 +103,7 @@ def test_what_others_did_to_rows_that_were_countable_cannot_be_told_and_is_no_cl
     shared = with_sink(true_facts(), rows=None, others=("second",))
     assert 'pipeline "second"' in next(one for one in judge(shared).findings if one.code == "A120").evidence
     assert (judge(shared).verdict, judge(shared).exit_code) == (Verdict.CANNOT_TELL, 2)
-    deleted = with_sink(true_facts(), rows=None, disturbances=(Disturbance("deleted", "DELETE", fatal=True),))
+    deleted = with_sink(true_facts(), rows=None, disturbances=(ExternalChange("deleted", "DELETE", fatal=True),))
     assert "several epochs" in only(deleted, "A120").evidence
 
 
@@ -373,14 +373,14 @@ def test_rows_lost_after_an_accepted_loss_are_a_gap() -> None:
 
 
 def test_a_failover_is_an_event_and_not_a_fault() -> None:
-    event = Disturbance("failed_over", "timeline 2", fatal=False)
+    event = ExternalChange("failed_over", "timeline 2", fatal=False)
     result = judge(with_sink(true_facts(), disturbances=(event,)))
     assert [finding.code for finding in result.findings] == ["A127"]
     assert (result.verdict, result.exit_code) == (Verdict.EXACTLY_ONCE, 0)
 
 
 def test_a_restore_by_somebody_else_is_in_doubt_even_if_the_count_is_right() -> None:
-    event = Disturbance("restored", "RESTORE as version 9, back to version 4", fatal=True)
+    event = ExternalChange("restored", "RESTORE as version 9, back to version 4", fatal=True)
     facts = with_sink(true_facts(), disturbances=(event,))
     assert "RESTORE as version 9" in only(facts, "A126").evidence
     assert (judge(facts).verdict, judge(facts).exit_code) == (Verdict.IN_DOUBT, 1)
@@ -420,7 +420,7 @@ def pruned(*, accepted: int = 0, rows: int = 17, stand: int = 17, adoption: str 
     if adoption:
         line = (*line, epoch_after(line[-1], 0, written=slice_(400, 400), adoption=adoption))
     facts = with_rows(of_line(line), e1=stand - 7)
-    milestone = Milestone(3, line[2].chain, rows, accepted)
+    milestone = PrunedEpochs(3, line[2].chain, rows, accepted)
     return with_sink(facts, history=tuple(entry(epoch) for epoch in line[3:]), milestone=milestone)
 
 
@@ -467,15 +467,17 @@ def test_a_sink_without_a_marker_has_no_rows_that_were_put_one_by_one() -> None:
 
 @pytest.mark.parametrize(("standing", "code"), [(29 + 4 - 3, None), (29 + 4 - 3 - 1, "A154"), (29 + 4 - 3 + 1, "A155")])
 def test_rows_that_others_added_and_removed_are_counted_in_sum(standing: int, code: str | None) -> None:
-    changes = (Disturbance("deleted", "DELETE", fatal=False, allowed=True),)
-    facts = with_sink(true_facts(), rows=None, allowed=Allowed(changes, sums=Sums(standing, removed=3, added=4)))
+    changes = (ExternalChange("deleted", "DELETE", fatal=False, allowed=True),)
+    facts = with_sink(
+        true_facts(), rows=None, allowed=ToleratedChanges(changes, sums=RowTotals(standing, removed=3, added=4))
+    )
     assert codes(facts) == [*([code] if code else []), "A164"]
 
 
 def test_content_is_not_judged_where_others_changed_rows_and_is_where_they_did_not() -> None:
     for kind, wanted in (("overwritten", ["A109", "A164"]), ("deleted", ["A164"])):
-        changes = (Disturbance(kind, "somebody", fatal=False, allowed=True),)
-        assert sorted(codes(with_sink(true_facts(), allowed=Allowed(changes)))) == wanted
+        changes = (ExternalChange(kind, "somebody", fatal=False, allowed=True),)
+        assert sorted(codes(with_sink(true_facts(), allowed=ToleratedChanges(changes)))) == wanted
 
 
 def test_rows_of_the_right_number_that_hash_otherwise_are_in_doubt_whichever_sum_differs() -> None:

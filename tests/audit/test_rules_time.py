@@ -12,10 +12,10 @@ from tests.reading.writing import Writer
 from onceonly.audit import Facts, Verdict, judge
 from onceonly.audit.facts import Content
 from onceonly.machine.event_time import carried
-from onceonly.machine.writer_progress import Writers
-from onceonly.protocol.row_times import Times
-from onceonly_checkpoints.digests import Digest, Output
-from onceonly_checkpoints.epoch_time import END, EpochTime, WriterMark
+from onceonly.machine.writer_progress import WriterSet
+from onceonly.protocol.row_times import RowTimes
+from onceonly_checkpoints.digests import Digest, OutputDigest
+from onceonly_checkpoints.epoch_time import END, EpochTime, WriterProgress
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
 
@@ -25,8 +25,8 @@ def at(noted: int | None, lower: int | None = None, **said: object) -> EpochTime
     return EpochTime("integer", noted, lower, noted, **said)  # type: ignore[arg-type]
 
 
-def mark(writer: str, noted: int | None, epoch: int = 1, turn: int = 0) -> WriterMark:
-    return WriterMark(writer, epoch, noted, 0, turn)
+def mark(writer: str, noted: int | None, epoch: int = 1, turn: int = 0) -> WriterProgress:
+    return WriterProgress(writer, epoch, noted, 0, turn)
 
 
 def told(*times: EpochTime | None, sinks: Sequence[str] = (SINK,)) -> Facts:
@@ -73,7 +73,7 @@ def test_time_that_keeps_its_word_is_no_finding(times: tuple[EpochTime | None, .
 
 
 def test_epochs_of_several_writers_that_go_back_and_come_again_are_no_finding() -> None:
-    store, several = MemoryStore("clicks"), Writers(("web", "app"), 10)
+    store, several = MemoryStore("clicks"), WriterSet(("web", "app"), 10)
     web, app = (Writer(name, MemorySink(store=store), several) for name in ("web", "app"))
     web.write(3, noted=3, ingest=1)
     app.write(2, noted=2, ingest=2, sees=[web])
@@ -198,27 +198,27 @@ def test_late_rows_are_counted_and_are_nothing_to_do() -> None:
 # ---- what the rows themselves say, counted again
 
 
-def deep(times: dict[int, Times], time: EpochTime | None = None, **of_sink: object) -> Facts:
+def deep(times: dict[int, RowTimes], time: EpochTime | None = None, **of_sink: object) -> Facts:
     """Ten rows by their column, of which two are late, and what a deep audit counted."""
     given = told(at(9), time or at(9, first=3, last=9, horizon=9, late=2, untimed=1, column="at"))
     digests = {epoch.number: epoch.digest for epoch in given.sinks[0].epochs}
     return with_sink(given, content=Content(digests, times=times), **of_sink)
 
 
-RIGHT = Times(3, 9, 2, 1)
+RIGHT = RowTimes(3, 9, 2, 1)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (Times(2, 9, 2, 1), "2 to 9, 2 late, 1 without a time"),
-        (Times(3, 10, 2, 1), "3 to 10, 2 late, 1 without a time"),
-        (Times(3, 9, 1, 1), "3 to 9, 1 late, 1 without a time"),
-        (Times(3, 9, 2, 0), "3 to 9, 2 late, 0 without a time"),
-        (Times(None, None, 0, 10), "no row has a time, 10 without"),
+        (RowTimes(2, 9, 2, 1), "2 to 9, 2 late, 1 without a time"),
+        (RowTimes(3, 10, 2, 1), "3 to 10, 2 late, 1 without a time"),
+        (RowTimes(3, 9, 1, 1), "3 to 9, 1 late, 1 without a time"),
+        (RowTimes(3, 9, 2, 0), "3 to 9, 2 late, 0 without a time"),
+        (RowTimes(None, None, 0, 10), "no row has a time, 10 without"),
     ],
 )
-def test_rows_that_say_another_time_than_their_epoch_put_time_in_doubt(given: Times, words: str) -> None:
+def test_rows_that_say_another_time_than_their_epoch_put_time_in_doubt(given: RowTimes, words: str) -> None:
     result = judge(deep({2: given}))
     assert [(one.code, one.epoch) for one in result.findings] == [("A173", 2), ("A172", 2)]
     assert result.findings[0].evidence == f"3 to 9, 2 late, 1 without a time by the epoch; {words} by its rows"
@@ -239,12 +239,12 @@ def test_rows_whose_time_nobody_can_count_are_named_and_the_verdict_of_rows_stan
 HERE, THERE = "memory:here", "memory:there"
 
 
-def dealt_out(here: Times | None, there: Times | None, *, over: int = 0) -> Facts:
+def dealt_out(here: RowTimes | None, there: RowTimes | None, *, over: int = 0) -> Facts:
     """Ten rows of one epoch, of which four are in one sink and six in another, and none in a third."""
     time = at(9, first=3, last=9, horizon=9, late=2, untimed=1, column="at")
     rows = {HERE: Digest(4, 100, 70), THERE: Digest(6, 210 + over, 100)}
-    outputs = [Output(sink[7:], (sink,), "schema", rows[sink], 10 - rows[sink].rows) for sink in (HERE, THERE)]
-    outputs.append(Output("none", ("memory:none",), "schema", Digest(0), 10))
+    outputs = [OutputDigest(sink[7:], (sink,), "schema", rows[sink], 10 - rows[sink].rows) for sink in (HERE, THERE)]
+    outputs.append(OutputDigest("none", ("memory:none",), "schema", Digest(0), 10))
     epoch = epoch_after(None, 10, time=time, sinks=(HERE, THERE, "memory:none"), outputs=tuple(outputs))
     given = [sink_of([epoch], sink) for sink in (HERE, THERE)]
     for number, (one, times) in enumerate(zip(given, (here, there), strict=True)):
@@ -259,9 +259,9 @@ def in_doubt(given: Facts) -> list[str]:
 
 
 def test_rows_that_are_dealt_out_to_sinks_say_together_what_their_epoch_says() -> None:
-    assert in_doubt(dealt_out(Times(3, 5, 2, 0), Times(4, 9, 0, 1))) == []
-    assert in_doubt(dealt_out(Times(None, None, 0, 1), Times(3, 9, 2, 0))) == []
-    (words,) = in_doubt(dealt_out(Times(2, 5, 2, 0), Times(4, 9, 0, 1)))
+    assert in_doubt(dealt_out(RowTimes(3, 5, 2, 0), RowTimes(4, 9, 0, 1))) == []
+    assert in_doubt(dealt_out(RowTimes(None, None, 0, 1), RowTimes(3, 9, 2, 0))) == []
+    (words,) = in_doubt(dealt_out(RowTimes(2, 5, 2, 0), RowTimes(4, 9, 0, 1)))
     epoch, rows = "3 to 9, 2 late, 1 without a time", "2 to 9, 2 late, 1 without a time"
     assert words == f"{epoch} by the epoch; {rows} by its rows, which lie in memory:here, memory:there"
 
@@ -269,8 +269,8 @@ def test_rows_that_are_dealt_out_to_sinks_say_together_what_their_epoch_says() -
 @pytest.mark.parametrize(
     "given",
     [
-        dealt_out(Times(2, 5, 2, 0), None),
-        dealt_out(Times(2, 5, 2, 0), Times(4, 9, 0, 1), over=1),
+        dealt_out(RowTimes(2, 5, 2, 0), None),
+        dealt_out(RowTimes(2, 5, 2, 0), RowTimes(4, 9, 0, 1), over=1),
     ],
     ids=["one was not counted", "other rows"],
 )
@@ -281,19 +281,19 @@ def test_shares_that_are_not_known_to_be_all_rows_of_an_epoch_say_nothing_of_its
 def test_an_output_that_holds_all_rows_as_they_came_is_counted_like_a_sink_without_one() -> None:
     time = at(9, first=3, last=9, horizon=9, late=2, column="at")
     plain = epoch_after(None, 10, time=time, sinks=(HERE,))
-    output = Output("all", (HERE,), plain.schema, plain.digest)
+    output = OutputDigest("all", (HERE,), plain.schema, plain.digest)
     epoch = epoch_after(None, 10, time=time, sinks=(HERE,), outputs=(output,))
     given = sink_of([epoch], HERE)
-    content = Content({1: epoch.digest}, times={1: Times(2, 9, 2, 0)})
+    content = Content({1: epoch.digest}, times={1: RowTimes(2, 9, 2, 0)})
     assert len(in_doubt(Facts(PIPELINE, (replace(given, content=content),), None))) == 1
 
 
 def test_rows_that_are_missing_are_told_as_missing_and_not_as_of_another_time() -> None:
-    told_deep = [code for code, _ in codes(deep({2: Times(3, 9, 1, 1)}, rows={1: 10, 2: 9}))]
+    told_deep = [code for code, _ in codes(deep({2: RowTimes(3, 9, 1, 1)}, rows={1: 10, 2: 9}))]
     assert ("A121" in told_deep, "A173" in told_deep) == (True, False), told_deep
 
 
 def test_times_of_an_epoch_that_was_committed_while_counting_are_not_compared() -> None:
-    other = Times(3, 9, 1, 1)
+    other = RowTimes(3, 9, 1, 1)
     assert "A173" in dict(codes(deep({2: other})))
     assert "A173" not in dict(codes(deep({2: other}, counted=1)))

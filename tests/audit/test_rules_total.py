@@ -12,11 +12,11 @@ from onceonly.audit import Facts, Verdict, judge
 from onceonly.audit.finding import exit_code_of, verdict_of
 from onceonly.audit.rules_total import ids_known, rows_in_all, rows_uncounted
 from onceonly.audit.sink_history import line_of
-from onceonly.protocol import Disturbance, Expired, Leaves, Milestone, Total
+from onceonly.protocol import ExpiredRows, ExternalChange, Leaves, PrunedEpochs, Total
 from onceonly.windows.read_results import StateFacts
-from onceonly_checkpoints.digests import SEEN, STATE, Digest, Output
+from onceonly_checkpoints.digests import SEEN, STATE, Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 
 
@@ -97,14 +97,14 @@ def test_a_sum_counts_epochs_whose_markers_were_let_go() -> None:
     facts = with_sink(
         Facts(PIPELINE, (sink_of(line[3:]),), ledger_of(line)),
         rows=None,
-        milestone=Milestone(3, line[2].chain, 17),
+        milestone=PrunedEpochs(3, line[2].chain, 17),
         total=Total(29, Leaves.ALL),
     )
     assert judge(facts).verdict is Verdict.EXACTLY_ONCE
 
 
 def test_where_others_wrote_a_sum_that_fits_by_chance_proves_nothing() -> None:
-    for said in ({"others": ("second",)}, {"disturbances": (Disturbance("deleted", "DELETE", fatal=True),)}):
+    for said in ({"others": ("second",)}, {"disturbances": (ExternalChange("deleted", "DELETE", fatal=True),)}):
         facts = upserted(29, append_only=True, **said)
         assert "A120" in codes(facts)
         assert judge(facts).verdict is not Verdict.EXACTLY_ONCE
@@ -128,11 +128,11 @@ def test_epochs_that_the_sink_forgot_are_counted_in_sum_or_not_at_all() -> None:
 # ---- tables of ours
 
 
-def ours(name: str, brought: Sequence[int], *, panes: PaneState | None = None, **counted: object) -> Facts:
+def ours(name: str, brought: Sequence[int], *, panes: EpochWindows | None = None, **counted: object) -> Facts:
     """A sink of ids or of state: an epoch a second, by the clock."""
     line: list[Epoch] = []
     for count in brought:
-        output = Output(name, (SINK,), "ids", Digest(count, count, count))
+        output = OutputDigest(name, (SINK,), "ids", Digest(count, count, count))
         line.append(epoch_after(line[-1] if line else None, 50, outputs=(output,), panes=panes))
     facts = Facts(PIPELINE, (sink_of(line),), ledger_of(line))
     return with_sink(facts, **{"rows": None, "append_only": False, **counted})
@@ -150,7 +150,7 @@ def test_ids_are_counted_for_as_long_as_they_are_kept() -> None:
     assert f"{SINK} holds epochs 1 to 3 by its chain; 12 ids counted." in judge(whole).scope
     lineage = whole.sinks[0].epochs[1].lineage
     assert lineage is not None
-    aged = Expired(1, 3, 3, before_ms=lineage.batch_timestamp_ms)
+    aged = ExpiredRows(1, 3, 3, before_ms=lineage.batch_timestamp_ms)
     assert told(ours(SEEN, (3, 4, 5), rows={2: 4, 3: 5}, expired=aged)) == []
     gone = ours(SEEN, (3, 4, 5), rows={3: 5})
     assert told(gone) == [("A190", 1, "7 ids of epochs 1 to 2 are gone before their time")]
@@ -159,7 +159,7 @@ def test_ids_are_counted_for_as_long_as_they_are_kept() -> None:
 
 
 def test_open_windows_are_counted_against_what_the_newest_epoch_left() -> None:
-    panes = PaneState("d", "m", Digest(6, 1, 1), 50, 0, 1000)
+    panes = EpochWindows("d", "m", Digest(6, 1, 1), 50, 0, 1000)
     whole = ours(STATE, (3, 4), total=Total(6, Leaves.ANY), panes=panes)
     assert told(whole) == []
     assert "6 open windows counted" in judge(whole).scope
@@ -172,7 +172,7 @@ def test_open_windows_are_counted_against_what_the_newest_epoch_left() -> None:
 def test_each_of_these_verdicts_has_one_code_that_it_hangs_on() -> None:
     """What these rules keep from being: a verdict without a scope, and an empty table that is called whole."""
     gone = ours(SEEN, (3, 4, 5), rows={3: 5})
-    panes = PaneState("d", "m", Digest(6, 1, 1), 50, 0, 1000)
+    panes = EpochWindows("d", "m", Digest(6, 1, 1), 50, 0, 1000)
     wanted = {
         "EXACTLY ONCE of a sink that nobody counted": (upserted(29), {"A119"}),
         "an upserted table that is empty": (upserted(0), {"A119", "A154"}),

@@ -11,7 +11,7 @@ from tests.audit.histories import epoch_after
 from tests.audit.stores import Stored, table
 
 from onceonly.audit import audit
-from onceonly.protocol import Sight, Sink
+from onceonly.protocol import Peek, Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.registry import sink_from_address
 from onceonly_checkpoints.epoch import Fence, Marker
@@ -58,7 +58,7 @@ def second_pipeline_writes(address: str) -> None:
 def test_a_newcomer_learns_whose_rows_there_are(stored: Stored) -> None:
     newcomer = sink_from_address(stored.sink.address)
     newcomer.open("second")
-    assert newcomer.look() == Sight(None, 0, strangers=True)
+    assert newcomer.look() == Peek(None, 0, strangers=True)
     assert list(newcomer.writers()) == ["orders"]  # type: ignore[attr-defined]
     newcomer.close()
 

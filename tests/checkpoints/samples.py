@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Receipt, Standing
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Receipt, ResumePoint
 from onceonly_checkpoints.model import Adoption, AdoptionKind, InputFile, Slice, SourceIdentity, SourceOffsets
-from onceonly_checkpoints.storage import Storage
+from onceonly_checkpoints.storage import FileStore
 
 QUERY = "3f2a4c1e-5b1d-4f5e-9f5c-0d1f2e3a4b5c"
 FENCE = Fence(3, "owner-token")
@@ -35,7 +35,7 @@ def epoch_after(previous: Epoch | None, end: SourceOffsets, batch: Lineage | Non
     number, before = (previous.number + 1, previous.chain) if previous else (1, chain.GENESIS)
     slice_, digest = Slice(start, end), Digest(rows, number, 2 * number)
     adoption = None if batch else Adoption(AdoptionKind.START, reason="moved by hand")
-    stood = previous.standing if previous else Standing()
+    stood = previous.standing if previous else ResumePoint()
     epoch = Epoch(
         number=number,
         written=slice_,
@@ -47,7 +47,7 @@ def epoch_after(previous: Epoch | None, end: SourceOffsets, batch: Lineage | Non
         lineage=batch,
         sources=(SourceIdentity("0", "files:/in", "abcd"),),
         adoption=adoption,
-        carried=Standing(stood.lineage, (*stood.accepted, adoption)) if adoption else None,
+        carried=ResumePoint(stood.lineage, (*stood.accepted, adoption)) if adoption else None,
     )
     return chain.linked(epoch)
 
@@ -89,12 +89,12 @@ def files_text(*numbers: int) -> str:
     return "\n".join(["v1", *lines])
 
 
-def write(storage: Storage, **texts: str) -> None:
+def write(storage: FileStore, **texts: str) -> None:
     for path, text in texts.items():
         storage.create(path, text.encode())
 
 
-def write_checkpoint(storage: Storage, batches: int) -> None:
+def write_checkpoint(storage: FileStore, batches: int) -> None:
     """A sound checkpoint of a file source after ``batches`` committed batches of one file each."""
     storage.create("metadata", json.dumps({"id": QUERY}).encode())
     for number in range(batches):

@@ -11,7 +11,7 @@ from tests.checkpoints.samples import at, epoch_after, history, lineage
 
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
-from onceonly_checkpoints.epoch import Epoch, Standing
+from onceonly_checkpoints.epoch import Epoch, ResumePoint
 from onceonly_checkpoints.model import Adoption, AdoptionKind, InputFile, SourceOffsets
 
 LENGTH = 6
@@ -137,5 +137,5 @@ def test_what_stands_goes_through_epochs_without_a_batch_unchanged_and_is_hashed
     twice = epoch_after(once, at(50), None)
     assert twice.standing.lineage == previous.lineage
     assert [one.kind for one in twice.standing.accepted] == ["start", "start"]
-    assert epoch_after(twice, at(51), lineage(99)).standing == Standing(lineage(99))
+    assert epoch_after(twice, at(51), lineage(99)).standing == ResumePoint(lineage(99))
     assert not chain.sound(replace(twice, carried=replace(twice.standing, lineage=lineage(3))))

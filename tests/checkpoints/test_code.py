@@ -9,7 +9,7 @@ import pytest
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.code_version import Code, Compared, PlanFingerprint, compare, version_kept
 from onceonly_checkpoints.digests import Digest
-from onceonly_checkpoints.epoch import Epoch, Lineage, Standing
+from onceonly_checkpoints.epoch import Epoch, Lineage, ResumePoint
 from onceonly_checkpoints.model import Slice, SourceOffsets
 
 PLAN = PlanFingerprint(1, "4.2", "3.11", "0" * 16, "1" * 16)
@@ -72,7 +72,8 @@ def test_the_chain_is_that_of_the_rows_whatever_code_wrote_them() -> None:
     plain = Lineage("q", "r", "file:/ck", 0, 1, 2)
     noted = replace(plain, version="a", plan=PLAN)
     by = [
-        Epoch(1, here, "", "", Digest(1), "s", (("a", 1),), batch, carried=Standing(batch)) for batch in (plain, noted)
+        Epoch(1, here, "", "", Digest(1), "s", (("a", 1),), batch, carried=ResumePoint(batch))
+        for batch in (plain, noted)
     ]
     assert chain.link(by[0]) == chain.link(by[1])
     assert noted.to_json() != plain.to_json()

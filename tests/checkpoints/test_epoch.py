@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from onceonly_checkpoints.code_version import PlanFingerprint
 from onceonly_checkpoints.digests import Digest
-from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker, Receipt, Standing
+from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker, Receipt, ResumePoint
 from onceonly_checkpoints.model import (
     Adoption,
     AdoptionKind,
@@ -50,7 +50,7 @@ adoptions = st.builds(
     st.text(max_size=5),
     numbers,
 )
-standings = st.builds(Standing, st.none() | lineages, st.lists(adoptions, max_size=2).map(tuple), st.none() | slices)
+standings = st.builds(ResumePoint, st.none() | lineages, st.lists(adoptions, max_size=2).map(tuple), st.none() | slices)
 epochs = st.builds(
     Epoch,
     numbers,
@@ -167,7 +167,9 @@ def test_a_member_that_this_version_does_not_know_stops_the_reader(path: tuple[s
     here = Slice(SourceOffsets.of({"0": None}), SourceOffsets.of({"0": "1"}))
     batch = Lineage("q", "r", "file:/ck", 0, 1, 2)
     said = Adoption(AdoptionKind.START, offsets=here)
-    epoch = Epoch(1, here, "c", "", Digest(1), "s", (("a", 1),), batch, adoption=said, carried=Standing(batch, (said,)))
+    epoch = Epoch(
+        1, here, "c", "", Digest(1), "s", (("a", 1),), batch, adoption=said, carried=ResumePoint(batch, (said,))
+    )
     marker = Marker("p", "a", Fence(1, "o"), epoch)
     assert Marker.from_json(stored(marker.to_json())) == marker
     with pytest.raises(UnreadableMarker, match="unknown member novelty"):

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceonly_checkpoints.epoch_time import END, EpochTime, Unit, WriterMark
+from onceonly_checkpoints.epoch_time import END, EpochTime, Unit, WriterProgress
 from onceonly_checkpoints.model import UnreadableMarker, canonical
 
 names = st.text(min_size=1, max_size=12)
 numbers = st.integers(min_value=-(2**63), max_value=END)
 counts = st.integers(min_value=0, max_value=2**62)
 units: st.SearchStrategy[Unit] = st.sampled_from(["ms", "integer"])
-marks = st.builds(WriterMark, names, counts, st.none() | numbers, numbers, counts)
+marks = st.builds(WriterProgress, names, counts, st.none() | numbers, numbers, counts)
 times = st.builds(
     EpochTime,
     unit=units,
@@ -48,7 +48,7 @@ def test_what_is_absent_is_not_said_and_nought_is() -> None:
 
 @pytest.mark.parametrize("place", ["record", "mark"])
 def test_a_member_that_nobody_knows_is_not_passed_over(place: str) -> None:
-    said = EpochTime("ms", 1, 1, 1, observed=(WriterMark("web", 1, 1, 1),)).to_json()
+    said = EpochTime("ms", 1, 1, 1, observed=(WriterProgress("web", 1, 1, 1),)).to_json()
     (said if place == "record" else said["observed"][0])["zone"] = "UTC"
     with pytest.raises(UnreadableMarker, match="zone"):
         EpochTime.from_json(said)

@@ -11,7 +11,7 @@ from tests.checkpoints.samples import QUERY, at, epoch_after, file, history, lin
 
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.model import InputFile, SourceOffsets
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_checkpoints.spark import logs as filelog
 from onceonly_checkpoints.spark import offsets as sparklog
 from onceonly_checkpoints.spark.rebuild import (
@@ -139,7 +139,7 @@ def rerun_of(records: Iterable[EpochRecord]) -> list[EpochRecord]:
         batch = replace(
             lineage(each.epoch.lineage.batch_id if each.epoch.lineage else 0), query_id=f"replay-{len(ran)}"
         )
-        of = Replayed("orders", each.epoch.number, each.epoch.number, each.epoch.chain)
+        of = ReplayedEpochs("orders", each.epoch.number, each.epoch.number, each.epoch.chain)
         epoch = replace(epoch_after(ran[-1].epoch if ran else None, each.epoch.written.end, batch), replays=of)
         ran.append(replace(each, pipeline="orders~v2", epoch=epoch))
     return ran

@@ -27,7 +27,7 @@ from onceonly_checkpoints.spark import logs, offsets
 from onceonly_checkpoints.spark.replay_files import MARKER, Origin, plan_files, prepare
 from onceonly_checkpoints.spark.replay_plan import (
     CannotReplay,
-    Lacking,
+    MissingInput,
     StateFrom,
     Step,
     plan_steps,
@@ -107,11 +107,11 @@ def test_an_epoch_or_a_file_list_that_is_not_on_record_is_told() -> None:
     records = list(history(4))
     with pytest.raises(CannotReplay, match="holds no epoch 5") as found:
         plan_steps(records, 3, 6)
-    assert (found.value.lacking, found.value.first, found.value.last) == (Lacking.INPUT, 5, 6)
+    assert (found.value.lacking, found.value.first, found.value.last) == (MissingInput.INPUT, 5, 6)
     records[2] = replace(records[2], files=())
     with pytest.raises(CannotReplay, match=r"not known \(1 of 1 log entries\)") as found:
         plan_steps(records, 1, 4)
-    assert (found.value.lacking, found.value.first, found.value.last) == (Lacking.INPUT, 3, 3)
+    assert (found.value.lacking, found.value.first, found.value.last) == (MissingInput.INPUT, 3, 3)
 
 
 def test_of_a_trimmed_batch_of_files_those_that_were_written_are_read() -> None:
@@ -166,7 +166,7 @@ def test_a_batch_that_is_no_epoch_left_a_state_that_nobody_can_grow(state: State
     late = record_of(epoch_after(records[-1].epoch, at(5), lineage(5)), [file(4), file(5)])
     with pytest.raises(CannotReplay, match="batch 4 of its query is no epoch") as found:
         plan_steps([*records, late], 4, 5, stateful=True, state=state)
-    assert (found.value.lacking, found.value.first) == (Lacking.STATE, 5)
+    assert (found.value.lacking, found.value.first) == (MissingInput.STATE, 5)
 
 
 def test_state_is_grown_from_the_first_batch_or_not_at_all() -> None:
@@ -217,7 +217,7 @@ def test_state_that_is_not_kept_is_told(
     [step] = plan_steps(list(history(6)), epoch, epoch, stateful=True)
     with pytest.raises(CannotReplay, match=reason) as found:
         prepare(step, LocalStorage(tmp_path / "replay"), Origin(original), query_id=OWN, conf=SHUFFLES, about="ck")
-    assert found.value.lacking is Lacking.STATE
+    assert found.value.lacking is MissingInput.STATE
 
 
 def test_state_of_another_query_is_not_taken(original: LocalStorage, tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from onceonly_checkpoints.storage import (
+    FileStore,
     FsspecStorage,
     LocalStorage,
-    Storage,
     UnreachableStorage,
     companion,
     open_storage,
@@ -21,7 +21,7 @@ from onceonly_checkpoints.storage import (
 
 
 @pytest.fixture(params=["local", "fsspec over local files", "fsspec in memory"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> FileStore:
     if request.param == "local":
         return LocalStorage(tmp_path / "root")
     if request.param == "fsspec over local files":
@@ -29,7 +29,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     return FsspecStorage(f"memory://{tmp_path}/root")
 
 
-def test_what_was_created_can_be_read_and_listed(storage: Storage) -> None:
+def test_what_was_created_can_be_read_and_listed(storage: FileStore) -> None:
     storage.create("offsets/10", b"ten")
     storage.create("offsets/9", b"nine")
     storage.create("metadata", b"{}")
@@ -40,14 +40,14 @@ def test_what_was_created_can_be_read_and_listed(storage: Storage) -> None:
     assert storage.exists("offsets")
 
 
-def test_a_second_creation_is_refused_and_changes_nothing(storage: Storage) -> None:
+def test_a_second_creation_is_refused_and_changes_nothing(storage: FileStore) -> None:
     storage.create("a", b"first")
     with pytest.raises(FileExistsError):
         storage.create("a", b"second")
     assert storage.read("a") == b"first"
 
 
-def test_what_is_not_there_is_missing_not_wrong(storage: Storage) -> None:
+def test_what_is_not_there_is_missing_not_wrong(storage: FileStore) -> None:
     assert storage.names("nowhere") == ()
     assert not storage.exists("nowhere/file")
     storage.delete("nowhere/file")
@@ -55,14 +55,14 @@ def test_what_is_not_there_is_missing_not_wrong(storage: Storage) -> None:
         storage.read("nowhere/file")
 
 
-def test_creating_drops_the_checksum_that_an_older_file_left(storage: Storage) -> None:
+def test_creating_drops_the_checksum_that_an_older_file_left(storage: FileStore) -> None:
     storage.create("offsets/.3.crc", b"stale")
     storage.create("offsets/3", b"new")
     assert not storage.exists("offsets/.3.crc")
     assert storage.names("offsets") == ("3",)
 
 
-def test_deleting_takes_the_checksum_along(storage: Storage) -> None:
+def test_deleting_takes_the_checksum_along(storage: FileStore) -> None:
     storage.create("offsets/3", b"x")
     storage.create("offsets/.3.crc", b"sum")
     storage.delete("offsets/3")
@@ -70,7 +70,7 @@ def test_deleting_takes_the_checksum_along(storage: Storage) -> None:
     assert not storage.exists("offsets/.3.crc")
 
 
-def test_a_refused_creation_keeps_the_checksum(storage: Storage) -> None:
+def test_a_refused_creation_keeps_the_checksum(storage: FileStore) -> None:
     storage.create("offsets/3", b"x")
     storage.create("offsets/.3.crc", b"sum")
     with pytest.raises(FileExistsError):
@@ -78,7 +78,7 @@ def test_a_refused_creation_keeps_the_checksum(storage: Storage) -> None:
     assert storage.exists("offsets/.3.crc")
 
 
-def test_hidden_and_temporary_files_are_not_listed(storage: Storage) -> None:
+def test_hidden_and_temporary_files_are_not_listed(storage: FileStore) -> None:
     storage.create("offsets/.4.6e0c.TID12.tmp", b"")
     storage.create("offsets/4", b"")
     assert storage.names("offsets") == ("4",)

@@ -12,15 +12,15 @@ from tests.core.several import offered
 from tests.panes.making import made
 
 from onceonly.machine import coordinator
-from onceonly.machine.event_time import Noting
+from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.state import State
-from onceonly.machine.window_rules import Windows
+from onceonly.machine.window_rules import WindowsConfig
 from onceonly.protocol.batch import ArrowBatch, Bound, Notes
-from onceonly.protocol.row_times import Clock, Times
+from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
-from onceonly.windows.epoch_step import Counted, Stepping, Targets
-from onceonly.windows.result_batch import PanedBatch
+from onceonly.windows.epoch_step import EpochAggregates, Targets, WindowStepper
+from onceonly.windows.result_batch import WindowResultBatch
 from onceonly.windows.rules.local_partials import Row, partials_of
 from onceonly.windows.rules.spec import Definition
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -33,17 +33,19 @@ Event = tuple[str, int, int]
 class Events(ArrowBatch):
     """Rows of an epoch that become panes."""
 
-    def __init__(self, rows: Sequence[Event], stepping: Stepping) -> None:
+    def __init__(self, rows: Sequence[Event], stepping: WindowStepper) -> None:
         super().__init__(
             pa.Table.from_pylist([{"team": team, "number": at, "value": value} for team, at, value in rows])
         )
         self._events, self._stepping = rows, stepping
 
-    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> PanedBatch:
+    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> WindowResultBatch:
         times = [at for _, at, _ in self._events]
         late = sum(at < clock.horizon for at in times) if clock and clock.horizon is not None else 0
         rows = [Row((team,), at, (value,)) for team, at, value in self._events]
-        counted = Counted(partials_of(self._stepping.definition, rows), len(rows), Times(min(times), max(times), late))
+        counted = EpochAggregates(
+            partials_of(self._stepping.definition, rows), len(rows), RowTimes(min(times), max(times), late)
+        )
         return self._stepping.stepped(to, counted, notes)
 
 
@@ -65,17 +67,17 @@ class Scores:
 
     def writes(self, *batches: Sequence[Event]) -> Scores:
         sinks = self.sinks()
-        stepping = Stepping(self.definition, sinks[1], Targets((sinks[0].id,), sinks[1].id))
+        stepping = WindowStepper(self.definition, sinks[1], Targets((sinks[0].id,), sinks[1].id))
         runner = Runner(sinks, self.ledger, staging=StagedEpochs(str(self.root / "staging"), "orders", sinks))
         told = self.definition
-        windows = Windows(told.fingerprint, told.meaning, told.lateness, told.panes.at_most)
+        windows = WindowsConfig(told.fingerprint, told.meaning, told.lateness, told.panes.at_most)
         state: State | None = None
         for rows in batches:
             self._number += 1
             offer = offered(self._number)
             if state is None:
                 said: dict[str, Any] = {"divided": True, "windows": windows}
-                said["noting"] = Noting("rows", "integer", "number")
+                said["noting"] = EventTimeConfig("rows", "integer", "number")
                 ids = tuple(sink.id for sink in sinks)
                 state = coordinator.start("orders", ids, secrets.token_hex(4), offer, **said)
             else:

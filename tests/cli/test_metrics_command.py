@@ -25,10 +25,10 @@ from onceonly.cli.app import app
 from onceonly.metrics import Exporter
 from onceonly.metrics.listener import Listener
 from onceonly.runtime.events import late
-from onceonly_checkpoints.digests import BAD, SEEN, Digest, Output
+from onceonly_checkpoints.digests import BAD, SEEN, Digest, OutputDigest
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.epoch_time import END, EpochTime
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
@@ -138,7 +138,7 @@ def test_rows_in_no_window_are_counted(world: World) -> None:
     exporter.look(0)
     assert value(exporter, "onceonly_pane_dropped_rows_total") == 0
     for dropped in (2, 0, 3):
-        world.write(9, panes=PaneState("whole", "meaning", Digest(1), 9, dropped, 1))
+        world.write(9, panes=EpochWindows("whole", "meaning", Digest(1), 9, dropped, 1))
     exporter.look(0)
     assert value(exporter, "onceonly_pane_dropped_rows_total") == 5
 
@@ -148,7 +148,7 @@ def test_open_windows_are_told_of_pipelines_that_have_windows_alone(world: World
     exporter.look(0)
     assert value(exporter, "onceonly_pane_windows") is None
     for windows in (12, 0):
-        world.write(9, panes=PaneState("whole", "meaning", Digest(windows), 9, 0, 1))
+        world.write(9, panes=EpochWindows("whole", "meaning", Digest(windows), 9, 0, 1))
         exporter.look(0)
         assert value(exporter, "onceonly_pane_windows") == windows
 
@@ -184,7 +184,7 @@ def test_rows_that_came_too_late_are_counted(world: World) -> None:
 def test_rows_that_were_set_aside_are_counted_beside_those_that_were_not(world: World) -> None:
     exporter = Exporter(world.ledger)
     exporter.look(0)
-    world.write(9, outputs=(Output(BAD, ("delta:bad",), "columns", Digest(3), 9, (("amount", 3),)),))
+    world.write(9, outputs=(OutputDigest(BAD, ("delta:bad",), "columns", Digest(3), 9, (("amount", 3),)),))
     world.write(5)
     exporter.look(0)
     assert value(exporter, "onceonly_bad_rows_total") == 3
@@ -194,7 +194,7 @@ def test_rows_that_were_set_aside_are_counted_beside_those_that_were_not(world: 
 def test_rows_whose_id_had_been_seen_before_are_counted_beside_those_that_were_let_through(world: World) -> None:
     exporter = Exporter(world.ledger)
     exporter.look(0)
-    world.write(9, outputs=(Output(SEEN, ("pg:seen",), "columns", Digest(9), repeated=Digest(3), offered=12),))
+    world.write(9, outputs=(OutputDigest(SEEN, ("pg:seen",), "columns", Digest(9), repeated=Digest(3), offered=12),))
     world.write(5)
     exporter.look(0)
     assert value(exporter, "onceonly_repeated_rows_total") == 3

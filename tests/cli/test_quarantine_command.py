@@ -13,9 +13,9 @@ import pytest
 from tests.cli.conftest import Run, assert_answerless, document
 from tests.core.several import Pipeline, WideDriver
 
-from onceonly.cli.connect import Place, naming
+from onceonly.cli.connect import Connection, naming
 from onceonly.protocol.batch import ArrowBatch
-from onceonly_checkpoints.digests import BAD, Digest, Output, column_of
+from onceonly_checkpoints.digests import BAD, Digest, OutputDigest, column_of
 from onceonly_checkpoints.ledger import Pipeline as Row
 from onceonly_sinks.memory import MemorySink
 
@@ -50,10 +50,12 @@ class Wide(ArrowBatch):
     def digest(self) -> Digest:
         return ArrowBatch(self._good).digest()
 
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputDigest, ...]:
         why = [(rule, sum(rule in reasons(one) for one in self._bad)) for rule in ("known", "small")]
         counted = tuple((rule, count) for rule, count in why if count)
-        return (Output(BAD, ("memory:b",), "kept", ArrowBatch(self._kept).digest(), self._good.num_rows, counted),)
+        return (
+            OutputDigest(BAD, ("memory:b",), "kept", ArrowBatch(self._kept).digest(), self._good.num_rows, counted),
+        )
 
 
 class Unvalued(Wide):
@@ -176,7 +178,7 @@ def test_a_quarantine_that_was_not_named_is_asked_for_and_shown_then(run: Run, a
 
 def test_a_sink_that_was_not_named_is_asked_for_by_the_address_that_the_ledger_knows() -> None:
     known = Row("orders", (("memory:b", "memory:b it's#bad"),), "q", "/ck", 1, 0, 1)
-    here = Place("orders", None, (), known)
+    here = Connection("orders", None, (), known)
     assert naming(here, ["memory:b"]) == """name it: --sink 'memory:b it'"'"'s#bad'"""
     assert (
         naming(here, ["memory:c"]) == naming(replace(here, entry=None), ["memory:b"]) == "name it: --sink KIND:TARGET"

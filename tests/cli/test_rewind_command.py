@@ -20,19 +20,19 @@ from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer
-from onceonly.machine.rewind import Asked, CutBack
+from onceonly.machine.rewind import CutBack, RewindRequest
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.replay.rewind import Pipeline as RewoundPipeline
-from onceonly.replay.rewind import Plan
-from onceonly.runtime.remedies import Where
+from onceonly.replay.rewind import RewindPlan
+from onceonly.runtime.remedies import CommandContext
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.storage import LocalStorage
 
@@ -361,18 +361,20 @@ def test_staging_that_keeps_nothing_is_refused(keep: object) -> None:
 
 def plan_of(ledger: SqlLedger, *beyond: Epoch) -> dict[str, list[str]]:
     """The plan of a cut back to epoch 4, by name."""
-    of = RewoundPipeline("orders", (), ledger, Where("orders", " --ledger l.db"))
+    of = RewoundPipeline("orders", (), ledger, CommandContext("orders", " --ledger l.db"))
     way = CutBack(4, tuple(epoch.number for epoch in beyond))
-    planned = Plan(way, {epoch.number: epoch for epoch in beyond}, {})
+    planned = RewindPlan(way, {epoch.number: epoch for epoch in beyond}, {})
     told: dict[str, list[str]] = {}
-    for name, value in cut_plan.Plan(of, Asked(4), planned).pairs:
+    for name, value in cut_plan.RewindPreview(of, RewindRequest(4), planned).pairs:
         told.setdefault(name, []).append(str(value))
     return told
 
 
 def test_a_cut_back_names_what_spark_does_not_read_again_and_counts_the_rest(tmp_path: Path) -> None:
     ledger = SqlLedger(str(tmp_path / "l.db"))
-    published = replace(LINE[3], number=5, lineage=None, replaces=(1, 4), replays=Replayed("orders~v2", 1, 4, "c"))
+    published = replace(
+        LINE[3], number=5, lineage=None, replaces=(1, 4), replays=ReplayedEpochs("orders~v2", 1, 4, "c")
+    )
     refreshed, brought = replace(LINE[3], number=5, replaces=(1, 4)), replace(LINE[3], number=5, lineage=None)
     batch, decided = replace(LINE[2], number=6), replace(brought, number=7, digest=Digest(0))
     again = "epoch 5, which published orders~v2 (10 rows): before the query starts, publish it again: "

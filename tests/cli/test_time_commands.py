@@ -13,15 +13,15 @@ from tests.cli.conftest import Run, assert_answerless, document
 from tests.reading.writing import Writer
 
 from onceonly.cli import lateness
-from onceonly.cli.connect import Place
-from onceonly.machine.writer_progress import Writers
+from onceonly.cli.connect import Connection
+from onceonly.machine.writer_progress import WriterSet
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
 NOON = 1_767_268_800_000
 MINUTE = 60_000
-SEVERAL = Writers(("web", "app"), 10 * MINUTE)
+SEVERAL = WriterSet(("web", "app"), 10 * MINUTE)
 
 
 @pytest.fixture
@@ -45,7 +45,9 @@ def time(run: Run, ledger: SqlLedger) -> Run:
     return invoke
 
 
-def writer(store: MemoryStore, ledger: SqlLedger, name: str = "web", writers: Writers | None = None, **said) -> Writer:
+def writer(
+    store: MemoryStore, ledger: SqlLedger, name: str = "web", writers: WriterSet | None = None, **said
+) -> Writer:
     return Writer(name, MemorySink(store=store), writers, ledger=ledger, **{"unit": "ms", **said})
 
 
@@ -324,9 +326,9 @@ def test_the_sink_that_tells_most_shows_its_rows(time: Run, store: MemoryStore, 
     web = late(store, ledger)
     replacing = MemorySink(store=MemoryStore("replacing"), key="n")
     replacing.open("web")
-    asked = lateness.rows_of(Place("web", None, (replacing, web.sink), None), web.epochs, 20)
+    asked = lateness.rows_of(Connection("web", None, (replacing, web.sink), None), web.epochs, 20)
     assert (asked.sink, asked.found) == ("memory:clicks", 3)
-    asked = lateness.rows_of(Place("web", None, (replacing,), None), web.epochs, 20)
+    asked = lateness.rows_of(Connection("web", None, (replacing,), None), web.epochs, 20)
     assert (asked.rows, [number for number, _ in asked.unknown]) == ((), [2, 3])
 
 

@@ -12,11 +12,11 @@ from tests.cli.conftest import Run
 
 from onceonly.audit import Facts, judge
 from onceonly.audit.page.view import commands_in
-from onceonly_checkpoints.epoch_time import EpochTime, WriterMark
+from onceonly_checkpoints.epoch_time import EpochTime, WriterProgress
 
 
 def at(noted: int, lower: int, observed: str = "", *, late: int = 0) -> EpochTime:
-    marks = (WriterMark(observed, 1, 7, 0),) if observed else ()
+    marks = (WriterProgress(observed, 1, 7, 0),) if observed else ()
     rows = {"first": 3, "horizon": 9, "late": late} if late else {}
     return EpochTime("integer", noted, lower, 12, observed=marks, **rows)
 

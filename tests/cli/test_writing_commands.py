@@ -19,7 +19,7 @@ from onceonly_checkpoints.epoch import EpochRecord, Fence
 from onceonly_checkpoints.ledger import EventKind, Intent
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Slice, SourceIdentity, SourceOffsets
-from onceonly_sinks.memory.store import Entry
+from onceonly_sinks.memory.store import StoreEntry
 
 
 def head(world: World):
@@ -261,7 +261,7 @@ def test_a_marker_of_another_pipeline_is_no_record(run: Run, world: World) -> No
     world.delete_ledger()
     newest, _ = list(world.sink.history())[-1]
     foreign, writer = replace(newest, pipeline="flights"), ("orders", world.sink.id)
-    world.sink.store.add(Entry(writer, newest.fence, foreign.text, newest.epoch.number))
+    world.sink.store.add(StoreEntry(writer, newest.fence, foreign.text, newest.epoch.number))
     result = rebuild(run, world, "--yes")
     assert result.exit_code == 2
     assert "[ONCE-E508]" in result.stderr

@@ -19,17 +19,17 @@ from tests.panes.streams import drawn_epochs, drawn_rules
 
 from onceonly import TimedEpoch
 from onceonly.machine import coordinator
-from onceonly.machine.event_time import Noting
+from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Offer
 from onceonly.machine.state import State
-from onceonly.machine.window_rules import Windows
+from onceonly.machine.window_rules import WindowsConfig
 from onceonly.protocol.batch import ArrowBatch, Bound, Notes
-from onceonly.protocol.row_times import Clock, Times
+from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.runtime import shared_transaction
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
-from onceonly.windows.epoch_step import Counted, Stepping, Targets
-from onceonly.windows.result_batch import PanedBatch
+from onceonly.windows.epoch_step import EpochAggregates, Targets, WindowStepper
+from onceonly.windows.result_batch import WindowResultBatch
 from onceonly.windows.rules.local_partials import Row, partials_of
 from onceonly.windows.rules.spec import Definition
 from onceonly_checkpoints.epoch import Epoch
@@ -58,12 +58,12 @@ def offer_of(number: int, said: Said) -> Offer:
 class WindowedRows(ArrowBatch):
     """Rows of one epoch, aggregated where they are: what Spark's batch is to a query."""
 
-    def __init__(self, rows: Sequence[oracle.Row], stepping: Stepping) -> None:
+    def __init__(self, rows: Sequence[oracle.Row], stepping: WindowStepper) -> None:
         super().__init__(pa.table({"value": pa.array([row.value for row in rows], pa.int64())}))
         self._said = rows
         self._stepping = stepping
 
-    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> PanedBatch:
+    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> WindowResultBatch:
         """Aggregate and step; see ``protocol.batch.Bindable``."""
         definition = self._stepping.definition
         inputs = len(definition.panes.expressions)
@@ -71,8 +71,8 @@ class WindowedRows(ArrowBatch):
         times = [row.time for row in given if row.time is not None]
         horizon = clock.horizon if clock and clock.horizon is not None else min(times, default=0)
         late = sum(time < horizon for time in times)
-        told = Times(min(times, default=None), max(times, default=None), late)
-        return self._stepping.stepped(to, Counted(partials_of(definition, given), len(given), told), notes)
+        told = RowTimes(min(times, default=None), max(times, default=None), late)
+        return self._stepping.stepped(to, EpochAggregates(partials_of(definition, given), len(given), told), notes)
 
 
 class Paned(Pipeline):
@@ -129,11 +129,11 @@ class Query:
         self.sinks = pipeline.sinks()
         keeper = next(sink for sink in self.sinks if sink.id == "memory:state")
         targets = Targets(tuple(sink.id for sink in self.sinks if sink is not keeper), keeper.id)
-        self.stepping = Stepping(self.definition, keeper, targets)
+        self.stepping = WindowStepper(self.definition, keeper, targets)
         staging = StagedEpochs(pipeline.staging, "orders", self.sinks)
         self.runner = Runner(self.sinks, pipeline.ledger, staging=staging, says=self.says)
         said = (self.definition.fingerprint, self.definition.meaning, self.definition.lateness, at_most)
-        self.windows = Windows(*said) if panes else None
+        self.windows = WindowsConfig(*said) if panes else None
         self.state: State | None = None
 
     def says(self, epoch: TimedEpoch) -> int | None:
@@ -148,9 +148,9 @@ class Query:
             if self.state is None:
                 ids, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
                 how: dict[str, Any] = {
-                    "together": shared_transaction.groups(self.sinks),
+                    "together": shared_transaction.transaction_groups(self.sinks),
                     "divided": True,
-                    "noting": Noting("function", "ms", "at"),
+                    "noting": EventTimeConfig("function", "ms", "at"),
                     "windows": self.windows,
                 }
                 state = coordinator.start("orders", ids, owner, offer_of(number, said), **how)

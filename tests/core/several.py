@@ -109,7 +109,7 @@ class Driver:
         for number in numbers:
             if self.state is None:
                 ids, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
-                said = {"stages": len(ids) == 1, "together": shared_transaction.groups(self.sinks)}
+                said = {"stages": len(ids) == 1, "together": shared_transaction.transaction_groups(self.sinks)}
                 state = coordinator.start("orders", ids, owner, offered(number), **said)
             else:
                 state = coordinator.resume(self.state, offered(number))
@@ -140,7 +140,11 @@ class WideDriver(Driver):
             wide = self.made(batch) if isinstance(batch, int) else batch
             if self.state is None:
                 named, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
-                said = {"max_bad": max_bad, "together": shared_transaction.groups(self.sinks), "divided": True}
+                said = {
+                    "max_bad": max_bad,
+                    "together": shared_transaction.transaction_groups(self.sinks),
+                    "divided": True,
+                }
                 state = coordinator.start("orders", named, owner, offered(wide.number), **said)
             else:
                 state = coordinator.resume(self.state, offered(wide.number))

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from onceonly.machine.facts import BatchFacts, Offer, OpeningFacts, Reading
 from onceonly.machine.source_order import kafka_identity
-from onceonly.protocol import Disturbance, Position, Sight
+from onceonly.protocol import ExternalChange, Peek, Position
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Standing
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, ResumePoint
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
 
 SINK = "memory:orders"
@@ -97,7 +97,7 @@ def adoption(last: Epoch, kind: str, to: SourceOffsets, /, **named: object) -> E
         lineage=None,
         adoption=decided,
         offered=None,
-        carried=Standing(before.lineage, (*before.accepted, decided)),
+        carried=ResumePoint(before.lineage, (*before.accepted, decided)),
     )
     return chain.linked(moved)
 
@@ -121,7 +121,7 @@ def reading(
     ahead: tuple[Epoch, ...] = (),
     identity: str = "table-1",
     rows: bool = True,
-    disturbed: tuple[Disturbance, ...] = (),
+    disturbed: tuple[ExternalChange, ...] = (),
     sink: str = SINK,
     number: int | None = None,
 ) -> Reading:
@@ -138,9 +138,9 @@ def reading(
     return Reading(sink, position, receipt(known, sink) if known else None, pairs)
 
 
-def sight(newest: Epoch | None, sink: str = SINK, *, strangers: bool = False) -> Sight:
+def sight(newest: Epoch | None, sink: str = SINK, *, strangers: bool = False) -> Peek:
     """What a look at a sink shows."""
-    return Sight(marked(newest, sink) if newest else None, newest.number if newest else 0, strangers)
+    return Peek(marked(newest, sink) if newest else None, newest.number if newest else 0, strangers)
 
 
 def opening(*readings: Reading, head: Epoch | None = None, **options: object) -> OpeningFacts:

@@ -15,7 +15,7 @@ from tests.core.stories import at, batch, changed, cut, epochs, offer
 
 from onceonly.errors import GapError, OverlapError, class_of
 from onceonly.errors.codes import CATALOGUE
-from onceonly.machine.acceptance import GAPS, KINDS, Stop, applicable, covers, option, repeats_from, stop_of
+from onceonly.machine.acceptance import GAPS, KINDS, Stop, applicable, covers, duplicates_from, option, stop_of
 from onceonly.machine.comparison import decide_batch
 from onceonly.machine.facts import Refusal
 from onceonly.machine.source_order import Order, order
@@ -75,11 +75,13 @@ def test_an_acceptance_is_spelled_as_it_is_typed() -> None:
 
 def test_a_batch_repeats_every_epoch_that_ends_after_its_start() -> None:
     slices = {1: cut(None, 10), 2: cut(10, 20), 3: cut(20, 30)}
-    assert [repeats_from(at(start), slices) for start in (0, 9, 10, 19, 20)] == [1, 1, 2, 2, 3]
-    assert repeats_from(at(None), slices) == 1
-    assert (repeats_from(at(30), slices), repeats_from(at(30), {})) == (3, 1)
-    assert repeats_from(at(10), {1: slices[1], 3: slices[3]}) == 2  # it begins in a hole of the records
-    assert repeats_from(at(5), {2: slices[2], 3: slices[3]}) == 1  # it begins in an epoch that is not recorded any more
+    assert [duplicates_from(at(start), slices) for start in (0, 9, 10, 19, 20)] == [1, 1, 2, 2, 3]
+    assert duplicates_from(at(None), slices) == 1
+    assert (duplicates_from(at(30), slices), duplicates_from(at(30), {})) == (3, 1)
+    assert duplicates_from(at(10), {1: slices[1], 3: slices[3]}) == 2  # it begins in a hole of the records
+    assert (
+        duplicates_from(at(5), {2: slices[2], 3: slices[3]}) == 1
+    )  # it begins in an epoch that is not recorded any more
 
 
 def read(version: int, index: int, *, table: str = "t", first: bool = False) -> SourceOffsets:

@@ -10,7 +10,7 @@ import pytest
 from tests.checkpoints.samples import QUERY, at, commit_text, epoch_after, history, lineage, offsets_text, write
 from tests.checkpoints.samples import write_checkpoint as sound
 
-from onceonly.replay.source_check import Beyond, beyond, by_lists, is_there
+from onceonly.replay.source_check import SourceAvailability, beyond, by_lists, is_there
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.model import SourceIdentity
@@ -43,7 +43,7 @@ def log(tmp_path: Path) -> LocalStorage:
 
 
 def test_nothing_is_said_where_every_file_is_there(log: LocalStorage) -> None:
-    assert beyond(STOOD, known(), RECORDS, log, but()) == Beyond({})
+    assert beyond(STOOD, known(), RECORDS, log, but()) == SourceAvailability({})
 
 
 def test_a_file_that_is_gone_is_told_by_the_epoch_that_read_it_and_none_below_is_looked_for(log: LocalStorage) -> None:
@@ -52,8 +52,8 @@ def test_a_file_that_is_gone_is_told_by_the_epoch_that_read_it_and_none_below_is
 
 
 def test_what_no_ledger_lists_is_looked_for_by_the_list_of_the_checkpoint(log: LocalStorage) -> None:
-    assert beyond(STOOD, known(), unlisted(), log, but(3)) == Beyond({4: "file:///in/part%203.csv"})
-    assert by_lists(unlisted(), STOOD.number, but(3)) == Beyond({})
+    assert beyond(STOOD, known(), unlisted(), log, but(3)) == SourceAvailability({4: "file:///in/part%203.csv"})
+    assert by_lists(unlisted(), STOOD.number, but(3)) == SourceAvailability({})
 
 
 def test_batches_that_are_no_epochs_are_counted_on(log: LocalStorage) -> None:
@@ -101,7 +101,7 @@ def test_without_a_checkpoint_batches_that_no_ledger_knows_are_named_as_not_aske
 
 
 def test_files_that_nobody_here_can_look_for_are_counted(log: LocalStorage) -> None:
-    assert beyond(STOOD, known(), RECORDS, log, lambda _: None) == Beyond(
+    assert beyond(STOOD, known(), RECORDS, log, lambda _: None) == SourceAvailability(
         {}, ("whether 3 input files are still there",)
     )
 

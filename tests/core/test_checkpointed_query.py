@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from onceonly.errors import OnceOnlyError
-from onceonly.spark.datasource.partition_files import Part, Parts
+from onceonly.spark.datasource.partition_files import PartitionFile, Parts
 from onceonly.spark.datasource.query_files import Query
 from onceonly_checkpoints.digests import Digest
 
 CONF = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 7, "conf": {}})
 
 
-def part(batch_id: int = 0, path: str = "", size: int = 0, digest: Digest | None = None, run: str = "run") -> Part:
-    return Part("query", run, batch_id, path, size, digest or Digest(0))
+def part(
+    batch_id: int = 0, path: str = "", size: int = 0, digest: Digest | None = None, run: str = "run"
+) -> PartitionFile:
+    return PartitionFile("query", run, batch_id, path, size, digest or Digest(0))
 
 
 def query(checkpoint: Path, *offsets: str) -> Query:

@@ -16,8 +16,8 @@ from onceonly.machine.code import ids_forgotten
 from onceonly.machine.facts import Happening, Offer
 from onceonly.runtime.events import EventLog
 from onceonly_checkpoints.code_version import Code, PlanFingerprint
-from onceonly_checkpoints.digests import SEEN, Digest, Output
-from onceonly_checkpoints.epoch import Epoch, Standing
+from onceonly_checkpoints.digests import SEEN, Digest, OutputDigest
+from onceonly_checkpoints.epoch import Epoch, ResumePoint
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
@@ -152,7 +152,7 @@ def test_what_the_user_must_act_on_is_logged_as_a_warning_and_all_else_is_not(
 
 def test_another_key_of_ids_is_warned_of_across_what_an_operator_accepted_and_another_spelling_is_not() -> None:
     def keyed(epoch: Epoch, said: str) -> Epoch:
-        outputs = (Output(SEEN, ("memory:ids",), "", Digest(0), said=said),) if said else ()
+        outputs = (OutputDigest(SEEN, ("memory:ids",), "", Digest(0), said=said),) if said else ()
         return replace(epoch, outputs=outputs)
 
     two, three = keyed(TWO, "key=['id']"), replace(TWO, number=3)
@@ -170,4 +170,4 @@ def test_another_key_of_ids_is_warned_of_across_what_an_operator_accepted_and_an
     assert {case: bool(warned) for case, warned in found.items()} == {case: told for case, (*_, told) in cases.items()}
     [warning] = found["another one"]
     assert warning.reason.startswith("[ONCE-W713] Pipeline \"orders\" makes ids by key=['id', 'a'] from epoch 3 on")
-    assert Standing.from_json(accepted.standing.to_json()).ids == "key=['id']"
+    assert ResumePoint.from_json(accepted.standing.to_json()).ids == "key=['id']"

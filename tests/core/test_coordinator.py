@@ -9,11 +9,11 @@ from tests.core.stories import SINK, adoption, changed, cut, epochs, offer, read
 
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator
-from onceonly.machine.event_time import Noting
+from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Offer
 from onceonly.machine.source_order import kafka_identity
 from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, State
-from onceonly.machine.writer_progress import Timed, Writers
+from onceonly.machine.writer_progress import TimedMarker, WriterSet
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
 from onceonly_checkpoints.epoch_time import EpochTime
@@ -371,10 +371,10 @@ def test_a_word_on_time_that_cannot_go_on_is_refused_once_other_writers_are_know
     counted = {"ms": c.Refuse, "integer": c.Prepare}
     found = {}
     for unit in counted:
-        time = Noting("function", "integer", writers=Writers())
+        time = EventTimeConfig("function", "integer", writers=WriterSet())
         machine = Machine(NEXT, coordinator.start("orders", (SINK,), "us", NEXT, noting=time))
         machine.opens().hears(c.Done())
         assert isinstance(machine.asks, c.Poll)
-        machine.hears(c.Polled((Timed("shipments", 4, EpochTime(unit, 7, 7, 9)),)))  # type: ignore[arg-type]
+        machine.hears(c.Polled((TimedMarker("shipments", 4, EpochTime(unit, 7, 7, 9)),)))  # type: ignore[arg-type]
         found[unit] = type(machine.asks)
     assert found == counted

@@ -16,25 +16,25 @@ from tests.core.stories import changed, cut, epochs, lineage, offer
 from onceonly import Dataset, EventTime, exactly_once, faults
 from onceonly.cli import doctor_checks
 from onceonly.errors import OnceOnlyError
-from onceonly.event_time import Reader
+from onceonly.event_time import TimeReader
 from onceonly.event_time import event_time_argument as api
 from onceonly.event_time.other_writers import Peers
 from onceonly.faults import Point
 from onceonly.machine import coordinator, event_time, writer_progress
-from onceonly.machine.event_time import Known, Noting
-from onceonly.machine.rewind import Asked
+from onceonly.machine.event_time import EventTimeConfig, PreviousTime
+from onceonly.machine.rewind import RewindRequest
 from onceonly.machine.state import State
-from onceonly.machine.writer_progress import Timed, Writers
+from onceonly.machine.writer_progress import TimedMarker, WriterSet
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.row_times import NO_TIMES
 from onceonly.replay import rewind
 from onceonly.runtime import operator
-from onceonly.runtime.remedies import Where
+from onceonly.runtime.remedies import CommandContext
 from onceonly.runtime.runner import ReadPeers, Runner
 from onceonly.runtime.staging import StagedEpochs
-from onceonly.spark.engine import Plan, Run
+from onceonly.spark.engine import QueryPlan, Run
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epoch_time import END, EpochTime, WriterMark
+from onceonly_checkpoints.epoch_time import END, EpochTime, WriterProgress
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Adoption, AdoptionKind
@@ -42,7 +42,7 @@ from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink, MemoryStore
 from onceonly_sinks.postgres import PostgresSink
 
-BOTH = Writers(("A", "B"), timeout=60)
+BOTH = WriterSet(("A", "B"), timeout=60)
 
 
 class Crash(BaseException):
@@ -56,10 +56,10 @@ def crash() -> None:
 class Writer:
     """Starts of one pipeline: what an epoch notes, and the times of its rows, are told to it."""
 
-    def __init__(self, root: Path, name: str, *stores: MemoryStore, writers: Writers | None = BOTH) -> None:
+    def __init__(self, root: Path, name: str, *stores: MemoryStore, writers: WriterSet | None = BOTH) -> None:
         self.root, self.name, self.stores = root / name, name, stores
         self.root.mkdir(exist_ok=True)
-        self.noting = Noting("function", "integer", "at", writers=writers)
+        self.noting = EventTimeConfig("function", "integer", "at", writers=writers)
         self.ledger = SqlLedger(str(self.root / "ledger.db"))
         self.said: int | None = None
         self.number = 0
@@ -72,7 +72,7 @@ class Writer:
         self.runner = Runner(self.sinks, self.ledger, staging=staging, says=lambda _: self.said, peers=self.reads)
         self.state: State | None = None
 
-    def reads(self, name: str, known: Sequence[str]) -> tuple[tuple[Timed, ...], str]:
+    def reads(self, name: str, known: Sequence[str]) -> tuple[tuple[TimedMarker, ...], str]:
         return self.peers(name, known)
 
     def commits(self, noted: int | None, at: int, *rows: int) -> EpochTime:
@@ -111,7 +111,7 @@ def test_a_dataset_is_complete_through_the_least_that_its_declared_writers_noted
     a, b = Writer(tmp_path, "A", store), Writer(tmp_path, "B", store)
     assert a.commits(100, 0).lower is None
     assert b.commits(70, 0).lower == 70
-    found = Reader("A", MemorySink(store=store)).time_window()
+    found = TimeReader("A", MemorySink(store=store)).time_window()
     assert (found.lower, found.upper, [mark.writer for mark in found.held]) == (70, None, ["B"])
     again = a.commits(130, 30)
     assert (again.lower, again.noted, names(again)) == (70, 130, ["A", "B"])
@@ -148,7 +148,7 @@ def test_the_doctor_tells_of_a_time_out_that_the_pace_of_a_writer_meets_again(
 
 
 def test_a_writer_that_nobody_declared_counts_from_its_first_epoch_on(tmp_path: Path, store: MemoryStore) -> None:
-    free = Writers()
+    free = WriterSet()
     a, c = (Writer(tmp_path, name, store, writers=free) for name in "AC")
     assert a.commits(100, 0).lower == 100
     joined = c.commits(40, 1, 45)
@@ -160,7 +160,7 @@ def test_a_writer_that_nobody_declared_counts_from_its_first_epoch_on(tmp_path: 
 def test_a_pipeline_that_speaks_for_itself_alone_in_the_same_table_is_no_writer_of_the_dataset(
     tmp_path: Path, store: MemoryStore
 ) -> None:
-    free, alone = Writer(tmp_path, "A", store, writers=Writers()), Writer(tmp_path, "S", store, writers=None)
+    free, alone = Writer(tmp_path, "A", store, writers=WriterSet()), Writer(tmp_path, "S", store, writers=None)
     alone.commits(5, 0)
     assert free.commits(100, 1).lower == 100
     assert alone.commits(6, 2).observed == ()
@@ -217,8 +217,8 @@ def test_a_writer_that_was_cut_back_is_in_its_next_turn_though_no_peer_has_seen_
     assert [a.commits(noted, at).lower for noted, at in ((130, 1), (150, 2))] == [130, 150]
     store.restore(1)
     store._mishaps.clear()  # a backup knows nothing of what came after it
-    of = rewind.Pipeline("A", tuple(a.sinks), a.ledger, Where("A", ""))
-    rewind.cut_back(of, rewind.plan(of, Asked(1)))
+    of = rewind.Pipeline("A", tuple(a.sinks), a.ledger, CommandContext("A", ""))
+    rewind.cut_back(of, rewind.plan(of, RewindRequest(1)))
     a.start()
     a.number, a.peers = 1, lambda name, known: ((), "memory:0: it is away")
     again = a.commits(110, 3)
@@ -227,7 +227,7 @@ def test_a_writer_that_was_cut_back_is_in_its_next_turn_though_no_peer_has_seen_
         "the position was put back to epoch 1, and readers may have seen epoch 3; turn 1"
     ]
     seen = b.commits(180, 4)
-    assert (seen.lower, seen.observed[0]) == (110, WriterMark("A", 2, 110, 3, turn=1))
+    assert (seen.lower, seen.observed[0]) == (110, WriterProgress("A", 2, 110, 3, turn=1))
     assert a.commits(120, 5).turn == 1
     assert len(a.events(EventKind.TIME_BACK)) == 1
 
@@ -251,7 +251,7 @@ def test_a_writer_that_is_retired_is_waited_for_no_more_and_does_not_come_back(
     assert gone.time is not None
     assert (gone.time.noted, gone.time.lower, gone.digest.rows) == (END, 100, 0)
     assert a.commits(200, 2).lower == 200
-    assert Reader("A", MemorySink(store=store)).time_window().held == (WriterMark("A", 3, 200, 2),)
+    assert TimeReader("A", MemorySink(store=store)).time_window().held == (WriterProgress("A", 3, 200, 2),)
     b.start()
     with pytest.raises(OnceOnlyError) as refused:
         b.commits(90, 3)
@@ -268,7 +268,7 @@ def test_who_alone_is_retired_has_nothing_left_to_wait_for(tmp_path: Path, store
     gone = operator.retire(a.sinks, a.ledger, "A", Adoption(AdoptionKind.RETIRE_WRITER))
     assert gone.time is not None
     assert (gone.time.noted, gone.time.lower) == (END, END)
-    assert Reader("A", MemorySink(store=store)).time_window().held == ()
+    assert TimeReader("A", MemorySink(store=store)).time_window().held == ()
 
 
 def test_a_pipeline_that_notes_no_time_cannot_be_retired(tmp_path: Path, store: MemoryStore) -> None:
@@ -283,12 +283,14 @@ def at(number: int, time: EpochTime) -> Epoch:
 
 
 def test_a_position_that_others_have_seen_further_on_is_a_new_turn_and_what_was_concluded_from_it_is_void() -> None:
-    seen = (WriterMark("A", 7, 100, 5), WriterMark("B", 3, 120, 6))
-    peer = Timed("B", 3, EpochTime("integer", 120, 100, 120, observed=seen))
-    stands = at(4, EpochTime("integer", 60, 60, 60, observed=(WriterMark("A", 4, 60, 2), WriterMark("B", 1, 80, 1))))
-    known = Known("A", 5, stands, polled=(peer,))
+    seen = (WriterProgress("A", 7, 100, 5), WriterProgress("B", 3, 120, 6))
+    peer = TimedMarker("B", 3, EpochTime("integer", 120, 100, 120, observed=seen))
+    stands = at(
+        4, EpochTime("integer", 60, 60, 60, observed=(WriterProgress("A", 4, 60, 2), WriterProgress("B", 1, 80, 1)))
+    )
+    known = PreviousTime("A", 5, stands, polled=(peer,))
     batch = offer(cut(40, 50), 4)
-    said = event_time.timed(Noting("function", "integer", writers=BOTH), known, batch, NO_TIMES)
+    said = event_time.timed(EventTimeConfig("function", "integer", writers=BOTH), known, batch, NO_TIMES)
     assert said.time is not None
     assert (known.turn, said.time.turn) == (1, 1)
     assert said.time.lower == 60
@@ -298,16 +300,18 @@ def test_a_position_that_others_have_seen_further_on_is_a_new_turn_and_what_was_
 
 def test_a_retired_writer_is_refused_and_told_the_way_on() -> None:
     retired = at(4, EpochTime("integer", END, END, 60))
-    refused = event_time.refused(Noting("function", "integer"), Known("A", 5, retired))
+    refused = event_time.refused(EventTimeConfig("function", "integer"), PreviousTime("A", 5, retired))
     assert refused is not None
     assert refused.code == "E135"
     assert "a name of its own" in str(dict(refused.details)["next"])
 
 
 def test_more_writers_than_markers_can_carry_are_refused() -> None:
-    vector = tuple(WriterMark(f"w{number}", 1, 1, 1) for number in range(event_time.MOST_WRITERS + 1))
-    peer = Timed("w0", 1, EpochTime("integer", 1, 1, 1, observed=vector))
-    refused = event_time.refused(Noting("function", "integer", writers=Writers()), Known("A", 1, None, polled=(peer,)))
+    vector = tuple(WriterProgress(f"w{number}", 1, 1, 1) for number in range(event_time.MOST_WRITERS + 1))
+    peer = TimedMarker("w0", 1, EpochTime("integer", 1, 1, 1, observed=vector))
+    refused = event_time.refused(
+        EventTimeConfig("function", "integer", writers=WriterSet()), PreviousTime("A", 1, None, polled=(peer,))
+    )
     assert refused is not None
     assert refused.code == "E136"
 
@@ -334,11 +338,11 @@ def test_a_dataset_that_cannot_be_is_refused_when_it_is_said(said: dict[str, obj
 
 
 def test_a_pipeline_that_its_dataset_does_not_name_is_refused_and_the_printed_names_are_taken() -> None:
-    plan = Plan(stateful=False, nondeterministic=None, sources=())
+    plan = QueryPlan(stateful=False, nondeterministic=None, sources=())
     run = Run("run", "query", "shop", "file:/ck", None, False, "session", plan, None, None, None)  # type: ignore[arg-type]
 
-    def given(writers: Sequence[str]) -> api.Chosen | None:
-        return api.chosen(Dataset("ingest", writers=writers))
+    def given(writers: Sequence[str]) -> api.EventTimeArgument | None:
+        return api.check_event_time(Dataset("ingest", writers=writers))
 
     with pytest.raises(OnceOnlyError) as refused:
         api.check_run(given(("web", "app")), run, "shop")
@@ -376,5 +380,5 @@ def test_the_promise_says_whom_a_dataset_waits_for() -> None:
 
 
 def test_what_is_joined_of_many_polls_is_what_was_said_last() -> None:
-    older, newer = (Timed("B", n, EpochTime("integer", n, n, n)) for n in (1, 2))
+    older, newer = (TimedMarker("B", n, EpochTime("integer", n, n, n)) for n in (1, 2))
     assert writer_progress.joined(older.observed, newer.observed) == newer.observed

@@ -21,7 +21,7 @@ from onceonly.protocol import AsOf
 from onceonly.spark.repeatshere import firsts, repeated
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import BAD, SEEN, Digest, column_of
-from onceonly_checkpoints.digests import Output as Held
+from onceonly_checkpoints.digests import OutputDigest as Held
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink

@@ -25,7 +25,7 @@ from onceonly.doctor.rules import (
 )
 from onceonly.protocol.health import observe, spell
 from onceonly_checkpoints import period
-from onceonly_checkpoints.epoch_time import EpochTime, WriterMark
+from onceonly_checkpoints.epoch_time import EpochTime, WriterProgress
 
 SAFE = {"server_version": "18", "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 
@@ -91,10 +91,10 @@ def test_a_generation_beyond_the_ledgers_is_anothers() -> None:
 def seen_of(*planned: int, left_out: int | None = None, first: int = 1) -> list[EpochTime]:
     """What "web" says of time: it sees each epoch of "app" a second after that was planned, and then leaves it out."""
 
-    def said(at: int, mark: WriterMark, *silent: str) -> EpochTime:
-        return EpochTime("ms", 1, 1, 1, ingest=at, observed=(mark, WriterMark("web", 1, 1, at)), silent=silent)
+    def said(at: int, mark: WriterProgress, *silent: str) -> EpochTime:
+        return EpochTime("ms", 1, 1, 1, ingest=at, observed=(mark, WriterProgress("web", 1, 1, at)), silent=silent)
 
-    marks = [WriterMark("app", number, 1, at) for number, at in enumerate(planned, start=first)]
+    marks = [WriterProgress("app", number, 1, at) for number, at in enumerate(planned, start=first)]
     told = [said(mark.ingest + 1000, mark) for mark in marks]
     # It stays silent in a second epoch, which leaves nobody out anew.
     out = [] if left_out is None else [said(left_out, marks[-1], "app"), said(left_out + 9**9, marks[-1], "app")]

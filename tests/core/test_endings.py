@@ -16,7 +16,7 @@ from onceonly.errors import FencedOut, OnceOnlyError
 from onceonly.faults import Point
 from onceonly.machine import coordinator, in_doubt
 from onceonly.machine.commands import Probed
-from onceonly.machine.facts import Offer, Seen
+from onceonly.machine.facts import Offer, PeekFacts
 from onceonly.machine.in_doubt import GRACE_S, patience_ms
 from onceonly.machine.state import Phase, State
 from onceonly.protocol.batch import ArrowBatch
@@ -40,7 +40,7 @@ def failures(pipeline: Pipeline) -> list[Event]:
     return [event for event in pipeline.ledger.events("orders") if event.kind is EventKind.FAILED]
 
 
-def state_of(pipeline: Pipeline, now_ms: int = 1 << 60) -> in_doubt.Begun | None:
+def state_of(pipeline: Pipeline, now_ms: int = 1 << 60) -> in_doubt.InDoubtEpoch | None:
     (entry,) = pipeline.ledger.pipelines()
     return open_epoch(pipeline.ledger, entry, now_ms)
 
@@ -155,7 +155,7 @@ def test_a_failure_while_a_call_opens_again_is_not_one_of_an_opening_that_stood(
 def test_a_failure_under_a_fence_that_is_only_proposed_is_of_no_generation(one):
     found = runner(one).run(opening(offered(1), "a"), ArrowBatch(rows(1)))
     newest = found.opening.last
-    proposed = replace(found.opening, fence=Fence(2, "us"), seen=Seen(newest, 1), readings=(), last=newest)
+    proposed = replace(found.opening, fence=Fence(2, "us"), seen=PeekFacts(newest, 1), readings=(), last=newest)
     stopped = replace(found, phase=Phase.RECOLLECT, opening=proposed)
     assert in_doubt.failure("orders", RuntimeError("gone"), stopped).generation == 0
     stood = replace(stopped, opening=replace(proposed, seen=None))

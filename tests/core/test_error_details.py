@@ -14,7 +14,7 @@ from onceonly.errors import OF_THE_LEDGER, UNTOLD, fields
 from onceonly.errors.codes import CATALOGUE
 from onceonly.machine.facts import Refusal
 from onceonly.runtime import remedies
-from onceonly.runtime.remedies import Where
+from onceonly.runtime.remedies import CommandContext
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
@@ -88,7 +88,7 @@ def supplied(code: str, place: str, ledger: Ledger) -> frozenset[str]:
         return frozenset()
     if code[:2] != "E2":
         return LOCATED
-    told = remedies.tell(Refusal.of(code, sink="s"), ledger, Where("p", "", ""), None, None)
+    told = remedies.explain_refusal(Refusal.of(code, sink="s"), ledger, CommandContext("p", "", ""), None, None)
     return LOCATED | told.details.keys()
 
 

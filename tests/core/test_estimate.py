@@ -8,8 +8,8 @@ import pytest
 from tests.core.stories import epochs
 
 from onceonly.machine.estimate import units
-from onceonly_checkpoints.digests import BAD, SEEN, Digest, Output
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.digests import BAD, SEEN, Digest, OutputDigest
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import Slice, SourceOffsets
 
 
@@ -42,9 +42,9 @@ def test_offsets_that_are_no_numbers_tell_nothing():
 def test_the_next_batch_is_as_large_as_the_last_one_was_before_windows_or_a_quarantine_took_its_rows():
     [plain] = epochs(10)
     assert plain.came == 10
-    windows = PaneState("d", "d", Digest(3), rows=1_000, dropped=0, clock=0)
+    windows = EpochWindows("d", "d", Digest(3), rows=1_000, dropped=0, clock=0)
     assert replace(plain, panes=windows).came == 1_000
-    bad = Output(BAD, ("memory:bad",), "schema", Digest(90))
+    bad = OutputDigest(BAD, ("memory:bad",), "schema", Digest(90))
     assert replace(plain, outputs=(bad,)).came == 100
-    seen = Output(SEEN, ("memory:seen",), "schema", Digest(10), repeated=Digest(40), offered=50)
+    seen = OutputDigest(SEEN, ("memory:seen",), "schema", Digest(10), repeated=Digest(40), offered=50)
     assert replace(plain, outputs=(seen,)).came == 50

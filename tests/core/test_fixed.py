@@ -8,28 +8,28 @@ from hypothesis import strategies as st
 
 from onceonly.errors import OnceOnlyError
 from onceonly.machine.completeness import TimeWindow
-from onceonly.machine.fixed_windows import Fixed, Window
+from onceonly.machine.fixed_windows import FixedWindow, FixedWindows
 
 
 @given(st.integers(1, 50), st.integers(0, 49), st.integers(-300, 300), st.integers(-300, 300))
 def test_every_moment_is_in_one_window(size: int, offset: int, since: int, upper: int) -> None:
-    found = list(Fixed(size, offset % size).over(TimeWindow(None, upper), since))
+    found = list(FixedWindows(size, offset % size).over(TimeWindow(None, upper), since))
     for moment in range(since, upper + 1):
         assert sum(one.start <= moment < one.end for one in found) == 1
     assert all((one.end - one.start, (one.start - offset) % size) == (size, 0) for one in found)
 
 
 def test_a_window_is_complete_at_its_end_and_not_a_moment_before() -> None:
-    assert [one.status for one in Fixed(10).over(TimeWindow(10, 19, closed=9), 0)] == ["complete", "open"]
-    assert [one.status for one in Fixed(10).over(TimeWindow(9, 9), 0)] == ["open"]
-    assert list(Fixed("2 minutes").over(TimeWindow(None, 130_000, 120_000), 0)) == [
-        Window(0, 120_000, "closed"),
-        Window(120_000, 240_000, "open"),
+    assert [one.status for one in FixedWindows(10).over(TimeWindow(10, 19, closed=9), 0)] == ["complete", "open"]
+    assert [one.status for one in FixedWindows(10).over(TimeWindow(9, 9), 0)] == ["open"]
+    assert list(FixedWindows("2 minutes").over(TimeWindow(None, 130_000, 120_000), 0)) == [
+        FixedWindow(0, 120_000, "closed"),
+        FixedWindow(120_000, 240_000, "open"),
     ]
 
 
 def test_where_nothing_was_seen_there_is_no_window() -> None:
-    assert list(Fixed(10).over(TimeWindow(None, None), 0)) == []
+    assert list(FixedWindows(10).over(TimeWindow(None, None), 0)) == []
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_where_nothing_was_seen_there_is_no_window() -> None:
 )
 def test_what_is_no_size_is_refused(said: tuple[str | int, ...]) -> None:
     with pytest.raises(OnceOnlyError, match="is no size of windows"):
-        Fixed(*said)
+        FixedWindows(*said)
 
 
 def test_a_period_in_words_counts_milliseconds_and_a_number_integers() -> None:
-    assert (Fixed("1 hour", "15 minutes").unit, Fixed(1000).unit) == ("ms", "integer")
+    assert (FixedWindows("1 hour", "15 minutes").unit, FixedWindows(1000).unit) == ("ms", "integer")

@@ -6,7 +6,7 @@ import pytest
 
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Superseded
-from onceonly.protocol.guard import Held, check_fence, check_follows, check_install
+from onceonly.protocol.guard import NewestEpoch, check_fence, check_follows, check_install
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
 from onceonly_checkpoints.model import Slice, SourceOffsets
@@ -50,32 +50,38 @@ def test_a_fence_goes_above_lower_ones_only(found: Fence | None, answer: Fence |
 @pytest.mark.parametrize(
     ("held", "number", "previous", "answer"),
     [
-        (Held(), 1, "", None),
-        (Held(2, "c2"), 3, "c2", None),
-        (Held(2, None), 3, "c2", None),
-        (Held(2, "c2"), 4, "c3", "E207"),
-        (Held(2, None), 4, "c3", "E207"),
-        (Held(), 2, "c1", "E207"),
-        (Held(2, "other"), 3, "c2", "E210"),
-        (Held(3, "other"), 3, "c2", "E210"),
-        (Held(3, "c3"), 3, "c2", "E210"),
-        (Held(4, "c4"), 3, "c2", "E210"),
-        (Held(4, None), 3, "c2", "E210"),
-        (Held(1, "c1"), 1, "", "E210"),
+        (NewestEpoch(), 1, "", None),
+        (NewestEpoch(2, "c2"), 3, "c2", None),
+        (NewestEpoch(2, None), 3, "c2", None),
+        (NewestEpoch(2, "c2"), 4, "c3", "E207"),
+        (NewestEpoch(2, None), 4, "c3", "E207"),
+        (NewestEpoch(), 2, "c1", "E207"),
+        (NewestEpoch(2, "other"), 3, "c2", "E210"),
+        (NewestEpoch(3, "other"), 3, "c2", "E210"),
+        (NewestEpoch(3, "c3"), 3, "c2", "E210"),
+        (NewestEpoch(4, "c4"), 3, "c2", "E210"),
+        (NewestEpoch(4, None), 3, "c2", "E210"),
+        (NewestEpoch(1, "c1"), 1, "", "E210"),
     ],
 )
-def test_an_epoch_follows_the_one_before_it(held: Held, number: int, previous: str, answer: str | None) -> None:
+def test_an_epoch_follows_the_one_before_it(held: NewestEpoch, number: int, previous: str, answer: str | None) -> None:
     assert said(check_follows(marker(number, previous), held)) == answer
 
 
 @pytest.mark.parametrize(
-    ("held", "answer"), [(Held(), None), (Held(3, "old"), None), (Held(6, "old"), None), (Held(7, "c7"), "E210")]
+    ("held", "answer"),
+    [
+        (NewestEpoch(), None),
+        (NewestEpoch(3, "old"), None),
+        (NewestEpoch(6, "old"), None),
+        (NewestEpoch(7, "c7"), "E210"),
+    ],
 )
-def test_a_sinks_own_first_epoch_goes_above_any_lower_one(held: Held, answer: str | None) -> None:
+def test_a_sinks_own_first_epoch_goes_above_any_lower_one(held: NewestEpoch, answer: str | None) -> None:
     assert said(check_follows(marker(7, "c6", first=7), held)) == answer
 
 
-@pytest.mark.parametrize(("held", "contested"), [(Held(2, "x"), "epoch 2"), (Held(3, "x"), "epoch 3")])
-def test_two_histories_are_named_at_the_epoch_where_they_meet(held: Held, contested: str) -> None:
+@pytest.mark.parametrize(("held", "contested"), [(NewestEpoch(2, "x"), "epoch 2"), (NewestEpoch(3, "x"), "epoch 3")])
+def test_two_histories_are_named_at_the_epoch_where_they_meet(held: NewestEpoch, contested: str) -> None:
     refused = check_follows(marker(3, "c2"), held)
     assert contested in str(refused)

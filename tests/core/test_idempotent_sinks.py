@@ -13,10 +13,10 @@ from onceonly.api.arguments import refuse_plan
 from onceonly.errors.codes import CATALOGUE
 from onceonly.protocol import Capabilities
 from onceonly.spark import engine
-from onceonly.spark.determinism import Written
+from onceonly.spark.determinism import Determinism
 from onceonly_sinks.memory import MemorySink
 
-STATELESS = engine.Plan(stateful=False, nondeterministic=None, sources=())
+STATELESS = engine.QueryPlan(stateful=False, nondeterministic=None, sources=())
 STATEFUL = replace(STATELESS, stateful=True)
 
 
@@ -36,8 +36,8 @@ def one_by_one(id: str = "store", **said: Any) -> OneByOne:
     return sink
 
 
-def told(plan: engine.Plan | None = None, written: Written | None = None, **chosen: Any) -> str:
-    return guarantee.explain([one_by_one()], plan, written, guarantee.Chosen(**chosen))
+def told(plan: engine.QueryPlan | None = None, written: Determinism | None = None, **chosen: Any) -> str:
+    return guarantee.explain([one_by_one()], plan, written, guarantee.GuaranteeInputs(**chosen))
 
 
 def test_a_sink_is_transactional_unless_it_says_otherwise() -> None:
@@ -64,15 +64,15 @@ def test_the_weaker_promise_names_what_breaks_it() -> None:
 
 
 @pytest.mark.parametrize("plan", [None, STATELESS, STATEFUL], ids=["none", "stateless", "stateful"])
-def test_the_weaker_promise_claims_nothing_of_a_transaction_or_a_fence(plan: engine.Plan | None) -> None:
-    said = told(plan, Written(functions=("shout",), nondeterministic="rand() AS draw"))
+def test_the_weaker_promise_claims_nothing_of_a_transaction_or_a_fence(plan: engine.QueryPlan | None) -> None:
+    said = told(plan, Determinism(functions=("shout",), nondeterministic="rand() AS draw"))
     for claim in ("committed together", "fences older drivers out", "exactly", "stream once", "run that committed"):
         assert claim not in said
     assert ("the function shout() gives something else for the same rows" in said) == (plan is not None)
 
 
 def test_a_function_before_the_sink_is_named_where_a_cut_off_run_may_have_put_other_rows() -> None:
-    assert "before= gives something else for the same rows" in told(STATELESS, Written(), before=True)
+    assert "before= gives something else for the same rows" in told(STATELESS, Determinism(), before=True)
 
 
 def test_a_transactional_sink_is_promised_what_it_was() -> None:

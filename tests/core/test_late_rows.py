@@ -7,7 +7,7 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 
 from onceonly.spark.classic import ClassicEngine, Query
-from onceonly.spark.engine import Plan, Run
+from onceonly.spark.engine import QueryPlan, Run
 from onceonly.spark.versions import LINES
 from onceonly_checkpoints.storage import LocalStorage
 
@@ -25,6 +25,6 @@ class GoneJvm:
 def test_late_rows_of_a_query_that_is_gone_count_as_none() -> None:
     engine = ClassicEngine(LINES["4.2"])
     gone = Query(GoneJvm(), None, None)
-    plan = Plan(stateful=True, nondeterministic=None, sources=())
+    plan = QueryPlan(stateful=True, nondeterministic=None, sources=())
     run = Run("run", "query", None, "/ck", None, False, "session", plan, engine, gone, LocalStorage(Path("/ck")))
     assert engine.late_rows(run) == 0

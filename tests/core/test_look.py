@@ -12,7 +12,7 @@ from onceonly.errors import IdentityError
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Adopt, Offer
-from onceonly.protocol import Sight
+from onceonly.protocol import Peek
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
@@ -25,7 +25,7 @@ ELSEWHERE = offer(cut(None, 10), 0, query="q2")
 
 def looks(
     offered: Offer,
-    *sights: Sight,
+    *sights: Peek,
     head: Epoch | None = TWO,
     descent: tuple[Epoch, ...] = (),
     adopt: Adopt = None,
@@ -126,7 +126,7 @@ def test_what_a_driver_writes_after_the_look_is_left_out():
     assert isinstance(looks(offer(cut(30, 40), 3), sight(THREE), head=ONE, ahead=line), c.Install)
 
 
-def back(newest: Epoch | None, identity: str | None = "table-1") -> Sight:
+def back(newest: Epoch | None, identity: str | None = "table-1") -> Peek:
     """A look at a sink that confirmed more."""
     return replace(sight(newest), identity=identity)
 
@@ -144,9 +144,9 @@ def test_a_sink_that_may_hide_what_it_has_confirmed_is_left_to_the_fence():
 
 
 def test_a_marker_whose_text_has_aged_out_is_what_the_ledger_says():
-    assert refused(looks(ELSEWHERE, Sight(None, 2), head=None)) == "E216"
-    assert refused(looks(ELSEWHERE, Sight(None, 2))) == "E211"
-    assert isinstance(looks(offer(cut(20, 30), 2), Sight(None, 2)), c.Install)
+    assert refused(looks(ELSEWHERE, Peek(None, 2), head=None)) == "E216"
+    assert refused(looks(ELSEWHERE, Peek(None, 2))) == "E211"
+    assert isinstance(looks(offer(cut(20, 30), 2), Peek(None, 2)), c.Install)
 
 
 def test_an_adoption_without_a_lineage_is_left_to_the_fence_where_the_ledger_is_lost():

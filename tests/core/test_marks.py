@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onceonly.errors import OnceOnlyError
 from onceonly.machine.completeness import (
     EMPTY,
-    Placed,
+    PlacedEpoch,
     TimeWindow,
     after_all,
     members,
@@ -21,37 +21,43 @@ from onceonly.machine.completeness import (
     window_at,
 )
 from onceonly.machine.writer_progress import (
-    Timed,
+    TimedMarker,
     Vector,
-    Writers,
+    WriterSet,
     by_name,
     clamped,
     concluded,
     joined,
     known_lower,
-    next_turn,
+    next_reset,
 )
-from onceonly_checkpoints.epoch_time import END, EpochTime, Unit, WriterMark
+from onceonly_checkpoints.epoch_time import END, EpochTime, Unit, WriterProgress
 
-BOTH = Writers(("A", "B"), 60)
+BOTH = WriterSet(("A", "B"), 60)
 
 
 class Dataset:
     """Commits of several writers, each of which sees the newest ones of its peers unless told otherwise."""
 
-    def __init__(self, writers: Writers = BOTH, unit: Unit = "integer") -> None:
+    def __init__(self, writers: WriterSet = BOTH, unit: Unit = "integer") -> None:
         self.writers, self.unit = writers, unit
-        self.newest: dict[str, Timed] = {}
+        self.newest: dict[str, TimedMarker] = {}
 
     def commit(
-        self, writer: str, said: int | None, ingest: int, *, sees: tuple[Timed, ...] | None = None, back: bool = False
-    ) -> Timed:
+        self,
+        writer: str,
+        said: int | None,
+        ingest: int,
+        *,
+        sees: tuple[TimedMarker, ...] | None = None,
+        back: bool = False,
+    ) -> TimedMarker:
         last = self.newest.get(writer)
         polled = tuple(one for name, one in self.newest.items() if name != writer) if sees is None else sees
         vectors = [one.observed for one in (*polled, *((last,) if last else ()))]
-        turn = next_turn(writer, *vectors) if back else last.time.turn if last else 0
+        turn = next_reset(writer, *vectors) if back else last.time.turn if last else 0
         before = last.time.noted if last and not back else None
-        own = WriterMark(writer, last.epoch + 1 if last else 1, clamped(said, before), ingest, turn)
+        own = WriterProgress(writer, last.epoch + 1 if last else 1, clamped(said, before), ingest, turn)
         view = concluded(own, last, polled, self.writers)
         time = EpochTime(
             self.unit,
@@ -63,10 +69,10 @@ class Dataset:
             silent=view.silent,
             turn=turn,
         )
-        self.newest[writer] = Timed(writer, own.epoch, time)
+        self.newest[writer] = TimedMarker(writer, own.epoch, time)
         return self.newest[writer]
 
-    def put_back(self, writer: str, to: Timed) -> None:
+    def put_back(self, writer: str, to: TimedMarker) -> None:
         self.newest[writer] = to
 
     @property
@@ -82,8 +88,8 @@ def names(vector: Vector) -> tuple[str, ...]:
     return tuple(mark.writer for mark in vector)
 
 
-def alone(writer: str, epoch: int, noted: int, *, high: int | None = None, closed: int | None = None) -> Timed:
-    return Timed(writer, epoch, EpochTime("integer", noted, noted, noted if high is None else high, closed))
+def alone(writer: str, epoch: int, noted: int, *, high: int | None = None, closed: int | None = None) -> TimedMarker:
+    return TimedMarker(writer, epoch, EpochTime("integer", noted, noted, noted if high is None else high, closed))
 
 
 # ---- Several writers, one after the other.
@@ -132,7 +138,7 @@ def test_the_clock_that_times_a_writer_out_is_that_of_epochs_and_the_limit_itsel
 def test_a_declared_writer_that_never_comes_is_timed_out_from_the_epoch_that_declared_it() -> None:
     data = Dataset()
     assert [data.commit("A", 100 + at, at).time.lower for at in (1000, 1059, 1060)] == [None, None, 1160]
-    assert by_name(data.window.at)["B"] == WriterMark("B", 0, None, 1000)
+    assert by_name(data.window.at)["B"] == WriterProgress("B", 0, None, 1000)
     assert data.window.without == ("B",)
 
 
@@ -147,12 +153,12 @@ def test_what_is_noted_never_goes_back_whatever_is_said() -> None:
 
 
 def test_without_a_time_out_a_declared_writer_is_waited_for_without_end() -> None:
-    data = Dataset(Writers(("A", "B")))
+    data = Dataset(WriterSet(("A", "B")))
     assert data.commit("A", 100, 10**15).time.lower is None
 
 
 def test_a_late_join_holds_what_is_complete_until_it_has_passed_it() -> None:
-    data = Dataset(Writers(timeout=60))
+    data = Dataset(WriterSet(timeout=60))
     assert data.commit("A", 100, 0).time.lower == 100
     assert data.commit("C", 40, 10).time.lower == 100
     assert data.commit("A", 200, 20).time.lower == 100
@@ -171,7 +177,7 @@ def test_a_writer_that_notes_the_end_is_neither_waited_for_nor_called_silent() -
 
 
 def test_an_old_view_lags_and_forgets_nobody() -> None:
-    data = Dataset(Writers(timeout=60))
+    data = Dataset(WriterSet(timeout=60))
     old = data.commit("A", 10, 0)
     data.commit("B", 20, 1)
     data.commit("A", 30, 2)
@@ -182,18 +188,18 @@ def test_an_old_view_lags_and_forgets_nobody() -> None:
 
 
 def test_the_horizon_of_an_epoch_knows_what_peers_have_concluded() -> None:
-    data, own = Dataset(), WriterMark("B", 2, None, 61)
+    data, own = Dataset(), WriterProgress("B", 2, None, 61)
     assert known_lower(own, None, ()) is None
     data.commit("A", 100, 0)
     data.commit("B", 70, 0)
     excluding = data.commit("A", 130, 61)
     assert known_lower(own, data.newest["B"], ()) == 70
     assert known_lower(own, data.newest["B"], (excluding,)) == 130
-    assert known_lower(WriterMark("C", 1, None, 61), None, (excluding,)) == 130
+    assert known_lower(WriterProgress("C", 1, None, 61), None, (excluding,)) == 130
 
 
 def test_rows_that_come_again_after_a_cut_are_not_late_by_what_was_concluded_before_it() -> None:
-    data = Dataset(Writers(timeout=600))
+    data = Dataset(WriterSet(timeout=600))
     first = data.commit("A", 10, 0)
     data.commit("A", 90, 1)
     seen = data.commit("B", 95, 2)
@@ -206,7 +212,7 @@ def test_rows_that_come_again_after_a_cut_are_not_late_by_what_was_concluded_bef
 
 
 def test_what_was_concluded_from_epochs_that_are_cut_off_stands_no_longer() -> None:
-    data = Dataset(Writers(timeout=600))
+    data = Dataset(WriterSet(timeout=600))
     first = data.commit("A", 10, 0)
     data.commit("B", 100, 1)
     data.commit("A", 90, 2)
@@ -223,7 +229,7 @@ def test_what_was_concluded_from_epochs_that_are_cut_off_stands_no_longer() -> N
 
 
 def test_two_writers_that_go_back_at_once_do_not_believe_each_others_older_turn() -> None:
-    data = Dataset(Writers(timeout=600))
+    data = Dataset(WriterSet(timeout=600))
     a, b = data.commit("A", 10, 0), data.commit("B", 20, 1)
     data.commit("A", 90, 2)
     data.commit("B", 80, 3)
@@ -248,7 +254,7 @@ def test_a_chain_of_acquaintances_is_one_dataset_whoever_is_asked() -> None:
 
 
 def test_what_was_concluded_from_epochs_that_others_took_away_does_not_count_and_their_writer_is_named() -> None:
-    data = Dataset(Writers(timeout=600))
+    data = Dataset(WriterSet(timeout=600))
     first = data.commit("A", 10, 0)
     data.commit("B", 100, 1)
     data.commit("A", 90, 2)
@@ -267,7 +273,7 @@ def test_who_was_only_declared_has_no_epoch_that_could_be_gone() -> None:
 
 
 def test_a_second_cut_to_the_same_epoch_is_a_turn_of_its_own() -> None:
-    data = Dataset(Writers(timeout=600))
+    data = Dataset(WriterSet(timeout=600))
     first = data.commit("A", 10, 0)
     data.commit("B", 100, 1)
     for turn in (1, 2):
@@ -277,14 +283,17 @@ def test_a_second_cut_to_the_same_epoch_is_a_turn_of_its_own() -> None:
 
 
 def test_a_turn_is_of_one_writer() -> None:
-    vectors = (WriterMark("A", 5, 1, 0, turn=3), WriterMark("B", 9, 1, 0, turn=7)), (WriterMark("A", 2, 1, 0, turn=4),)
-    assert (next_turn("A", *vectors), next_turn("C", *vectors)) == (5, 1)
+    vectors = (
+        (WriterProgress("A", 5, 1, 0, turn=3), WriterProgress("B", 9, 1, 0, turn=7)),
+        (WriterProgress("A", 2, 1, 0, turn=4),),
+    )
+    assert (next_reset("A", *vectors), next_reset("C", *vectors)) == (5, 1)
 
 
 # ---- Joining, as algebra.
 
 marks = st.builds(
-    WriterMark,
+    WriterProgress,
     st.sampled_from("ABC"),
     st.integers(0, 3),
     st.none() | st.integers(-2, 2),
@@ -326,7 +335,7 @@ def test_whoever_knew_more_knows_no_less_afterwards(one: Vector, two: Vector, th
 
 
 def test_of_two_declarations_the_later_one_stands_and_an_epoch_beats_both() -> None:
-    early, late, seen = (WriterMark("A", epoch, None, at) for epoch, at in ((0, 1), (0, 9), (1, 5)))
+    early, late, seen = (WriterProgress("A", epoch, None, at) for epoch, at in ((0, 1), (0, 9), (1, 5)))
     assert joined((late,), (early,)) == (late,)
     assert joined((late,), (seen,)) == (seen,)
 
@@ -340,11 +349,11 @@ times = st.builds(
     observed=vectors,
     turn=st.integers(0, 2),
 )
-epochs = st.lists(st.builds(Timed, st.sampled_from("ABC"), st.integers(1, 3), times), max_size=3, unique_by=str)
+epochs = st.lists(st.builds(TimedMarker, st.sampled_from("ABC"), st.integers(1, 3), times), max_size=3, unique_by=str)
 
 
 @given(epochs.filter(lambda found: len({one.writer for one in found}) == len(found)), st.randoms())
-def test_a_window_is_the_same_in_whatever_order_markers_are_read(found: list[Timed], chance: object) -> None:
+def test_a_window_is_the_same_in_whatever_order_markers_are_read(found: list[TimedMarker], chance: object) -> None:
     before = window(tuple(found))
     chance.shuffle(found)  # type: ignore[attr-defined]
     assert window(tuple(found)) == before
@@ -371,7 +380,7 @@ def test_complete_is_what_ends_at_the_bound_with_everybody_unless_some_may_be_le
 
 
 def test_a_dataset_is_who_knows_each_other() -> None:
-    data = Dataset(Writers(timeout=60))
+    data = Dataset(WriterSet(timeout=60))
     a = data.commit("A", 10, 0)
     data.commit("B", 20, 1, sees=(a,))
     stranger = alone("C", 1, 5)
@@ -383,21 +392,21 @@ def test_a_dataset_is_who_knows_each_other() -> None:
 
 
 def test_units_that_differ_are_named_and_heights_are_counted() -> None:
-    data = Dataset(Writers(), "integer")
+    data = Dataset(WriterSet(), "integer")
     data.commit("chain", 103 - 1, 0)
     assert (data.window.lower, data.window.unit) == (102, "integer")
-    other = Timed("web", 1, EpochTime("ms", 5, 5, 5))
+    other = TimedMarker("web", 1, EpochTime("ms", 5, 5, 5))
     with pytest.raises(OnceOnlyError, match='web counts time in "ms", and chain'):
         window((data.newest["chain"], other))
     with pytest.raises(OnceOnlyError) as caught:
-        window_at((Placed(data.newest["chain"], {"v": 1}), Placed(other, {"v": 9})), {"v": 3})
+        window_at((PlacedEpoch(data.newest["chain"], {"v": 1}), PlacedEpoch(other, {"v": 9})), {"v": 3})
     assert caught.value.code == "E134"
 
 
 # ---- The window at a position.
 
 CUTS = ((5, 5), (8, 9), (12, 15), (18, 18), (20, 25))
-PLACED = [Placed(alone("A", n, n), {"t/0": a, "t/1": b}) for n, (a, b) in enumerate(CUTS, start=1)]
+PLACED = [PlacedEpoch(alone("A", n, n), {"t/0": a, "t/1": b}) for n, (a, b) in enumerate(CUTS, start=1)]
 
 
 @pytest.mark.parametrize(
@@ -424,7 +433,7 @@ def test_a_partition_that_a_position_does_not_know_is_not_passed() -> None:
 
 
 def test_a_writer_has_begun_before_a_position_that_lies_behind_one_of_its_epochs_and_not_at_it() -> None:
-    placed = [Placed(alone("A", 1, 1), {"t/0": 2}), Placed(alone("B", 1, 1), {"t/0": 5, "t/1": 1})]
+    placed = [PlacedEpoch(alone("A", 1, 1), {"t/0": 2}), PlacedEpoch(alone("B", 1, 1), {"t/0": 5, "t/1": 1})]
     positions = [{"t/0": 1}, {"t/0": 2}, {"t/0": 3}, {"t/0": 9}, {"t/0": 9, "t/1": 0}, {"t/0": 9, "t/1": 1}]
     begun = ["".join(sorted(started_before(placed, position))) for position in positions]
     assert begun == ["", "", "A", "A", "A", "AB"]
@@ -432,20 +441,20 @@ def test_a_writer_has_begun_before_a_position_that_lies_behind_one_of_its_epochs
 
 def test_a_position_that_one_of_two_writers_has_not_passed_may_hold_later_rows_of_it() -> None:
     a, b = alone("A", 1, 4), alone("B", 1, 9)
-    placed = [Placed(a, {"v": 1}), Placed(b, {"v": 2}), Placed(alone("A", 2, 5), {"v": 3})]
+    placed = [PlacedEpoch(a, {"v": 1}), PlacedEpoch(b, {"v": 2}), PlacedEpoch(alone("A", 2, 5), {"v": 3})]
     assert window_at(placed, {"v": 2}).upper == 9
     assert window_at(placed, {"v": 3}).upper is None
 
 
 def test_equal_times_in_a_later_epoch_are_not_late_and_time_stands_until_more_is_noted() -> None:
-    data = Dataset(Writers())
+    data = Dataset(WriterSet())
     data.commit("A", 5, 0)
-    assert known_lower(WriterMark("A", 2, None, 1), data.newest["A"], ()) == 5  # 5 < 5 is false
+    assert known_lower(WriterProgress("A", 2, None, 1), data.newest["A"], ()) == 5  # 5 < 5 is false
     assert [data.commit("A", said, 1).time.lower for said in (5, None, 9)] == [5, 5, 9]
 
 
 def test_a_window_of_events_is_complete_only_once_more_than_its_end_is_noted() -> None:
-    data = Dataset(Writers())
+    data = Dataset(WriterSet())
     data.commit("A", 7, 0)  # events 1..6, 8, 7: at most 7 is behind
     assert not data.window.complete(8)
     data.commit("A", 9, 1)

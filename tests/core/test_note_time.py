@@ -10,7 +10,7 @@ import pytest
 from onceonly import EventTime, FromUpstream, exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly.event_time import event_time_argument as choice
-from onceonly.machine.event_time import Noting
+from onceonly.machine.event_time import EventTimeConfig
 from onceonly.spark import engine
 from onceonly_checkpoints.epoch_time import END
 from onceonly_sinks.delta import DeltaSink
@@ -27,14 +27,14 @@ def refused(make: Any) -> str:
 @pytest.mark.parametrize(
     ("said", "noting"),
     [
-        ({"delay": "2 minutes"}, Noting("rows", "ms", "at", 120_000)),
-        ({"delay": "0s"}, Noting("rows", "ms", "at", 0)),
-        ({"delay": 1, "unit": "integer"}, Noting("rows", "integer", "at", 1)),
-        ({"says": lambda epoch: epoch.last}, Noting("function", "ms", "at")),
-        ({"says": lambda epoch: epoch.last, "unit": "integer"}, Noting("function", "integer", "at")),
+        ({"delay": "2 minutes"}, EventTimeConfig("rows", "ms", "at", 120_000)),
+        ({"delay": "0s"}, EventTimeConfig("rows", "ms", "at", 0)),
+        ({"delay": 1, "unit": "integer"}, EventTimeConfig("rows", "integer", "at", 1)),
+        ({"says": lambda epoch: epoch.last}, EventTimeConfig("function", "ms", "at")),
+        ({"says": lambda epoch: epoch.last, "unit": "integer"}, EventTimeConfig("function", "integer", "at")),
     ],
 )
-def test_an_event_time_is_what_the_machine_takes(said: dict[str, Any], noting: Noting) -> None:
+def test_an_event_time_is_what_the_machine_takes(said: dict[str, Any], noting: EventTimeConfig) -> None:
     assert EventTime("at", **said).noting == noting
 
 
@@ -120,7 +120,7 @@ def test_a_column_that_says_no_time_is_refused_with_what_makes_it_one_and_the_ot
     )
     otherwise = []
     for unit, kind, way in cases:
-        time = choice.chosen(EventTime("at", delay="0s" if unit == "ms" else 0, unit=unit))
+        time = choice.check_event_time(EventTime("at", delay="0s" if unit == "ms" else 0, unit=unit))
         said = None
         try:
             choice.check_columns(time, "orders", [("id", "bigint"), ("at", kind)])
@@ -133,14 +133,14 @@ def test_a_column_that_says_no_time_is_refused_with_what_makes_it_one_and_the_ot
 
 
 def test_a_column_that_rows_do_not_have_is_refused_with_the_nearest_name() -> None:
-    time = choice.chosen(EventTime("event_tme", delay="0s"))
+    time = choice.check_event_time(EventTime("event_tme", delay="0s"))
     with pytest.raises(ConfigurationError, match=r"did you mean event_time\?") as caught:
         choice.check_columns(time, "orders", [("id", "bigint"), ("event_time", "timestamp")])
     assert caught.value.code == "E130"
     assert "id, event_time" in caught.value.remedy
 
 
-STATEFUL = engine.Plan(stateful=True, nondeterministic=None, sources=())
+STATEFUL = engine.QueryPlan(stateful=True, nondeterministic=None, sources=())
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ STATEFUL = engine.Plan(stateful=True, nondeterministic=None, sources=())
     ],
 )
 def test_rows_that_state_holds_back_say_nothing_of_time_and_the_watermark_does(said: Any, how: str | None) -> None:
-    time = choice.chosen(said)
+    time = choice.check_event_time(said)
     choice.check_plan(time, replace(STATEFUL, stateful=False), "orders")
     if how is None:
         choice.check_plan(time, STATEFUL, "orders")

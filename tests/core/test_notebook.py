@@ -12,7 +12,7 @@ from onceonly import ReadPoint, exactly_once
 from onceonly.api.wrapper import ExactlyOnce
 from onceonly.machine.completeness import TimeWindow
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_checkpoints.epoch_time import WriterMark
+from onceonly_checkpoints.epoch_time import WriterProgress
 from onceonly_sinks.memory import MemorySink
 
 HOSTILE = '<script>alert("1 & 2")</script>'
@@ -85,7 +85,7 @@ def test_a_read_point_is_shown_as_the_place_in_each_sink() -> None:
 
 
 def test_a_window_is_shown_with_every_writer_it_knows_of() -> None:
-    seen = shown(TimeWindow(7, 9, without=(HOSTILE,), at=(WriterMark(HOSTILE, 3, 5, 0),), unit="integer"))
+    seen = shown(TimeWindow(7, 9, without=(HOSTILE,), at=(WriterProgress(HOSTILE, 3, 5, 0),), unit="integer"))
     assert {"lower", "7", f"{HOSTILE}: epoch 3, noted 5"} <= set(seen.text)
 
 

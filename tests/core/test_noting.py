@@ -9,19 +9,19 @@ import pytest
 from tests.core.stories import changed, cut, epochs, lineage, offer
 
 from onceonly.machine import event_time
-from onceonly.machine.event_time import Known, Noting, timed
+from onceonly.machine.event_time import EventTimeConfig, PreviousTime, timed
 from onceonly.machine.facts import Offer
-from onceonly.machine.writer_progress import Cut
-from onceonly.protocol.row_times import Clock, Times
+from onceonly.machine.writer_progress import RewoundPosition
+from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import END, EpochTime
 from onceonly_checkpoints.ledger import EventKind
 
-FUNCTION = Noting("function")
-INTEGERS = Noting("rows", "integer", "n", 0)
-ROWS = Noting("rows", "ms", "at", 2)
-INGEST = Noting("ingest")
-WATERMARK = Noting("watermark")
+FUNCTION = EventTimeConfig("function")
+INTEGERS = EventTimeConfig("rows", "integer", "n", 0)
+ROWS = EventTimeConfig("rows", "ms", "at", 2)
+INGEST = EventTimeConfig("ingest")
+WATERMARK = EventTimeConfig("watermark")
 
 
 def batch(number: int, *, clock: int = 0, watermark: int = 0, stateful: bool = False) -> Offer:
@@ -34,8 +34,8 @@ def with_time(time: EpochTime | None) -> Epoch:
     return epoch
 
 
-def after(last: Epoch) -> Known:
-    return Known("orders", last.number + 1, last)
+def after(last: Epoch) -> PreviousTime:
+    return PreviousTime("orders", last.number + 1, last)
 
 
 class Told:
@@ -45,10 +45,12 @@ class Told:
         self.last: Epoch | None = None
         self.happened: list[tuple[EventKind, str]] = []
 
-    def tells(self, how: Noting | None, times: Times | None = None, *, begins: bool = False, **of: int) -> EpochTime:
+    def tells(
+        self, how: EventTimeConfig | None, times: RowTimes | None = None, *, begins: bool = False, **of: int
+    ) -> EpochTime:
         number = self.last.number + 1 if self.last else 1
         stateful = bool(of.pop("stateful", 0))
-        known = Known("orders", number, self.last, begins)
+        known = PreviousTime("orders", number, self.last, begins)
         found = timed(how, known, batch(number, stateful=stateful, **of), times)
         self.last = replace(with_time(found.time), number=number)
         self.happened += [(one.kind, one.reason) for one in (*found.happenings, *event_time.late(self.last))]
@@ -56,7 +58,7 @@ class Told:
         return found.time
 
     def says(self, *words: int | None) -> list[int | None]:
-        return [self.tells(FUNCTION, Times(said=word)).noted for word in words]
+        return [self.tells(FUNCTION, RowTimes(said=word)).noted for word in words]
 
 
 def test_what_is_noted_never_goes_back_and_the_lesser_word_is_told() -> None:
@@ -73,12 +75,12 @@ def test_nothing_is_noted_before_the_first_word_and_no_word_leaves_what_stands()
 def test_what_one_writer_notes_is_what_the_dataset_is_complete_through() -> None:
     told = Told()
     for word in (5, 3, None, 9):
-        time = told.tells(FUNCTION, Times(said=word))
+        time = told.tells(FUNCTION, RowTimes(said=word))
         assert (time.lower, time.high) == (time.noted, time.noted)
 
 
 def test_rows_at_5_and_9_planned_at_100_note_7_by_a_delay_100_by_ingest_and_the_watermark_by_its_own() -> None:
-    times = Times(first=5, last=9)
+    times = RowTimes(first=5, last=9)
     assert Told().tells(ROWS, times, clock=100).noted == 7
     assert Told().tells(INGEST, clock=100).noted == 100
     assert Told().tells(WATERMARK, clock=100, watermark=4).noted == 4
@@ -87,21 +89,21 @@ def test_rows_at_5_and_9_planned_at_100_note_7_by_a_delay_100_by_ingest_and_the_
 def test_what_several_writers_had_completed_stands_where_one_of_them_goes_on_alone() -> None:
     told = Told()
     told.last = with_time(EpochTime("ms", 10, 20, 30))
-    assert (told.tells(FUNCTION, Times(said=15)).lower, told.tells(FUNCTION, Times(said=25)).lower) == (20, 25)
+    assert (told.tells(FUNCTION, RowTimes(said=15)).lower, told.tells(FUNCTION, RowTimes(said=25)).lower) == (20, 25)
 
 
 def test_rows_are_late_behind_whatever_was_told_of_the_writer_or_of_the_dataset() -> None:
     told = {(20, 10): 20, (10, 20): 20, (None, 10): 10, (20, None): 20, (None, None): None}
     found = {said: event_time.horizon(after(with_time(EpochTime("ms", *said, 30)))) for said in told}
     assert found == told
-    assert event_time.horizon(Known("orders", 1, None)) is None
+    assert event_time.horizon(PreviousTime("orders", 1, None)) is None
 
 
 def test_a_rewind_takes_back_nothing_where_nothing_was_said_of_time() -> None:
     said, unsaid = with_time(EpochTime("ms", 10, 10, 30)), with_time(None)
-    cut = Cut(1, ())
-    assert [Known("orders", 2, last, cut=cut).turn for last in (said, unsaid, None)] == [1, 0, 0]
-    assert [Known("orders", 2, last, cut=Cut(7, ())).turn for last in (said, unsaid)] == [0, 0]
+    cut = RewoundPosition(1, ())
+    assert [PreviousTime("orders", 2, last, cut=cut).turn for last in (said, unsaid, None)] == [1, 0, 0]
+    assert [PreviousTime("orders", 2, last, cut=RewoundPosition(7, ())).turn for last in (said, unsaid)] == [0, 0]
 
 
 def test_a_watermark_of_0_is_none_and_one_of_a_plan_with_state_closes() -> None:
@@ -113,25 +115,25 @@ def test_a_watermark_of_0_is_none_and_one_of_a_plan_with_state_closes() -> None:
 
 def test_a_row_of_the_horizon_is_not_late_and_silence_leaves_time_where_it_stands() -> None:
     told = Told()
-    told.tells(INTEGERS, Times(5, 5))
-    again = told.tells(INTEGERS, Times(5, 5))
+    told.tells(INTEGERS, RowTimes(5, 5))
+    again = told.tells(INTEGERS, RowTimes(5, 5))
     assert (again.horizon, again.late, again.noted) == (5, 0, 5)
-    assert told.tells(INTEGERS, Times()).noted == 5
-    assert told.tells(INTEGERS, Times(9, 9)).noted == 9
+    assert told.tells(INTEGERS, RowTimes()).noted == 5
+    assert told.tells(INTEGERS, RowTimes(9, 9)).noted == 9
 
 
 def test_an_epoch_whose_rows_are_all_early_says_nothing_of_it_where_that_is_the_ordinary_case() -> None:
     told = Told()
-    told.tells(ROWS, Times(first=100, last=100))
-    early = told.tells(ROWS, Times(first=50, last=60, late=2))
+    told.tells(ROWS, RowTimes(first=100, last=100))
+    early = told.tells(ROWS, RowTimes(first=50, last=60, late=2))
     assert (early.noted, early.high, early.horizon, early.late) == (98, 100, 98, 2)
     assert [kind for kind, _ in told.happened] == [EventKind.BEHIND]
 
 
 def test_late_rows_are_named_with_the_horizon_and_by_how_much_the_earliest_missed_it() -> None:
     told = Told()
-    told.tells(replace(ROWS, delay=0), Times(last=1767269160000))
-    told.tells(replace(ROWS, delay=0), Times(1767268885000, 1767268885000, late=1))
+    told.tells(replace(ROWS, delay=0), RowTimes(last=1767269160000))
+    told.tells(replace(ROWS, delay=0), RowTimes(1767268885000, 1767268885000, late=1))
     ((kind, said),) = told.happened
     assert kind is EventKind.BEHIND
     assert said == (
@@ -141,7 +143,7 @@ def test_late_rows_are_named_with_the_horizon_and_by_how_much_the_earliest_misse
 
 
 def test_heights_of_blocks_are_numbers_and_a_delay_of_1_notes_all_but_the_last_two() -> None:
-    assert Told().tells(replace(INTEGERS, delay=1), Times(100, 103)).noted == 102
+    assert Told().tells(replace(INTEGERS, delay=1), RowTimes(100, 103)).noted == 102
 
 
 def test_numbers_of_another_unit_do_not_go_on_from_those_that_stand() -> None:
@@ -158,16 +160,16 @@ def test_numbers_of_another_unit_do_not_go_on_from_those_that_stand() -> None:
 
 def test_where_nobody_notes_time_any_more_what_stands_is_carried_and_its_rows_are_asked_nothing() -> None:
     told = Told()
-    noted = told.tells(ROWS, Times(first=5, last=9, late=1, untimed=2))
+    noted = told.tells(ROWS, RowTimes(first=5, last=9, late=1, untimed=2))
     stands = replace(noted, first=None, last=None, horizon=None, late=0, untimed=0, column=None)
     assert told.tells(None, clock=900) == stands
-    assert timed(None, Known("orders", 1, None), batch(1), None).time is None
+    assert timed(None, PreviousTime("orders", 1, None), batch(1), None).time is None
 
 
 def test_a_new_series_begins_time_anew_under_the_next_turn_and_says_that_it_went_back() -> None:
     told = Told()
     told.says(20)
-    begun = told.tells(FUNCTION, Times(said=3), begins=True)
+    begun = told.tells(FUNCTION, RowTimes(said=3), begins=True)
     assert (begun.noted, begun.lower, begun.high, begun.horizon, begun.turn) == (3, 3, 3, None, 1)
     ((kind, said),) = told.happened
     assert kind is EventKind.TIME_BACK
@@ -185,7 +187,7 @@ def test_a_new_series_in_which_nobody_notes_time_says_no_more_that_removed_rows_
 def test_a_series_may_begin_in_another_unit() -> None:
     told = Told()
     told.says(20)
-    assert told.tells(INTEGERS, Times(1, 2), begins=True).unit == "integer"
+    assert told.tells(INTEGERS, RowTimes(1, 2), begins=True).unit == "integer"
 
 
 def test_the_clock_of_the_engine_may_go_back_and_what_was_noted_by_it_does_not() -> None:
@@ -197,11 +199,11 @@ def test_the_clock_of_the_engine_may_go_back_and_what_was_noted_by_it_does_not()
 
 
 def test_a_delay_that_reaches_below_all_numbers_ends_at_the_least() -> None:
-    assert Told().tells(replace(ROWS, delay=END), Times(last=-5)).noted == -(2**63)
+    assert Told().tells(replace(ROWS, delay=END), RowTimes(last=-5)).noted == -(2**63)
 
 
 def test_what_is_asked_of_rows_hangs_on_what_was_noted_and_on_no_clock() -> None:
-    first = Known("orders", 1, None)
+    first = PreviousTime("orders", 1, None)
     assert event_time.clock(ROWS, first) == Clock("at", "ms", None)
     assert event_time.clock(ROWS, after(with_time(EpochTime("ms", 5, 7, 9)))) == Clock("at", "ms", 7)
     assert event_time.clock(INGEST, first) is None
@@ -216,7 +218,7 @@ def test_within_a_turn_nothing_ever_goes_back(seed: int) -> None:
     for _ in range(60):
         how = draw.choice((ROWS, INGEST, WATERMARK, FUNCTION, None))
         last = draw.choice((None, draw.randrange(-50, 50)))
-        times = Times(last, last, said=draw.choice((None, draw.randrange(-50, 50))))
+        times = RowTimes(last, last, said=draw.choice((None, draw.randrange(-50, 50))))
         if how is None and told.last is None:
             continue
         clocks = {"clock": draw.randrange(1, 50), "watermark": draw.randrange(50)}

@@ -29,8 +29,8 @@ from onceonly.machine.comparison import decide_batch
 from onceonly.machine.facts import Heal, NewEpoch, Proceed, Refusal, Skip
 from onceonly.machine.opening import decide_opening
 from onceonly.machine.source_order import kafka_identity
-from onceonly.protocol import Disturbance
-from onceonly_checkpoints.epoch import Standing
+from onceonly.protocol import ExternalChange
+from onceonly_checkpoints.epoch import ResumePoint
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets, canonical
 
 ONE, TWO, THREE = epochs(10, 20, 30)
@@ -67,8 +67,8 @@ def test_r6_a_vanished_target_is_blocked():
 
 
 def test_r6_a_restore_is_blocked_and_a_failover_is_only_noted():
-    restored = Disturbance("restored", "RESTORE to version 3", fatal=True)
-    moved = Disturbance("failed_over", "timeline 1 -> 2", fatal=False)
+    restored = ExternalChange("restored", "RESTORE to version 3", fatal=True)
+    moved = ExternalChange("failed_over", "timeline 1 -> 2", fatal=False)
     assert code(decide_opening(opening(reading(TWO, known=TWO, disturbed=(restored,)), head=TWO))) == "E209"
     decision = decide_opening(opening(reading(TWO, known=TWO, disturbed=(moved,)), head=TWO))
     assert isinstance(decision, Proceed)
@@ -76,7 +76,7 @@ def test_r6_a_restore_is_blocked_and_a_failover_is_only_noted():
 
 
 def test_r6_a_recreated_target_is_blocked_even_without_a_ledger():
-    recreated = Disturbance("recreated", "table oid 7 -> 9", fatal=True)
+    recreated = ExternalChange("recreated", "table oid 7 -> 9", fatal=True)
     assert code(decide_opening(opening(reading(TWO, disturbed=(recreated,))))) == "E208"
 
 
@@ -124,7 +124,7 @@ def test_r6_an_acceptance_lets_nothing_pass_that_it_does_not_name(accepted):
 
 def test_r6_what_is_accepted_for_one_sink_leaves_the_others_refused():
     three = changed(ONE, TWO, THREE, sinks=((SINK, 1), ("memory:two", 1)))
-    swept = Disturbance("overwritten", "WRITE as version 7", fatal=True, at=7)
+    swept = ExternalChange("overwritten", "WRITE as version 7", fatal=True, at=7)
     behind = reading(three[0], known=three[2], sink="memory:two")
     facts = opening(reading(three[2], known=three[2], disturbed=(swept,)), behind, head=three[2])
     assert code(decide_opening(facts)) == "E207"
@@ -135,7 +135,7 @@ def test_r6_what_is_accepted_for_one_sink_leaves_the_others_refused():
 
 
 def test_r6_a_change_is_accepted_up_to_the_version_that_is_named():
-    swept = Disturbance("deleted", "DELETE as version 7", fatal=True, at=7)
+    swept = ExternalChange("deleted", "DELETE as version 7", fatal=True, at=7)
     facts = opening(reading(TWO, known=TWO, disturbed=(swept,)), head=TWO)
     for version, passes in ((6, False), (7, True), (8, True)):
         decision = decide_opening(
@@ -148,7 +148,7 @@ def test_r6_each_of_two_changed_sinks_is_accepted_up_to_a_version_of_its_own():
     two = changed(ONE, TWO, sinks=((SINK, 1), ("memory:two", 1)))[1]
 
     def swept(first: int, second: int):
-        one, other = (Disturbance("deleted", "DELETE", fatal=True, at=at_) for at_ in (first, second))
+        one, other = (ExternalChange("deleted", "DELETE", fatal=True, at=at_) for at_ in (first, second))
         return opening(
             reading(two, known=two, disturbed=(one,)), reading(two, known=two, disturbed=(other,), sink="memory:two")
         )
@@ -162,7 +162,7 @@ def test_r6_each_of_two_changed_sinks_is_accepted_up_to_a_version_of_its_own():
 
 def test_r6_a_change_that_is_not_counted_is_accepted_by_what_was_seen_of_it():
     def seen(detail: str):
-        return opening(reading(TWO, known=TWO, disturbed=(Disturbance("restored", detail, fatal=True),)), head=TWO)
+        return opening(reading(TWO, known=TWO, disturbed=(ExternalChange("restored", detail, fatal=True),)), head=TWO)
 
     accepted = applicable(
         AdoptionKind.ACCEPT_CHANGE, stop_of(decide_opening(seen("events/0 ends at 7, it once ended at 9")))
@@ -176,7 +176,7 @@ def test_r6_a_change_that_is_not_counted_is_accepted_by_what_was_seen_of_it():
 def test_r6_a_sink_whose_rows_were_set_back_under_its_markers_is_not_healed_above_the_lack_of_them():
     """A RESTORE of Delta leaves its markers: one that a crash left an epoch behind is no more than that by these."""
     three = changed(ONE, TWO, THREE, sinks=((SINK, 1), ("memory:two", 1)), manifest="file:/staging/e")
-    restored = Disturbance("restored", "RESTORE as version 9, back to version 4", fatal=True, at=9)
+    restored = ExternalChange("restored", "RESTORE as version 9, back to version 4", fatal=True, at=9)
     behind = reading(three[1], known=three[1], disturbed=(restored,), sink="memory:two")
     facts = opening(reading(three[2], known=three[1], ahead=three[2:]), behind, head=three[1])
     refused = decide_opening(facts)
@@ -223,7 +223,9 @@ def test_r6_another_target_that_brought_rows_along_lacks_only_the_epochs_behind_
     for content in told:
         replaced = replace(reading(THREE, known=THREE, identity="table-2"), content=content)
         refused = decide_opening(opening(replaced, head=THREE))
-        moved = replace(reading(THREE, known=THREE, disturbed=(Disturbance("moved", "there", True),)), content=content)
+        moved = replace(
+            reading(THREE, known=THREE, disturbed=(ExternalChange("moved", "there", True),)), content=content
+        )
         both = [code(refused), code(decide_opening(opening(moved, head=THREE)))]
         assert both == ["E208", "E208"]
         stop, said = stop_of(refused), dict(refused.details)
@@ -599,7 +601,7 @@ def test_r11_input_that_is_gone_before_the_first_epoch_can_be_given_up():
     assert accepted is not None
     stays = adoption(ONE, "accept-loss", at(None), first=1, last=1, offsets=accepted.offsets)
     nowhere = Slice(at(None), at(None))
-    moved = replace(stays, number=1, written=nowhere, sources=(), carried=Standing(None, (accepted,)))
+    moved = replace(stays, number=1, written=nowhere, sources=(), carried=ResumePoint(None, (accepted,)))
     assert decide_batch(batch(moved, gone)) == NewEpoch(2)
     other_input_too = offer(cut(None, 20), 0, missing=("file:/in/a.csv", "file:/in/b.csv"))
     assert code(decide_batch(batch(moved, other_input_too))) == "E214"

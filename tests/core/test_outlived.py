@@ -11,15 +11,15 @@ from tests.core.several import Pipeline
 from tests.core.stories import epochs, reading
 
 from onceonly.errors import OnceOnlyError
-from onceonly.machine.rewind import Asked
+from onceonly.machine.rewind import RewindRequest
 from onceonly.replay import rewind
 from onceonly.runtime import stale_markers
-from onceonly.runtime.remedies import Where
+from onceonly.runtime.remedies import CommandContext
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.memory import MemorySink
 
 A = "memory:a"
-WHERE = Where("orders", "")
+WHERE = CommandContext("orders", "")
 
 
 class Beside(MemorySink):
@@ -62,8 +62,8 @@ def test_a_target_is_gone_where_nobody_remembers_the_one_that_is_there(tmp_path:
     for at, (was, now, recorded) in enumerate(told):
         made = sink(tmp_path / str(at), was=was, now=now)
         known = {A: receipt(recorded)} if recorded else {}
-        found[was, now, recorded] = stale_markers.by([made], {A: 2}, known)
-        assert stale_markers.by([made], {A: 0}, known) == {}, "a sink without an epoch has no marker"
+        found[was, now, recorded] = stale_markers.stale_sinks([made], {A: 2}, known)
+        assert stale_markers.stale_sinks([made], {A: 0}, known) == {}, "a sink without an epoch has no marker"
     assert found == told
 
 
@@ -80,7 +80,7 @@ def test_a_rewind_asks_the_ledger_whether_the_target_that_is_there_was_brought_u
             pipeline.ledger.record(replace(record, receipts=receipts))
         of = rewind.Pipeline("orders", (a, b), pipeline.ledger, WHERE)
         try:
-            rewind.plan(of, Asked(2, (A,)))
+            rewind.plan(of, RewindRequest(2, (A,)))
             found[recorded] = ""
         except OnceOnlyError as refused:
             found[recorded] = refused.code

@@ -17,7 +17,7 @@ from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import BAD, SEEN, Digest, Output
+from onceonly_checkpoints.digests import BAD, SEEN, Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import UnreadableMarker
 
@@ -50,10 +50,10 @@ class Wide(ArrowBatch):
     def digest(self) -> Digest:
         return ArrowBatch(self._rows).digest()
 
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputDigest, ...]:
         found = ArrowBatch(self._picked).digest()
         filtered = self._rows.num_rows - found.rows + self._miscounted
-        return (Output("picked", ("memory:b",), "key and word", found, filtered, said=self._said),)
+        return (OutputDigest("picked", ("memory:b",), "key and word", found, filtered, said=self._said),)
 
 
 class Outputs(Pipeline):
@@ -149,9 +149,9 @@ def test_where_the_call_was_changed_the_former_one_is_printed_first_and_loses_no
 
 def test_what_made_an_output_is_kept_as_it_was_said_and_no_other_rows() -> None:
     said = {
-        "a condition": Output("o", (), "", Digest(0), said="where='a > 10', select=['id']").call,
-        "expectations": Output(BAD, (), "", Digest(0), said="expect={'small': 'a < 5'}").call,
-        "ids": Output(SEEN, (), "", Digest(0), said="key=['id']").call,
+        "a condition": OutputDigest("o", (), "", Digest(0), said="where='a > 10', select=['id']").call,
+        "expectations": OutputDigest(BAD, (), "", Digest(0), said="expect={'small': 'a < 5'}").call,
+        "ids": OutputDigest(SEEN, (), "", Digest(0), said="key=['id']").call,
     }
     assert said == {
         "a condition": "Output(..., name='o', where='a > 10', select=['id'])",
@@ -159,7 +159,7 @@ def test_what_made_an_output_is_kept_as_it_was_said_and_no_other_rows() -> None:
         "ids": "dedupe=Dedupe(..., key=['id'])",
     }
     spoken = replace(PICKED, said="where='a > 10'")
-    assert Output.from_json(spoken.to_json()).said == spoken.said
+    assert OutputDigest.from_json(spoken.to_json()).said == spoken.said
     assert spoken == PICKED, "another spelling makes no other output"
 
 
@@ -181,7 +181,7 @@ def test_resolve_brings_a_sink_to_its_output_without_the_program(behind: Outputs
 
 
 [ONE] = epochs(10)
-PICKED = Output("picked", ("memory:b",), "columns", Digest(4, 1, 2), 6)
+PICKED = OutputDigest("picked", ("memory:b",), "columns", Digest(4, 1, 2), 6)
 DIVIDED = chain.linked(replace(ONE, outputs=(PICKED,)))
 
 
@@ -202,13 +202,13 @@ def test_an_epoch_with_outputs_comes_back_from_its_form() -> None:
     ],
     ids=["name", "sinks", "schema", "digest", "filtered"],
 )
-def test_the_chain_covers_all_that_is_said_of_an_output(other: Output) -> None:
+def test_the_chain_covers_all_that_is_said_of_an_output(other: OutputDigest) -> None:
     assert chain.link(replace(DIVIDED, outputs=(other,))) != DIVIDED.chain
 
 
 def test_a_member_that_nobody_knows_stops_a_reader() -> None:
     with pytest.raises(UnreadableMarker, match="late"):
-        Output.from_json({**PICKED.to_json(), "late": 1})
+        OutputDigest.from_json({**PICKED.to_json(), "late": 1})
 
 
 def test_each_sink_has_the_digest_and_the_columns_of_what_it_holds() -> None:

@@ -16,11 +16,11 @@ from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.comparison import decide_batch
-from onceonly.machine.facts import BatchFacts, Needed, NewEpoch, Offer, Refusal, Skip
+from onceonly.machine.facts import BatchFacts, NeedsInputFiles, NewEpoch, Offer, Refusal, Skip
 from onceonly.machine.overlap import held_files, repeats, unfit
 from onceonly.machine.source_order import kafka_identity
 from onceonly.machine.state import State
-from onceonly.protocol.batch import ArrowBatch, FileTrim, Held, OffsetTrim, Span, plain
+from onceonly.protocol.batch import ArrowBatch, FileTrim, OffsetTrim, RecordedInputFiles, Span, plain
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints import chain
@@ -264,12 +264,12 @@ def offered_files(*files: InputFile, **options: object) -> Offer:
     return replace(made, **options)  # type: ignore[arg-type]
 
 
-def told(records: list[EpochRecord] = RECORDS) -> Held:
+def told(records: list[EpochRecord] = RECORDS) -> RecordedInputFiles:
     return held_files(records, records[-1].epoch)
 
 
 def test_files_of_recorded_epochs_are_looked_up_only_when_a_batch_may_hold_them():
-    assert isinstance(decide_batch(trimming(LAST, offered_files(file(0)))), Needed)
+    assert isinstance(decide_batch(trimming(LAST, offered_files(file(0)))), NeedsInputFiles)
     plainly_next = offer(Slice(log(2), log(3)), 3, sources=of_files(file(3)), files=(file(3),))
     assert decide_batch(trimming(LAST, plainly_next)) == NewEpoch(4)
 
@@ -313,7 +313,7 @@ def next_of(last: Epoch, *files: InputFile) -> Offer:
 
 def test_after_a_trimmed_epoch_every_batch_of_its_checkpoint_is_compared_by_file():
     last = trimmed_before()
-    assert isinstance(decide_batch(batch(last, next_of(last, file(1)))), Needed)
+    assert isinstance(decide_batch(batch(last, next_of(last, file(1)))), NeedsInputFiles)
     said = refused(decide_batch(batch(last, next_of(last, file(1)), held=told())), "E203")
     assert "files that epochs before it hold" in said
     decision = new_epoch(decide_batch(trimming(last, next_of(last, file(1)), held=told())))

@@ -20,12 +20,12 @@ from tests.panes.oracle import LEAST, Oracle, Row, Rules, Sessions, spans_of
 
 from onceonly import faults
 from onceonly.errors import IdentityError, OnceOnlyError, SupersededRun
-from onceonly.event_time import Fixed, Reader
+from onceonly.event_time import FixedWindows, TimeReader
 from onceonly.faults import Point
 from onceonly_checkpoints.epoch_time import END
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.memory.store import Entry
+from onceonly_sinks.memory.store import StoreEntry
 from onceonly_sinks.memory.window_state import MERGE
 
 Make = Callable[..., Paned]
@@ -162,10 +162,10 @@ def test_a_window_is_open_then_complete_then_closed_to_who_reads_and_its_value_i
     pipeline = make(*BESIDE, beside=BESIDE)
     query, first = Query(pipeline, case.rules, case.epochs), story.seconds("12:00:00")
     found: list[tuple[int, str]] = []
-    with Reader("orders", MemorySink("memory:a", pipeline.stores["a"])) as reader:
+    with TimeReader("orders", MemorySink("memory:a", pipeline.stores["a"])) as reader:
         for number, epoch in enumerate(case.epochs, 1):
             query.writes(number)
-            window = next(reader.windows(Fixed("2 minutes"), since=first * MS), None)
+            window = next(reader.windows(FixedWindows("2 minutes"), since=first * MS), None)
             if window is not None:
                 found.append((epoch.clock, window.status))
     began = {status: clock for clock, status in reversed(found)}
@@ -323,7 +323,7 @@ def changed_by_hand(pipeline: Paned, **row: Any) -> None:
     epoch = row.pop("epoch", 1)
     standing = next(entry.rows for entry in store.epochs(writer) if entry.rows is not None)
     changed = pa.Table.from_pylist([{**standing.to_pylist()[0], **row}], schema=standing.schema)
-    store.add(Entry(writer, newest.fence, newest.marker, epoch, changed, 1, MERGE))
+    store.add(StoreEntry(writer, newest.fence, newest.marker, epoch, changed, 1, MERGE))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,16 @@ PACKAGES = (
     onceonly_sinks.postgres,
 )
 
-GIVEN = {"ExactlyOnce", "OnceOnlyError", "ReadPoint", "Refused", "TimedEpoch", "NotComplete", "TimeWindow", "Window"}
+GIVEN = {
+    "ExactlyOnce",
+    "OnceOnlyError",
+    "ReadPoint",
+    "Refused",
+    "TimedEpoch",
+    "NotComplete",
+    "TimeWindow",
+    "FixedWindow",
+}
 """What users are given, and make none of."""
 
 OWN = {"Aggregate", "drain"}
@@ -52,13 +61,13 @@ FITS: Mapping[str, Mapping[str, Any]] = {
     "AtPeriod": {"period": "1 minute"},
     "Repeat": {"trigger": AtCount(1)},
     "OrFinally": {"trigger": AtCount(1), "until": AtWatermark()},
-    "Fixed": {"size": "1 minute"},
+    **{name: {"size": "1 minute"} for name in ("Fixed", "FixedWindows")},
     "Sliding": {"size": "2 minutes", "every": "1 minute"},
     "Sessions": {"gap": "1 minute"},
     **{name: {"column": "a"} for name in ("Sum", "Min", "Max", "Mean")},
     "Last": {"column": "a", "by": "b"},
     "Panes": {"key": "a", "values": {"s": Sum("a")}, "time": "at", "window": Fixed("1 minute")},
-    "Reader": {"name": "a", "source": MemorySink()},
+    "TimeReader": {"name": "a", "source": MemorySink()},
     "DeltaSink": {"path_or_table": "/t"},
     "Merge": {"on": "target.id = source.id"},
     "KafkaSink": {"servers": "h:9092", "topic": "t"},

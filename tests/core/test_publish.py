@@ -17,17 +17,17 @@ from onceonly.protocol import Batch
 from onceonly.protocol.batch import ArrowBatch, ArrowRows
 from onceonly.replay import publish_swap
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import Digest, Output
+from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import Adoption, AdoptionKind
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_sinks.memory import MemorySink
 
 A, B = "memory:a", "memory:b"
 LINE = changed(*epochs(10, 20, 30, 40), sinks=((A, 1),))
 RERUN = tuple(
-    (epoch, Replayed("orders", was.number, was.number, was.chain))
+    (epoch, ReplayedEpochs("orders", was.number, was.number, was.chain))
     for epoch, was in zip(changed(*epochs(10, 19, 30, 40), sinks=((B, 1),)), LINE, strict=True)
 )
 
@@ -55,7 +55,7 @@ def test_all_rows_leave_and_the_rerun_s_come_while_the_query_stands_where_it_sto
     assert found.digest == sum((epoch.digest for epoch, _ in RERUN), Digest(0))
     assert (found.written.start, found.written.end) == (last.written.end, last.written.end)
     assert (found.standing, found.sinks, found.previous_chain) == (last.standing, last.sinks, last.chain)
-    assert found.replays == Replayed("orders~v2", 1, 4, RERUN[-1][0].chain)
+    assert found.replays == ReplayedEpochs("orders~v2", 1, 4, RERUN[-1][0].chain)
     assert chain.sound(found)
 
 
@@ -75,7 +75,7 @@ def test_an_epoch_that_is_another_one_now_was_not_run_again():
     code, reason = said(decide(facts(held=ran)))
     assert code == "E240"
     assert "epoch 4 of orders is another one now" in reason
-    assert said(decide(facts(held=(*RERUN, (RERUN[3][0], Replayed("orders", 9, 9, ""))))))[0] == "E240"
+    assert said(decide(facts(held=(*RERUN, (RERUN[3][0], ReplayedEpochs("orders", 9, 9, ""))))))[0] == "E240"
 
 
 def test_an_operator_s_epoch_after_the_last_batch_has_no_rows_to_be_run_again():
@@ -110,7 +110,7 @@ def test_what_stands_before_a_rerun_is_a_batch_also_without_rows_and_rows_also_w
     found = {}
     for what, changes in first.items():
         line = changed(*changed(LINE[0], **changes), *LINE[1:])
-        ran = [Replayed("orders", was.number, was.number, was.chain) for was in line]
+        ran = [ReplayedEpochs("orders", was.number, was.number, was.chain) for was in line]
         held = tuple((epoch, one) for (epoch, _), one in zip(RERUN, ran, strict=True))
         known = {epoch.number: epoch for epoch in line}
         decided = decide(facts(last=line[-1], epochs=known, held=held[1:]))
@@ -119,15 +119,15 @@ def test_what_stands_before_a_rerun_is_a_batch_also_without_rows_and_rows_also_w
 
 
 def test_epochs_of_a_pipeline_that_is_a_rerun_itself_stand_from_its_first_one_on():
-    line = changed(*LINE, replays=Replayed("shipments", 1, 1, "chain"))
+    line = changed(*LINE, replays=ReplayedEpochs("shipments", 1, 1, "chain"))
     assert standing_since(line[-1], {epoch.number: epoch for epoch in line}) == 1
     assert standing_since(LINE[-1], {epoch.number: epoch for epoch in LINE}) == 1
 
 
 def test_rows_that_were_split_before_a_refresh_have_left():
-    split = (Output("clean", (A,), "s", Digest(1)),)
+    split = (OutputDigest("clean", (A,), "s", Digest(1)),)
     line = changed(*changed(*LINE[:2], outputs=split), *(replace(epoch, series=3) for epoch in LINE[2:]))
-    ran = [Replayed("orders", was.number, was.number, was.chain) for was in line]
+    ran = [ReplayedEpochs("orders", was.number, was.number, was.chain) for was in line]
     held = tuple((epoch, one) for (epoch, _), one in zip(RERUN, ran, strict=True))[2:]
     known = {epoch.number: epoch for epoch in line}
     assert isinstance(decide(facts(last=line[-1], epochs=known, held=held)), Epoch)
@@ -141,7 +141,7 @@ def test_rows_that_were_published_stand_for_the_epochs_that_had_been_run_again()
         replace(LINE[-1], number=6, previous_chain=once.chain, chain="", series=5, lineage=LINE[-1].lineage)
     )
     known = {epoch.number: epoch for epoch in (*LINE, once, after)}
-    ran = (after, Replayed("orders", 6, 6, after.chain))
+    ran = (after, ReplayedEpochs("orders", 6, 6, after.chain))
     code, reason = said(decide(facts(last=after, epochs=known, held=(ran,), name="orders~v3")))
     assert (code, reason) == ("E242", "it begins with epoch 6, and rows of epochs from 1 on stand as well")
     whole = decide(facts(last=after, epochs=known, held=(*RERUN, ran), name="orders~v3"))
@@ -162,7 +162,8 @@ def test_a_rerun_that_may_begin_before_what_stands_is_refused_where_the_ledger_h
     """Whether the series began with a full refresh, or with a rerun over all before; or what that rerun took over."""
     later = changed(*LINE[:2], *(replace(epoch, series=3) for epoch in LINE[2:]))
     held = tuple(
-        (ran, Replayed("orders", was.number, was.number, was.chain)) for (ran, _), was in zip(RERUN, later, strict=True)
+        (ran, ReplayedEpochs("orders", was.number, was.number, was.chain))
+        for (ran, _), was in zip(RERUN, later, strict=True)
     )
     known = {epoch.number: epoch for epoch in later if epoch.number != 3}
     once = published()
@@ -173,7 +174,7 @@ def test_a_rerun_that_may_begin_before_what_stands_is_refused_where_the_ledger_h
 
 
 def test_outputs_are_told_by_the_epochs_before_an_operator_s():
-    line = changed(*LINE, outputs=(Output("clean", (A,), "s", Digest(1)),))
+    line = changed(*LINE, outputs=(OutputDigest("clean", (A,), "s", Digest(1)),))
     adopted = chain.linked(
         replace(line[-1], number=5, previous_chain=line[-1].chain, chain="", lineage=None, outputs=(), digest=Digest(0))
     )
@@ -187,7 +188,7 @@ def test_of_a_series_that_a_refresh_began_only_its_epochs_stand():
     line = changed(*LINE[:2], *(replace(epoch, series=3) for epoch in LINE[2:]))
     known = {epoch.number: epoch for epoch in line}
     ran = tuple(
-        (epoch, Replayed("orders", was.number, was.number, was.chain))
+        (epoch, ReplayedEpochs("orders", was.number, was.number, was.chain))
         for (epoch, _), was in zip(RERUN, line, strict=True)
     )
     assert isinstance(decide(facts(last=line[-1], epochs=known, held=ran[2:])), Epoch)
@@ -204,13 +205,13 @@ def test_of_a_series_that_a_refresh_began_only_its_epochs_stand():
         ({"held": ()}, "the rerun holds no epoch"),
         ({"unfit": "it has a key"}, "it has a key"),
         ({"last": replace(LINE[-1], sinks=((A, 1), (B, 1)))}, "the pipeline also writes to memory:b"),
-        ({"last": replace(LINE[-1], outputs=(Output("clean", (A,), "s", Digest(1)),))}, "its rows are split"),
-        ({"last": replace(LINE[-1], panes=PaneState("d", "m", Digest(1), 10, 0, 1))}, "put into windows"),
+        ({"last": replace(LINE[-1], outputs=(OutputDigest("clean", (A,), "s", Digest(1)),))}, "its rows are split"),
+        ({"last": replace(LINE[-1], panes=EpochWindows("d", "m", Digest(1), 10, 0, 1))}, "put into windows"),
         (
             {
                 "held": (
                     *RERUN[:3],
-                    (replace(RERUN[3][0], outputs=(Output("clean", (B,), "s", Digest(1)),)), RERUN[3][1]),
+                    (replace(RERUN[3][0], outputs=(OutputDigest("clean", (B,), "s", Digest(1)),)), RERUN[3][1]),
                 )
             },
             "its rows are split",
@@ -232,7 +233,7 @@ def rerun_of(pipeline: Pipeline) -> MemorySink:
     sink.open("orders~v2")
     sink.install(fence)
     for was in (record.epoch for record in pipeline.ledger.epochs("orders")):
-        batch, ran = ArrowBatch(rows(was.number)), Replayed("orders", was.number, was.number, was.chain)
+        batch, ran = ArrowBatch(rows(was.number)), ReplayedEpochs("orders", was.number, was.number, was.chain)
         prepared = sink.prepare(batch, was.number)
         listed = {"sinks": ((sink.id, 1),), "previous_chain": before, "digest": batch.digest(), "lineage": None}
         epoch = chain.linked(replace(was, replays=ran, **listed))

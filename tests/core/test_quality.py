@@ -19,7 +19,7 @@ from onceonly.machine.output_rules import MaxBad, allowed, unbalanced
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.quality.spark_outputs import OutputSpec, ResolvedOutput, widened
 from onceonly_checkpoints.digests import BAD, Digest, column_of
-from onceonly_checkpoints.digests import Output as Held
+from onceonly_checkpoints.digests import OutputDigest as Held
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink

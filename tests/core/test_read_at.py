@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from onceonly import OnceOnlyError, ReadPoint, faults, read_point
 from onceonly.cli.app import app
 from onceonly.faults import Point
-from onceonly.protocol import EpochGone
+from onceonly.protocol import EpochExpired
 from onceonly.reading import read_at
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
@@ -123,7 +123,7 @@ def test_rows_of_a_store_that_was_made_anew_are_not_those_of_an_epoch_of_the_one
     [(_, confirmed)] = sink.history()
     sink.check_at(confirmed)
     for other in (replace(confirmed, identity="another store"), replace(confirmed, chain="another")):
-        with pytest.raises(EpochGone):
+        with pytest.raises(EpochExpired):
             sink.check_at(other)
 
 

@@ -21,20 +21,20 @@ from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import InputFile
-from onceonly_checkpoints.spark.previous_checkpoints import OldBatch
+from onceonly_checkpoints.spark.previous_checkpoints import PreviousBatch
 
 ONE, TWO, THREE = epochs(10, 20, 30)
 ANEW = cut(None, 15)
 
 
-def old(epoch: Epoch = THREE, **changes: object) -> OldBatch:
+def old(epoch: Epoch = THREE, **changes: object) -> PreviousBatch:
     """What the sibling's offset log says of the batch that became an epoch."""
     assert epoch.lineage
-    made = OldBatch(replace(epoch.lineage, run_id="", checkpoint="file:/ckpt/0"), epoch.written.end)
+    made = PreviousBatch(replace(epoch.lineage, run_id="", checkpoint="file:/ckpt/0"), epoch.written.end)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def anew(*siblings: OldBatch, number: int = 0, **options: object) -> Offer:
+def anew(*siblings: PreviousBatch, number: int = 0, **options: object) -> Offer:
     """A batch under another query id, from the start of the source."""
     return offer(ANEW, number, "q2", earlier_checkpoints=siblings, **options)
 
@@ -80,7 +80,7 @@ def test_state_begins_together_with_the_rows_so_its_loss_is_not_asked_about():
     ],
     ids=["an older batch", "another end", "another query", "another clock", "another batch id"],
 )
-def test_what_is_not_the_newest_epochs_own_batch_proves_nothing(sibling: OldBatch):
+def test_what_is_not_the_newest_epochs_own_batch_proves_nothing(sibling: PreviousBatch):
     assert code(decide(anew(sibling), "replace")) == "E211"
     assert code(decide(anew(sibling, stateful=True), "replace")) == "E206"
 

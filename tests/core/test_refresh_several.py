@@ -18,14 +18,14 @@ from onceonly.errors import IdentityError, OnceOnlyError
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer, OnRefresh
-from onceonly.machine.rewind import Asked, Origin, OriginKind, Step
+from onceonly.machine.rewind import Origin, OriginKind, RewindRequest, Step
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.replay import rewind
 from onceonly.runtime import operator
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import Adoption, AdoptionKind
-from onceonly_checkpoints.spark.previous_checkpoints import OldBatch
+from onceonly_checkpoints.spark.previous_checkpoints import PreviousBatch
 from onceonly_sinks.memory import MemorySink
 
 WRITING = [
@@ -48,7 +48,7 @@ ANEW = pa.table({"id": range(100, 104), "text": [None, "a", "b", "c"]})
 def refreshed(number: int, last: int, *, proven: bool = True) -> Offer:
     """Batch ``number`` of the new query; the sibling still holds the batch that became epoch ``last``."""
     was = replace(lineage(last - 1), run_id="", checkpoint="file:/ckpt/0")
-    siblings = (OldBatch(was, at(last * 10)),) if proven and number == 0 else ()
+    siblings = (PreviousBatch(was, at(last * 10)),) if proven and number == 0 else ()
     slice_ = cut(number * 4 if number else None, number * 4 + 4)
     return offer(slice_, number, "q2", earlier_checkpoints=siblings)
 
@@ -135,7 +135,7 @@ def test_a_second_refresh_begins_a_third_series(pipeline: Pipeline) -> None:
     pipeline.driver().writes(1, 2, 3)
     begins_anew(pipeline.driver(), 0)
     was = replace(refreshed(0, 3).lineage, run_id="", checkpoint="file:/ckpt/1")
-    again = replace(refreshed(0, 3), lineage=lineage(0, "q3"), earlier_checkpoints=(OldBatch(was, at(4)),))
+    again = replace(refreshed(0, 3), lineage=lineage(0, "q3"), earlier_checkpoints=(PreviousBatch(was, at(4)),))
     driver = pipeline.driver()
     ids = tuple(sink.id for sink in driver.sinks)
     state = coordinator.start("orders", ids, "third", again, on_refresh="replace")
@@ -226,7 +226,7 @@ def test_a_sink_that_is_brought_up_over_a_refresh_loses_the_rows_that_it_replace
     pipeline.driver().writes(1, 2, 3)
     begins_anew(pipeline.driver(), 0, 1)
     put_back(pipeline, 3, "b")
-    asked = Asked(3, ("memory:b",), Origin(OriginKind.SINK, "memory:a"))
+    asked = RewindRequest(3, ("memory:b",), Origin(OriginKind.SINK, "memory:a"))
 
     def give(steps: tuple[Step, ...], take: Callable[[Step, ArrowBatch], None]) -> None:
         for step in steps:

@@ -12,11 +12,11 @@ from onceonly.machine.comparison import decide_batch
 from onceonly.machine.facts import NewEpoch, Refusal, Replays, Skip
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.replayed import ReplayedEpochs
 
 (OWN,) = epochs(10)
-SEVENTH = Replayed("orders", 7, 7, "chain of 7")
-EIGHTH = Replayed("orders", 8, 9, "chain of 9")
+SEVENTH = ReplayedEpochs("orders", 7, 7, "chain of 7")
+EIGHTH = ReplayedEpochs("orders", 8, 9, "chain of 9")
 HELD = chain.linked(replace(OWN, replays=SEVENTH))
 
 

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from onceonly.protocol.row_times import Clock, Times, TimeTally
+from onceonly.protocol.row_times import Clock, RowTimes, TimeTally
 from onceonly_checkpoints.epoch_time import END, Unit
 
 HORIZONS = (None, -5000, -1, 0, 17, END, -END - 1)
@@ -20,10 +20,10 @@ def column(micros: list[int | None], unit: Unit) -> pa.Array:
     return pa.array([None if value is None else value // 1000 for value in micros], pa.int32())
 
 
-def expected(micros: list[int | None], horizon: int | None) -> Times:
+def expected(micros: list[int | None], horizon: int | None) -> RowTimes:
     times = [value // 1000 for value in micros if value is not None]
     late = 0 if horizon is None else sum(time < horizon for time in times)
-    return Times(min(times, default=None), max(times, default=None), late, len(micros) - len(times))
+    return RowTimes(min(times, default=None), max(times, default=None), late, len(micros) - len(times))
 
 
 @pytest.mark.parametrize("unit", ["ms", "integer"])

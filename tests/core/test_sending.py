@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 from onceonly import Dedupe, EventTime, Output, Quality, exactly_once
 from onceonly.api.arguments import refuse_checkpoint
 from onceonly.errors import ConfigurationError, OnceOnlyError
-from onceonly.spark.engine import Plan, Run
+from onceonly.spark.engine import QueryPlan, Run
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
@@ -95,7 +95,7 @@ def test_a_blank_checkpoint_is_refused() -> None:
 def run(checkpoint: str) -> Run:
     """A run as far as it is asked for its checkpoint."""
     nothing: Any = None
-    return Run("r", "q", "orders", checkpoint, None, False, "s", Plan(False, None, ()), nothing, nothing, nothing)
+    return Run("r", "q", "orders", checkpoint, None, False, "s", QueryPlan(False, None, ()), nothing, nothing, nothing)
 
 
 @pytest.mark.parametrize(

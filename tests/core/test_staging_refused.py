@@ -13,11 +13,11 @@ from tests.core.several import offered, rows
 
 from onceonly import exactly_once
 from onceonly.errors import ConfigurationError, DestinationError
-from onceonly.machine.rewind import Asked
+from onceonly.machine.rewind import RewindRequest
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.runtime.remedies import Where, set_back
+from onceonly.runtime.remedies import CommandContext, set_back
 from onceonly.runtime.staged_files import hindrance
-from onceonly.runtime.staging import Staged, StagedEpochs, fetch
+from onceonly.runtime.staging import StagedData, StagedEpochs, fetch
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.model import Adoption, AdoptionKind
@@ -48,7 +48,7 @@ class Scattering(ArrowBatch):
         Path(directory, "_SUCCESS").touch()
 
 
-def stage(place: Path | str, batch: ArrowBatch) -> Staged:
+def stage(place: Path | str, batch: ArrowBatch) -> StagedData:
     """Stage a batch as the first epoch of a pipeline."""
     staging = StagedEpochs(str(place), "orders", [MemorySink("a"), MemorySink("b")])
     return staging.write(batch, 1, Fence(1, "owner"), offered(1).slice)
@@ -213,8 +213,10 @@ def test_what_was_staged_and_is_gone_is_known_to_be_gone(tmp_path: Path) -> None
 
 
 def test_what_cannot_be_read_here_is_to_be_brought_from_where_it_can() -> None:
-    lost, where = Adoption(AdoptionKind.ACCEPT_LOSS, ("a",), 3, 3), Where("orders", " --ledger ledger.db")
-    said = set_back(where, lost, level=Asked(2, ("a",)), staged=True, told="1 epoch", gone="gcs://bucket/e1: no driver")
+    lost, where = Adoption(AdoptionKind.ACCEPT_LOSS, ("a",), 3, 3), CommandContext("orders", " --ledger ledger.db")
+    said = set_back(
+        where, lost, level=RewindRequest(2, ("a",)), staged=True, told="1 epoch", gone="gcs://bucket/e1: no driver"
+    )
     assert "not readable here: gcs://bucket/e1: no driver; run it where it is" in said
     first, last = said.splitlines()
     assert first.endswith("onceonly txn resolve --query orders --ledger ledger.db")

@@ -10,10 +10,10 @@ from tests.core.stories import at, cut, epochs, offer, recorded
 from onceonly.machine.acceptance import Stop
 from onceonly.machine.facts import Refusal
 from onceonly.runtime import remedies
-from onceonly.runtime.remedies import Where
+from onceonly.runtime.remedies import CommandContext
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
-WHERE = Where("orders", " --ledger l.db")
+WHERE = CommandContext("orders", " --ledger l.db")
 LINE = epochs(10, 20, 30, 40)
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from onceonly.cli.app import app
 from onceonly.event_time.late_epochs import LateEpoch, certify
-from onceonly.machine.event_time import Noting
+from onceonly.machine.event_time import EventTimeConfig
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import EventKind
 
@@ -60,7 +60,7 @@ def ms(clock: str) -> int:
 def played(pipeline: Pipeline, watermark: dict[str, str]) -> list[Epoch]:
     """An epoch for each value as it arrives, and one without rows for each word on time."""
     said = iter([word and ms(word) for word in (watermark.get(at) for at in sorted({*VALUES, *watermark}))])
-    query = Query(pipeline, Noting("function", "ms", "at"), lambda _: next(said))
+    query = Query(pipeline, EventTimeConfig("function", "ms", "at"), lambda _: next(said))
     epochs: list[Epoch] = []
     for number, at in enumerate(sorted({*VALUES, *watermark}), start=1):
         value, moment = VALUES.get(at, (None, ""))

@@ -21,34 +21,36 @@ from onceonly import TimedEpoch, faults
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
 from onceonly.machine import coordinator, in_doubt
-from onceonly.machine.event_time import Noting
-from onceonly.machine.rewind import Asked
+from onceonly.machine.event_time import EventTimeConfig
+from onceonly.machine.rewind import RewindRequest
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.protocol.row_times import Unsaid
+from onceonly.protocol.row_times import NoEventTime
 from onceonly.replay import publish_swap, rewind
 from onceonly.runtime import operator, shared_transaction
-from onceonly.runtime.remedies import Where
+from onceonly.runtime.remedies import CommandContext
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
-from onceonly.runtime.time_callback import Says
+from onceonly.runtime.time_callback import TimeCallback
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
 from onceonly_checkpoints.epoch_time import EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Adoption, AdoptionKind
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_sinks.memory import MemorySink
 
-ROWS = Noting("rows", "integer", "id", 3)
-FUNCTION = Noting("function", "integer", "id")
+ROWS = EventTimeConfig("rows", "integer", "id", 3)
+FUNCTION = EventTimeConfig("function", "integer", "id")
 
 
 class Query:
     """Starts of one query that notes time; ids of epoch n are its ten numbers from 10 (n - 1) on."""
 
-    def __init__(self, pipeline: Pipeline, noting: Noting | None = ROWS, says: Says | None = None) -> None:
+    def __init__(
+        self, pipeline: Pipeline, noting: EventTimeConfig | None = ROWS, says: TimeCallback | None = None
+    ) -> None:
         self.pipeline, self.noting, self.says = pipeline, noting, says
         self.sinks = pipeline.sinks()
         staging = StagedEpochs(pipeline.staging, "orders", self.sinks)
@@ -59,7 +61,10 @@ class Query:
         for number in numbers:
             if self.state is None:
                 ids, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
-                said: dict[str, Any] = {"together": shared_transaction.groups(self.sinks), "noting": self.noting}
+                said: dict[str, Any] = {
+                    "together": shared_transaction.transaction_groups(self.sinks),
+                    "noting": self.noting,
+                }
                 state = coordinator.start("orders", ids, owner, offered(number), **said)
             else:
                 state = coordinator.resume(self.state, offered(number))
@@ -210,13 +215,13 @@ def test_bytes_that_are_gone_are_computed_again_and_what_was_said_of_time_stands
 
 
 def test_the_engines_clock_is_noted_as_it_was_recorded_however_late_the_replay_comes(one: Pipeline) -> None:
-    query = Query(one, Noting("ingest"))
+    query = Query(one, EventTimeConfig("ingest"))
     faults.arm(Point.COMMIT_BEFORE, crash)
     with pytest.raises(Crash):
         query.writes(1)
     faults.disarm()
     # 75 seconds or a year later: the machine has no clock, and the offer is the recorded one.
-    assert Query(one, Noting("ingest")).writes(1).time == EpochTime("ms", 1000, 1000, 1000, ingest=1000)
+    assert Query(one, EventTimeConfig("ingest")).writes(1).time == EpochTime("ms", 1000, 1000, 1000, ingest=1000)
 
 
 def test_a_replay_that_is_skipped_says_nothing_new(one: Pipeline) -> None:
@@ -293,7 +298,7 @@ def test_a_pipeline_that_never_noted_time_begins_to_with_any_epoch(one: Pipeline
 def test_another_unit_is_refused_before_anything_is_written_and_the_former_one_goes_on(one: Pipeline) -> None:
     Query(one).writes(1)
     with pytest.raises(OnceOnlyError) as refused:
-        Query(one, Noting("ingest")).writes(2)
+        Query(one, EventTimeConfig("ingest")).writes(2)
     assert refused.value.code == "E134"
     assert 'count in "integer" there as well' in refused.value.remedy
     assert [len(shown) for _, shown, _ in held(one)] == [1]
@@ -325,8 +330,8 @@ def cut_back(pipeline: Pipeline, to: int) -> None:
     pipeline.stores["a"].restore(to)
     pipeline.stores["a"]._mishaps.clear()  # a backup knows nothing of what came after it
     sinks = tuple(pipeline.sinks())
-    of = rewind.Pipeline("orders", sinks, pipeline.ledger, Where("orders", ""))
-    rewind.cut_back(of, rewind.plan(of, Asked(to)))
+    of = rewind.Pipeline("orders", sinks, pipeline.ledger, CommandContext("orders", ""))
+    rewind.cut_back(of, rewind.plan(of, RewindRequest(to)))
 
 
 BACK = "the position was put back to epoch 1, and readers may have seen epoch 3; turn 1"
@@ -420,7 +425,7 @@ def rerun_of(pipeline: Pipeline, *ran: Epoch) -> MemorySink:
     for was in ran:
         batch = ArrowBatch(ids_of(was.number))
         prepared = sink.prepare(batch, was.number)
-        replays = Replayed("orders", was.number, was.number, was.chain)
+        replays = ReplayedEpochs("orders", was.number, was.number, was.chain)
         listed = {"sinks": ((sink.id, 1),), "previous_chain": before, "digest": batch.digest(), "time": None}
         epoch = chain.linked(replace(was, lineage=None, replays=replays, **listed))
         sink.commit(prepared, Marker("orders~v2", sink.id, fence, epoch))
@@ -534,11 +539,11 @@ def test_a_function_is_told_of_the_epoch_after_its_action_and_of_what_was_noted_
 )
 def test_what_is_no_time_is_refused_before_anything_is_written(one: Pipeline, answer: object, what: str) -> None:
     with pytest.raises(OnceOnlyError) as refused:
-        Query(one, Noting("function"), lambda _: answer).writes(1)
+        Query(one, EventTimeConfig("function"), lambda _: answer).writes(1)
     assert refused.value.code == "E133"
     assert what in refused.value.what
     assert [shown for _, shown, _ in held(one)] == [[]]
-    assert Query(one, Noting("function"), lambda _: None).writes(1).number == 1
+    assert Query(one, EventTimeConfig("function"), lambda _: None).writes(1).number == 1
 
 
 def test_a_function_that_fails_stops_the_query_with_what_it_raised(one: Pipeline) -> None:
@@ -546,7 +551,7 @@ def test_a_function_that_fails_stops_the_query_with_what_it_raised(one: Pipeline
         return {}["bucket"]
 
     with pytest.raises(OnceOnlyError) as refused:
-        Query(one, Noting("function"), says).writes(1)
+        Query(one, EventTimeConfig("function"), says).writes(1)
     assert refused.value.code == "E133"
     assert "raised KeyError: 'bucket'" in refused.value.what
 
@@ -559,14 +564,14 @@ def test_a_function_that_fails_stops_the_query_with_what_it_raised(one: Pipeline
     ],
 )
 def test_a_moment_with_a_zone_is_taken_by_floor(one: Pipeline, moment: datetime, milliseconds: int) -> None:
-    time = Query(one, Noting("function"), lambda _: moment).writes(1).time
+    time = Query(one, EventTimeConfig("function"), lambda _: moment).writes(1).time
     assert time is not None
     assert time.noted == milliseconds
 
 
 def test_an_upstream_that_could_not_be_read_leaves_what_was_noted_and_an_event_says_why(one: Pipeline) -> None:
-    words = iter([3, Unsaid("delta:clicks could not be read: it is gone"), 6])
-    query = Query(one, Noting("upstream", "integer"), lambda _: next(words))
+    words = iter([3, NoEventTime("delta:clicks could not be read: it is gone"), 6])
+    query = Query(one, EventTimeConfig("upstream", "integer"), lambda _: next(words))
     assert [query.writes(number).time.noted for number in range(1, 4)] == [3, 3, 6]  # type: ignore[union-attr]
     said = [(event.epoch, event.reason) for event in one.ledger.events("orders") if event.kind is EventKind.UNPOLLED]
     assert said == [(2, "what was noted stands: delta:clicks could not be read: it is gone")]

@@ -19,14 +19,14 @@ from onceonly.machine.facts import OutOfPhase
 from onceonly.machine.state import Job, Phase
 from onceonly.protocol import Conflict, Estimate, OutcomeUnknown, Prepared
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.protocol.row_times import Clock, Times
+from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.runtime import shared_transaction
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink, MemoryStore
-from onceonly_sinks.memory.store import Entry
+from onceonly_sinks.memory.store import StoreEntry
 
 PAIR = (("a", "c"),)
 
@@ -53,9 +53,9 @@ def test_rows_need_not_outlive_the_driver_where_one_transaction_brings_all_of_th
 
 def test_rows_of_a_sink_that_does_not_say_what_it_holds_are_not_taken_into_the_driver(tmp_path: Path) -> None:
     alone, delta = MemorySink("memory:a", MemoryStore()), DeltaSink(tmp_path / "delta")
-    assert shared_transaction.collect(ArrowBatch(rows(1)), (alone,)) is not None
-    assert shared_transaction.collect(ArrowBatch(rows(1)), (delta,)) is None
-    assert shared_transaction.collect(ArrowBatch(rows(1)), (alone, delta)) is None
+    assert shared_transaction.collect_in_memory(ArrowBatch(rows(1)), (alone,)) is not None
+    assert shared_transaction.collect_in_memory(ArrowBatch(rows(1)), (delta,)) is None
+    assert shared_transaction.collect_in_memory(ArrowBatch(rows(1)), (alone, delta)) is None
 
 
 class Underestimated(ArrowBatch):
@@ -76,16 +76,16 @@ class AtMost(MemorySink):
 def test_rows_that_prove_to_be_more_than_a_sink_holds_are_not_taken_into_the_driver() -> None:
     sinks = (MemorySink("memory:a", MemoryStore()), AtMost("memory:b", MemoryStore()))
     few, many = Underestimated(rows(1)), Underestimated(pa.concat_tables([rows(1), rows(2)]))
-    taken = shared_transaction.collect(few, sinks)
+    taken = shared_transaction.collect_in_memory(few, sinks)
     assert taken is not None
     assert taken.estimate.rows == 10
-    assert shared_transaction.collect(many, sinks) is None
+    assert shared_transaction.collect_in_memory(many, sinks) is None
 
 
 def test_rows_in_memory_say_of_time_what_they_hold() -> None:
-    taken = shared_transaction.collect(ArrowBatch(rows(2)), (MemorySink("memory:a", MemoryStore()),))
+    taken = shared_transaction.collect_in_memory(ArrowBatch(rows(2)), (MemorySink("memory:a", MemoryStore()),))
     assert taken is not None
-    assert taken.times_of(Clock("id", "integer", 13)) == Times(first=10, last=19, late=3)
+    assert taken.times_of(Clock("id", "integer", 13)) == RowTimes(first=10, last=19, late=3)
 
 
 def test_rows_in_memory_are_no_answer_where_they_must_last() -> None:
@@ -120,12 +120,12 @@ def test_what_is_prepared_and_committed_says_what_is_in_the_same_transaction() -
 def test_groups_are_of_sinks_that_share_a_transaction() -> None:
     one, other = MemoryStore(), MemoryStore()
     sinks = [MemorySink("a", one), MemorySink("b", other), MemorySink("c", MemoryStore(beside=one)), MemorySink("d")]
-    assert shared_transaction.groups(sinks) == (("a", "c"),)
-    assert shared_transaction.groups(sinks[1:]) == ()
+    assert shared_transaction.transaction_groups(sinks) == (("a", "c"),)
+    assert shared_transaction.transaction_groups(sinks[1:]) == ()
     sinks.append(MemorySink("e", MemoryStore(beside=other)))
-    assert shared_transaction.groups(sinks) == (("a", "c"), ("b", "e"))
+    assert shared_transaction.transaction_groups(sinks) == (("a", "c"), ("b", "e"))
     # Two names of one store are two writers of one target, not two targets.
-    assert shared_transaction.groups([MemorySink("a", one), MemorySink("b", one)]) == ()
+    assert shared_transaction.transaction_groups([MemorySink("a", one), MemorySink("b", one)]) == ()
 
 
 # ---- written, and crashed at every point
@@ -137,7 +137,7 @@ def pipeline(tmp_path: Path, request: pytest.FixtureRequest) -> Pipeline:
 
 
 def whole(pipeline: Pipeline) -> bool:
-    return len(shared_transaction.groups(pipeline.sinks())[0]) == len(NAMES)
+    return len(shared_transaction.transaction_groups(pipeline.sinks())[0]) == len(NAMES)
 
 
 def epochs_held(pipeline: Pipeline) -> dict[str, int]:
@@ -168,7 +168,7 @@ def test_a_crash_anywhere_leaves_sinks_of_one_transaction_at_one_epoch(
     finally:
         faults.disarm()
     held = epochs_held(pipeline)
-    for group in shared_transaction.groups(pipeline.sinks()):
+    for group in shared_transaction.transaction_groups(pipeline.sinks()):
         assert len({held[sink] for sink in group}) == 1, held
     pipeline.driver().writes(2, 3)
     pipeline.holds(3)
@@ -212,7 +212,7 @@ class TakenBack(MemorySink):
 
     left = 1
 
-    def _entry(self, prepared: Prepared | None, marker: Marker) -> Entry:
+    def _entry(self, prepared: Prepared | None, marker: Marker) -> StoreEntry:
         if marker.epoch.number == 2 and TakenBack.left:
             TakenBack.left -= 1
             raise Conflict(self.id, "deadlock detected", "another writer")

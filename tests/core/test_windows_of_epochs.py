@@ -13,35 +13,35 @@ from tests.core.test_coordinator import NEXT, TWO, Machine
 from onceonly import TimedEpoch
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator, event_time, window_rules
-from onceonly.machine.event_time import Noting
-from onceonly.machine.facts import Replays, Stood
-from onceonly.machine.window_rules import Windows
+from onceonly.machine.event_time import EventTimeConfig
+from onceonly.machine.facts import PreviousClock, Replays
+from onceonly.machine.window_rules import WindowsConfig
 from onceonly.protocol.batch import AsOf, Bound
-from onceonly.protocol.row_times import Times
+from onceonly.protocol.row_times import RowTimes
 from onceonly.runtime import time_callback
 from onceonly.windows import AtCount, AtWatermark, Count, Fixed, Panes
 from onceonly.windows import windows_argument as paning
 from onceonly.windows.rules.spec import define
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import LATE, PANES, STATE, Digest, Output
+from onceonly_checkpoints.digests import LATE, PANES, STATE, Digest, OutputDigest
 from onceonly_checkpoints.epoch import Adoption, AdoptionKind, Epoch
 from onceonly_checkpoints.epoch_time import END, EpochTime
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.replayed import ReplayedEpochs
 
-OURS = Windows("whole", "meaning", lateness=60)
+OURS = WindowsConfig("whole", "meaning", lateness=60)
 KEEPER = "memory:state"
 
 
-def state(windows: int = 3, *, definition: str = "whole", meaning: str = "meaning", clock: int = 1001) -> PaneState:
-    return PaneState(definition, meaning, Digest(windows, windows, windows), 10, 0, clock)
+def state(windows: int = 3, *, definition: str = "whole", meaning: str = "meaning", clock: int = 1001) -> EpochWindows:
+    return EpochWindows(definition, meaning, Digest(windows, windows, windows), 10, 0, clock)
 
 
 def held(epoch: Epoch, windows: int = 3, noted: int | None = None, **said: Any) -> Epoch:
     """The epoch, with windows."""
     time = None if noted is None else EpochTime("ms", noted, noted, noted)
-    outputs = (Output(PANES, (SINK,), "p", Digest(2), 1), Output(STATE, (KEEPER,), "s", Digest(1), 2))
+    outputs = (OutputDigest(PANES, (SINK,), "p", Digest(2), 1), OutputDigest(STATE, (KEEPER,), "s", Digest(1), 2))
     return chain.linked(replace(epoch, panes=state(windows, **said), time=time, outputs=outputs, digest=Digest(3)))
 
 
@@ -52,7 +52,7 @@ def test_an_epoch_without_windows_is_spelled_as_ever_and_one_with_windows_comes_
     assert "panes" not in TWO.to_json()
     with_windows = held(TWO, noted=5)
     assert Epoch.from_json(with_windows.to_json()) == with_windows
-    assert PaneState.from_json(state(0).to_json()) == state(0)
+    assert EpochWindows.from_json(state(0).to_json()) == state(0)
     assert with_windows.chain != chain.linked(replace(with_windows, panes=state(4))).chain
 
 
@@ -97,7 +97,7 @@ LAST = held(TWO)
     ],
 )
 def test_windows_go_on_as_they_were_defined_or_not_at_all(
-    windows: Windows | None, last: Epoch | None, begins: bool, problem: str
+    windows: WindowsConfig | None, last: Epoch | None, begins: bool, problem: str
 ) -> None:
     found = window_rules.refused(windows, "scores", last, begins=begins)
     assert (found is None) is (not problem)
@@ -108,9 +108,9 @@ def test_windows_go_on_as_they_were_defined_or_not_at_all(
 
 @pytest.mark.parametrize("early", [None, AtCount(2)])
 def test_windows_that_wait_with_late_rows_go_on_so_once_that_is_said_as_it_is_printed(early: AtCount | None) -> None:
-    def said(trigger: AtWatermark) -> Windows:
+    def said(trigger: AtWatermark) -> WindowsConfig:
         given = {"key": "a", "values": {"n": Count()}, "time": "t", "window": Fixed(10), "lateness": 5}
-        return paning.Chosen.windows(define(Panes(**given, trigger=trigger), {"a": "string", "t": "bigint"}))
+        return paning.WindowsArgument.windows(define(Panes(**given, trigger=trigger), {"a": "string", "t": "bigint"}))
 
     recorded = said(AtWatermark(early=early, late="closing"))
     last = held(TWO, definition=recorded.definition, meaning=recorded.meaning)
@@ -124,7 +124,7 @@ def test_windows_that_wait_with_late_rows_go_on_so_once_that_is_said_as_it_is_pr
     assert window_rules.refused(said(obeyed), "scores", last, begins=False) is None
 
 
-def paned(windows: Windows | None, last: Epoch, noting: Noting | None = None) -> Machine:
+def paned(windows: WindowsConfig | None, last: Epoch, noting: EventTimeConfig | None = None) -> Machine:
     """A machine that has opened after an epoch, and says what it does with the next batch."""
     said: dict[str, Any] = {"divided": True, "windows": windows, "noting": noting}
     return Machine(NEXT, coordinator.start("orders", (SINK,), "us", NEXT, **said)).opens(last)
@@ -165,12 +165,12 @@ def test_rows_that_windows_dropped_are_warned_of_and_never_called_late(
     said = (*event_time.late(epoch), *window_rules.dropped(replace(OURS, overlap=overlap), "scores", epoch))
     assert len(said) == 1, said
     assert told in f"{said[0].kind.value}: {said[0].reason}"
-    assert (" late" in f"{event_time.complete_through(epoch)}, {counted.text}") is not bool(dropped)
+    assert (" late" in f"{event_time.complete_until(epoch)}, {counted.text}") is not bool(dropped)
 
 
 def test_rows_that_a_sink_keeps_are_no_loss_and_an_operators_epoch_drops_none() -> None:
     epoch = replace(held(TWO, noted=900), panes=replace(state(), rows=3, dropped=2))
-    kept = replace(epoch, outputs=(*epoch.outputs, Output(LATE, ("memory:late",), "l", Digest(2), 1)))
+    kept = replace(epoch, outputs=(*epoch.outputs, OutputDigest(LATE, ("memory:late",), "l", Digest(2), 1)))
     (told,) = window_rules.dropped(OURS, "scores", kept)
     assert (told.kind, "W719" in told.reason, "memory:late" in told.reason) == (EventKind.BEHIND, False, True)
     decided = replace(epoch, adoption=Adoption(AdoptionKind.START, reason="said so"))
@@ -182,12 +182,12 @@ def test_rows_that_a_sink_keeps_are_no_loss_and_an_operators_epoch_drops_none() 
 
 def test_the_epoch_is_staged_as_its_windows_go_on_and_says_what_is_open_behind_it() -> None:
     last = held(TWO, noted=900, clock=5000)
-    machine = paned(OURS, last, Noting("ingest")).hears(c.Done())
+    machine = paned(OURS, last, EventTimeConfig("ingest")).hears(c.Done())
     asks = machine.asks
     assert isinstance(asks, c.Stage)
     assert asks.bound == Bound(AsOf(1, 3, 1002), 5000, 900, Digest(3, 3, 3))
-    outputs = (Output(PANES, (SINK,), "p", Digest(2), 1), Output(STATE, (KEEPER,), "s", Digest(1), 2))
-    machine.hears(c.Staged(None, 3, Digest(3), outputs, Times(), state(4)))
+    outputs = (OutputDigest(PANES, (SINK,), "p", Digest(2), 1), OutputDigest(STATE, (KEEPER,), "s", Digest(1), 2))
+    machine.hears(c.Staged(None, 3, Digest(3), outputs, RowTimes(), state(4)))
     epoch = machine.state.current
     assert epoch.panes == state(4)
     assert epoch.time is not None
@@ -195,7 +195,7 @@ def test_the_epoch_is_staged_as_its_windows_go_on_and_says_what_is_open_behind_i
 
 
 def test_windows_are_closed_by_what_the_epoch_notes_and_not_by_a_word_that_goes_back() -> None:
-    machine = paned(OURS, held(TWO, noted=900), Noting("function")).hears(c.Done())
+    machine = paned(OURS, held(TWO, noted=900), EventTimeConfig("function")).hears(c.Done())
     assert isinstance(machine.asks, c.Stage)
     asked: list[int | None] = []
 
@@ -203,12 +203,15 @@ def test_windows_are_closed_by_what_the_epoch_notes_and_not_by_a_word_that_goes_
         asked.append(epoch.previous)
         return 100
 
-    told, noted = time_callback.noted(machine.state, says, Times(), 3)
+    told, noted = time_callback.noted(machine.state, says, RowTimes(), 3)
     assert (told.said, noted, asked) == (100, 900, [900])
 
 
 def test_of_an_epoch_that_sinks_are_brought_to_nobody_is_asked_what_it_notes() -> None:
-    machine, found = paned(OURS, held(TWO, noted=900), Noting("function")).hears(c.Done()), Times(first=1, last=2)
+    machine, found = (
+        paned(OURS, held(TWO, noted=900), EventTimeConfig("function")).hears(c.Done()),
+        RowTimes(first=1, last=2),
+    )
 
     def says(epoch: TimedEpoch) -> int:
         raise AssertionError("it was said when the epoch was written")
@@ -243,7 +246,7 @@ def test_a_new_series_begins_them_anew() -> None:
 
 
 def test_where_a_rerun_begins_them_they_go_on_from_when_the_recorded_epoch_before_was() -> None:
-    as_of, ran = AsOf(1, 1, 1002), Replays(Replayed("orders", 3, 3, "chain of 3"), stood=Stood(1001, 900))
+    as_of, ran = AsOf(1, 1, 1002), Replays(ReplayedEpochs("orders", 3, 3, "chain of 3"), stood=PreviousClock(1001, 900))
     first = offer(cut(0, 100), 0, replays=ran)
     assert window_rules.bound(as_of, None, begins=False, stood=first.stood) == Bound(as_of, 1001, 900)
     assert (

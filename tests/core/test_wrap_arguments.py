@@ -108,7 +108,7 @@ def test_explain_says_what_is_promised_before_the_query_runs():
 
 @pytest.mark.parametrize("mode", ["trigger RealTimeTrigger", "trigger ContinuousTrigger", "async progress tracking"])
 def test_a_mode_that_cuts_a_repeated_batch_anew_is_refused_by_name(mode):
-    plan = engine.Plan(stateful=False, nondeterministic=None, sources=())
+    plan = engine.QueryPlan(stateful=False, nondeterministic=None, sources=())
     run = engine.Run("r", "q", "orders", "file:/ck", mode, False, "s", plan, None, None, LocalStorage("/ck"))
     with pytest.raises(OnceOnlyError, match=mode) as caught:
         preconditions.refuse_unfit(run, "orders", lossy_source=None, one_by_one="")

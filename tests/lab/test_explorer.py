@@ -145,7 +145,7 @@ def test_nobody_is_stopped_by_somebody_who_is_refused_where_there_is_one_job(rec
 def test_without_the_look_before_the_fence_another_job_that_is_refused_has_stopped_the_healthy_one(monkeypatch):
     beside = Bound((P,), 2, unknowns=0, damages=(Damage.ANOTHER,), source=Source(begins=True), watched=True)
     assert search(beside).violation is None
-    monkeypatch.setattr(precheck, "opening", lambda found, ahead=None, identities=(): None)
+    monkeypatch.setattr(precheck, "check_opening", lambda found, ahead=None, identities=(): None)
     found = search(beside)
     assert found.violation is not None
     assert found.violation.name is Breach.KILLED

@@ -304,7 +304,7 @@ def test_another_job_of_the_name_beside_a_healthy_one_is_refused_and_the_healthy
 
 def blind(monkeypatch: pytest.MonkeyPatch) -> None:
     """A product that refuses nothing before it has installed its fences."""
-    monkeypatch.setattr(precheck, "opening", lambda found, ahead=None, identities=(): None)
+    monkeypatch.setattr(precheck, "check_opening", lambda found, ahead=None, identities=(): None)
 
 
 @pytest.mark.parametrize("kind", Kind)

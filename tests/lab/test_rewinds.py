@@ -11,11 +11,11 @@ from onceonly.faults import Point
 from onceonly.machine import event_time, opening
 from onceonly.machine import rewind as machine
 from onceonly.machine.facts import OpeningFacts, Reading
-from onceonly.machine.rewind import Asked, CutBack, Origin, OriginKind, RewindFacts, Step
+from onceonly.machine.rewind import CutBack, Origin, OriginKind, RewindFacts, RewindRequest, Step
 from onceonly.machine.state import State
 from onceonly.protocol import Batch, Prepared
 from onceonly.replay import rewind
-from onceonly.replay.source_check import Beyond
+from onceonly.replay.source_check import SourceAvailability
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.explorer.bounds import BOUNDS
@@ -116,7 +116,7 @@ def unfenced(patch: pytest.MonkeyPatch) -> None:
 def past(patch: pytest.MonkeyPatch) -> None:
     """Cuts back to where the sinks stand that lack most."""
 
-    def cut(of: rewind.Pipeline, planned: rewind.Plan) -> None:
+    def cut(of: rewind.Pipeline, planned: rewind.RewindPlan) -> None:
         assert isinstance(planned.way, CutBack)
         rewind._open(of, tuple(sink.id for sink in of.sinks), planned.standing)
         of.ledger.supersede(of.name, planned.way.to + 1, "somebody said so")
@@ -124,7 +124,7 @@ def past(patch: pytest.MonkeyPatch) -> None:
     def beyond(facts: RewindFacts) -> CutBack:
         return CutBack(facts.asked.to, tuple(number for number in facts.epochs if number > facts.asked.to))
 
-    patch.setattr(opening, "level", lambda stands: Asked(min(stands.values())))
+    patch.setattr(opening, "level", lambda stands: RewindRequest(min(stands.values())))
     patch.setattr(machine, "_cut_back", beyond)
     patch.setattr(rewind, "cut_back", cut)
 
@@ -162,7 +162,7 @@ def stays(sink: BenchSink, fence: Fence, _: int) -> None:
 
 def unasked(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks for what the source is to give again."""
-    patch.setattr(rewind, "_source", lambda *_, **__: Beyond({}))
+    patch.setattr(rewind, "_source", lambda *_, **__: SourceAvailability({}))
 
 
 def patched(place: object, name: str, value: object) -> Callable[[pytest.MonkeyPatch], None]:

@@ -28,7 +28,7 @@ from onceonly.metrics.listener import Listener
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Lineage
 from onceonly_checkpoints.epoch_time import EpochTime
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pipeline
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ def told(tmp_path: Path) -> str:
     exporter.look(0)
     listener = CollectorRegistry()
     Listener(world.ledger, listener)
-    world.write(1, time=EpochTime("ms", 1, 1, 1), panes=PaneState("a", "b", Digest(3), 1, 0, 1))
+    world.write(1, time=EpochTime("ms", 1, 1, 1), panes=EpochWindows("a", "b", Digest(3), 1, 0, 1))
     exporter.look(0)
     return (generate_latest(exporter.registry) + generate_latest(listener)).decode()
 

@@ -19,7 +19,7 @@ from onceonly.windows.rules import assigners, step
 from onceonly.windows.rules.json_values import Json
 from onceonly.windows.rules.local_partials import Row, partials_of
 from onceonly.windows.rules.spec import Definition, define
-from onceonly.windows.rules.state import Kept, Moment, PaneRow, Place, Stepped, Wanted
+from onceonly.windows.rules.state import EpochClock, OpenWindowState, StateRequest, Stepped, WindowKey, WindowResult
 from onceonly.windows.rules.triggers import Trigger
 from onceonly.windows.rules.values import Value
 
@@ -40,7 +40,7 @@ class Stored(NamedTuple):
 class World:
     """All that an epoch leaves to the next one."""
 
-    state: Mapping[Place, Stored] = field(default_factory=dict)
+    state: Mapping[WindowKey, Stored] = field(default_factory=dict)
     clock: int | None = None
     noted: int | None = None
 
@@ -73,13 +73,13 @@ def definition_of(rules: Rules, values: Mapping[str, Value] = TOTAL, *, trigger:
 
 def epoch(
     definition: Definition, world: World, said: Epoch, draw: random.Random, engine: ModuleType = step
-) -> tuple[World, tuple[PaneRow, ...], int]:
+) -> tuple[World, tuple[WindowResult, ...], int]:
     """One epoch: the world after it, the rows of panes, and how many rows were dropped.
 
     What is shown comes in an order that is drawn, and a second step sees more of the state: it must do the same.
     """
     noted = _later(world.noted, said.noted)
-    moment = Moment(said.clock * _MS, _scaled(noted), _scaled(world.noted))
+    moment = EpochClock(said.clock * _MS, _scaled(noted), _scaled(world.noted))
     rows = [
         Row((row.key,), row.time * _MS, (row.value,) * len(definition.panes.expressions), row.mark) for row in said.rows
     ]
@@ -99,7 +99,7 @@ def run(
     definition: Definition, epochs: Iterable[Epoch], draw: random.Random | None = None, engine: ModuleType = step
 ) -> Epochs:
     """A stream of epochs, from nothing; what rows say of themselves is held against what was shown before."""
-    worlds, panes, dropped, shown = [World()], list[tuple[Pane, ...]](), 0, set[Place]()
+    worlds, panes, dropped, shown = [World()], list[tuple[Pane, ...]](), 0, set[WindowKey]()
     for said in epochs:
         world, rows, lost = epoch(definition, worlds[-1], said, draw or random.Random(0), engine)
         check_rows(definition, rows, worlds[-1], world, shown)
@@ -109,7 +109,9 @@ def run(
     return Epochs(worlds[-1], tuple(panes), dropped, tuple(worlds[1:]))
 
 
-def check_rows(definition: Definition, rows: Sequence[PaneRow], before: World, after: World, shown: set[Place]) -> None:
+def check_rows(
+    definition: Definition, rows: Sequence[WindowResult], before: World, after: World, shown: set[WindowKey]
+) -> None:
     """What rows say beside their results: numbers, watermark, kind, and whether they are the last of their window.
 
     Args:
@@ -139,15 +141,15 @@ def check_rows(definition: Definition, rows: Sequence[PaneRow], before: World, a
     shown -= {place for place in shown if not any(_holds(other, place) for other in after.state)} - set(after.state)
 
 
-def _holds(place: Place, other: Place) -> bool:
+def _holds(place: WindowKey, other: WindowKey) -> bool:
     """Whether a session has absorbed another one, which then was not closed; of other windows none holds another."""
     within = place.key == other.key and place.start <= other.start and other.end <= place.end
     return within and place != other
 
 
-def panes_of(rows: Sequence[PaneRow]) -> tuple[Pane, ...]:
+def panes_of(rows: Sequence[WindowResult]) -> tuple[Pane, ...]:
     """Rows as the oracle says them: each result with what it takes back, in the order of its key."""
-    found, taken = list[Pane](), list[PaneRow]()
+    found, taken = list[Pane](), list[WindowResult]()
     for row in rows:
         if row.sign < 0:
             taken.append(row)
@@ -161,12 +163,12 @@ def panes_of(rows: Sequence[PaneRow]) -> tuple[Pane, ...]:
     return tuple(found)
 
 
-def seconds_of(place: Place) -> tuple[str, Span]:
+def seconds_of(place: WindowKey) -> tuple[str, Span]:
     """A window as the oracle says it: its key, and its span."""
     return place.key[2:-2], _span(place)
 
 
-def _is_asked(asked: Wanted, place: Place, stored: Stored) -> bool:
+def _is_asked(asked: StateRequest, place: WindowKey, stored: Stored) -> bool:
     return (
         place in asked.places
         or place.key in asked.keys
@@ -175,8 +177,8 @@ def _is_asked(asked: Wanted, place: Place, stored: Stored) -> bool:
     )
 
 
-def _read(world: World, places: Sequence[Place], draw: random.Random) -> list[Kept]:
-    return _shuffled([Kept.read(place, world.state[place].body) for place in places], draw)
+def _read(world: World, places: Sequence[WindowKey], draw: random.Random) -> list[OpenWindowState]:
+    return _shuffled([OpenWindowState.read(place, world.state[place].body) for place in places], draw)
 
 
 def _shuffled(items: Sequence[object], draw: random.Random) -> list:
@@ -188,7 +190,7 @@ def _comparable(stepped: Stepped) -> object:
     return stepped.rows, kept, set(stepped.gone), stepped.dropped
 
 
-def _precedes(taken: PaneRow, row: PaneRow) -> bool:
+def _precedes(taken: WindowResult, row: WindowResult) -> bool:
     """Whether what is taken back belongs to the row that follows: of its moment, and of what it says to be."""
     same = taken.place == row.place
     told = (row.place.key, row.timing, row.fired_at, row.watermark, False)
@@ -236,7 +238,7 @@ def _seconds(number: int) -> int:
     return number if number in (END, LEAST) else number // _MS
 
 
-def _span(place: Place) -> Span:
+def _span(place: WindowKey) -> Span:
     return _seconds(place.start), _seconds(place.end)
 
 

@@ -14,7 +14,7 @@ from onceonly.windows import Fixed, Panes, Sum
 from onceonly.windows.rules.json_values import Json
 from onceonly.windows.rules.local_partials import Row, partials_of
 from onceonly.windows.rules.spec import Definition, define
-from onceonly.windows.rules.state import Kept, Moment, PaneRow, Place, Stepped
+from onceonly.windows.rules.state import EpochClock, OpenWindowState, Stepped, WindowKey, WindowResult
 from onceonly.windows.rules.step import step, wanted
 from onceonly_checkpoints.epoch_time import END
 
@@ -61,7 +61,7 @@ class Pipeline:
     """State between epochs, each of which it has been through JSON. The epochs' clocks never go back."""
 
     definition: Definition
-    state: dict[Place, Kept] = field(default_factory=dict[Place, Kept])
+    state: dict[WindowKey, OpenWindowState] = field(default_factory=dict[WindowKey, OpenWindowState])
     clock: int | None = None
     noted: int | None = None
     dropped: int = 0
@@ -74,11 +74,11 @@ class Pipeline:
         noted: int | None = None,
         team: str | None = "A",
         marks: Sequence[int] = (),
-    ) -> list[PaneRow]:
+    ) -> list[WindowResult]:
         """One epoch: rows as pairs of time and value, ``marks`` the values of rows for which the mark is true."""
         given = [Row((team,), time, (value,), value in marks) for time, value in rows]
         partials = partials_of(self.definition, given)
-        moment = Moment(clock, self.noted if noted is None else noted, self.noted)
+        moment = EpochClock(clock, self.noted if noted is None else noted, self.noted)
         asked = wanted(self.definition, moment, partials)
         held = [one for one in self.state.values() if _asked(one, asked)]
         found = step(self.definition, moment, held, partials)
@@ -90,23 +90,23 @@ class Pipeline:
         for place in found.gone:
             del self.state[place]
         for one in found.kept:
-            read = Kept.read(one.place, json.dumps(through_json(json.loads(one.body))))
+            read = OpenWindowState.read(one.place, json.dumps(through_json(json.loads(one.body))))
             assert read == one
             self.state[one.place] = replace(read, wake_clock=one.wake_clock, wake_time=one.wake_time)
 
-    def ends(self, clock: int) -> list[PaneRow]:
+    def ends(self, clock: int) -> list[WindowResult]:
         """The epoch after which nothing follows."""
         return self.epoch(clock, noted=END)
 
 
-def _asked(one: Kept, asked: Any) -> bool:
+def _asked(one: OpenWindowState, asked: Any) -> bool:
     if one.place in asked.places or one.place.key in asked.keys:
         return True
     by_clock = one.wake_clock is not None and one.wake_clock <= asked.wake_clock
     return by_clock or (asked.wake_time is not None and one.wake_time <= asked.wake_time)
 
 
-def brief(rows: Iterable[PaneRow]) -> list[str]:
+def brief(rows: Iterable[WindowResult]) -> list[str]:
     """Rows in a line each: bounds, kind, value, timing, number and instant; a star where it is the last."""
     return [
         f"[{row.place.start},{row.place.end}) {row.kind} {row.values[0]} {row.timing} {row.pane} @{row.fired_at}"

@@ -12,7 +12,7 @@ from tests.panes.drive import World, definition_of, epoch, panes_of, run
 from tests.panes.oracle import Epoch, Oracle, Pane, Rules
 
 from onceonly.windows.rules.spec import Definition
-from onceonly.windows.rules.state import PaneRow
+from onceonly.windows.rules.state import WindowResult
 
 CASES = story.cases()
 LATER = 75
@@ -47,10 +47,10 @@ class Store:
     """What is durable: how many epochs, their rows, and the state, all of one commit."""
 
     epochs: int = 0
-    rows: tuple[PaneRow, ...] = ()
+    rows: tuple[WindowResult, ...] = ()
     world: World = field(default_factory=World)
 
-    def commit(self, number: int, world: World, rows: tuple[PaneRow, ...]) -> Store:
+    def commit(self, number: int, world: World, rows: tuple[WindowResult, ...]) -> Store:
         assert number == self.epochs + 1
         return Store(number, self.rows + rows, world)
 
@@ -98,7 +98,7 @@ def test_rows_that_are_committed_before_their_state_are_there_twice(name: str) -
     definition, wanted = definition_of(case.rules), [pane for _, pane in case.panes]
     spoiled = 0
     for crash in range(len(case.epochs)):
-        world, rows = World(), list[PaneRow]()
+        world, rows = World(), list[WindowResult]()
         for at, said in enumerate(case.epochs):
             after, shown, _ = epoch(definition, world, said, draw)
             rows += shown

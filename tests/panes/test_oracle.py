@@ -18,7 +18,7 @@ from tests.panes.streams import drawn_epochs, drawn_rules
 from onceonly.windows import AtCount, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
 from onceonly.windows.rules.arrow_rows import pane_table
 from onceonly.windows.rules.spec import Definition, define
-from onceonly.windows.rules.state import Place
+from onceonly.windows.rules.state import WindowKey
 
 TEN = [Row(TEAM, one["value"], seconds(one["event"])) for one in records() if one["id"] != "r11"]
 
@@ -223,7 +223,7 @@ def as_upserts(definition: Definition) -> Definition:
     return define(replace(definition.panes, rows="upserts"), COLUMNS)
 
 
-def bounds(place: Place) -> Bounds:
+def bounds(place: WindowKey) -> Bounds:
     """A window as a row has it; an end of time is null."""
     key, (start, end) = seconds_of(place)
     return key, _instant(start), _instant(end)

@@ -15,7 +15,7 @@ from onceonly.windows import Aggregate, AtCount, AtWatermark, Count, Fixed, Glob
 from onceonly.windows.rules.arrow_rows import BUCKETS, bucket, pane_table, state_table
 from onceonly.windows.rules.local_partials import Row, joined, key_text, partials_of
 from onceonly.windows.rules.spec import SENT, define
-from onceonly.windows.rules.state import Kept, Moment, Partial, Place
+from onceonly.windows.rules.state import EpochClock, OpenWindowState, Partial, WindowKey
 from onceonly.windows.rules.step import step
 from onceonly.windows.rules.values import Value
 from onceonly_checkpoints.epoch_time import END
@@ -84,7 +84,7 @@ def test_keys_come_back_as_they_were() -> None:
     partials = partials_of(told, [Row(key, 3, (1,)) for key in keys])
     run = Pipeline(told)
     assert [one.place.key for one in partials] == [key_text(told, key) for key in keys]
-    rows = step(run.definition, Moment(1, 10, None), [], partials).rows
+    rows = step(run.definition, EpochClock(1, 10, None), [], partials).rows
     found = [tuple(row[name] for name in kinds) for row in pane_table(told, rows).to_pylist()]
     assert sorted(found, key=str) == sorted(keys, key=str)
 
@@ -114,7 +114,7 @@ def test_a_sum_that_outgrows_its_type_is_refused_and_both_wider_ones_are_taken(
 def _written(value: Value, kind: str, rows: Sequence[Row]) -> Any:
     inputs = dict.fromkeys(value.inputs, kind)
     told = define(Panes(**said(values={"total": value})), {**COLUMNS, **inputs}, inputs)
-    return pane_table(told, step(told, Moment(1, 20, None), [], partials_of(told, rows)).rows)
+    return pane_table(told, step(told, EpochClock(1, 20, None), [], partials_of(told, rows)).rows)
 
 
 class Wrong(Aggregate):
@@ -132,7 +132,7 @@ class Wrong(Aggregate):
 
 def test_a_value_of_ones_own_that_gives_another_kind_than_it_says_is_refused() -> None:
     told = made(values={"mine": Wrong()})
-    rows = step(told, Moment(1, 20, None), [], [Partial(Place('["A"]', 0, 10), (1,), 1)]).rows
+    rows = step(told, EpochClock(1, 20, None), [], [Partial(WindowKey('["A"]', 0, 10), (1,), 1)]).rows
     assert "an Aggregate whose value() gives another kind" in str(refused("E146", lambda: pane_table(told, rows)))
 
 
@@ -184,15 +184,15 @@ def test_a_table_that_is_upserted_holds_each_window_once_and_what_signed_rows_ad
 
 
 def test_state_is_written_in_rows_that_say_when_they_wake_and_gone_ones_say_so() -> None:
-    place, gone = Place('["A"]', 0, 10), Place('["B"]', -10, 0)
-    kept = Kept(place, (5, None), 1, wake_clock=60_000, wake_time=10)
+    place, gone = WindowKey('["A"]', 0, 10), WindowKey('["B"]', -10, 0)
+    kept = OpenWindowState(place, (5, None), 1, wake_clock=60_000, wake_time=10)
     table = state_table([kept], [gone])
     assert dict(zip(table.schema.names, table.schema.types, strict=True)) == {
         **{"key": pa.string(), "start": pa.int64(), "stop": pa.int64(), "body": pa.string()},
         **{"wake_clock": pa.int64(), "wake_time": pa.int64(), "bucket": pa.int16(), "gone": pa.bool_()},
     }
     first, second = table.to_pylist()
-    assert Kept.read(Place(first["key"], first["start"], first["stop"]), first["body"]) == kept
+    assert OpenWindowState.read(WindowKey(first["key"], first["start"], first["stop"]), first["body"]) == kept
     assert (first["wake_clock"], first["wake_time"], first["gone"]) == (60_000, 10, False)
     assert (second["key"], second["start"], second["stop"], second["gone"]) == ('["B"]', -10, 0, True)
     assert (second["wake_clock"], second["wake_time"]) == (None, END)
@@ -210,7 +210,7 @@ def test_a_key_is_in_one_part_of_the_state_for_good() -> None:
 def test_rows_without_a_time_are_in_no_window() -> None:
     told = made()
     assert partials_of(told, [Row(("A",), None, (1,)), Row(("A",), 3, (2,))]) == [
-        Partial(Place('["A"]', 0, 10), (2,), 1, 0, 3, 3)
+        Partial(WindowKey('["A"]', 0, 10), (2,), 1, 0, 3, 3)
     ]
 
 
@@ -218,8 +218,8 @@ def test_partial_results_say_how_many_rows_and_marks_they_are_of_and_from_when_t
     told = made(values={"most": Max("value"), "rows": Count()})
     rows = [Row(("A",), 7, (1,), True), Row(("A",), 3, (None,)), Row(("A",), 9, (5,), True), Row(("B",), 12, (0,))]
     assert partials_of(told, rows) == [
-        Partial(Place('["A"]', 0, 10), (5, 3), 3, 2, 3, 9),
-        Partial(Place('["B"]', 10, 20), (0, 1), 1, 0, 12, 12),
+        Partial(WindowKey('["A"]', 0, 10), (5, 3), 3, 2, 3, 9),
+        Partial(WindowKey('["B"]', 10, 20), (0, 1), 1, 0, 12, 12),
     ]
 
 
@@ -227,10 +227,10 @@ def test_rows_of_overlapping_sessions_are_one_partial_result_of_their_key() -> N
     told = made(window=Sessions(10))
     rows = [Row((team,), time, (1,)) for team, time in (("A", 30), ("A", 0), ("B", 5), ("A", 9), ("A", 19))]
     assert sorted(partials_of(told, rows)) == [
-        Partial(Place('["A"]', 0, 19), (2,), 2, 0, 0, 9),
-        Partial(Place('["A"]', 19, 29), (1,), 1, 0, 19, 19),
-        Partial(Place('["A"]', 30, 40), (1,), 1, 0, 30, 30),
-        Partial(Place('["B"]', 5, 15), (1,), 1, 0, 5, 5),
+        Partial(WindowKey('["A"]', 0, 19), (2,), 2, 0, 0, 9),
+        Partial(WindowKey('["A"]', 19, 29), (1,), 1, 0, 19, 19),
+        Partial(WindowKey('["A"]', 30, 40), (1,), 1, 0, 30, 30),
+        Partial(WindowKey('["B"]', 5, 15), (1,), 1, 0, 5, 5),
     ]
 
 

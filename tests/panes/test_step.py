@@ -32,7 +32,7 @@ from onceonly.windows import (
 from onceonly.windows.rules.assigners import LEAST
 from onceonly.windows.rules.local_partials import Row, partials_of
 from onceonly.windows.rules.spec import Definition
-from onceonly.windows.rules.state import Kept, Moment, Partial, Place, Stepped
+from onceonly.windows.rules.state import EpochClock, OpenWindowState, Partial, Stepped, WindowKey
 from onceonly.windows.rules.step import step, wanted
 from onceonly_checkpoints.epoch_time import END
 
@@ -160,7 +160,7 @@ def test_a_window_without_news_has_no_timer() -> None:
     run = _timed()
     run.epoch(10, [(3, 5)])
     assert len(run.epoch(60_000)) == 1
-    assert run.state[Place(KEY, 0, 10)].wake_clock is None
+    assert run.state[WindowKey(KEY, 0, 10)].wake_clock is None
     assert run.epoch(500_000) == []
 
 
@@ -292,7 +292,7 @@ def test_rows_of_a_key_are_numbered_by_phase_then_end_then_start_and_what_is_tak
 def test_each_key_has_numbers_of_its_own() -> None:
     told = made(trigger=EVERY)
     partials = partials_of(told, [Row((team,), time, (1,)) for team in ("B", "A", None) for time in (3, 13)])
-    rows = step(told, Moment(1, None, None), [], partials).rows
+    rows = step(told, EpochClock(1, None, None), [], partials).rows
     assert [(row.place.key, row.place.start, row.seq) for row in rows] == [
         *(('["A"]', 0, 0), ('["A"]', 10, 1)),
         *(('["B"]', 0, 0), ('["B"]', 10, 1)),
@@ -315,7 +315,7 @@ def test_a_row_between_two_sessions_makes_them_one_and_both_are_taken_back() -> 
         "[15,25) -D 2 EARLY 0 @2",
         "[0,25) +I 7 EARLY 1 @2",
     ]
-    assert list(run.state) == [Place(KEY, 0, 25)]
+    assert list(run.state) == [WindowKey(KEY, 0, 25)]
 
 
 def test_a_row_that_makes_a_session_longer_takes_back_the_shorter_one() -> None:
@@ -334,7 +334,7 @@ def test_sessions_that_touch_stay_two() -> None:
     run = _sessions()
     run.epoch(1, [(0, 1)])
     assert brief(run.epoch(2, [(10, 2)])) == ["[10,20) +I 2 EARLY 0 @2"]
-    assert list(run.state) == [Place(KEY, 0, 10), Place(KEY, 10, 20)]
+    assert list(run.state) == [WindowKey(KEY, 0, 10), WindowKey(KEY, 10, 20)]
 
 
 def test_a_union_has_the_greatest_number_of_the_sessions_in_it() -> None:
@@ -376,7 +376,7 @@ def test_what_absorbed_sessions_wrote_is_taken_back_when_the_union_is_written_an
     run.epoch(1, [(0, 1), (15, 2)])
     run.epoch(60_000)
     assert run.epoch(60_001, [(8, 4)]) == []
-    assert [one.place for one in run.state.values()] == [Place(KEY, 0, 25)]
+    assert [one.place for one in run.state.values()] == [WindowKey(KEY, 0, 25)]
     assert brief(run.epoch(120_000)) == [
         "[0,10) -D 1 EARLY 0 @120000",
         "[15,25) -D 2 EARLY 0 @120000",
@@ -388,7 +388,7 @@ def test_sessions_of_other_keys_do_not_merge() -> None:
     run = _sessions()
     run.epoch(1, [(0, 1)], team="A")
     run.epoch(2, [(5, 1)], team="B")
-    assert sorted(run.state) == [Place(KEY, 0, 10), Place('["B"]', 5, 15)]
+    assert sorted(run.state) == [WindowKey(KEY, 0, 10), WindowKey('["B"]', 5, 15)]
 
 
 # ---- what an epoch asks for
@@ -397,17 +397,17 @@ def test_sessions_of_other_keys_do_not_merge() -> None:
 def test_an_epoch_asks_for_the_windows_of_its_rows_and_for_what_has_to_be_done() -> None:
     told = made(lateness=5)
     partials = partials_of(told, [Row(("A",), time, (1,)) for time in (3, 13, 23)])
-    asked = wanted(told, Moment(9, 30, 15), partials)
-    assert asked.places == (Place(KEY, 10, 20), Place(KEY, 20, 30))
+    asked = wanted(told, EpochClock(9, 30, 15), partials)
+    assert asked.places == (WindowKey(KEY, 10, 20), WindowKey(KEY, 20, 30))
     assert (asked.keys, asked.wake_clock, asked.wake_time) == ((), 9, 30)
 
 
 def test_where_windows_merge_an_epoch_asks_for_all_of_its_keys() -> None:
     told = made(window=Sessions(10))
     partials = partials_of(told, [Row((team,), time, (1,)) for team in "AB" for time in (3, 100)])
-    asked = wanted(told, Moment(9, None, None), partials)
+    asked = wanted(told, EpochClock(9, None, None), partials)
     assert (asked.places, asked.keys, asked.wake_time) == ((), ('["A"]', '["B"]'), None)
-    late = wanted(told, Moment(9, 1_000, 1_000), partials)
+    late = wanted(told, EpochClock(9, 1_000, 1_000), partials)
     assert late.keys == ()
 
 
@@ -421,25 +421,25 @@ def test_open_windows_wait_for_their_end_and_then_for_their_closing() -> None:
 
 def test_windows_that_are_shown_and_have_nothing_to_do_are_left_as_they_are() -> None:
     told = made(lateness=5, trigger=EVERY)
-    first = step(told, Moment(1, None, None), [], partials_of(told, [Row(("A",), 3, (1,))]))
-    found = step(told, Moment(2, 5, None), first.kept, partials_of(told, [Row(("B",), 3, (1,))]))
+    first = step(told, EpochClock(1, None, None), [], partials_of(told, [Row(("A",), 3, (1,))]))
+    found = step(told, EpochClock(2, 5, None), first.kept, partials_of(told, [Row(("B",), 3, (1,))]))
     assert [one.place.key for one in found.kept] == ['["B"]']
     assert found.gone == ()
 
 
 def test_state_that_is_none_is_not_read() -> None:
-    place = Place(KEY, 0, 10)
+    place = WindowKey(KEY, 0, 10)
     for text in ("", "{}", "[]", "[1,2]", "[[1],0,0,0,[[1]],null]"):
         with pytest.raises(ValueError, match="no state of a window"):
-            Kept.read(place, text)
+            OpenWindowState.read(place, text)
 
 
 # ---- random streams
 
 
-def _random(draw: random.Random, definition: Definition, epochs: int) -> list[tuple[Moment, list[Partial]]]:
+def _random(draw: random.Random, definition: Definition, epochs: int) -> list[tuple[EpochClock, list[Partial]]]:
     """Epochs of random rows, clocks and times; the last one says that nothing follows."""
-    clock, noted, found = 0, None, list[tuple[Moment, list[Partial]]]()
+    clock, noted, found = 0, None, list[tuple[EpochClock, list[Partial]]]()
     for at in range(epochs):
         clock, noted_before = clock + draw.randrange(90_000), noted
         if at == epochs - 1:
@@ -453,7 +453,7 @@ def _random(draw: random.Random, definition: Definition, epochs: int) -> list[tu
         ]
         marked = [row._replace(mark=row.inputs[0] > 6) for row in given]
         partials = partials_of(definition, marked)
-        found.append((Moment(clock, noted, noted_before), partials))
+        found.append((EpochClock(clock, noted, noted_before), partials))
     return found
 
 
@@ -473,14 +473,14 @@ def _shapes(draw: random.Random, *, sessions: bool) -> dict[str, Any]:
     }
 
 
-def _walk(definition: Definition, epochs: list[tuple[Moment, list[Partial]]]) -> list[Stepped]:
-    state: dict[Place, Kept] = {}
+def _walk(definition: Definition, epochs: list[tuple[EpochClock, list[Partial]]]) -> list[Stepped]:
+    state: dict[WindowKey, OpenWindowState] = {}
     found: list[Stepped] = []
     for moment, partials in epochs:
         one = step(definition, moment, list(state.values()), partials)
         for place in one.gone:
             del state[place]
-        state |= {kept.place: Kept.read(kept.place, kept.body) for kept in one.kept}
+        state |= {kept.place: OpenWindowState.read(kept.place, kept.body) for kept in one.kept}
         found.append(one)
     assert state == {}
     return found
@@ -529,7 +529,7 @@ def test_neither_the_order_of_state_nor_that_of_rows_nor_more_state_than_asked_f
     draw = random.Random(seed)
     for _ in range(80):
         told = made(**_shapes(draw, sessions=sessions), accumulation="retracting")
-        state: dict[Place, Kept] = {}
+        state: dict[WindowKey, OpenWindowState] = {}
         for moment, partials in _random(draw, told, 14):
             asked = wanted(told, moment, partials)
             needed = [one for one in state.values() if _has(one, asked)]
@@ -544,11 +544,11 @@ def test_neither_the_order_of_state_nor_that_of_rows_nor_more_state_than_asked_f
             state |= {kept.place: kept for kept in found.kept}
 
 
-def _by_place(found: Stepped) -> dict[Place, tuple[str, int | None, int]]:
+def _by_place(found: Stepped) -> dict[WindowKey, tuple[str, int | None, int]]:
     return {one.place: (one.body, one.wake_clock, one.wake_time) for one in found.kept}
 
 
-def _has(one: Kept, asked: Any) -> bool:
+def _has(one: OpenWindowState, asked: Any) -> bool:
     due = one.wake_clock is not None and one.wake_clock <= asked.wake_clock
     passed = asked.wake_time is not None and one.wake_time <= asked.wake_time
     return due or passed or one.place in asked.places or one.place.key in asked.keys
@@ -558,5 +558,5 @@ def test_state_that_is_written_is_read_as_it_was() -> None:
     run = _sessions()
     run.epoch(1, [(0, 1), (15, 2)])
     for one in run.state.values():
-        assert Kept.read(one.place, one.body) == one
-        assert Kept.read(one.place, replace(one, fresh=one.fresh + 1).body) != one
+        assert OpenWindowState.read(one.place, one.body) == one
+        assert OpenWindowState.read(one.place, replace(one, fresh=one.fresh + 1).body) != one

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tests.reading.writing import Writer
 
-from onceonly.event_time import Reader
+from onceonly.event_time import TimeReader
 from onceonly.event_time.marker_sources import OfSink
 from onceonly.event_time.positions import placed
 from onceonly.machine.completeness import window_at
-from onceonly.machine.writer_progress import Writers
+from onceonly.machine.writer_progress import WriterSet
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
@@ -36,7 +36,7 @@ class Watched(MemorySink):
 )
 def test_whatever_the_position_the_window_is_what_the_whole_history_says(seed: int, epochs: int) -> None:
     print(f"seed {seed}")
-    draw, store, both = random.Random(seed), MemoryStore("clicks"), Writers(("web", "app"))
+    draw, store, both = random.Random(seed), MemoryStore("clicks"), WriterSet(("web", "app"))
     writers = [Writer(name, MemorySink(store=store), both) for name in both.declared]
     for number in range(1, epochs):
         one, other = draw.sample(writers, 2)
@@ -45,7 +45,7 @@ def test_whatever_the_position_the_window_is_what_the_whole_history_says(seed: i
         one.write(number, noted=number, sees=[other] if draw.random() < 0.7 and other is not one else [])
     source = OfSink(MemorySink(store=store))
     every = [pair for name in both.declared for pair in source.all(name, None)[0]]
-    reader = Reader("web", MemorySink(store=store))
+    reader = TimeReader("web", MemorySink(store=store))
     last = max(place for _, receipt in every if isinstance(place := receipt.at("entry"), int))
     for entry in range(last + 2):
         position = {"entry": entry}
@@ -55,7 +55,7 @@ def test_whatever_the_position_the_window_is_what_the_whole_history_says(seed: i
 def test_a_position_near_the_end_reads_as_few_epochs_of_an_old_table_as_of_a_young_one() -> None:
     store = MemoryStore("clicks")
     web, watched = Writer("web", MemorySink(store=store)), Watched(store=store)
-    reader, most = Reader("web", watched), []
+    reader, most = TimeReader("web", watched), []
     for number in range(1, 241):
         place = dict(web.write(number, noted=number).position)
         if number % 80 == 0:

@@ -10,13 +10,13 @@ import pytest
 from tests.reading.writing import Writer
 
 from onceonly import OnceOnlyError, read_point
-from onceonly.event_time import Fixed, NotComplete, Reader, TimeWindow, Window
-from onceonly.machine.writer_progress import Writers
+from onceonly.event_time import FixedWindow, FixedWindows, NotComplete, TimeReader, TimeWindow
+from onceonly.machine.writer_progress import WriterSet
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
-SEVERAL = Writers(("web", "app"), 60)
+SEVERAL = WriterSet(("web", "app"), 60)
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def store() -> MemoryStore:
     return MemoryStore("clicks")
 
 
-def writer(store: MemoryStore, name: str = "web", writers: Writers | None = None, **options: object) -> Writer:
+def writer(store: MemoryStore, name: str = "web", writers: WriterSet | None = None, **options: object) -> Writer:
     return Writer(name, MemorySink(store=store), writers, **options)  # type: ignore[arg-type]
 
 
-def reader(store: MemoryStore, name: str = "web") -> Reader:
-    return Reader(name, MemorySink(store=store))
+def reader(store: MemoryStore, name: str = "web") -> TimeReader:
+    return TimeReader(name, MemorySink(store=store))
 
 
 def names(window: TimeWindow) -> list[str]:
@@ -69,7 +69,7 @@ def test_any_writer_of_a_dataset_may_be_named_and_one_that_came_late_is_found(
 
 
 def test_a_writer_that_nobody_declared_and_nobody_has_seen_yet_is_found_by_its_own_word(store: MemoryStore) -> None:
-    web, late = writer(store, "web", Writers()), writer(store, "late", Writers())
+    web, late = writer(store, "web", WriterSet()), writer(store, "late", WriterSet())
     web.write(100, noted=100)
     late.write(120, noted=70, sees=[web])
     found = reader(store, "web").time_window()
@@ -95,10 +95,10 @@ def test_reading_changes_nothing_and_disturbs_no_writer(store: MemoryStore, two:
 def test_a_sink_that_a_query_writes_with_is_left_alone(store: MemoryStore) -> None:
     web = writer(store)
     with pytest.raises(OnceOnlyError, match='in use by pipeline "web"') as caught:
-        Reader("web", web.sink)
+        TimeReader("web", web.sink)
     assert "a sink of its own" in caught.value.remedy
     with pytest.raises(OnceOnlyError, match="neither a sink nor a ledger"):
-        Reader("web", 7)  # type: ignore[arg-type]
+        TimeReader("web", 7)  # type: ignore[arg-type]
 
 
 # ---- Rows that are gone.
@@ -159,7 +159,7 @@ def test_whoever_has_read_up_to_an_epoch_has_what_was_noted_then(store: MemorySt
     for number in range(1, 6):
         web.write(number * 10, noted=number * 10)
     for source in (MemorySink(store=store), ledger):
-        with Reader("web", source) as looking:
+        with TimeReader("web", source) as looking:
             for number in range(1, 6):
                 found = looking.time_window(read_point("web", number, ledger=ledger))
                 assert (found.lower, found.upper) == (number * 10, number * 10)
@@ -189,7 +189,7 @@ def test_a_read_point_of_one_of_two_writers_is_as_of_what_its_epoch_had_seen(
     app.write(70, noted=70, sees=[web])
     web.write(110, noted=110, sees=[app])
     app.write(90, noted=90, sees=[web])
-    found = Reader("web", ledger).time_window(read_point("web", 2, ledger=ledger))
+    found = TimeReader("web", ledger).time_window(read_point("web", 2, ledger=ledger))
     assert (found.lower, [(mark.writer, mark.epoch) for mark in found.at]) == (70, [("app", 1), ("web", 2)])
 
 
@@ -205,19 +205,19 @@ def test_a_place_that_epochs_are_not_counted_by_is_no_place(store: MemoryStore, 
 
 def test_windows_are_open_complete_or_closed(store: MemoryStore) -> None:
     writer(store).write(1, 12, 31, noted=25, closed=10)
-    found = list(reader(store).windows(Fixed(10), since=3))
+    found = list(reader(store).windows(FixedWindows(10), since=3))
     assert found == [
-        Window(0, 10, "closed"),
-        Window(10, 20, "complete"),
-        Window(20, 30, "open"),
-        Window(30, 40, "open"),
+        FixedWindow(0, 10, "closed"),
+        FixedWindow(10, 20, "complete"),
+        FixedWindow(20, 30, "open"),
+        FixedWindow(30, 40, "open"),
     ]
 
 
 def test_a_period_in_words_is_no_size_for_a_dataset_that_counts(store: MemoryStore) -> None:
     writer(store).write(1, noted=1)
     with pytest.raises(OnceOnlyError, match="counts ms, and the dataset integer"):
-        reader(store).windows(Fixed("2 minutes"), since=1)
+        reader(store).windows(FixedWindows("2 minutes"), since=1)
 
 
 def test_waiting_ends_when_it_is_complete(store: MemoryStore) -> None:
@@ -236,7 +236,7 @@ def test_waiting_ends_when_it_is_complete(store: MemoryStore) -> None:
         assert looked.wait(60)
         web.write(61_000, noted=61_000)
 
-    looking = Reader("web", Watched(store=store))
+    looking = TimeReader("web", Watched(store=store))
     assert looking.wait_complete("1970-01-01T00:00:01Z", timeout=0).lower == 1_000
     looked.clear()
     later = threading.Thread(target=write)
@@ -266,7 +266,7 @@ def test_nobody_may_be_left_out_unless_that_is_allowed(store: MemoryStore, two: 
     assert looking.wait_complete(130, timeout=0, allow_left_out=True).without == ("app",)
     with pytest.raises(NotComplete, match="complete through 130, without app"):
         looking.wait_complete(130, timeout=0)
-    assert [one.status for one in looking.windows(Fixed(65), since=0)] == ["open", "open", "open"]
+    assert [one.status for one in looking.windows(FixedWindows(65), since=0)] == ["open", "open", "open"]
 
 
 def test_a_moment_without_a_zone_is_refused_at_once(store: MemoryStore) -> None:

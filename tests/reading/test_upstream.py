@@ -12,8 +12,8 @@ from tests.reading.writing import Writer
 from onceonly import FromUpstream, OnceOnlyError, TimedEpoch
 from onceonly.event_time.upstream import Upstream
 from onceonly.machine.source_order import kafka_identity, position_in, read_of
-from onceonly.machine.writer_progress import Writers
-from onceonly.protocol.row_times import Unsaid
+from onceonly.machine.writer_progress import WriterSet
+from onceonly.protocol.row_times import NoEventTime
 from onceonly_checkpoints.epoch_time import END
 from onceonly_checkpoints.model import Slice, SourceIdentity, SourceOffsets
 from onceonly_sinks.delta import DeltaSink
@@ -46,7 +46,7 @@ class Reading:
         table = self.sources()[0].identity
         return SourceOffsets.of({"0": in_log(str(table), version, index, snapshot=snapshot)})
 
-    def at(self, version: int, index: int = -1, *, snapshot: bool = False) -> int | Unsaid | None:
+    def at(self, version: int, index: int = -1, *, snapshot: bool = False) -> int | NoEventTime | None:
         end = self.end(version, index, snapshot=snapshot)
         return self.upstream(TimedEpoch(1, Slice(SourceOffsets(()), end), 0, None, None, 0, None, self.sources()))
 
@@ -95,7 +95,7 @@ def test_writers_that_do_not_know_each_other_count_by_the_least_unless_one_is_na
 
 
 def test_writers_of_one_dataset_are_complete_through_what_it_concluded(path: Path) -> None:
-    both = Writers(("web", "app"))
+    both = WriterSet(("web", "app"))
     web, app = Writer("web", DeltaSink(path), both), Writer("app", DeltaSink(path), both)
     web.write(100, noted=100)
     reading = Reading(path)
@@ -113,7 +113,7 @@ def test_a_writer_that_notes_no_time_is_named_and_nothing_is_said(path: Path) ->
     Writer("old", DeltaSink(path)).commit((1,), None)
     Writer("web", DeltaSink(path)).write(9, noted=9)
     reading = Reading(path)
-    assert reading.at(reading.version + 1) == Unsaid('pipeline "old" notes no time in delta:clicks')
+    assert reading.at(reading.version + 1) == NoEventTime('pipeline "old" notes no time in delta:clicks')
     assert Reading(path, "web").at(reading.version + 1) == 9
 
 
@@ -125,7 +125,7 @@ def test_an_upstream_that_cannot_be_read_says_nothing_until_it_can(path: Path) -
     path.write_text("not a table")
     reading.upstream.check(sources, end)
     gone = reading.upstream(TimedEpoch(1, Slice(end, end), 0, None, None, 0, None, sources))
-    assert isinstance(gone, Unsaid)
+    assert isinstance(gone, NoEventTime)
     assert gone.reason.startswith("delta:clicks could not be read: [ONCE-E508]")
     path.unlink()
     path.with_name("away").rename(path)

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pyarrow as pa
 from tests.audit.histories import epoch_after
 
-from onceonly.machine.writer_progress import Timed, Writers, clamped, concluded, next_turn
+from onceonly.machine.writer_progress import TimedMarker, WriterSet, clamped, concluded, next_reset
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
-from onceonly_checkpoints.epoch_time import EpochTime, Unit, WriterMark
+from onceonly_checkpoints.epoch_time import EpochTime, Unit, WriterProgress
 from onceonly_checkpoints.ledger import Pipeline
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import canonical
@@ -46,7 +46,7 @@ class Writer:
         self,
         name: str,
         sink: Sink,
-        writers: Writers | None = None,
+        writers: WriterSet | None = None,
         *,
         unit: Unit = "integer",
         ledger: SqlLedger | None = None,
@@ -69,9 +69,9 @@ class Writer:
             self.ledger.enter(Pipeline(self.name, sinks, "q-1", "file:/ck", self.fence.generation, 1))
 
     @property
-    def newest(self) -> Timed | None:
+    def newest(self) -> TimedMarker | None:
         last = self.epochs[-1] if self.epochs else None
-        return Timed(self.name, last.number, last.time) if last and last.time else None
+        return TimedMarker(self.name, last.number, last.time) if last and last.time else None
 
     def write(
         self, *times: int, noted: int | None, ingest: int = 0, sees: Iterable[Writer] = (), **said: int
@@ -81,7 +81,7 @@ class Writer:
         return self.commit(times, time)
 
     def timed(
-        self, times: tuple[int, ...], noted: int | None, ingest: int, polled: list[Timed], **said: int
+        self, times: tuple[int, ...], noted: int | None, ingest: int, polled: list[TimedMarker], **said: int
     ) -> EpochTime:
         last = self.newest
         noted = clamped(noted, last.time.noted if last else None)
@@ -89,7 +89,7 @@ class Writer:
         horizon = last.time.noted if last else None
         late = sum(horizon is not None and time < horizon for time in times)
         of_rows = {"first": min(times), "last": max(times)} if times else {}
-        turn = next_turn(self.name, last.observed) - 1 if last else 0
+        turn = next_reset(self.name, last.observed) - 1 if last else 0
         time = EpochTime(
             self.unit,
             noted,
@@ -105,7 +105,7 @@ class Writer:
         )
         if self.writers is None:
             return time
-        own = WriterMark(self.name, len(self.epochs) + 1, noted, ingest, turn)
+        own = WriterProgress(self.name, len(self.epochs) + 1, noted, ingest, turn)
         view = concluded(own, last, polled, self.writers)
         return replace(time, lower=view.lower, observed=view.observed, silent=view.silent)
 
@@ -113,7 +113,7 @@ class Writer:
         """What an operator accepts after somebody else took rows away: an epoch of its own, a turn of its own."""
         last = self.newest
         assert last is not None
-        turn = next_turn(self.name, last.observed)
+        turn = next_reset(self.name, last.observed)
         time = EpochTime(self.unit, noted, noted, noted, ingest=last.time.ingest, turn=turn)
         return self.commit((), time, adoption="accept-change: restored")
 

@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
         if state is None:
             names, owner = tuple(sink.id for sink in sinks), secrets.token_hex(8)
             started = coordinator.start(
-                PIPELINE, names, owner, offered(number), together=shared_transaction.groups(sinks)
+                PIPELINE, names, owner, offered(number), together=shared_transaction.transaction_groups(sinks)
             )
         else:
             started = coordinator.resume(state, offered(number))

@@ -21,7 +21,7 @@ from tests.sinks.postgres_harness import PostgresHarness
 
 from onceonly.protocol.change_order import order
 from onceonly_lab.conformance import SinkHarness
-from onceonly_lab.conformance.scenario import Story
+from onceonly_lab.conformance.scenario import Scenario
 from onceonly_sinks.delta.columns import one_per_key
 from onceonly_sinks.delta.merge import Upsert
 
@@ -77,7 +77,7 @@ def left(changes: list[Change]) -> dict[int, int]:
 
 
 def written(harness: SinkHarness, kind: pa.DataType, epochs: Iterator[list[Change]]) -> dict[int, int]:
-    with closing(harness), Story(harness) as story:
+    with closing(harness), Scenario(harness) as story:
         driver = story.driver()
         for part in epochs:
             keys, _, values, numbers = zip(*part, strict=True)

@@ -11,7 +11,7 @@ from tests.audit.histories import epoch_after
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_sinks.delta import row_counts
 from onceonly_sinks.delta.ladder import Effect
-from onceonly_sinks.delta.log import Entry
+from onceonly_sinks.delta.log import LogEntry
 from onceonly_sinks.delta.marker import Note
 from onceonly_sinks.delta.row_counts import CannotTell, Change
 
@@ -26,7 +26,7 @@ class Log:
         self, operation: str, actions: list[dict[str, Any]], note: Note | None = None, **parameters: Any
     ) -> Log:
         version = len(self.changes)
-        entry = Entry(version, operation, parameters, version, note, None, Effect.NONE, None, None)
+        entry = LogEntry(version, operation, parameters, version, note, None, Effect.NONE, None, None)
         self.changes.append(row_counts.parse(entry, "\n".join(map(json.dumps, actions))))
         return self
 

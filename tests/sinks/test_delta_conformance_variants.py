@@ -9,7 +9,7 @@ from tests.sinks.variants import asked_for_what_it_changes
 
 from onceonly.errors import OnceOnlyError
 from onceonly_lab.conformance import SinkConformance
-from onceonly_lab.conformance.scenario import Plan, Story, plan
+from onceonly_lab.conformance.scenario import PlannedEpoch, Scenario, plan
 from onceonly_sinks.delta import Merge
 
 
@@ -47,10 +47,10 @@ class TestDeltaAddingAColumn(SinkConformance):
 
 
 @pytest.fixture
-def aged(tmp_path: Path) -> Iterator[tuple[Story, list[Plan]]]:
+def aged(tmp_path: Path) -> Iterator[tuple[Scenario, list[PlannedEpoch]]]:
     """A table with four epochs whose log, and with it the markers' text, has been cleaned away."""
     harness = DeltaHarness(tmp_path)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         written = [driver.writes() for _ in range(4)]
         harness.maintain()
@@ -59,7 +59,7 @@ def aged(tmp_path: Path) -> Iterator[tuple[Story, list[Plan]]]:
         yield story, written
 
 
-def test_an_epoch_follows_the_one_whose_marker_has_aged_out(aged: tuple[Story, list[Plan]]) -> None:
+def test_an_epoch_follows_the_one_whose_marker_has_aged_out(aged: tuple[Scenario, list[PlannedEpoch]]) -> None:
     story, written = aged
     driver = story.driver()
     position = driver.position()
@@ -69,7 +69,9 @@ def test_an_epoch_follows_the_one_whose_marker_has_aged_out(aged: tuple[Story, l
     story.has_rows_of(*written, following)
 
 
-def test_any_number_but_the_next_is_refused_where_the_marker_has_aged_out(aged: tuple[Story, list[Plan]]) -> None:
+def test_any_number_but_the_next_is_refused_where_the_marker_has_aged_out(
+    aged: tuple[Scenario, list[PlannedEpoch]],
+) -> None:
     # Only the number outlives the log. Which history it belongs to is for the core to compare with the ledger.
     story, written = aged
     driver = story.driver()

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from onceonly.protocol import Attempt, Estimate
 from onceonly_sinks.delta.errors import unwritable
 from onceonly_sinks.delta.files import WriteFiles, partitions
-from onceonly_sinks.delta.planning import Choice, Way, size_of
+from onceonly_sinks.delta.planning import Choice, LoadPath, size_of
 from onceonly_sinks.delta.schema_compatibility import Demands, Shape
 from onceonly_sinks.delta.statistics import Statistics
 
@@ -207,26 +207,26 @@ def choice(**changes: Any) -> Choice:
 @pytest.mark.parametrize(
     ("changes", "way"),
     [
-        ({}, Way.DRIVER),
-        ({"size": 101}, Way.EXECUTORS),
-        ({"size": None}, Way.EXECUTORS),
-        ({"only_files": True}, Way.EXECUTORS),
-        ({"only_files": True, "committer": "log"}, Way.EXECUTORS),
-        ({"only_files": True, "committer": "spark"}, Way.SPARK),
-        ({"size": 101, "takes_files": False}, Way.SPARK),
-        ({"size": 101, "takes_files": False, "spark": False}, Way.DRIVER),
-        ({"size": 101, "takes_files": False, "committer": "log"}, Way.DRIVER),
-        ({"size": 101, "merge": True}, Way.SPARK),
-        ({"size": None, "merge": True}, Way.SPARK),
-        ({"merge": True}, Way.DRIVER),
-        ({"size": 101, "merge": True, "committer": "log"}, Way.DRIVER),
-        ({"log_refuses": "a feature"}, Way.SPARK),
-        ({"log_refuses": "a feature", "spark": False}, Way.SPARK),
-        ({"committer": "spark"}, Way.SPARK),
+        ({}, LoadPath.DRIVER),
+        ({"size": 101}, LoadPath.EXECUTORS),
+        ({"size": None}, LoadPath.EXECUTORS),
+        ({"only_files": True}, LoadPath.EXECUTORS),
+        ({"only_files": True, "committer": "log"}, LoadPath.EXECUTORS),
+        ({"only_files": True, "committer": "spark"}, LoadPath.SPARK),
+        ({"size": 101, "takes_files": False}, LoadPath.SPARK),
+        ({"size": 101, "takes_files": False, "spark": False}, LoadPath.DRIVER),
+        ({"size": 101, "takes_files": False, "committer": "log"}, LoadPath.DRIVER),
+        ({"size": 101, "merge": True}, LoadPath.SPARK),
+        ({"size": None, "merge": True}, LoadPath.SPARK),
+        ({"merge": True}, LoadPath.DRIVER),
+        ({"size": 101, "merge": True, "committer": "log"}, LoadPath.DRIVER),
+        ({"log_refuses": "a feature"}, LoadPath.SPARK),
+        ({"log_refuses": "a feature", "spark": False}, LoadPath.SPARK),
+        ({"committer": "spark"}, LoadPath.SPARK),
     ],
     ids=str,
 )
-def test_the_way_of_an_epoch_follows_size_table_and_choice(changes: dict[str, Any], way: Way) -> None:
+def test_the_way_of_an_epoch_follows_size_table_and_choice(changes: dict[str, Any], way: LoadPath) -> None:
     assert choice(**changes).way is way
 
 

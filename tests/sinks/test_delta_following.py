@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.reading.writing import Writer, rows_at
 
-from onceonly.event_time import Reader
+from onceonly.event_time import TimeReader
 from onceonly_sinks.delta import DeltaSink
-from onceonly_sinks.delta.following import NEWEST, Followed
+from onceonly_sinks.delta.following import NEWEST, CachedLog
 from onceonly_sinks.delta.log import DeltaLog
 
 
@@ -50,11 +50,11 @@ def file_of(path: Path, version: int) -> Path:
     return path / "_delta_log" / f"{version:020d}.json"
 
 
-def followed(path: Path) -> Followed:
-    return Followed(DeltaLog(str(path), "onceonly/web/delta%3Aclicks"))
+def followed(path: Path) -> CachedLog:
+    return CachedLog(DeltaLog(str(path), "onceonly/web/delta%3Aclicks"))
 
 
-def versions(found: Followed) -> list[int]:
+def versions(found: CachedLog) -> list[int]:
     return [entry.version for entry in found.newest_first()]
 
 
@@ -62,7 +62,7 @@ def test_a_reader_that_looks_again_lists_no_folder_and_opens_no_old_file(path: P
     web = Writer("web", DeltaSink(path))
     for noted in range(1, 31):
         web.write(noted, noted=noted)
-    with Reader("web", DeltaSink(path)) as reader:
+    with TimeReader("web", DeltaSink(path)) as reader:
         assert reader.time_window().lower == 30
         web.write(31, noted=31)
         head = DeltaTable(path).version()

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.core.several import offered, rows
 from tests.sinks.delta_harness import DeltaHarness
 
-from onceonly.api.guarantee import Chosen, explain
+from onceonly.api.guarantee import GuaranteeInputs, explain
 from onceonly.audit import AuditResult, Verdict, audit
 from onceonly.errors import ConfigurationError, IdentityError
 from onceonly.machine import coordinator
@@ -24,7 +24,7 @@ from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Adoption, AdoptionKind
-from onceonly_lab.conformance.scenario import PIPELINE, Driver, Plan, Story
+from onceonly_lab.conformance.scenario import PIPELINE, Driver, PlannedEpoch, Scenario
 from onceonly_sinks.delta import DeltaSink
 
 RUNGS = ("nothing", "appends", "deletes", "changes")
@@ -91,7 +91,7 @@ def test_a_foreign_change_is_an_event_or_a_refusal(
     """Between two epochs of one driver, or before the opening of the next."""
     passes = RUNGS.index(rung) >= OPERATIONS[operation]
     harness = DeltaHarness(tmp_path, foreign=rung)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         driver.writes()
@@ -107,12 +107,12 @@ def test_a_foreign_change_is_an_event_or_a_refusal(
             told = told if passes else "E209" if any(fatal for _, _, fatal in told) else told
         assert told == ([(version, True, False)] if passes else "E209")
         if passes:
-            assert "version" in explain([driver.sink], None, None, Chosen())
+            assert "version" in explain([driver.sink], None, None, GuaranteeInputs())
             driver.writes()
             assert driver.sink.passed() == ()  # type: ignore[attr-defined]
 
 
-def refusal_or_events(driver: Driver, planned: Plan, prepared: Prepared) -> object:
+def refusal_or_events(driver: Driver, planned: PlannedEpoch, prepared: Prepared) -> object:
     try:
         driver.commits(planned, prepared)
     except IdentityError as refused:
@@ -128,7 +128,7 @@ def test_what_changes_no_row_is_nobodys_business_on_any_rung(
 ) -> None:
     """Between two epochs, between the two halves of one, and before an opening."""
     harness = DeltaHarness(tmp_path, foreign=rung)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         written = [driver.writes(), driver.writes()]
         # Planned after the epoch at hand: asked for its position the driver would be told, and judge it no more.
@@ -148,7 +148,7 @@ def test_what_changes_no_row_is_nobodys_business_on_any_rung(
 @pytest.mark.parametrize("rung", RUNGS)
 def test_another_table_in_the_place_is_refused_on_each_rung(tmp_path: Path, rung: str) -> None:
     harness = DeltaHarness(tmp_path, foreign=rung)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         story.driver().writes()
         DeltaTable.create(harness.path, DeltaTable(harness.path).schema(), mode="overwrite")
         assert [one.kind for one in story.driver().position().disturbances if one.fatal] == ["recreated"]
@@ -176,7 +176,7 @@ def test_what_passes_within_a_run_and_before_an_opening_is_an_event_of_the_pipel
 
 def test_rows_that_others_were_allowed_to_delete_are_counted_as_deleted(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, foreign="deletes")
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes(rows=9)
         driver.writes(rows=5)
@@ -193,7 +193,7 @@ def test_rows_that_others_were_allowed_to_delete_are_counted_as_deleted(tmp_path
 def test_a_row_that_nobody_removed_by_a_listed_commit_is_still_missed(tmp_path: Path) -> None:
     """The permission covers what the log lists, not what is gone."""
     harness = DeltaHarness(tmp_path, foreign="deletes")
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes(rows=9)
         update(harness.path)
@@ -205,7 +205,7 @@ def test_a_row_that_nobody_removed_by_a_listed_commit_is_still_missed(tmp_path: 
 
 def test_where_epochs_share_a_file_the_sum_is_compared(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, foreign="deletes")
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes(rows=4)
         driver.writes(rows=4)
@@ -223,7 +223,7 @@ def test_rows_that_stood_before_the_first_epoch_are_neither_missing_nor_too_many
     old = pa.table({"id": range(-500, 0), "step": pa.array([0] * 500, pa.int64()), "note": ["old"] * 500})
     write_deltalake(harness.path, old)
     DeltaTable(harness.path).delete("id < -499")
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes(rows=10)
         driver.writes(rows=10)
@@ -275,7 +275,7 @@ def purge(path: Path, version: int, file: str) -> None:
 
 def test_after_changes_what_rows_say_cannot_be_told(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, foreign="changes")
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         update(harness.path)
@@ -288,7 +288,7 @@ def test_after_changes_what_rows_say_cannot_be_told(tmp_path: Path) -> None:
 
 def test_a_lowered_rung_does_not_take_back_what_was_let_pass(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, foreign="deletes")
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         delete(harness.path)
@@ -302,7 +302,7 @@ def test_a_lowered_rung_does_not_take_back_what_was_let_pass(tmp_path: Path) -> 
 def test_an_idle_pipeline_tells_at_its_opening_what_its_fence_has_passed_over(tmp_path: Path) -> None:
     """The fence moves on, so that the log behind it may be cleaned away, and the event is not lost with it."""
     harness = DeltaHarness(tmp_path)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         story.driver().writes()
         append(harness.path)
         [told] = story.driver().position().disturbances

@@ -13,7 +13,7 @@ from onceonly.errors import DestinationError
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_lab.conformance.scenario import plan
 from onceonly_sinks.delta import log
-from onceonly_sinks.delta.ladder import Effect, Rung
+from onceonly_sinks.delta.ladder import ChangePolicy, Effect
 from onceonly_sinks.delta.marker import Note, application_id, pack, unpack
 
 APP = application_id("orders", "delta:rows")
@@ -51,7 +51,7 @@ MOVED = {"remove": {"path": "a", "dataChange": False}}
 
 def judged(*commits: str, held_at: int = 5) -> list[tuple[str, bool]]:
     entries = [log.parse(version, text, APP) for version, text in enumerate(commits, start=6)]
-    return [(found.kind, found.fatal) for found in log.disturbances(entries, ID, held_at, Rung.APPENDS)]
+    return [(found.kind, found.fatal) for found in log.disturbances(entries, ID, held_at, ChangePolicy.APPENDS)]
 
 
 @given(st.integers(0, 2**23 - 1), st.integers(0, 2**40 - 1))
@@ -159,10 +159,10 @@ def test_rows_that_others_removed_stop_the_pipeline(operation: str, kind: str) -
     assert judged(commit(operation, REMOVE)) == [(kind, True)]
 
 
-@pytest.mark.parametrize("rung", list(Rung), ids=lambda rung: rung.word)
+@pytest.mark.parametrize("rung", list(ChangePolicy), ids=lambda rung: rung.word)
 @pytest.mark.parametrize("actions", [(REMOVE,), (ADD, REMOVE), (SAME, MOVED)], ids=["removes", "replaces", "rewrites"])
 def test_an_unknown_operation_that_takes_files_away_is_let_pass_on_no_rung(
-    rung: Rung, actions: tuple[dict[str, Any], ...]
+    rung: ChangePolicy, actions: tuple[dict[str, Any], ...]
 ) -> None:
     entry = log.parse(7, commit("FROBNICATE", *actions), APP)
     (found,) = log.disturbances([entry], ID, 5, rung)

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
 from tests.sinks.delta_harness import DeltaHarness
 
-from onceonly_lab.conformance.scenario import Driver, Plan, Story
+from onceonly_lab.conformance.scenario import Driver, PlannedEpoch, Scenario
 from onceonly_sinks.delta import log_committer
 from onceonly_sinks.delta.log_committer import CHECKPOINT_EVERY, CLEAN_UP_EVERY, COMPACT_EVERY
 
@@ -24,7 +24,7 @@ def files(harness: DeltaHarness) -> int:
     return len(DeltaTable(harness.path).file_uris())
 
 
-def begun(harness: DeltaHarness, driver: Driver, **properties: str) -> Plan:
+def begun(harness: DeltaHarness, driver: Driver, **properties: str) -> PlannedEpoch:
     """The first epoch of a table with properties."""
     plan = driver.writes(rows=1)
     DeltaTable(harness.path).alter.set_table_properties({f"delta.{name}": value for name, value in properties.items()})
@@ -34,7 +34,7 @@ def begun(harness: DeltaHarness, driver: Driver, **properties: str) -> Plan:
 COMPACTING = {"autoOptimize.autoCompact": "true"}
 
 
-def is_found(story: Story, driver: Driver, newest: Plan) -> None:
+def is_found(story: Scenario, driver: Driver, newest: PlannedEpoch) -> None:
     """Check that the driver and a later one find the newest epoch, and nothing that endangers it."""
     assert driver.looks_up(newest)
     position = story.driver().position()
@@ -42,7 +42,7 @@ def is_found(story: Story, driver: Driver, newest: Plan) -> None:
 
 
 def test_a_long_run_leaves_checkpoints_and_stays_exact(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         plans = [driver.writes(rows=1) for _ in range(2 * CHECKPOINT_EVERY + 3)]
         assert len(list((harness.path / "_delta_log").glob("*.checkpoint.parquet"))) == 2
@@ -50,7 +50,7 @@ def test_a_long_run_leaves_checkpoints_and_stays_exact(harness: DeltaHarness) ->
 
 
 def test_log_files_past_their_retention_go_and_markers_stay(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first = begun(harness, driver, logRetentionDuration="interval 0 seconds", checkpointInterval="2")
         plans = [first, *(driver.writes(rows=1) for _ in range(2 * CLEAN_UP_EVERY + 1))]
@@ -60,7 +60,7 @@ def test_log_files_past_their_retention_go_and_markers_stay(harness: DeltaHarnes
 
 
 def test_small_files_become_one_where_the_table_asks_for_it(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         plans = [begun(harness, driver, **COMPACTING), *(driver.writes(rows=1) for _ in range(COMPACT_EVERY - 2))]
         assert files(harness) == COMPACT_EVERY - 1
@@ -73,7 +73,7 @@ def test_small_files_become_one_where_the_table_asks_for_it(harness: DeltaHarnes
 
 
 def test_small_files_are_left_alone_where_nobody_asked(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         for _ in range(COMPACT_EVERY + 1):
             driver.writes(rows=1)
@@ -81,7 +81,7 @@ def test_small_files_are_left_alone_where_nobody_asked(harness: DeltaHarness) ->
 
 
 def test_deletion_vectors_are_left_to_spark(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         begun(harness, driver, **COMPACTING)
         DeltaTable(harness.path).alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
@@ -94,7 +94,7 @@ def test_a_table_full_of_small_files_is_not_rewritten_within_an_epoch(
     harness: DeltaHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(log_committer, "MOST", 10_000)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         begun(harness, driver, **COMPACTING)
         with caplog.at_level(logging.WARNING):
@@ -124,7 +124,7 @@ def test_large_files_are_left_as_they_are(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_epoch_stands_where_maintenance_fails(harness: DeltaHarness, caplog: pytest.LogCaptureFixture) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         begun(harness, driver, **COMPACTING)
         next(harness.path.glob("*.parquet")).unlink()

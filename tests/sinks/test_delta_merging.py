@@ -16,7 +16,7 @@ from onceonly.audit import audit
 from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_lab.conformance.scenario import PIPELINE, Driver, Story
+from onceonly_lab.conformance.scenario import PIPELINE, Driver, Scenario
 from onceonly_sinks.delta import DeltaSink, Merge
 from onceonly_sinks.delta.merge import Upsert, misnamed
 
@@ -62,7 +62,7 @@ BALANCE = (
 
 def test_clauses_build_on_what_stands_in_the_table(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "rows", pa.table({"id": pa.array([], pa.int64()), "total": pa.array([], pa.int64())}))
-    with Story(DeltaHarness(tmp_path, merge=BALANCE)) as story:
+    with Scenario(DeltaHarness(tmp_path, merge=BALANCE)) as story:
         driver = story.driver()
         receipt = writes(driver, amounts((1, 10, False), (2, 5, False), (3, 5, True)))
         writes(driver, amounts((1, 7, False), (2, 0, True), (4, 0, False)))
@@ -74,7 +74,7 @@ def test_clauses_build_on_what_stands_in_the_table(tmp_path: Path) -> None:
 
 def test_all_columns_are_those_of_the_batch_but_the_ones_left_out(tmp_path: Path) -> None:
     merge = Merge("t.id = s.id").when_matched_update("NOT s.old").when_not_matched_insert().leaving_out("old")
-    with Story(DeltaHarness(tmp_path, merge=merge)) as story:
+    with Scenario(DeltaHarness(tmp_path, merge=merge)) as story:
         driver = story.driver()
         writes(driver, pa.table({"id": [1, 2], "note": ["a", "b"], "old": [False, False]}))
         writes(driver, pa.table({"id": [1, 2], "note": ["c", "d"], "old": [True, False]}))
@@ -83,7 +83,7 @@ def test_all_columns_are_those_of_the_batch_but_the_ones_left_out(tmp_path: Path
 
 def test_two_rows_for_one_row_of_the_table_are_refused_and_the_next_epoch_goes(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "rows", pa.table({"id": [1], "total": [0]}))
-    with Story(DeltaHarness(tmp_path, merge=BALANCE)) as story:
+    with Scenario(DeltaHarness(tmp_path, merge=BALANCE)) as story:
         driver = story.newcomer()
         driver.fences()
         told = refused(driver, amounts((1, 10, False), (1, 11, False)), "E520")
@@ -106,7 +106,7 @@ def test_two_rows_for_one_row_of_the_table_are_refused_and_the_next_epoch_goes(t
 )
 def test_what_a_merge_names_and_is_not_there_is_told(tmp_path: Path, merge: Merge, code: str) -> None:
     write_deltalake(tmp_path / "rows", pa.table({"id": [1], "note": ["a"]}))
-    with Story(DeltaHarness(tmp_path, merge=merge)) as story:
+    with Scenario(DeltaHarness(tmp_path, merge=merge)) as story:
         driver = story.driver()
         refused(driver, pa.table({"id": [1], "note": ["b"]}), code)
         assert table_of(tmp_path / "rows") == [{"id": 1, "note": "a"}]
@@ -118,7 +118,7 @@ def test_a_value_that_a_merge_cannot_take_is_not_in_the_message(
     write_deltalake(tmp_path / "rows", pa.table({"id": [1], "total": [0]}))
     caplog.set_level(logging.INFO)
     merge = Merge("t.id = s.id").when_matched_update(None, {"total": "CAST(s.note AS BIGINT)"})
-    with Story(DeltaHarness(tmp_path, merge=merge)) as story:
+    with Scenario(DeltaHarness(tmp_path, merge=merge)) as story:
         driver, rows = story.driver(), pa.table({"id": [1], "note": ["s3cret"]})
         told = refused(driver, rows, "E520")
         assert "s3cret" not in told + caplog.text
@@ -130,7 +130,7 @@ def test_a_value_that_a_merge_cannot_take_is_not_in_the_message(
 
 def test_a_merge_of_named_columns_does_not_create_a_table(tmp_path: Path) -> None:
     merge = Merge("t.id = s.id").when_matched_delete()
-    with Story(DeltaHarness(tmp_path, merge=merge)) as story:
+    with Scenario(DeltaHarness(tmp_path, merge=merge)) as story:
         assert "create the table" in refused(story.driver(), pa.table({"id": [1]}), "E506")
 
 
@@ -186,7 +186,7 @@ def changes(*values: tuple[int, int | None, bool | None]) -> pa.Table:
 
 
 def test_true_removes_the_key_and_the_column_is_not_stored(tmp_path: Path) -> None:
-    with Story(DeltaHarness(tmp_path, key="id", delete="gone, %")) as story:
+    with Scenario(DeltaHarness(tmp_path, key="id", delete="gone, %")) as story:
         driver = story.driver()
         writes(driver, changes((1, 1, False), (2, 1, False), (3, 1, True)))
         receipt = writes(driver, changes((1, 0, True), (2, 9, False), (8, 9, True)))
@@ -194,7 +194,7 @@ def test_true_removes_the_key_and_the_column_is_not_stored(tmp_path: Path) -> No
 
 
 def test_what_does_not_say_whether_it_removes_is_refused(tmp_path: Path) -> None:
-    with Story(DeltaHarness(tmp_path, key="id", sequence="a`t", delete="gone, %")) as story:
+    with Scenario(DeltaHarness(tmp_path, key="id", sequence="a`t", delete="gone, %")) as story:
         driver = story.driver()
         writes(driver, changes((1, 1, False)))
         assert "1 nulls" in refused(driver, changes((1, 2, None)), "E503")
@@ -221,7 +221,7 @@ Epochs = Sequence[Sequence[tuple[int, int | None, bool]]]
 def test_a_removal_obeys_the_sequence(tmp_path_factory: pytest.TempPathFactory, epochs: Epochs) -> None:
     folder = tmp_path_factory.mktemp("sequence")
     model: dict[int, int | None] = {}
-    with Story(DeltaHarness(folder, key="id", sequence="a`t", delete="gone, %")) as story:
+    with Scenario(DeltaHarness(folder, key="id", sequence="a`t", delete="gone, %")) as story:
         driver = story.driver()
         for epoch in epochs:
             writes(driver, changes(*epoch))
@@ -243,7 +243,7 @@ def test_a_key_is_merged_as_the_same_merge_written_out(tmp_path: Path) -> None:
         ("key", {"key": "id", "sequence": "a`t", "delete": "gone, %"}),
         ("merge", {"merge": merge}),
     ):
-        with Story(DeltaHarness(tmp_path / folder, **options)) as story:
+        with Scenario(DeltaHarness(tmp_path / folder, **options)) as story:
             driver = story.driver()
             writes(driver, changes((1, 5, False), (2, 5, False), (3, 5, False)))
             writes(driver, changes((1, 4, True), (2, 6, True), (3, 6, False), (4, 1, True)))
@@ -265,7 +265,7 @@ WIDE = pa.table({"id": [2], "step": [1], "no`te": ["wide"], "at": pa.array([0], 
 )
 def test_new_columns_come_with_the_epoch_that_brings_them(tmp_path: Path, options: dict[str, Any], limit: int) -> None:
     path = tmp_path / "rows"
-    with Story(DeltaHarness(tmp_path, schema="add_columns", driver_limit=limit, **options)) as story:
+    with Scenario(DeltaHarness(tmp_path, schema="add_columns", driver_limit=limit, **options)) as story:
         driver = story.driver()
         writes(driver, NARROW)
         before = DeltaTable(path)
@@ -287,7 +287,7 @@ def names_of(table: DeltaTable) -> list[str]:
 
 
 def test_columns_of_an_epoch_without_rows_wait_for_the_first_that_has_some(tmp_path: Path) -> None:
-    with Story(DeltaHarness(tmp_path, schema="add_columns")) as story:
+    with Scenario(DeltaHarness(tmp_path, schema="add_columns")) as story:
         driver = story.driver()
         writes(driver, NARROW)
         writes(driver, WIDE.slice(0, 0))
@@ -307,7 +307,7 @@ def test_columns_of_an_epoch_without_rows_wait_for_the_first_that_has_some(tmp_p
     ids=["type", "name"],
 )
 def test_nothing_but_new_columns_is_let_in(tmp_path: Path, table: pa.Table, told: str) -> None:
-    with Story(DeltaHarness(tmp_path, schema="add_columns")) as story:
+    with Scenario(DeltaHarness(tmp_path, schema="add_columns")) as story:
         driver = story.driver()
         writes(driver, NARROW)
         assert told in refused(driver, table, "E506")

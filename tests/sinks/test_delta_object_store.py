@@ -12,7 +12,7 @@ from tests.sinks.object_store import BUCKET, ObjectStore
 
 from onceonly.protocol import OutcomeUnknown
 from onceonly_lab.conformance import SinkHarness
-from onceonly_lab.conformance.scenario import Story
+from onceonly_lab.conformance.scenario import Scenario
 from onceonly_sinks.delta import DeltaSink
 
 URI = f"s3://{BUCKET}/rows"
@@ -42,7 +42,7 @@ def store() -> Iterator[ObjectStore]:
 def test_a_commit_whose_answer_the_object_store_lost_is_there_once(
     store: ObjectStore, instead: HTTPStatus | None
 ) -> None:
-    with Story(StoreHarness(store)) as story:
+    with Scenario(StoreHarness(store)) as story:
         driver = story.driver()
         first, planned = driver.writes(), driver.plan()
         prepared = driver.prepares(planned)

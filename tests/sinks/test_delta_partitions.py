@@ -19,7 +19,7 @@ from tests.sinks.delta_harness import DeltaHarness
 from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.protocol import Attempt
 from onceonly.protocol.batch import ArrowBatch
-from onceonly_lab.conformance.scenario import Story
+from onceonly_lab.conformance.scenario import Scenario
 from onceonly_sinks.delta import files
 from onceonly_sinks.delta.files import WriteFiles
 from onceonly_sinks.delta.schema_compatibility import Demands, Shape
@@ -67,7 +67,7 @@ def test_rows_keep_their_partition_where_the_values_could_meet_in_more_ways_than
     rows = pa.table({"id": list(range(17)), **values})
     assert 17 ** len(names) > 1 << 64
     harness = DeltaHarness(tmp_path, driver_limit=limit, partition_by=names)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         planned = driver.plan(rows=rows.num_rows)
         driver.commits(planned, driver.sink.prepare(ArrowBatch(rows, partitions=1), planned.epoch.number))
@@ -133,7 +133,7 @@ def written(harness: DeltaHarness, kind: str) -> tuple[pa.Table, set[str | None]
     """Write an epoch with values of a type; the rows, and the values as the log has them."""
     arrow, values = SPELLED[kind]
     rows = pa.table({"id": range(len(values)), "p": pa.array(list(values), arrow)})
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         planned = driver.plan(rows=rows.num_rows)
         driver.commits(planned, driver.sink.prepare(ArrowBatch(rows), planned.epoch.number))
@@ -157,7 +157,7 @@ def test_a_value_of_a_partition_is_spelled_on_executors_as_spark_reads_it(kind: 
 def test_an_empty_text_is_null_in_a_partition_whatever_the_size_of_its_epoch(tmp_path: Path, limit: int) -> None:
     rows = pa.table({"id": [1, 2, 3], "p": ["", None, "a"]})
     harness = DeltaHarness(tmp_path, driver_limit=limit, partition_by="p")
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         planned = driver.plan(rows=3)
         driver.commits(planned, driver.sink.prepare(ArrowBatch(rows), planned.epoch.number))
@@ -167,13 +167,13 @@ def test_an_empty_text_is_null_in_a_partition_whatever_the_size_of_its_epoch(tmp
 
 def test_an_empty_text_in_a_key_that_is_a_partition_is_refused(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, partition_by="p", key=["id", "p"])
-    with Story(harness) as story, pytest.raises(DestinationError, match="E504"):
+    with Scenario(harness) as story, pytest.raises(DestinationError, match="E504"):
         story.driver().sink.prepare(ArrowBatch(pa.table({"id": [1], "p": [""]})), 1)
 
 
 def test_a_merge_may_lack_the_column_that_the_table_is_partitioned_by(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, partition_by="p", key="id")
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         for rows in (pa.table({"id": [1], "v": [0], "p": ["a"]}), pa.table({"id": [1], "v": [1]})):
             planned = driver.plan(rows=1)
@@ -183,14 +183,14 @@ def test_a_merge_may_lack_the_column_that_the_table_is_partitioned_by(tmp_path: 
 
 def test_bytes_that_are_no_text_are_no_partition(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, partition_by="p")
-    with Story(harness) as story, pytest.raises(DestinationError, match="no UTF-8 text"):
+    with Scenario(harness) as story, pytest.raises(DestinationError, match="no UTF-8 text"):
         story.driver().sink.prepare(ArrowBatch(pa.table({"id": [1], "p": [b"\xff"]})), 1)
 
 
 def test_a_merge_into_partitions_that_deltalake_spells_otherwise_is_refused_without_spark(tmp_path: Path) -> None:
     at = pa.array([0], pa.timestamp("us", "UTC"))
     harness = DeltaHarness(tmp_path, partition_by="at", key="id")
-    with Story(harness) as story, pytest.raises(ConfigurationError, match="partition column at of type timestamp"):
+    with Scenario(harness) as story, pytest.raises(ConfigurationError, match="partition column at of type timestamp"):
         story.driver().sink.prepare(ArrowBatch(pa.table({"id": [1], "at": at})), 1)
 
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from tests.sinks.delta_harness import DeltaHarness
 
-from onceonly_lab.conformance.scenario import Story, plan
+from onceonly_lab.conformance.scenario import Scenario, plan
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 120.0
@@ -40,7 +40,7 @@ def exact(harness: DeltaHarness, last: int) -> None:
     plans = []
     for _ in range(last):
         plans.append(plan(plans[-1].epoch if plans else None, "delta:rows", rows=5))
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         story.holds(*plans)
         assert story.reader().recount() == dict.fromkeys(range(1, last + 1), 5)
 

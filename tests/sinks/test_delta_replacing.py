@@ -19,7 +19,7 @@ from onceonly.protocol import OutcomeUnknown, Replaces
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch, Receipt
-from onceonly_lab.conformance.scenario import PIPELINE, Driver, Plan, Story
+from onceonly_lab.conformance.scenario import PIPELINE, Driver, PlannedEpoch, Scenario
 from onceonly_sinks.delta import DeltaSink, Merge
 
 
@@ -36,13 +36,13 @@ def stands(path: Path) -> list[int]:
     return sorted(row["id"] for row in DeltaTable(path).to_pyarrow_table().to_pylist())
 
 
-def replacing(driver: Driver, rows: pa.Table) -> Plan:
+def replacing(driver: Driver, rows: pa.Table) -> PlannedEpoch:
     """The next epoch, in place of all before."""
     planned = driver.plan()
     epoch = planned.epoch
     digest = ArrowBatch(rows).digest()
     made: Epoch = linked(replace(epoch, digest=digest, series=epoch.number, replaces=(1, epoch.number - 1)))
-    return Plan(made, rows)
+    return PlannedEpoch(made, rows)
 
 
 def replaces(driver: Driver, rows: pa.Table) -> Receipt:
@@ -73,7 +73,7 @@ def test_it_says_that_it_can(tmp_path: Path) -> None:
 
 
 def test_one_version_takes_all_rows_away_and_brings_the_new_ones(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         driver.writes()
@@ -91,7 +91,7 @@ def test_one_version_takes_all_rows_away_and_brings_the_new_ones(harness: DeltaH
 
 
 def test_an_empty_first_batch_empties_the_table(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         replaces(driver, table())
@@ -99,7 +99,7 @@ def test_an_empty_first_batch_empties_the_table(harness: DeltaHarness) -> None:
 
 
 def test_a_second_refresh_replaces_the_first(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         replaces(driver, table(100))
@@ -111,7 +111,7 @@ def test_nothing_leaves_before_the_commit_and_a_lost_answer_is_looked_up(harness
     def lose() -> None:
         raise InjectedFault("the answer was lost")
 
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         planned = replacing(driver, table(100))
@@ -126,7 +126,7 @@ def test_nothing_leaves_before_the_commit_and_a_lost_answer_is_looked_up(harness
 
 
 def test_a_fence_that_repeats_the_marker_takes_nothing_away(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         replaces(driver, table(100))
@@ -137,7 +137,7 @@ def test_a_fence_that_repeats_the_marker_takes_nothing_away(harness: DeltaHarnes
 @pytest.mark.parametrize("limit", [1 << 20])
 def test_a_merge_into_no_row_leaves_what_it_would_have_inserted(tmp_path: Path, limit: int) -> None:
     harness = DeltaHarness(tmp_path, key="id", sequence="step", delete="gone", driver_limit=limit)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         for ids in ((1, 2), (2, 3)):
             planned = driver.plan()
@@ -154,7 +154,7 @@ def test_a_merge_into_no_row_leaves_what_it_would_have_inserted(tmp_path: Path, 
 def test_a_merge_of_the_users_own_inserts_as_into_an_empty_table(tmp_path: Path) -> None:
     own = Merge("t.id = s.id").when_matched_update(None, {"step": "t.step + s.step"}).when_not_matched_insert()
     write_deltalake(tmp_path / "rows", table().schema.empty_table())
-    with Story(DeltaHarness(tmp_path, merge=own)) as story:
+    with Scenario(DeltaHarness(tmp_path, merge=own)) as story:
         driver = story.driver()
         driver.writes()
         replaces(driver, table(1, 2))
@@ -174,7 +174,7 @@ def refused(driver: Driver, words: str) -> None:
 
 
 def test_rows_of_others_are_refused_by_name(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         driver.writes()
@@ -185,7 +185,7 @@ def test_rows_of_others_are_refused_by_name(harness: DeltaHarness) -> None:
 
 def test_rows_of_ours_that_a_restore_brought_back_are_ours(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         epochs = [driver.writes() for _ in range(3)]
         driver.sink.close()
@@ -203,7 +203,7 @@ def test_rows_that_a_restore_brought_back_from_before_a_refresh_are_ours_and_can
     tmp_path: Path,
 ) -> None:
     harness = DeltaHarness(tmp_path)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         for _ in range(2):
             driver.writes()
@@ -221,7 +221,7 @@ def test_rows_that_a_restore_brought_back_from_before_a_refresh_are_ours_and_can
 
 def test_rows_of_others_are_refused_although_a_restore_came_after_them(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         held = DeltaTable(harness.path).to_pyarrow_table().slice(0, 1)
@@ -233,7 +233,7 @@ def test_rows_of_others_are_refused_although_a_restore_came_after_them(tmp_path:
 
 def test_a_log_that_was_cleaned_away_tells_too_little_until_a_refresh_is_in_it(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         driver.writes()
@@ -244,7 +244,7 @@ def test_a_log_that_was_cleaned_away_tells_too_little_until_a_refresh_is_in_it(t
 
 def test_a_table_of_which_the_owner_lets_no_row_go_is_refused(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         DeltaTable(harness.path).alter.set_table_properties({"delta.appendOnly": "true"})

@@ -16,7 +16,7 @@ from tests.sinks.delta_harness import DeltaHarness
 
 from onceonly.errors import ConfigurationError
 from onceonly.protocol.batch import ArrowBatch
-from onceonly_lab.conformance.scenario import Story
+from onceonly_lab.conformance.scenario import Scenario
 from onceonly_sinks.delta import log_committer, rewrite_check
 from onceonly_sinks.delta.table import Table
 
@@ -82,7 +82,7 @@ def test_what_deltalake_wrote_itself_may_be_rewritten(tmp_path: Path) -> None:
 def test_a_merge_that_would_garble_an_instant_is_refused_without_spark(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, key="id")
     spark_wrote(harness.path, nested(STAMP, FAR))
-    with Story(harness) as story, pytest.raises(ConfigurationError, match="timestamps before 1678 or after 2262"):
+    with Scenario(harness) as story, pytest.raises(ConfigurationError, match="timestamps before 1678 or after 2262"):
         story.driver().sink.prepare(ArrowBatch(nested(STAMP, NEAR)), 1)
     assert pq.read_table(DeltaTable(harness.path).file_uris()[0]).num_rows == 1
 
@@ -106,14 +106,14 @@ def as_spark_names_it(path: Path) -> None:
 def test_a_merge_that_would_leave_the_old_row_beside_the_new_one_is_refused_without_spark(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, key="id")
     spark_partitioned(harness.path)
-    with Story(harness) as story, pytest.raises(ConfigurationError, match="it would not be removed"):
+    with Scenario(harness) as story, pytest.raises(ConfigurationError, match="it would not be removed"):
         story.driver().sink.prepare(ArrowBatch(pa.table({"id": [1], "city": ["Zürich"]})), 1)
 
 
 def test_rows_in_such_a_file_are_not_replaced_through_deltalake(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path)
     spark_partitioned(harness.path)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         assert "it would not be removed" in story.driver().sink.keeps_from_replacing((1, 1))
 
 
@@ -123,7 +123,7 @@ def test_such_files_are_not_compacted(tmp_path: Path, monkeypatch: pytest.Monkey
     by = "city" if kind == "name" else "at"
     rows = pa.table({"id": [1], "city": ["Zürich"], "at": pa.array([NEAR], STAMP)})
     harness = DeltaHarness(tmp_path, partition_by=by)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         for number in range(4):
             planned = driver.plan(rows=1)

@@ -16,7 +16,7 @@ from tests.sinks.delta_harness import DeltaHarness
 from onceonly.errors import DestinationError
 from onceonly.protocol import Estimate, Task
 from onceonly.protocol.batch import ArrowBatch
-from onceonly_lab.conformance.scenario import PIPELINE, Driver, Story
+from onceonly_lab.conformance.scenario import PIPELINE, Driver, Scenario
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.delta.prepared import WrittenFiles
 
@@ -33,7 +33,7 @@ def batch(columns: dict[str, Any]) -> ArrowBatch:
     return ArrowBatch(pa.table(columns))
 
 
-def standing(harness: DeltaHarness, story: Story) -> Driver:
+def standing(harness: DeltaHarness, story: Scenario) -> Driver:
     driver = story.driver()
     driver.writes()
     return driver
@@ -50,7 +50,7 @@ def standing(harness: DeltaHarness, story: Story) -> Driver:
     ],
 )
 def test_other_columns_are_refused_by_name(harness: DeltaHarness, columns: dict[str, Any], told: str) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = standing(harness, story)
         with pytest.raises(DestinationError) as refused:
             driver.sink.prepare(batch(columns), 2)
@@ -60,7 +60,7 @@ def test_other_columns_are_refused_by_name(harness: DeltaHarness, columns: dict[
 
 
 def test_columns_may_come_in_another_order_and_another_arrow_form(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = standing(harness, story)
         planned = driver.plan()
         rows = planned.table.select(["note", "step", "id"]).cast(
@@ -76,7 +76,7 @@ def test_a_null_where_the_table_allows_none_is_refused(tmp_path: Path, limit: in
     harness = DeltaHarness(tmp_path, driver_limit=limit)
     columns = [Field("id", PrimitiveType("long"), nullable=False), Field("step", PrimitiveType("long"))]
     DeltaTable.create(harness.path, Schema([*columns, Field("note", PrimitiveType("string"))]))
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         with pytest.raises(DestinationError) as refused:
             driver.sink.prepare(batch({"id": pa.array([1, None], pa.int64()), "step": [1, 1], "note": ["a", "b"]}), 1)
@@ -87,7 +87,7 @@ def test_a_null_where_the_table_allows_none_is_refused(tmp_path: Path, limit: in
 
 
 def test_a_row_that_breaks_a_constraint_is_refused_and_the_next_one_goes_on(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = standing(harness, story)
         DeltaTable(harness.path).alter.add_constraint({"few": "id < 100000000"})
         planned = driver.plan(salt=1)
@@ -102,7 +102,7 @@ def test_a_row_that_breaks_a_constraint_is_refused_and_the_next_one_goes_on(harn
 
 def test_large_epochs_on_a_table_with_constraints_still_have_them_checked(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, driver_limit=0)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = standing(harness, story)
         DeltaTable(harness.path).alter.add_constraint({"few": "id < 100000000"})
         planned = driver.plan(salt=1)
@@ -113,7 +113,7 @@ def test_large_epochs_on_a_table_with_constraints_still_have_them_checked(tmp_pa
 
 def test_null_and_repeated_keys_are_refused_before_anything_is_sent(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, key=("id", "step"))
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = standing(harness, story)
         for rows, code in (([(None, 1)], "E504"), ([(7, 1), (7, 1)], "E505")):
             ids, steps = zip(*rows, strict=True)
@@ -124,7 +124,7 @@ def test_null_and_repeated_keys_are_refused_before_anything_is_sent(tmp_path: Pa
 
 
 def test_a_key_that_the_batch_does_not_have_is_named(tmp_path: Path) -> None:
-    with Story(DeltaHarness(tmp_path, key="order_id")) as story:
+    with Scenario(DeltaHarness(tmp_path, key="order_id")) as story:
         driver = story.driver()
         with pytest.raises(DestinationError) as refused:
             driver.prepares(driver.plan())
@@ -134,7 +134,7 @@ def test_a_key_that_the_batch_does_not_have_is_named(tmp_path: Path) -> None:
 
 def test_the_newest_change_of_a_key_wins_within_and_across_epochs(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, key="id", sequence="step")
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         for steps in ([(1, 5, "a"), (1, 7, "b"), (2, 1, "c")], [(1, 6, "late"), (2, 2, "d")], [(2, 2, "equal")]):
             planned = driver.plan()
@@ -147,7 +147,7 @@ def test_the_newest_change_of_a_key_wins_within_and_across_epochs(tmp_path: Path
 
 def test_a_merged_table_found_by_its_address_says_that_it_cannot_recount(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, key="id")
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = standing(harness, story)
         found = DeltaSink.from_address(driver.sink.address)
         found.open(PIPELINE)
@@ -158,7 +158,7 @@ def test_a_merged_table_found_by_its_address_says_that_it_cannot_recount(tmp_pat
 def test_the_epoch_column_says_which_epoch_brought_a_row(tmp_path: Path) -> None:
     for limit in (0, 1 << 20):
         harness = DeltaHarness(tmp_path / str(limit), epoch_column="_epoch", driver_limit=limit)
-        with Story(harness) as story:
+        with Scenario(harness) as story:
             driver = story.driver()
             driver.writes()
             driver.writes()
@@ -168,7 +168,7 @@ def test_the_epoch_column_says_which_epoch_brought_a_row(tmp_path: Path) -> None
 def test_a_table_is_created_with_the_partitions_asked_for(tmp_path: Path) -> None:
     for limit in (0, 1 << 20):
         harness = DeltaHarness(tmp_path / str(limit), partition_by="step", driver_limit=limit)
-        with Story(harness) as story:
+        with Scenario(harness) as story:
             driver = story.driver()
             plans = [driver.writes(), driver.writes()]
             assert DeltaTable(harness.path).metadata().partition_columns == ["step"]
@@ -176,7 +176,7 @@ def test_a_table_is_created_with_the_partitions_asked_for(tmp_path: Path) -> Non
 
 
 def test_a_table_created_for_its_fence_takes_the_columns_of_the_first_batch(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         before = driver.position()
         assert harness.rows() == []
@@ -205,7 +205,7 @@ class Understated(ArrowBatch):
 
 def test_a_batch_larger_than_expected_goes_through_executors_in_a_second_action(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, driver_limit=64)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         planned = driver.plan(rows=50)
         batch = Understated(planned.table)

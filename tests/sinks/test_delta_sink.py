@@ -19,7 +19,7 @@ from tests.sinks.delta_harness import DeltaHarness
 from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch, Fence
-from onceonly_lab.conformance.scenario import PIPELINE, Driver, Story
+from onceonly_lab.conformance.scenario import PIPELINE, Driver, Scenario
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.delta.log_committer import LogCommitter
 from onceonly_sinks.delta.marker import Note, application_id, pack
@@ -34,7 +34,7 @@ def harness(tmp_path: Path) -> DeltaHarness:
 
 
 def test_history_of_the_table_shows_the_marker(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         planned = driver.writes()
         newest = DeltaTable(harness.path).history(1)[0]
@@ -45,7 +45,7 @@ def test_history_of_the_table_shows_the_marker(harness: DeltaHarness) -> None:
 
 
 def test_two_sinks_on_one_table_do_not_disturb_each_other(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver(7)
         first = driver.writes()
         other = DeltaSink(harness.path, id="second")
@@ -83,7 +83,7 @@ def sent_late(path: str, driver: Driver, epoch: Epoch) -> tuple[LogCommitter, De
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_commit_that_was_called_absent_cannot_arrive_any_more(harness: DeltaHarness, asked: bool) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         planned = driver.plan()
@@ -141,7 +141,7 @@ def test_arguments_that_do_not_fit_together_are_refused_at_once(tmp_path: Path, 
 
 def test_the_spark_committer_without_a_session_is_refused_before_the_action(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, committer="spark")
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         with pytest.raises(ConfigurationError) as refused:
             driver.prepares(driver.plan())
@@ -164,7 +164,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("limit", [0, 1 << 30], ids=["executors", "driver"])
 def test_a_full_disk_is_named_and_loses_nothing(small_disk: Path, limit: int) -> None:
     harness = DeltaHarness(small_disk, driver_limit=limit)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first = driver.writes()
         planned = driver.plan()

@@ -20,7 +20,7 @@ from onceonly.errors import DestinationError, IdentityError
 from onceonly.faults import Point
 from onceonly.protocol import OutcomeUnknown, Position, Superseded
 from onceonly_checkpoints.epoch import Fence
-from onceonly_lab.conformance.scenario import Driver, Story, unknown
+from onceonly_lab.conformance.scenario import Driver, Scenario, unknown
 from onceonly_sinks.delta import Merge, errors
 
 
@@ -41,7 +41,7 @@ def foreign(path: Path, number: int = 900_000) -> None:
 
 
 def test_the_newest_marker_outlives_the_log_it_was_written_to(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         written = [driver.writes() for _ in range(3)]
         harness.maintain()
@@ -53,7 +53,7 @@ def test_the_newest_marker_outlives_the_log_it_was_written_to(harness: DeltaHarn
 
 
 def test_once_the_marker_has_aged_out_its_number_still_stands_and_fences(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver(4)
         first = driver.tries(driver.plan())
         foreign(harness.path)
@@ -71,7 +71,7 @@ def test_once_the_marker_has_aged_out_its_number_still_stands_and_fences(harness
 
 
 def test_foreign_commits_between_ours_hide_no_marker(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         written = driver.writes()
         for number in range(30):
@@ -101,7 +101,7 @@ def deleted(path: Path) -> None:
 
 @pytest.mark.parametrize("mishap", [restored, overwritten, deleted], ids=lambda mishap: mishap.__name__)
 def test_a_mishap_is_found_at_the_next_opening(harness: DeltaHarness, mishap: Callable[[Path], None]) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         receipt = driver.tries(driver.plan())
@@ -115,7 +115,7 @@ def test_a_mishap_is_found_at_the_next_opening(harness: DeltaHarness, mishap: Ca
 
 @pytest.mark.parametrize("mishap", [restored, overwritten, deleted], ids=lambda mishap: mishap.__name__)
 def test_a_mishap_between_two_epochs_stops_the_second(harness: DeltaHarness, mishap: Callable[[Path], None]) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         driver.writes()
@@ -130,7 +130,7 @@ def test_a_mishap_between_two_epochs_stops_the_second(harness: DeltaHarness, mis
 
 
 def test_a_known_mishap_is_not_held_against_the_epoch_that_accepts_it(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         first = story.driver()
         first.writes()
         deleted(harness.path)
@@ -144,7 +144,7 @@ def test_a_known_mishap_is_not_held_against_the_epoch_that_accepts_it(harness: D
 def test_a_mishap_between_check_and_commit_is_found_by_the_next_look(tmp_path: Path, limit: int) -> None:
     # A commit may be put behind foreign ones that came in between; the next look must not begin after it.
     harness = DeltaHarness(tmp_path, driver_limit=limit)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         planned = driver.plan()
@@ -169,7 +169,7 @@ def after_the_check(driver: Driver, act: Callable[[], object]) -> None:
 
 
 def test_a_table_dropped_and_made_again_has_no_fence_of_ours(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         receipt = driver.tries(driver.plan())
@@ -185,7 +185,7 @@ def test_a_table_dropped_and_made_again_has_no_fence_of_ours(harness: DeltaHarne
 
 
 def test_a_dropped_table_is_not_written_to(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         planned = driver.plan()
@@ -198,7 +198,7 @@ def test_a_dropped_table_is_not_written_to(harness: DeltaHarness) -> None:
 
 
 def test_a_table_that_forgets_markers_is_refused(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         table = DeltaTable(harness.path)
@@ -219,7 +219,7 @@ ADDING = Merge("t.id = s.id").when_not_matched_insert()
 @pytest.mark.parametrize("options", [{"key": "id"}, {"merge": REPLACING}], ids=["key", "merge"])
 def test_rows_of_a_table_that_only_grows_are_not_replaced(tmp_path: Path, options: dict[str, Any]) -> None:
     harness = DeltaHarness(tmp_path, **options)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         DeltaTable(harness.path).alter.set_table_properties({"delta.appendOnly": "true"})
@@ -234,7 +234,7 @@ def test_rows_of_a_table_that_only_grows_are_not_replaced(tmp_path: Path, option
 @pytest.mark.parametrize("options", [{}, {"merge": ADDING}], ids=["append", "merge"])
 def test_a_table_that_only_grows_takes_rows(tmp_path: Path, options: dict[str, Any]) -> None:
     harness = DeltaHarness(tmp_path, **options)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         written = [driver.writes()]
         DeltaTable(harness.path).alter.set_table_properties({"delta.appendOnly": "true"})
@@ -243,7 +243,7 @@ def test_a_table_that_only_grows_takes_rows(tmp_path: Path, options: dict[str, A
 
 def test_a_commit_that_the_table_does_not_take_is_told_from_one_whose_answer_was_lost(harness: DeltaHarness) -> None:
     """One class of deltalake's stands for both; whether somebody was faster tells them apart."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         DeltaTable(harness.path).alter.set_table_properties({"delta.appendOnly": "true"})
@@ -260,7 +260,7 @@ def test_a_commit_that_the_table_does_not_take_is_told_from_one_whose_answer_was
 
 
 def test_a_zombie_between_its_check_and_its_commit_writes_nothing(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         zombie = story.driver(1)
         first = zombie.writes()
         planned = zombie.plan()
@@ -273,7 +273,7 @@ def test_a_zombie_between_its_check_and_its_commit_writes_nothing(harness: Delta
 
 
 def test_a_commit_of_ours_that_another_handle_made_is_not_repeated(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         twin = story.stranger(driver.fence.generation, driver.fence.owner)
         twin.fences()
@@ -287,7 +287,7 @@ def test_a_commit_of_ours_that_another_handle_made_is_not_repeated(harness: Delt
 
 def test_giving_up_a_preparation_whose_answer_was_lost_deletes_nothing_that_landed(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, driver_limit=0)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         planned = driver.plan()
         prepared = driver.prepares(planned)
@@ -298,7 +298,7 @@ def test_giving_up_a_preparation_whose_answer_was_lost_deletes_nothing_that_land
 
 
 def test_a_generation_beyond_the_format_is_refused_before_anything_is_written(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         late = story.stranger(2**23, "late")
         with pytest.raises(DestinationError) as refused:
             late.fences()
@@ -307,7 +307,7 @@ def test_a_generation_beyond_the_format_is_refused_before_anything_is_written(ha
 
 
 def test_a_second_fence_on_a_table_without_columns_fences_the_first(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         first, second = story.driver(1), story.driver(2)
         planned = second.plan()
         with pytest.raises(Superseded):
@@ -318,7 +318,7 @@ def test_a_second_fence_on_a_table_without_columns_fences_the_first(harness: Del
 
 def test_a_retention_that_others_set_later_does_not_make_our_version_expire_unseen(harness: DeltaHarness) -> None:
     # A transaction without a time would be ignored at once by a table with a retention.
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         newest = sorted((harness.path / "_delta_log").glob("*.json"))[-1]
@@ -336,5 +336,5 @@ def test_a_foreign_application_version_is_no_fence(harness: DeltaHarness) -> Non
         DeltaTable(harness.path).schema(),
         commit_properties=CommitProperties(app_transactions=[Transaction("someone", 5, 1)]),
     )
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         assert story.reader().fence() is None

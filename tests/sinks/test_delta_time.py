@@ -12,12 +12,12 @@ from deltalake import DeltaTable
 from tests.reading.writing import Writer
 
 from onceonly import OnceOnlyError
-from onceonly.event_time import Reader, TimeWindow
-from onceonly.machine.writer_progress import Writers
+from onceonly.event_time import TimeReader, TimeWindow
+from onceonly.machine.writer_progress import WriterSet
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.delta import DeltaSink
 
-BOTH = Writers(("web", "app"), 60)
+BOTH = WriterSet(("web", "app"), 60)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_table_says_at_each_version_what_it_was_complete_through(path: Path) -
             newest = writer.newest
             assert newest is not None
             told[version(path)] = newest.time.lower
-    reader = Reader("app", DeltaSink(path))
+    reader = TimeReader("app", DeltaSink(path))
     assert {at: reader.time_window(at).lower for at in told} == told
     assert set(told.values()) == {None, 10, 20, 30, 40}
     assert reader.time_window().lower == 40
@@ -49,7 +49,7 @@ def test_a_fence_repeats_what_was_noted(path: Path) -> None:
     web = Writer("web", DeltaSink(path))
     web.write(1, noted=7)
     web.take_over()
-    assert Reader("web", DeltaSink(path)).time_window().lower == 7
+    assert TimeReader("web", DeltaSink(path)).time_window().lower == 7
 
 
 def test_after_a_restore_only_what_was_left_counts_until_the_writer_goes_on(path: Path) -> None:
@@ -58,7 +58,7 @@ def test_after_a_restore_only_what_was_left_counts_until_the_writer_goes_on(path
     gone = web.write(2, noted=20).at("version")
     assert isinstance(kept, int)
     DeltaTable(path).restore(kept)
-    reader = Reader("web", DeltaSink(path))
+    reader = TimeReader("web", DeltaSink(path))
     found = reader.time_window()
     assert (found.lower, found.lost, [mark.epoch for mark in found.at]) == (10, ("web",), [1])
     restored = version(path)
@@ -98,7 +98,7 @@ def test_sql_reads_the_same_out_of_the_files_of_the_log(path: Path) -> None:
 def test_a_version_is_no_place_where_there_are_offsets(path: Path) -> None:
     Writer("web", DeltaSink(path)).write(1, noted=1)
     with pytest.raises(OnceOnlyError, match="are counted by version"):
-        Reader("web", DeltaSink(path)).time_window({"clicks": {"0": 5}})
+        TimeReader("web", DeltaSink(path)).time_window({"clicks": {"0": 5}})
 
 
 # ---- what its owner does to a table in between
@@ -118,7 +118,7 @@ def written(web: Writer, app: Writer, number: int) -> None:
 
 
 def told(path: Path) -> TimeWindow:
-    with Reader("web", DeltaSink(path)) as reader:
+    with TimeReader("web", DeltaSink(path)) as reader:
         return reader.time_window()
 
 
@@ -135,7 +135,7 @@ def test_compaction_and_vacuum_change_nothing_of_what_a_table_is_complete_throug
         care(path)
     assert version(path) > newest
     assert told(path) == before
-    with Reader("web", DeltaSink(path)) as reader:
+    with TimeReader("web", DeltaSink(path)) as reader:
         assert [reader.time_window(at).lower for at in (newest - 2, newest, version(path))] == [25, 35, 35]
     web.write(50, noted=50, ingest=5, sees=[app])
     app.write(60, noted=60, ingest=6, sees=[web])
@@ -166,7 +166,7 @@ def test_a_log_that_was_cleaned_away_whole_says_nothing_and_the_ledger_goes_on_s
         retain_nothing(path)
         DeltaTable(path).cleanup_metadata()
         assert told(path) == TimeWindow(None, None)
-        assert Reader("web", ledger).time_window().lower == 7
+        assert TimeReader("web", ledger).time_window().lower == 7
 
 
 def retain_nothing(path: Path) -> None:

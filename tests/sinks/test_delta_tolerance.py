@@ -13,9 +13,9 @@ from tests.sinks.delta_harness import DeltaHarness
 
 from onceonly.errors import DestinationError
 from onceonly.protocol.batch import ArrowBatch
-from onceonly_lab.conformance.scenario import Story
+from onceonly_lab.conformance.scenario import Scenario
 from onceonly_sinks.delta.columns import Column
-from onceonly_sinks.delta.ladder import Rung
+from onceonly_sinks.delta.ladder import ChangePolicy
 from onceonly_sinks.delta.merge import Upsert
 from onceonly_sinks.delta.planning import Planner, Settings
 from onceonly_sinks.delta.schema_compatibility import differences, holds, paired
@@ -83,7 +83,7 @@ def test_what_loses_nothing_is_taken_on_every_path(tmp_path: Path, way: str, tol
     harness = DeltaHarness(tmp_path, **options)
     DeltaTable.create(harness.path, WIDE, partition_by=["id"] if "partition_by" in options else None)
     before = DeltaTable(harness.path).schema().to_json()
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         for times in (1, 2):
             planned = driver.plan(rows=2)
@@ -97,7 +97,7 @@ def test_what_loses_nothing_is_taken_on_every_path(tmp_path: Path, way: str, tol
 
 def test_a_merge_leaves_what_the_batch_lacks_as_it_stands(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path, key="id")
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         for rows in ({"id": [1], "note": ["kept"], "n": [1]}, {"id": [1, 2], "n": [2, 2]}):
             planned = driver.plan(rows=len(rows["id"]))
@@ -132,7 +132,7 @@ def test_what_may_lose_something_is_refused_on_every_path(
 ) -> None:
     harness = DeltaHarness(tmp_path, **WAYS[way])
     DeltaTable.create(harness.path, Schema([Field("id", PrimitiveType("long")), Field("x", PrimitiveType(kind))]))
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         with pytest.raises(DestinationError) as refused:
             driver.sink.prepare(ArrowBatch(pa.table({"id": [1], "x": values})), 1)
@@ -145,13 +145,13 @@ def test_a_column_that_may_not_be_null_is_missed(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path)
     columns = [Field("id", PrimitiveType("long")), Field("x", PrimitiveType("long"), nullable=False)]
     DeltaTable.create(harness.path, Schema(columns))
-    with Story(harness) as story, pytest.raises(DestinationError, match="x is missing"):
+    with Scenario(harness) as story, pytest.raises(DestinationError, match="x is missing"):
         story.driver().sink.prepare(ArrowBatch(pa.table({"id": [1]})), 1)
 
 
 def test_a_column_that_others_add_stops_nothing(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         DeltaTable(harness.path).alter.add_columns([Field("later", PrimitiveType("string"))])
@@ -164,7 +164,7 @@ FILLED = {
     "default": Field("x", PrimitiveType("integer"), nullable=False, metadata={"CURRENT_DEFAULT": "7"}),
     "generated": Field("x", PrimitiveType("long"), metadata={"delta.generationExpression": "id / 2"}),
 }
-SETTINGS = Settings(Upsert(), None, None, "auto", DRIVER, (), grows=False, foreign=Rung.APPENDS)
+SETTINGS = Settings(Upsert(), None, None, "auto", DRIVER, (), grows=False, foreign=ChangePolicy.APPENDS)
 
 
 def test_a_column_that_the_table_fills_is_left_to_it(tmp_path: Path) -> None:

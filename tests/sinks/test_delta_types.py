@@ -14,7 +14,7 @@ from tests.sinks.delta_harness import DeltaHarness
 
 from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.protocol.batch import ArrowBatch
-from onceonly_lab.conformance.scenario import Story
+from onceonly_lab.conformance.scenario import Scenario
 from onceonly_sinks.delta import Merge
 from onceonly_sinks.delta.columns import METADATA_KEY, Unread, parse
 
@@ -52,7 +52,7 @@ def geometry() -> pa.DataType:
 def test_a_type_that_only_arrow_knows_in_another_form_is_refused(
     tmp_path: Path, limit: int, kind: Any, told: str
 ) -> None:
-    with Story(DeltaHarness(tmp_path, driver_limit=limit)) as story:
+    with Scenario(DeltaHarness(tmp_path, driver_limit=limit)) as story:
         driver = story.driver()
         rows = pa.table({"x": pa.nulls(1, kind)}, schema=pa.schema([pa.field("x", kind)]))
         with pytest.raises(DestinationError) as refused:
@@ -91,7 +91,7 @@ def test_times_beyond_the_year_9999_and_before_the_first_are_kept(
     tmp_path: Path, way: str, partition_by: tuple[str, ...]
 ) -> None:
     harness = DeltaHarness(tmp_path, driver_limit=DRIVER if way == "driver" else EXECUTORS, partition_by=partition_by)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         for _ in range(2):
             planned = driver.plan(rows=3)
@@ -108,7 +108,7 @@ def stored(path: Path, schema: pa.Schema) -> pa.Table:
 
 
 def test_a_day_beyond_the_calendar_cannot_be_a_partition(tmp_path: Path) -> None:
-    with Story(DeltaHarness(tmp_path, driver_limit=EXECUTORS, partition_by="day")) as story:
+    with Scenario(DeltaHarness(tmp_path, driver_limit=EXECUTORS, partition_by="day")) as story:
         driver = story.driver()
         with pytest.raises(DestinationError) as refused:
             driver.sink.prepare(ArrowBatch(BEYOND), 1)
@@ -162,7 +162,7 @@ def test_a_text_longer_than_its_column_is_refused_on_every_path(
     options = {"key": "id"} if way == "merge" else {}
     harness = DeltaHarness(tmp_path, driver_limit=EXECUTORS if way in ("executors", "adopted") else DRIVER, **options)
     DeltaTable.create(harness.path, Schema(LIMITED))
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         nothing = dict.fromkeys(ROWS.names, None) | {"id": 2}
         wrong = pa.Table.from_pylist([FITS, nothing, {**FITS, "id": 3, **change}], ROWS)
@@ -186,7 +186,7 @@ def test_texts_that_a_merge_computes_are_left_to_sparks_writer(tmp_path: Path) -
     merge = Merge("t.id = s.id").when_matched_update(None, {"name": "s.name || t.name"}).when_not_matched_insert()
     harness = DeltaHarness(tmp_path, merge=merge)
     DeltaTable.create(harness.path, Schema(LIMITED))
-    with Story(harness) as story, pytest.raises(ConfigurationError, match="a CHAR or VARCHAR") as refused:
+    with Scenario(harness) as story, pytest.raises(ConfigurationError, match="a CHAR or VARCHAR") as refused:
         story.driver().sink.prepare(ArrowBatch(pa.Table.from_pylist([FITS], ROWS)), 1)
     assert refused.value.code == "E110"
 

@@ -15,7 +15,7 @@ from onceonly.errors import DestinationError
 from onceonly.protocol.row_rules import Condition, NotNull, OneOf, Rule
 from onceonly_sinks.delta import row_rules as of_delta
 from onceonly_sinks.delta.columns import METADATA_KEY, Column
-from onceonly_sinks.delta.ladder import Rung
+from onceonly_sinks.delta.ladder import ChangePolicy
 from onceonly_sinks.delta.merge import Upsert
 from onceonly_sinks.delta.planning import Settings
 from onceonly_sinks.delta.schema_compatibility import Demands
@@ -25,7 +25,7 @@ from onceonly_sinks.postgres import row_rules as of_postgres
 from onceonly_sinks.postgres import schema
 from onceonly_sinks.postgres.lanes import ValueRefused
 from onceonly_sinks.postgres.server import TableName
-from onceonly_sinks.postgres.type_mapping import make_plan
+from onceonly_sinks.postgres.type_mapping import map_types
 from onceonly_sinks.postgres.upsert import Merge
 
 VALUES = 5000
@@ -108,7 +108,7 @@ def test_postgres_a_rule_is_broken_exactly_where_the_lane_refuses(lane: str) -> 
     said, kind, of = LANES[lane]
     batch = pa.schema([("v", kind)])
     table = schema.Table(TableName("public", "target"), 1, (column(**said),), frozenset(), None)
-    plan = make_plan("postgres:target", batch, table)
+    plan = map_types("postgres:target", batch, table)
 
     def refused(value: Any) -> bool:
         try:
@@ -133,7 +133,7 @@ def test_postgres_what_fits_whatever_it_is_has_no_rule() -> None:
     for type_, kind in kinds.items():
         table = schema.Table(TableName("public", "target"), 1, (column(type=type_),), frozenset(), None)
         batch = pa.schema([("v", kind)])
-        assert of_postgres.of(make_plan("postgres:target", batch, table), batch, Merge()) == (), type_
+        assert of_postgres.of(map_types("postgres:target", batch, table), batch, Merge()) == (), type_
 
 
 def test_postgres_a_key_and_what_orders_it_are_never_null() -> None:
@@ -142,21 +142,21 @@ def test_postgres_a_key_and_what_orders_it_are_never_null() -> None:
     columns = tuple(one for one in columns if one.name != "gone")
     table = schema.Table(TableName("public", "target"), 1, columns, frozenset(), None)
     merge = Merge(("id",), "at", "gone")
-    plan = make_plan("postgres:target", batch, table, merge.key, merge.delete)
+    plan = map_types("postgres:target", batch, table, merge.key, merge.delete)
     assert of_postgres.of(plan, batch, merge) == tuple(Rule(name, NotNull()) for name in ("id", "at", "gone"))
 
 
 def test_postgres_an_enum_takes_its_labels() -> None:
     batch = pa.schema([("v", pa.string())])
     table = schema.Table(TableName("public", "t"), 1, (column(type="enum", labels=["sad"]),), frozenset(), None)
-    rules = of_postgres.of(make_plan("postgres:t", batch, table), batch, Merge())
+    rules = of_postgres.of(map_types("postgres:t", batch, table), batch, Merge())
     assert Rule("v", OneOf(("sad",))) in rules
 
 
 # ---- Delta
 
 
-SETTINGS = Settings(Upsert((), None, None), None, None, "auto", 0, (), False, Rung.APPENDS)
+SETTINGS = Settings(Upsert((), None, None), None, None, "auto", 0, (), False, ChangePolicy.APPENDS)
 
 
 def delta_column(name: str, *, type_: str = '"string"', nullable: bool = True, **metadata: Any) -> Column:
@@ -197,7 +197,7 @@ def test_delta_constraints_are_conditions_on_columns_of_the_tables_types() -> No
 
 
 def test_delta_a_row_that_may_delete_others_is_asked_for_its_key_alone() -> None:
-    keyed = Settings(Upsert(("id",), None, "gone"), None, None, "auto", 0, (), False, Rung.APPENDS)
+    keyed = Settings(Upsert(("id",), None, "gone"), None, None, "auto", 0, (), False, ChangePolicy.APPENDS)
     batch = [delta_column(name) for name in ("id", "gone", "v")]
     rules = of_delta.of(keyed, [delta_column("id"), NEVER_NULL], FEW, batch)
     assert rules == (Rule("id", NotNull()), Rule("gone", NotNull()))

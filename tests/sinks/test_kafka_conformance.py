@@ -4,9 +4,9 @@ import pytest
 from tests.sinks.kafka_harness import KafkaHarness
 from tests.sinks.variants import asked_for_what_it_changes
 
-from onceonly.protocol import Sight
+from onceonly.protocol import Peek
 from onceonly_lab.conformance import SinkConformance
-from onceonly_lab.conformance.scenario import Story
+from onceonly_lab.conformance.scenario import Scenario
 from onceonly_lab.servers.kafka import EmbeddedKafka
 
 
@@ -24,7 +24,7 @@ class TestTopicsByColumn(SinkConformance):
 
     def test_another_pipeline_sees_nothing_of_ours(self, harness: KafkaHarness) -> None:
         """Which topics there will be is not known before rows name them, so rows of others in them are not either."""
-        with Story(harness) as story:
+        with Scenario(harness) as story:
             first = story.driver(4).writes()
             other = story.stranger(1, "other", pipeline="conformance-other")
             assert other.sink.fence() is None
@@ -34,12 +34,12 @@ class TestTopicsByColumn(SinkConformance):
 
     def test_a_look_shows_the_newest_marker(self, harness: KafkaHarness) -> None:
         """As above: to another pipeline, topics that no row has named hold nothing."""
-        with Story(harness) as story:
+        with Scenario(harness) as story:
             reader = story.reader()
-            assert reader.look() == Sight(None, 0)
+            assert reader.look() == Peek(None, 0)
             driver = story.driver(1)
             driver.writes()
             newest = driver.marker(driver.writes().epoch)
-            assert reader.look() == Sight(newest, newest.epoch.number)
+            assert reader.look() == Peek(newest, newest.epoch.number)
             assert story.driver(2).sink.look().marker == newest
-            assert story.stranger(1, "other", pipeline="conformance-other").sink.look() == Sight(None, 0)
+            assert story.stranger(1, "other", pipeline="conformance-other").sink.look() == Peek(None, 0)

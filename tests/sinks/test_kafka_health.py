@@ -11,7 +11,7 @@ from onceonly.cli.doctor_checks import destination
 from onceonly.doctor import UNOBSERVED, Check, Observed, State
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.kafka import KafkaSink
-from onceonly_sinks.kafka.markers import Writer
+from onceonly_sinks.kafka.markers import MarkerScope
 from onceonly_sinks.kafka.read import ClusterFacts, TopicFacts, judge
 
 pytestmark = pytest.mark.kafka
@@ -54,7 +54,7 @@ def test_a_transaction_timeout_below_what_epochs_took_is_found(kafka: EmbeddedKa
 
 
 def test_a_marker_topic_that_forgets_is_found(kafka: EmbeddedKafka, topic: str) -> None:
-    marker = Writer("orders", f"kafka:{topic}").topic
+    marker = MarkerScope("orders", f"kafka:{topic}").topic
     make(kafka, marker, cleanup_policy="delete")
     check = found(KafkaSink(kafka.servers, topic))["D102"]
     assert "cleanup.policy=delete" in check.said

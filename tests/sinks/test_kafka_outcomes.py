@@ -24,8 +24,8 @@ from onceonly_lab.servers.kafkaproxy import Api, KafkaProxy
 from onceonly_lab.servers.proxy import Act
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.kafka.cluster import End
-from onceonly_sinks.kafka.marker_reader import Mark
-from onceonly_sinks.kafka.markers import Writer as Names
+from onceonly_sinks.kafka.marker_reader import TopicEnd
+from onceonly_sinks.kafka.markers import MarkerScope as Names
 
 _numbers = itertools.count(1)
 QUICK = {"patience": 2.5, "settle": 2.5}
@@ -348,7 +348,7 @@ def test_a_marker_topic_made_anew_and_grown_as_long_is_not_taken_for_the_old_one
     ],
 )
 def test_a_record_is_remembered_only_where_nothing_else_can_lie_above_the_last_look(end: End, *, known: bool) -> None:
-    assert (Mark("id", 3, 5).followed_by(end) is not None) is known
+    assert (TopicEnd("id", 3, 5).followed_by(end) is not None) is known
 
 
 # ---- the target

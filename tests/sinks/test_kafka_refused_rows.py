@@ -14,7 +14,7 @@ from tests.sinks.kafka_writer import Writer, values
 
 from onceonly.errors import DestinationError, IdentityError
 from onceonly_lab.servers.kafka import EmbeddedKafka
-from onceonly_sinks.kafka.markers import Writer as Names
+from onceonly_sinks.kafka.markers import MarkerScope as Names
 
 pytestmark = pytest.mark.kafka
 

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 import pytest
 from tests.reading.writing import Writer, records_at
 
-from onceonly.event_time import Reader
-from onceonly.machine.writer_progress import Writers
+from onceonly.event_time import TimeReader
+from onceonly.machine.writer_progress import WriterSet
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.kafka import KafkaSink
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.kafka
 
 _numbers = itertools.count(1)
 
-BOTH = Writers(("web", "app"), 60)
+BOTH = WriterSet(("web", "app"), 60)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def stack() -> Iterator[ExitStack]:
         yield found
 
 
-def writer(stack: ExitStack, kafka: EmbeddedKafka, topic: str, name: str, writers: Writers | None = None) -> Writer:
+def writer(stack: ExitStack, kafka: EmbeddedKafka, topic: str, name: str, writers: WriterSet | None = None) -> Writer:
     sink = KafkaSink(kafka.servers, topic)
     stack.callback(sink.close)
     return Writer(name, sink, writers, table=records_at)
@@ -45,7 +45,7 @@ def test_a_topic_says_at_the_offsets_of_each_epoch_what_was_complete(
 ) -> None:
     web = writer(stack, kafka, topic, "web")
     receipts = [web.write(number, number, noted=number * 10) for number in (1, 2, 3)]
-    reader = stack.enter_context(Reader("web", KafkaSink(kafka.servers, topic)))
+    reader = stack.enter_context(TimeReader("web", KafkaSink(kafka.servers, topic)))
     found = reader.time_window()
     assert (found.lower, found.upper) == (30, 30)
     for number, receipt in enumerate(receipts, start=1):
@@ -64,7 +64,7 @@ def test_a_peer_of_whom_the_named_writer_knows_is_found_in_its_own_marker_topic(
     app.write(2, noted=70, sees=[web])
     last = web.write(3, noted=110, sees=[app])
     app.write(4, noted=105, sees=[web])
-    reader = stack.enter_context(Reader("web", KafkaSink(kafka.servers, topic)))
+    reader = stack.enter_context(TimeReader("web", KafkaSink(kafka.servers, topic)))
     found = reader.time_window()
     assert (found.lower, found.upper, [mark.writer for mark in found.held]) == (105, 110, ["app"])
     assert reader.time_window(str(last.at("end"))).lower == 70

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tests.sinks.kafka_writer import Writer, values
 
 from onceonly_lab.servers.kafka import EmbeddedKafka, temporary_kafka
-from onceonly_sinks.kafka.markers import Writer as Names
+from onceonly_sinks.kafka.markers import MarkerScope as Names
 
 pytestmark = pytest.mark.kafka
 

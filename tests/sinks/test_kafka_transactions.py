@@ -13,7 +13,7 @@ from tests.kafka_client import committed
 from tests.sinks.kafka_harness import KafkaHarness
 
 from onceonly_checkpoints.epoch import Fence
-from onceonly_lab.conformance.scenario import Story
+from onceonly_lab.conformance.scenario import Scenario
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.kafka.commit import KafkaPrepared
@@ -110,7 +110,7 @@ def test_a_sink_that_is_closed_leaves_no_client_behind(kafka: EmbeddedKafka, top
 
 def test_an_epoch_without_rows_is_committed_by_the_producer_that_prepared_it(kafka: EmbeddedKafka) -> None:
     """A filter that matches nothing does not cost a second fence."""
-    with Story(KafkaHarness(kafka)) as story:
+    with Scenario(KafkaHarness(kafka)) as story:
         driver = story.driver()
         planned = driver.plan(rows=0)
         prepared = driver.prepares(planned)

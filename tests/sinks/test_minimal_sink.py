@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from onceonly.cli.app import app
 from onceonly.errors import ConfigurationError
-from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, Sink, SinkBase, is_default
+from onceonly.protocol import Batch, Capabilities, Peek, Position, Prepared, Recorder, Sink, SinkBase, is_default
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Pipeline
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -96,7 +96,7 @@ def test_a_sink_of_eight_members_is_certified_and_what_it_leaves_out_is_named() 
 def test_a_look_that_is_not_written_shows_the_newest_marker_of_the_history() -> None:
     sink = EightMembers(MemoryStore())
     sink.open("orders")
-    assert sink.look() == Sight(None, 0)
+    assert sink.look() == Peek(None, 0)
 
 
 def test_a_sink_that_no_address_leads_to_says_so() -> None:

@@ -16,7 +16,7 @@ from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Superseded
 from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.conformance import SinkHarness
-from onceonly_lab.conformance.scenario import Driver, Plan, Story, plan
+from onceonly_lab.conformance.scenario import Driver, PlannedEpoch, Scenario, plan
 
 SINKS = [
     "memory",
@@ -41,23 +41,23 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkHarn
     harness.close()
 
 
-def gap(first: Plan, driver: Driver) -> Plan:
+def gap(first: PlannedEpoch, driver: Driver) -> PlannedEpoch:
     return driver.plan(after=driver.plan().epoch)
 
 
-def other_history(first: Plan, driver: Driver) -> Plan:
+def other_history(first: PlannedEpoch, driver: Driver) -> PlannedEpoch:
     return driver.plan(salt=2, after=driver.plan(salt=1, after=first.epoch).epoch)
 
 
-def other_epoch(first: Plan, driver: Driver) -> Plan:
+def other_epoch(first: PlannedEpoch, driver: Driver) -> PlannedEpoch:
     return driver.plan(salt=1, after=first.epoch)
 
 
-def older_epoch(first: Plan, driver: Driver) -> Plan:
+def older_epoch(first: PlannedEpoch, driver: Driver) -> PlannedEpoch:
     return plan(None, driver.sink.id, salt=1)
 
 
-def a_first_epoch_that_is_held(first: Plan, driver: Driver) -> Plan:
+def a_first_epoch_that_is_held(first: PlannedEpoch, driver: Driver) -> PlannedEpoch:
     return plan(plan(None, driver.sink.id, first=1, salt=1).epoch, driver.sink.id, first=2, salt=1)
 
 
@@ -72,10 +72,10 @@ EVENTS = {
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
 def test_an_epoch_that_does_not_follow_has_the_code_of_its_event(
-    harness: SinkHarness, event: Callable[[Plan, Driver], Plan]
+    harness: SinkHarness, event: Callable[[PlannedEpoch, Driver], PlannedEpoch]
 ) -> None:
     code, words = EVENTS[event]
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first, second = driver.writes(), driver.writes()
         with pytest.raises(OnceOnlyError, match=words) as caught:
@@ -85,7 +85,7 @@ def test_an_epoch_that_does_not_follow_has_the_code_of_its_event(
 
 
 def test_a_later_epoch_on_a_fresh_target_is_a_sink_that_lost_what_it_held(harness: SinkHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         with pytest.raises(OnceOnlyError) as caught:
             driver.tries(driver.plan(after=driver.plan().epoch))
@@ -93,7 +93,7 @@ def test_a_later_epoch_on_a_fresh_target_is_a_sink_that_lost_what_it_held(harnes
 
 
 def test_a_fence_that_was_never_installed_does_not_stand(harness: SinkHarness) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver(3)
         planned = driver.plan()
         driver.fence = Fence(4, "owner-4")
@@ -104,7 +104,7 @@ def test_a_fence_that_was_never_installed_does_not_stand(harness: SinkHarness) -
 
 @pytest.mark.parametrize("fence", [Fence(2, "owner-3"), Fence(3, "another")], ids=["lower", "another owner"])
 def test_a_fence_that_is_not_above_the_standing_one_is_superseded(harness: SinkHarness, fence: Fence) -> None:
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver(3)
         planned = driver.plan()
         driver.fence = fence

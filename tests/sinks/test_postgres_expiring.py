@@ -14,7 +14,7 @@ from tests.sinks.postgres_writer import Writer, orders, run
 
 from onceonly.audit import Verdict, audit
 from onceonly.errors import DestinationError
-from onceonly.protocol import Expired
+from onceonly.protocol import ExpiredRows
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch, Marker
@@ -75,11 +75,11 @@ def test_rows_go_once_they_are_older_than_their_time_and_not_before(sink: Keepin
     assert ids(dsn) == [1, 2, 3, 4]
     sink.at(11_001)
     assert ids(dsn) == [3, 4]
-    assert sink.sink.expired() == Expired(1, 2, 2, 1_001)
+    assert sink.sink.expired() == ExpiredRows(1, 2, 2, 1_001)
     assert judged(dsn) == CLEAN
     sink.at(50_000)
     assert ids(dsn) == []
-    assert sink.sink.expired() == Expired(3, 1, 4, 40_000)
+    assert sink.sink.expired() == ExpiredRows(3, 1, 4, 40_000)
     assert judged(dsn) == CLEAN
     assert run(dsn, "SELECT count(*) FROM onceonly.kept") == [(0,)]
 

@@ -19,7 +19,7 @@ from onceonly.protocol import Superseded
 from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.driver import Driver
 from onceonly_sinks.postgres import PostgresSink
-from onceonly_sinks.postgres.head import Writer as Name
+from onceonly_sinks.postgres.head import PostgresHeadScope as Name
 from onceonly_sinks.postgres.head import of_generation_up_to
 
 pytestmark = pytest.mark.postgres

@@ -20,7 +20,7 @@ from tests.sinks.variants import BOTH_WAYS
 
 from onceonly import OnceOnlyError, faults, reading
 from onceonly.faults import Point
-from onceonly.protocol import EpochGone
+from onceonly.protocol import EpochExpired
 from onceonly.reading import read_at
 from onceonly_checkpoints.ledger import Pin
 from onceonly_sinks.memory import MemorySink
@@ -153,7 +153,7 @@ def test_a_history_that_begins_with_a_full_refresh_knows_of_nothing_before(dsn: 
         replaces(writer, 1, 9)
         *_, before, newest = [receipt for _, receipt in writer.sink.history()]
         assert len(writer.sink.read_at(newest)) == 2
-        with pytest.raises(EpochGone, match="tells epochs 3 to 3"):
+        with pytest.raises(EpochExpired, match="tells epochs 3 to 3"):
             writer.sink.read_at(before)
 
 

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from tests.reading.writing import Writer
 
-from onceonly.event_time import Reader
+from onceonly.event_time import TimeReader
 from onceonly.machine.completeness import newest_of
-from onceonly.machine.writer_progress import Timed, Writers
+from onceonly.machine.writer_progress import TimedMarker, WriterSet
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres
@@ -27,7 +27,7 @@ class Polling(Writer):
 
     def one(self, noted: int) -> None:
         assert isinstance(self.sink, PostgresSink)
-        found = newest_of(timed for marker in self.sink.peers() if (timed := Timed.of(marker)))
+        found = newest_of(timed for marker in self.sink.peers() if (timed := TimedMarker.of(marker)))
         polled = [one for one in found if one.writer != self.name]
         self.commit((noted,), self.timed((noted,), noted, 1_000 * noted, polled))
 
@@ -85,7 +85,7 @@ def test_no_writer_waits_for_a_lock_of_another_and_in_the_end_the_least_of_them_
     dsn: str, count: int, seconds: float
 ) -> None:
     names = tuple(f"w{number:02}" for number in range(count))
-    writers = [Polling(name, PostgresSink(dsn, "clicks"), Writers(names)) for name in names]
+    writers = [Polling(name, PostgresSink(dsn, "clicks"), WriterSet(names)) for name in names]
     writers[0].one(0)  # makes the table, which others would wait for
     failed: list[BaseException] = []
 
@@ -117,7 +117,7 @@ def test_no_writer_waits_for_a_lock_of_another_and_in_the_end_the_least_of_them_
     assert rows == (sum(epochs),)
     writers[0].one(10**6)  # sees what everybody has noted
     least = min(writer.epochs[-1].time.noted or 0 for writer in writers if writer.epochs[-1].time)
-    with Reader(names[-1], PostgresSink(dsn, "clicks")) as reader:
+    with TimeReader(names[-1], PostgresSink(dsn, "clicks")) as reader:
         found = reader.time_window()
     assert (found.lower, [mark.writer for mark in found.at]) == (least, list(names))
     for writer in writers:

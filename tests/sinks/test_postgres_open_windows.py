@@ -9,19 +9,19 @@ from tests.sinks.postgres_writer import PIPELINE, Writer, run
 
 from onceonly.protocol import ShowsState
 from onceonly.protocol.capabilities import OpenWindow, StateRow
-from onceonly_lab.conformance.claims_window_state import Window, table_of
+from onceonly_lab.conformance.claims_window_state import StateRowCase, table_of
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres
 
 SOON, LATER, OTHER = (
-    Window("a", 10, 20, "soon", time=20),
-    Window("a", 20, 30, "later", clock=7, time=30),
-    Window("b", 10, 20, "other", time=20),
+    StateRowCase("a", 10, 20, "soon", time=20),
+    StateRowCase("a", 20, 30, "later", clock=7, time=30),
+    StateRowCase("b", 10, 20, "other", time=20),
 )
 
 
-def shown(window: Window, epoch: int) -> OpenWindow:
+def shown(window: StateRowCase, epoch: int) -> OpenWindow:
     row = StateRow(window.key, window.start, window.stop, window.body, epoch)
     return OpenWindow(row, window.clock, window.time)
 
@@ -70,7 +70,7 @@ def test_a_row_that_is_of_no_epoch_is_shown_and_counted(dsn: str, looking: Postg
 
 
 def test_more_windows_than_lie_in_memory_at_once_come_piece_by_piece(dsn: str, looking: PostgresSink) -> None:
-    windows = [Window(f"{number:05}", 0, 10, "body", time=number) for number in range(2500)]
+    windows = [StateRowCase(f"{number:05}", 0, 10, "body", time=number) for number in range(2500)]
     with Writer(dsn, "target_state", holds="state") as state:
         state.write(table_of(windows, ()))
     assert list(looking.open_windows(1)) == [shown(one, 1) for one in windows]

@@ -16,13 +16,13 @@ from onceonly.protocol import AsOf, KeepsState, RecallsState, Superseded
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.capabilities import StateRow, StateWanted
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_lab.conformance.claims_window_state import Window, table_of
+from onceonly_lab.conformance.claims_window_state import StateRowCase, table_of
 from onceonly_sinks.postgres import PostgresSink
 from onceonly_sinks.postgres.load import PostgresPrepared
 
 pytestmark = pytest.mark.postgres
 
-ONE, TWO = Window("a", 0, 10, "one", clock=1, time=1), Window("a", 10, 20, "two", time=5)
+ONE, TWO = StateRowCase("a", 0, 10, "one", clock=1, time=1), StateRowCase("a", 10, 20, "two", time=5)
 EVERYTHING = StateWanted([ONE.place, TWO.place], ["a"], 99, 99)
 INDEXES = [
     "btree (bucket)",
@@ -41,7 +41,7 @@ class State(Writer):
     def __enter__(self) -> State:
         return self
 
-    def keep(self, *windows: Window, gone: tuple[Window, ...] = ()) -> None:
+    def keep(self, *windows: StateRowCase, gone: tuple[StateRowCase, ...] = ()) -> None:
         self.write(table_of(windows, gone))
 
     def asks(self, wanted: StateWanted = EVERYTHING, epoch: int | None = None) -> list[StateRow]:
@@ -49,7 +49,7 @@ class State(Writer):
         return sorted(self.sink.recall(wanted, AsOf(1, number, 0, PIPELINE)), key=lambda row: (row.key, row.start))
 
 
-def kept(window: Window, epoch: int) -> StateRow:
+def kept(window: StateRowCase, epoch: int) -> StateRow:
     return StateRow(window.key, window.start, window.stop, window.body, epoch)
 
 
@@ -59,7 +59,7 @@ def kept(window: Window, epoch: int) -> StateRow:
 @pytest.mark.parametrize("windows", [(ONE,), ()], ids=["state", "none yet"])
 @pytest.mark.parametrize("via", BOTH_WAYS)
 def test_the_table_is_made_with_the_first_epoch_and_finds_windows_by_what_is_due(
-    dsn: str, via: str, windows: tuple[Window, ...]
+    dsn: str, via: str, windows: tuple[StateRowCase, ...]
 ) -> None:
     with State(dsn, via=via) as state:
         assert state.asks() == []
@@ -231,9 +231,9 @@ def test_a_zombie_that_recalled_state_commits_nothing_though_it_locked_nothing(d
         owner = successor.enter_context(Writer(dsn, generation=2)) if fenced != "state" else None
         keeper = successor.enter_context(State(dsn, generation=2)) if fenced != "results" else None
         if owner and keeper and fenced != "both":
-            together(owner, keeper, orders(2), table_of([Window("a", 0, 10, "newer")]))
+            together(owner, keeper, orders(2), table_of([StateRowCase("a", 0, 10, "newer")]))
         before = rows(dsn, "target_state"), rows(dsn, "target")
-        stepped = Window("a", 0, 10, "what the zombie makes of it")
+        stepped = StateRowCase("a", 0, 10, "what the zombie makes of it")
         with pytest.raises(Superseded):
             commit(zombie, state, prepare(zombie, state, orders(3), table_of([stepped])))
         assert (rows(dsn, "target_state"), rows(dsn, "target")) == before
@@ -305,5 +305,5 @@ def epoch_of(state: State, number: int) -> tuple[int, int]:
     found = state.asks(wanted)
     recalled = time.perf_counter()
     assert len(found) == TOUCHED + DUE + 2
-    state.keep(*(Window(*place, "what became of it " * 5, None, 9_000_000) for place in places))
+    state.keep(*(StateRowCase(*place, "what became of it " * 5, None, 9_000_000) for place in places))
     return round((recalled - begun) * 1000), round((time.perf_counter() - recalled) * 1000)

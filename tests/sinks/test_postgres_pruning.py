@@ -13,16 +13,16 @@ from tests.sinks.postgres_writer import run
 
 from onceonly.audit import Verdict, audit
 from onceonly.errors import ConfigurationError
-from onceonly.protocol import Milestone
+from onceonly.protocol import PrunedEpochs
 from onceonly.protocol.registry import sink_from_address
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt, Standing
+from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt, ResumePoint
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_lab.servers.postgresproxy import PostgresProxy
 from onceonly_lab.servers.proxy import Act
 from onceonly_sinks.postgres import PostgresSink, prune
 from onceonly_sinks.postgres.errors import Context
-from onceonly_sinks.postgres.head import Writer
+from onceonly_sinks.postgres.head import PostgresHeadScope
 from onceonly_sinks.postgres.prune import last_to_go
 from onceonly_sinks.postgres.server import Server
 from onceonly_sinks.postgres.transaction import Transactions
@@ -118,16 +118,16 @@ def test_old_markers_go_under_one_opening_and_the_audit_goes_on_from_the_milesto
     stored.write(3)
     marks(stored, 600)  # a first run: its opening found an empty ledger
     assert kept(dsn) == (313, 288)  # 512 - 200
-    assert stored.sink.milestone() == Milestone(312, stored.line[311].chain, 8)
+    assert stored.sink.milestone() == PrunedEpochs(312, stored.line[311].chain, 8)
     stored.write(4)
     marks(stored, 768)
     assert kept(dsn) == (569, 200)
-    assert stored.sink.milestone() == Milestone(568, stored.line[567].chain, 8)
+    assert stored.sink.milestone() == PrunedEpochs(568, stored.line[567].chain, 8)
     assert judged(stored) == (Verdict.EXACTLY_ONCE, [("A166", 568)])
     reopens(stored, 2)
     marks(stored, 1024)
     assert kept(dsn) == (825, 200)
-    assert stored.sink.milestone() == Milestone(824, stored.line[823].chain, 12)
+    assert stored.sink.milestone() == PrunedEpochs(824, stored.line[823].chain, 12)
     assert judged(stored) == (Verdict.EXACTLY_ONCE, [("A166", 824)])
     position = stored.sink.position(None)
     assert (position.epoch, position.marker is not None) == (1024, True)
@@ -162,7 +162,7 @@ def adopts(stored: Stored, kind: str, *sinks: str) -> None:
     epoch = epoch_after(stored.line[-1], 0, adoption=f"{kind}: known", sinks=(stored.sink.id,))
     assert epoch.adoption is not None
     decided = replace(epoch.adoption, sinks=sinks)
-    epoch = chain.linked(replace(epoch, adoption=decided, carried=Standing(accepted=(decided,))))
+    epoch = chain.linked(replace(epoch, adoption=decided, carried=ResumePoint(accepted=(decided,))))
     receipt = stored.sink.commit(None, Marker(PIPELINE, stored.sink.id, stored.fence, epoch))
     stored.ledger.record(EpochRecord(PIPELINE, stored.fence, epoch, (receipt,)))
     stored.line.append(epoch)
@@ -203,10 +203,10 @@ def test_rows_that_went_before_they_were_accepted_are_let_be_and_those_after_are
     adopts(stored, "accept-loss", stored.sink.id)
     stored.write(3)
     marks(stored, 256)
-    assert stored.sink.milestone() == Milestone(56, stored.line[55].chain, 3, accepted=2)
+    assert stored.sink.milestone() == PrunedEpochs(56, stored.line[55].chain, 3, accepted=2)
     assert judged(stored) == (Verdict.EXACTLY_ONCE, [("A166", 56)])
     marks(stored, 512)
-    assert stored.sink.milestone() == Milestone(312, stored.line[311].chain, 3, accepted=2)
+    assert stored.sink.milestone() == PrunedEpochs(312, stored.line[311].chain, 3, accepted=2)
     run(dsn, "DELETE FROM orders WHERE id = 3000")
     assert judged(stored) == (Verdict.GAPS, [("A121", 312)])
 
@@ -259,7 +259,7 @@ def test_a_fenced_driver_takes_no_marker_away(stored: Stored, dsn: str) -> None:
     before = stored.fence
     stored.open(2)
     transactions = Transactions(Server.parse(dsn), Context(stored.sink.id, stored.sink.address), 60, 30)
-    writer = Writer(PIPELINE, stored.sink.id)
+    writer = PostgresHeadScope(PIPELINE, stored.sink.id)
     prune.prune(transactions, writer, before, 100)
     assert kept(dsn) == (1, 250)
     prune.prune(transactions, writer, stored.fence, 100)

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from tests.sinks.postgres_writer import PIPELINE, Writer, orders, rows, run
 
-from onceonly.api.guarantee import Chosen, derive
+from onceonly.api.guarantee import GuaranteeInputs, derive
 from onceonly.cli.doctor_checks import destination
 from onceonly.errors import OnceOnlyError
 from onceonly_sinks.postgres import PostgresSink
@@ -104,7 +104,7 @@ def test_a_server_that_does_not_tell_is_written_and_what_is_lost_is_said(dsn: st
         receipt = writer.write(orders(2))
         assert writer.position(receipt).identity == receipt.identity
         assert writer.position(receipt).disturbances == ()
-        assert TOLD[function] in derive(writer.sink, None, None, Chosen()).text
+        assert TOLD[function] in derive(writer.sink, None, None, GuaranteeInputs()).text
     [check] = [one for one in destination(PostgresSink(app, "target").address) if one.code == "D215"]
     assert TOLD[function] in check.said
     run(dsn, check.remedy.partition(": ")[2])

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from tests.reading.writing import Writer
 
-from onceonly.event_time import Reader, TimeWindow
-from onceonly.machine.writer_progress import Writers
-from onceonly_checkpoints.epoch_time import WriterMark
+from onceonly.event_time import TimeReader, TimeWindow
+from onceonly.machine.writer_progress import WriterSet
+from onceonly_checkpoints.epoch_time import WriterProgress
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres
 
-BOTH = Writers(("web", "app"), 60)
+BOTH = WriterSet(("web", "app"), 60)
 WINDOW = "SELECT lower, upper, closed, without FROM onceonly.time_window WHERE target = 'clicks'::regclass"
 
 
@@ -27,7 +27,7 @@ WINDOW = "SELECT lower, upper, closed, without FROM onceonly.time_window WHERE t
 def made(dsn: str) -> Iterator[Callable[..., Writer]]:
     with ExitStack() as stack:
 
-        def make(name: str = "web", writers: Writers | None = None, **options: Any) -> Writer:
+        def make(name: str = "web", writers: WriterSet | None = None, **options: Any) -> Writer:
             sink = PostgresSink(dsn, "clicks")
             stack.callback(sink.close)
             return Writer(name, sink, writers, **options)
@@ -41,7 +41,7 @@ def sql(dsn: str, query: str) -> list[tuple[Any, ...]]:
 
 
 def read(dsn: str, name: str = "web") -> TimeWindow:
-    with Reader(name, PostgresSink(dsn, "clicks")) as reader:
+    with TimeReader(name, PostgresSink(dsn, "clicks")) as reader:
         return reader.time_window()
 
 
@@ -72,7 +72,7 @@ def test_sql_and_python_are_told_the_same_of_two_writers_whatever_happens_to_the
     assert told(web.write(noted=130, ingest=61, sees=[app])) == (130, 130, ("app",))
     assert told(app.write(90, noted=90, ingest=70, sees=[web])) == (130, 130, ("app",))
     assert told(app.write(150, noted=150, ingest=90, sees=[web], closed=50)) == (130, 150, ())
-    late = made("late", Writers(timeout=60))
+    late = made("late", WriterSet(timeout=60))
     assert told(late.write(20, noted=20, ingest=95, sees=[web])) == (130, 150, ("late",))
 
 
@@ -106,7 +106,7 @@ def test_what_was_concluded_from_a_turn_that_is_over_does_not_count_in_sql(
     first, seen = web.epochs[0].time, app.newest
     assert first is not None
     assert seen is not None
-    own = WriterMark("web", 2, 12, 5, turn=1)
+    own = WriterProgress("web", 2, 12, 5, turn=1)
     web.commit((), replace(first, noted=12, lower=12, ingest=5, turn=1, observed=(seen.mark, own)))
     found = read(dsn)
     assert (found.lower, found.lost, found.at[1].turn) == (12, (), 1)
@@ -170,7 +170,7 @@ def test_a_window_in_sql_is_open_then_complete_then_closed(dsn: str, made: Calla
     assert status("1970-01-01 00:01+00") == "complete"
     web.write(2, noted=2**63 - 1, closed=2**63 - 1 - 60_000)  # the end of time, and a minute less
     assert status("9999-12-31 00:00+00") == "closed"
-    made("late", Writers(timeout=60), unit="ms").write(20, noted=20, sees=[web])
+    made("late", WriterSet(timeout=60), unit="ms").write(20, noted=20, sees=[web])
     assert status("1970-01-01 00:01+00") == "open"  # one of its writers was left out, as `time wait` says
     year_one = sql(dsn, "SELECT (onceonly.at(-62135596800000) AT TIME ZONE 'UTC')::text")
     far = [sql(dsn, f"SELECT onceonly.at({number})::text") for number in (2**63 - 1, 2**63 - 60_001, 1 - 2**63)]

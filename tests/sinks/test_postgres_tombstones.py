@@ -15,7 +15,7 @@ from onceonly.errors import ConfigurationError
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import linked
 from onceonly_sinks.postgres import PostgresSink, tombstones
-from onceonly_sinks.postgres.head import Writer as Ours
+from onceonly_sinks.postgres.head import PostgresHeadScope as Ours
 
 pytestmark = pytest.mark.postgres
 

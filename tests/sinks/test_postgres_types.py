@@ -21,7 +21,7 @@ from onceonly_sinks.postgres.ddl import planned, spark_name
 from onceonly_sinks.postgres.lanes import ValueRefused, spell
 from onceonly_sinks.postgres.schema import Column, Table
 from onceonly_sinks.postgres.server import TableName
-from onceonly_sinks.postgres.type_mapping import Plan, make_plan
+from onceonly_sinks.postgres.type_mapping import TypeMapping, map_types
 
 UTC = dt.UTC
 
@@ -224,9 +224,9 @@ def column(ddl: str, **more: Any) -> Column:
     return Column(name="v", ddl=ddl, **{**base, **more})
 
 
-def plan(type_: pa.DataType, target: Column) -> Plan:
+def plan(type_: pa.DataType, target: Column) -> TypeMapping:
     table = Table(TableName("public", "target"), 1, (target,), frozenset(), None)
-    return make_plan("postgres:target", pa.schema([("v", type_)]), table)
+    return map_types("postgres:target", pa.schema([("v", type_)]), table)
 
 
 @example((29, 9), Decimal("99999999999999999999.9999999950"))
@@ -253,7 +253,7 @@ def test_a_decimal_is_kept_or_refused_never_rounded(shape: tuple[int, int], valu
 @given(st.lists(st.none() | st.text(st.characters(codec="utf-8"), max_size=5), max_size=20), st.integers(0, 19))
 def test_a_nul_is_found_wherever_it_is_and_nowhere_else(values: list[str | None], start: int) -> None:
     array = pa.array(values, pa.string()).slice(start)
-    lane = lanes.Lane("v", "string", "text", pa.string(), how="text")
+    lane = lanes.ColumnEncoder("v", "string", "text", pa.string(), how="text")
     held = any(value and "\0" in value for value in values[start:])
     try:
         lanes.convert(lane, array)
@@ -305,7 +305,7 @@ def formed(field: "pa.Field[Any]", existing: str | None) -> Any:
     """The plan of a table that is made for the column, or is there."""
     if existing is None:
         return planned(NAME, [field], (), None, "sink")
-    return make_plan("sink", pa.schema([field]), Table(NAME, 1, (column(existing),), frozenset(), None))
+    return map_types("sink", pa.schema([field]), Table(NAME, 1, (column(existing),), frozenset(), None))
 
 
 @pytest.mark.parametrize("existing", [None, "jsonb"])
@@ -349,7 +349,7 @@ def test_everything_that_does_not_fit_is_said_at_once() -> None:
     table = Table(NAME, 1, (column("date"), *there), frozenset(), None)
     batch = pa.schema([("v", pa.int64()), ("made", pa.int64()), ("a", pa.int32()), ("b", pa.string())])
     with pytest.raises(DestinationError, match="E506") as caught:
-        make_plan("sink", batch, table)
+        map_types("sink", batch, table)
     wanted = (
         "no column a, b",
         "made is generated",

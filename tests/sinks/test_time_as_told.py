@@ -13,9 +13,9 @@ import pytest
 from tests.core.several import Pipeline, offered
 from tests.core.test_timed_epochs import ROWS, Query, noted, of_ids
 
-from onceonly.event_time import Reader
+from onceonly.event_time import TimeReader
 from onceonly.machine import coordinator
-from onceonly.machine.event_time import Noting
+from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Offer
 from onceonly.protocol import Legible, Sink
 from onceonly.protocol.batch import ArrowBatch
@@ -77,7 +77,7 @@ def test_whoever_has_read_up_to_an_epoch_has_just_the_rows_that_its_time_speaks_
     query = Query(stored, ROWS)
     for number in range(1, 21):
         query.writes(number)
-    with Reader("orders", stored.sink()) as reader:
+    with TimeReader("orders", stored.sink()) as reader:
         for number in range(1, 21):
             lower = reader.time_window({"orders": number}).lower
             assert lower == noted(number).noted
@@ -102,10 +102,10 @@ def test_one_statement_reads_rows_and_what_they_are_complete_through_of_the_same
 
 
 def test_ten_epochs_without_rows_note_1_to_10_and_no_row(stored: Stored) -> None:
-    query = Query(stored, Noting("function", "integer"), lambda epoch: epoch.number)
+    query = Query(stored, EventTimeConfig("function", "integer"), lambda epoch: epoch.number)
     for number in range(1, 11):
         query.writes(number, table=of_ids())
-    with Reader("orders", stored.sink()) as reader:
+    with TimeReader("orders", stored.sink()) as reader:
         assert reader.time_window().lower == 10
     assert [epoch.time and (epoch.time.lower, epoch.time.first) for epoch in stored.epochs()] == [
         (number, None) for number in range(1, 11)
@@ -115,7 +115,7 @@ def test_ten_epochs_without_rows_note_1_to_10_and_no_row(stored: Stored) -> None
 
 def test_what_an_upstream_says_advances_time_as_often_as_it_says_more(stored: Stored) -> None:
     words = iter([None, 3, 3, 6])
-    query = Query(stored, Noting("upstream", "integer"), lambda _: next(words))
+    query = Query(stored, EventTimeConfig("upstream", "integer"), lambda _: next(words))
     query.writes(1, 2, 3, 4)
     assert [epoch.time and epoch.time.noted for epoch in stored.epochs()] == [None, 3, 3, 6]
     assert stored.events(EventKind.TIME_HELD) == []
@@ -124,14 +124,14 @@ def test_what_an_upstream_says_advances_time_as_often_as_it_says_more(stored: St
 @pytest.mark.parametrize(
     ("noting", "said"),
     [
-        (Noting("rows", "integer", "id", 2), 7),
-        (Noting("ingest"), 100),
-        (Noting("watermark"), 4),
+        (EventTimeConfig("rows", "integer", "id", 2), 7),
+        (EventTimeConfig("ingest"), 100),
+        (EventTimeConfig("watermark"), 4),
     ],
     ids=["rows", "ingest", "watermark"],
 )
 def test_rows_at_5_and_9_that_were_planned_at_100_are_noted_by_each_way_as_it_says(
-    stored: Stored, noting: Noting, said: int
+    stored: Stored, noting: EventTimeConfig, said: int
 ) -> None:
     query = Query(stored, noting)
     state = coordinator.start("orders", (query.sinks[0].id,), "owner", planned(100, watermark=4), noting=noting)
@@ -139,7 +139,7 @@ def test_rows_at_5_and_9_that_were_planned_at_100_are_noted_by_each_way_as_it_sa
     (epoch,) = stored.epochs()
     assert epoch.time is not None
     assert (epoch.time.noted, epoch.time.ingest) == (said, 100)
-    with Reader("orders", stored.sink()) as reader:
+    with TimeReader("orders", stored.sink()) as reader:
         assert reader.time_window().lower == said
 
 

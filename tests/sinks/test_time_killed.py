@@ -15,7 +15,7 @@ import pytest
 from tests.sinks import timed_driver
 from tests.sinks.timed_driver import PIPELINE, ROWS, TABLE, Job, make_sink, noted
 
-from onceonly.event_time import Reader
+from onceonly.event_time import TimeReader
 from onceonly.faults import Point
 from onceonly_checkpoints import chain
 from onceonly_lab.driver import Driver
@@ -126,7 +126,7 @@ def judge(job: Job, before: Sequence[int | None]) -> list[int | None]:
 
 
 def read(kind: str, target: str) -> int | None:
-    with Reader(PIPELINE, make_sink(kind, target)) as reader:
+    with TimeReader(PIPELINE, make_sink(kind, target)) as reader:
         return reader.time_window().lower
 
 

@@ -13,7 +13,7 @@ from tests.sinks.postgres_harness import PostgresHarness
 
 from onceonly.errors import DestinationError
 from onceonly_lab.conformance.claims_failures import every_type_comes_back_or_is_refused
-from onceonly_lab.conformance.type_table import KINDS, SINKS, Answer, Kind, arrow_type, markdown
+from onceonly_lab.conformance.type_table import KINDS, SINKS, Kind, TypeResult, arrow_type, markdown
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.kafka.columns import Columns
 
@@ -43,7 +43,7 @@ def test_the_page_says_of_each_type_beyond_the_table_what_becomes_of_it() -> Non
 def test_each_kind_has_a_cell_for_every_sink_and_values_of_its_type() -> None:
     cases = [(kind, case) for kind in KINDS for case in kind.all_cases]
     others = [kind.spark for kind, case in cases if pa.array([case.value], arrow_type(kind)).type != arrow_type(kind)]
-    refusals = [(kind, cell) for kind, case in cases for cell in case.but.values() if cell.answer is Answer.REFUSED]
+    refusals = [(kind, cell) for kind, case in cases for cell in case.but.values() if cell.answer is TypeResult.REFUSED]
     assert [kind.spark for kind in KINDS if set(kind.cells) != set(SINKS)] == []
     assert others == []
     assert [kind.spark for kind, cell in refusals if not cell.code.startswith("E5")] == []
@@ -51,7 +51,7 @@ def test_each_kind_has_a_cell_for_every_sink_and_values_of_its_type() -> None:
 
 def test_kafka_takes_as_value_what_the_table_says_and_refuses_the_rest_with_its_code() -> None:
     cells = {kind.spark: kind.cells["kafka"] for kind in KINDS}
-    wanted = {spark: "" if cell.answer is Answer.SAME else cell.code for spark, cell in cells.items()}
+    wanted = {spark: "" if cell.answer is TypeResult.SAME else cell.code for spark, cell in cells.items()}
     assert {kind.spark: refusal_by_kafka(kind) for kind in KINDS} == wanted
 
 

@@ -21,7 +21,7 @@ from tests.core.several import offered
 
 from onceonly import TimedEpoch, faults
 from onceonly.machine import coordinator
-from onceonly.machine.event_time import Noting
+from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.state import State
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
@@ -37,7 +37,7 @@ PIPELINE = "orders"
 TABLE = "orders"
 ROWS = 10
 
-_NOTING = Noting("function", "integer", "id")
+_NOTING = EventTimeConfig("function", "integer", "id")
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _next(state: State | None, sinks: Sequence[Sink], number: int) -> State:
         return coordinator.resume(state, offered(number))
     names, owner = tuple(sink.id for sink in sinks), secrets.token_hex(8)
     return coordinator.start(
-        PIPELINE, names, owner, offered(number), together=shared_transaction.groups(sinks), noting=_NOTING
+        PIPELINE, names, owner, offered(number), together=shared_transaction.transaction_groups(sinks), noting=_NOTING
     )
 
 

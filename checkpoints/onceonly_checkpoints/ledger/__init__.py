@@ -145,7 +145,7 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Superseded:
+class RemovedEpoch:
     """An epoch that a pipeline was cut back behind; its number has come again, or will.
 
     Attributes:
@@ -252,11 +252,11 @@ class Ledger(Protocol):
         """Forget epochs from ``first`` on (before a rebuild, or when a loss was accepted)."""
         ...
 
-    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[Superseded]:
+    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[RemovedEpoch]:
         """Set epochs from ``first`` on aside, with their intents forgotten; returns them, oldest first."""
         ...
 
-    def superseded(self, pipeline: str, after: int = 0) -> Sequence[Superseded]:
+    def superseded(self, pipeline: str, after: int = 0) -> Sequence[RemovedEpoch]:
         """What was ever set aside of epochs beyond ``after``, oldest first."""
         ...
 

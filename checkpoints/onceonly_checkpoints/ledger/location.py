@@ -18,7 +18,7 @@ _LIBPQ_WORDS = "host|hostaddr|port|dbname|user|password|passfile|service|sslmode
 _KEY_VALUE = re.compile(rf"\s*({_LIBPQ_WORDS})\s*=")
 
 
-class Place(Protocol):
+class LedgerAddress(Protocol):
     """A database that can hold a ledger."""
 
     @property
@@ -62,7 +62,7 @@ class Place(Protocol):
         ...
 
 
-def place_of(url_or_path: str) -> Place:
+def place_of(url_or_path: str) -> LedgerAddress:
     """Understand an address: a path, ``sqlite:///``, ``file:``, ``postgres[ql]://`` or libpq's ``key=value`` pairs.
 
     Raises:
@@ -106,7 +106,7 @@ def _postgres(conninfo: str) -> PostgresDatabase:
     return PostgresDatabase(tuple(sorted((key, str(value)) for key, value in found.items() if value is not None)))
 
 
-def unavailable(place: Place, error: BaseException) -> LedgerUnavailable:
+def unavailable(place: LedgerAddress, error: BaseException) -> LedgerUnavailable:
     """The ledger's own error for a driver's; quotes nothing of its text, which may hold values or addresses."""
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     if isinstance(original, OSError) and original.errno:

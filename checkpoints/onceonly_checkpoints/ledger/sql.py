@@ -27,7 +27,7 @@ from onceonly_checkpoints.ledger import (
     LedgerUnavailable,
     Pin,
     Pipeline,
-    Superseded,
+    RemovedEpoch,
 )
 from onceonly_checkpoints.ledger import tables as rows
 from onceonly_checkpoints.ledger.databases import PATIENCE_S, READ_ONLY
@@ -232,14 +232,14 @@ class SqlLedger(Ledger):
         """Forget epochs from ``first`` on; intents and events stay."""
         self._forget(pipeline, first, FAR)
 
-    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[Superseded]:
+    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[RemovedEpoch]:
         """Set epochs from ``first`` on aside and forget their intents, in one transaction; events stay."""
         key = {"pipeline": pipeline, "first": first, "last": FAR}
         now = _now_ms()
 
-        def work(connection: Connection) -> list[Superseded]:
+        def work(connection: Connection) -> list[RemovedEpoch]:
             found = [rows.epoch_of(row) for row in connection.execute(self._sql.epochs, key).all()]
-            aside = [Superseded(pipeline, epoch, why, now) for epoch in found]
+            aside = [RemovedEpoch(pipeline, epoch, why, now) for epoch in found]
             if aside:
                 connection.execute(self._sql.supersede, [rows.superseded_values(one) for one in aside])
             for drop in (self._sql.drop_epochs, *(part.drop for part in self._sql.parts), self._sql.drop_intents):
@@ -248,7 +248,7 @@ class SqlLedger(Ledger):
 
         return self._write(work)
 
-    def superseded(self, pipeline: str, after: int = 0) -> Sequence[Superseded]:
+    def superseded(self, pipeline: str, after: int = 0) -> Sequence[RemovedEpoch]:
         """What was ever set aside of epochs beyond ``after``, oldest first."""
         with self._reading() as connection:
             found = connection.execute(self._sql.superseded, {"pipeline": pipeline, "after": after}).all()

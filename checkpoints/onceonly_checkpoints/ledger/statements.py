@@ -32,7 +32,7 @@ FAR = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartStatements:
     """Statements over one of ``Tables.parts``.
 
     Attributes:
@@ -106,9 +106,9 @@ class Statements:
         self.events = newest.where(_is(all_.events, "pipeline"))
         self.events_of_kind = newest.where(_is(all_.events, "pipeline", "kind"))
 
-    def _part(self, part: TableClause) -> Part:
+    def _part(self, part: TableClause) -> PartStatements:
         within = select(part).where(_within(part)).order_by(part.c.epoch, part.c.ordinal)
-        return Part(part.name, self._insert(part), within, delete(part).where(_within(part)))
+        return PartStatements(part.name, self._insert(part), within, delete(part).where(_within(part)))
 
     def _upsert(self, into: TableClause, *key: str, keep: str = "", same: str = "") -> Any:
         """Insert or replace, keeping column ``keep`` and only where column ``same`` is the same."""

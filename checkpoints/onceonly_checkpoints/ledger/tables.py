@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, Double, Integer, Row, TableClause, Text, colu
 from sqlalchemy.types import TypeEngine
 
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Receipt
-from onceonly_checkpoints.ledger import Event, EventKind, Intent, KeptPlan, Pin, Pipeline, Superseded
+from onceonly_checkpoints.ledger import Event, EventKind, Intent, KeptPlan, Pin, Pipeline, RemovedEpoch
 from onceonly_checkpoints.model import InputFile, Slice, SourceOffsets, UnreadableMarker, canonical
 
 Values = dict[str, Any]
@@ -291,7 +291,7 @@ def event_of(row: Row[Any]) -> Event:
     return Event(row.pipeline, kind, row.reason, row.epoch, row.generation, row.at_ms)
 
 
-def superseded_values(found: Superseded) -> Values:
+def superseded_values(found: RemovedEpoch) -> Values:
     """Row of an epoch that was set aside."""
     return {
         "pipeline": found.pipeline,
@@ -303,6 +303,6 @@ def superseded_values(found: Superseded) -> Values:
     }
 
 
-def superseded_of(row: Row[Any]) -> Superseded:
+def superseded_of(row: Row[Any]) -> RemovedEpoch:
     """Inverse of :func:`superseded_values`."""
-    return Superseded(row.pipeline, epoch_of(row), row.why, row.at_ms)
+    return RemovedEpoch(row.pipeline, epoch_of(row), row.why, row.at_ms)

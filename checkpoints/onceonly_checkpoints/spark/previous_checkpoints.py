@@ -18,7 +18,7 @@ SIBLINGS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class OldBatch:
+class PreviousBatch:
     """A batch in the offset log of a lower sibling.
 
     Attributes:
@@ -61,7 +61,7 @@ def _is_number(name: str) -> bool:
     return name.isascii() and name.isdigit() and name == str(int(name))
 
 
-def old_batches(files: Readable, checkpoint: str) -> tuple[OldBatch, ...]:
+def old_batches(files: Readable, checkpoint: str) -> tuple[PreviousBatch, ...]:
     """The newest batches of every lower sibling that can still be read, the nearest sibling first.
 
     Args:
@@ -72,18 +72,18 @@ def old_batches(files: Readable, checkpoint: str) -> tuple[OldBatch, ...]:
     if not own:
         return ()
     lower = sorted((int(name) for name in files.names("..") if _is_number(name) and int(name) < own), reverse=True)
-    found: list[OldBatch] = []
+    found: list[PreviousBatch] = []
     for number in lower[:SIBLINGS]:
         found += _read(_Beside(files, str(number)), f"{above}/{number}")
     return tuple(found)
 
 
-def _read(files: Readable, checkpoint: str) -> Iterator[OldBatch]:
+def _read(files: Readable, checkpoint: str) -> Iterator[PreviousBatch]:
     try:
         query = offsets.query_id(files)
         for number in reversed(offsets.offset_ids(files)[-NEWEST:]):
             entry = offsets.offset_entry(files, number)
             clock = entry.batch_timestamp_ms, entry.watermark_ms
-            yield OldBatch(Lineage(query, "", checkpoint, number, *clock), entry.offsets)
+            yield PreviousBatch(Lineage(query, "", checkpoint, number, *clock), entry.offsets)
     except offsets.UnreadableCheckpoint:
         return  # what cannot be read proves nothing

@@ -13,7 +13,7 @@ from onceonly_checkpoints.model import InputFile, SourceOffsets
 from onceonly_checkpoints.spark import logs
 from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.spark.logs import UnreadableCheckpoint
-from onceonly_checkpoints.storage import Storage
+from onceonly_checkpoints.storage import FileStore
 
 __all__ = [
     "CannotRebuild",
@@ -264,7 +264,7 @@ def _layout(last: int) -> tuple[list[int], range]:
     return [newest - COMPACT_INTERVAL, newest], range(newest + 1, last + 1)
 
 
-def keeps_state(storage: Storage, version: int) -> bool | None:
+def keeps_state(storage: FileStore, version: int) -> bool | None:
     """Whether a checkpoint holds the state that a batch left; ``None`` where the query keeps none.
 
     Args:
@@ -277,7 +277,7 @@ def keeps_state(storage: Storage, version: int) -> bool | None:
     return all(_has_version(storage, operator, version) for operator in operators)
 
 
-def _has_version(storage: Storage, operator: str, version: int) -> bool:
+def _has_version(storage: FileStore, operator: str, version: int) -> bool:
     # Files of a version begin with its number, whatever the provider: ``7.delta``, ``7.zip``, ``7_4b1c.changelog``.
     first = next(iter(storage.names(operator)), "0")
     stores = [name for name in storage.names(f"{operator}/{first}") if not re.match(r"\d", name)]
@@ -302,7 +302,7 @@ class InTheWay(Exception):
         self.paths = paths
 
 
-def plan_inputs(record: EpochRecord, storage: Storage) -> list[FileToWrite]:
+def plan_inputs(record: EpochRecord, storage: FileStore) -> list[FileToWrite]:
     """Entries of file sources' logs that differ from what ``record`` read; goes with :func:`plan_entry`.
 
     A batch that was cut anew can have the same log offsets but more files.
@@ -321,7 +321,7 @@ def plan_inputs(record: EpochRecord, storage: Storage) -> list[FileToWrite]:
     return plan
 
 
-def _amended(storage: Storage, source: str, number: int, files: list[InputFile]) -> tuple[str, str]:
+def _amended(storage: FileStore, source: str, number: int, files: list[InputFile]) -> tuple[str, str]:
     path = f"sources/{source}/{number}"
     merged = f"{path}{logs.COMPACT}"
     if storage.exists(path) or not storage.exists(merged):
@@ -330,7 +330,7 @@ def _amended(storage: Storage, source: str, number: int, files: list[InputFile])
     return merged, logs.render_files([*(each for each in older if each.log_offset != number), *files])
 
 
-def in_the_way(plan: Sequence[FileToWrite], storage: Storage) -> tuple[str, ...]:
+def in_the_way(plan: Sequence[FileToWrite], storage: FileStore) -> tuple[str, ...]:
     """Files of the checkpoint that ``plan`` would replace or delete; an entry that says the same is not in the way."""
     found = [each.path for each in plan if storage.exists(each.path) and not _holds(storage, each.path, each.text)]
     planned = {each.path for each in plan}
@@ -351,7 +351,7 @@ def _number(name: str) -> int:
     return int(digits[0]) if digits else 0
 
 
-def _holds(storage: Storage, path: str, text: str) -> bool:
+def _holds(storage: FileStore, path: str, text: str) -> bool:
     """Whether a file is there and means the same as ``text``."""
     try:
         present = storage.read(path).decode()
@@ -374,7 +374,7 @@ def _meaning(path: str, text: str) -> object:
     return spark_offsets.parse_query_id(text, path)
 
 
-def apply(plan: Sequence[FileToWrite], storage: Storage, *, replacing: bool = False) -> tuple[str, ...]:
+def apply(plan: Sequence[FileToWrite], storage: FileStore, *, replacing: bool = False) -> tuple[str, ...]:
     """Write a plan's files, in its order; what is there already and says the same stays. May be repeated after a crash.
 
     Settings that a readable entry of the offset log still holds are carried over into the entries that are written.
@@ -404,7 +404,7 @@ def apply(plan: Sequence[FileToWrite], storage: Storage, *, replacing: bool = Fa
     return tuple(each.path for each in missing)
 
 
-def _conf(storage: Storage) -> dict[str, str]:
+def _conf(storage: FileStore) -> dict[str, str]:
     for number in reversed(spark_offsets.offset_ids(storage)):
         try:
             return dict(spark_offsets.offset_entry(storage, number).conf)

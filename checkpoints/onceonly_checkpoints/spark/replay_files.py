@@ -17,8 +17,8 @@ from onceonly_checkpoints.spark import logs, rebuild
 from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.spark.logs import UnreadableCheckpoint
 from onceonly_checkpoints.spark.rebuild import FileToWrite
-from onceonly_checkpoints.spark.replay_plan import CannotReplay, Lacking, Step
-from onceonly_checkpoints.storage import Readable, Storage, file_system, is_local, local_path
+from onceonly_checkpoints.spark.replay_plan import CannotReplay, MissingInput, Step
+from onceonly_checkpoints.storage import FileStore, Readable, file_system, is_local, local_path
 
 MARKER = "onceonly.replay"
 """A file in every replay checkpoint, naming the one that it stands in for. No query of its own may be started on it.
@@ -91,7 +91,7 @@ def _source(step: Step, source: str, end: str | None, noted: Mapping[str, str]) 
             yield FileToWrite(f"sources/{source}/0", noted[source])
     elif end is not None and (re.fullmatch(r"-?\d+", end) or _began(step, source)):
         reason = f"source {source} counts from a start that only the lost checkpoint held"
-        raise CannotReplay(Lacking.INPUT, step.first, step.last, reason)
+        raise CannotReplay(MissingInput.INPUT, step.first, step.last, reason)
 
 
 def _began(step: Step, source: str) -> bool:
@@ -140,7 +140,7 @@ class Origin:
         """
         number = step.batch_id
         if reason := self._lacks(step):
-            raise CannotReplay(Lacking.STATE, step.first, step.last, reason)
+            raise CannotReplay(MissingInput.STATE, step.first, step.last, reason)
         yield f"commits/{number - 1}", self.files.read(f"commits/{number - 1}")
         for path in _below(self.files, "state"):
             version = _version(path)
@@ -183,7 +183,7 @@ def _below(files: Readable, directory: str) -> Iterator[str]:
 
 
 def prepare(
-    step: Step, storage: Storage, origin: Origin, *, query_id: str, conf: Mapping[str, str], about: str
+    step: Step, storage: FileStore, origin: Origin, *, query_id: str, conf: Mapping[str, str], about: str
 ) -> None:
     """Write what makes Spark run a step.
 
@@ -208,7 +208,7 @@ def prepare(
         storage.create(file.path, file.text.encode())
 
 
-def _forget_log(storage: Storage, path: str) -> None:
+def _forget_log(storage: FileStore, path: str) -> None:
     """Drop a source's log of the step before: two compacted files would fix an interval between them."""
     directory = path.rpartition("/")[0]
     if path.endswith(logs.COMPACT):

@@ -26,7 +26,7 @@ class StateFrom(StrEnum):
     """From all batches before it, which are run again into nothing."""
 
 
-class Lacking(StrEnum):
+class MissingInput(StrEnum):
     """What it is for want of which epochs cannot be run again."""
 
     INPUT = "input"
@@ -45,7 +45,7 @@ class CannotReplay(Exception):
         reason: what is missing, in words.
     """
 
-    def __init__(self, lacking: Lacking, first: int, last: int, reason: str) -> None:
+    def __init__(self, lacking: MissingInput, first: int, last: int, reason: str) -> None:
         super().__init__(reason)
         self.lacking = lacking
         self.first = first
@@ -128,7 +128,7 @@ def plan_steps(
     wanted = [record for record in known if first <= record.epoch.number <= last]
     if lacking := sorted(set(range(first, last + 1)) - {record.epoch.number for record in wanted}):
         reason = f"the ledger holds no epoch {lacking[0]}"
-        raise CannotReplay(Lacking.INPUT, lacking[0], lacking[-1], reason)
+        raise CannotReplay(MissingInput.INPUT, lacking[0], lacking[-1], reason)
     batches = [record for record in wanted if record.epoch.lineage is not None]
     if stateful:
         return tuple(_with_state(known, batches, state))
@@ -189,7 +189,7 @@ def _grown(known: Sequence[EpochRecord], record: EpochRecord) -> Iterator[Step]:
     own = [one for one in known if one.epoch.number <= number and _is_of(one, query_id)]
     if _lineage(own[0]).batch_id != 0:
         reason = f"the first batch on record of its query is batch {_lineage(own[0]).batch_id}"
-        raise CannotReplay(Lacking.STATE, number, number, reason)
+        raise CannotReplay(MissingInput.STATE, number, number, reason)
     for before, after in itertools.pairwise(own):
         _demand_next(before, after)
     for at, one in enumerate(own):
@@ -205,7 +205,7 @@ def _demand_next(before: EpochRecord, after: EpochRecord) -> None:
     old, new = _lineage(before).batch_id, _lineage(after).batch_id
     if new != old + 1:
         number = after.epoch.number
-        raise CannotReplay(Lacking.STATE, number, number, f"batch {old + 1} of its query is no epoch on record")
+        raise CannotReplay(MissingInput.STATE, number, number, f"batch {old + 1} of its query is no epoch on record")
 
 
 def _stateful(known: Sequence[EpochRecord], record: EpochRecord, *, fresh: bool) -> Step:
@@ -254,6 +254,6 @@ def _files(record: EpochRecord, held: frozenset[str]) -> tuple[InputFile, ...]:
         wanted = range(0 if before is None else before + 1, last + 1)
         if lacking := set(wanted) - {file.log_offset for file in own}:
             reason = f"the file lists of source {source} are not known ({len(lacking)} of {len(wanted)} log entries)"
-            raise CannotReplay(Lacking.INPUT, number, number, reason)
+            raise CannotReplay(MissingInput.INPUT, number, number, reason)
         found += (file for file in own if file.log_offset in wanted and unquote(file.path) not in held)
     return tuple(found)

@@ -11,7 +11,7 @@ from functools import partial
 from onceonly_checkpoints.spark import logs
 from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.spark.logs import UnreadableCheckpoint
-from onceonly_checkpoints.storage import Storage, companion
+from onceonly_checkpoints.storage import FileStore, companion
 from onceonly_checkpoints.strenum import StrEnum
 
 
@@ -47,7 +47,7 @@ REBUILD = "onceonly checkpoint rebuild PATH --query NAME"
 _WILL_NOT_START = "Spark refuses to start."
 
 
-def verify(storage: Storage) -> tuple[Problem, ...]:
+def verify(storage: FileStore) -> tuple[Problem, ...]:
     """Everything that is wrong with a checkpoint, in the order in which Spark would meet it; empty if it is sound.
 
     Reads every entry of the two logs and, of file sources' logs, what Spark reads at a start. What only a comparison
@@ -77,14 +77,14 @@ def _no_checkpoint() -> Problem:
     )
 
 
-def _metadata(storage: Storage) -> Iterator[Problem]:
+def _metadata(storage: FileStore) -> Iterator[Problem]:
     try:
         spark_offsets.query_id(storage)
     except UnreadableCheckpoint as error:
         yield Problem(error.path, error.reason, Effect.REFUSES, _WILL_NOT_START, REBUILD)
 
 
-def _positions(storage: Storage, offsets: tuple[int, ...], commits: tuple[int, ...]) -> Iterator[Problem]:
+def _positions(storage: FileStore, offsets: tuple[int, ...], commits: tuple[int, ...]) -> Iterator[Problem]:
     """How the newest entries of the two logs lie to each other."""
     done = commits[-1] if commits else -1
     if not offsets:
@@ -111,7 +111,7 @@ def _positions(storage: Storage, offsets: tuple[int, ...], commits: tuple[int, .
         yield Problem(path, "the file is missing", Effect.REFUSES, _WILL_NOT_START, REBUILD)
 
 
-def _no_offsets(storage: Storage, commits: tuple[int, ...]) -> Iterator[Problem]:
+def _no_offsets(storage: FileStore, commits: tuple[int, ...]) -> Iterator[Problem]:
     if commits:
         yield Problem("offsets", "all offsets are missing", Effect.REFUSES, _WILL_NOT_START, REBUILD)
     elif storage.exists("sources") or storage.exists("state"):
@@ -124,7 +124,7 @@ def _no_offsets(storage: Storage, commits: tuple[int, ...]) -> Iterator[Problem]
         )
 
 
-def _entries(storage: Storage, offsets: tuple[int, ...], commits: tuple[int, ...]) -> Iterator[Problem]:
+def _entries(storage: FileStore, offsets: tuple[int, ...], commits: tuple[int, ...]) -> Iterator[Problem]:
     for number in offsets:
         remedy = f"{REBUILD} --entry {number}"
         if number not in commits:
@@ -150,7 +150,7 @@ def _damage(read: Callable[[], object], read_by_spark: bool, remedy: str) -> Ite
             yield Problem(error.path, error.reason, Effect.REFUSES, _WILL_NOT_START, remedy)
 
 
-def _sources(storage: Storage, offsets: tuple[int, ...]) -> Iterator[Problem]:
+def _sources(storage: FileStore, offsets: tuple[int, ...]) -> Iterator[Problem]:
     """Logs of the file sources that the newest readable entry names."""
     for number in reversed(offsets):
         try:
@@ -164,7 +164,7 @@ def _sources(storage: Storage, offsets: tuple[int, ...]) -> Iterator[Problem]:
         return
 
 
-def _source_log(storage: Storage, source: str, last: int) -> Iterator[Problem]:
+def _source_log(storage: FileStore, source: str, last: int) -> Iterator[Problem]:
     directory = f"sources/{source}"
     names = storage.names(directory)
     for name in _needed(names, last):
@@ -183,7 +183,7 @@ def _needed(names: tuple[str, ...], last: int) -> list[str]:
     return first + [str(number) for number in range(merged + 1, newest + 1)]
 
 
-def _companions(storage: Storage, offsets: tuple[int, ...], commits: tuple[int, ...]) -> Iterator[Problem]:
+def _companions(storage: FileStore, offsets: tuple[int, ...], commits: tuple[int, ...]) -> Iterator[Problem]:
     """Files that were changed under the checksum which Hadoop keeps beside them."""
     paths = ["metadata", *(f"offsets/{each}" for each in offsets[-2:]), *(f"commits/{each}" for each in commits[-1:])]
     for source in storage.names("sources"):

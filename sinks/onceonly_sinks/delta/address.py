@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode
 
-from onceonly_sinks.delta.ladder import Rung
+from onceonly_sinks.delta.ladder import ChangePolicy
 from onceonly_sinks.delta.merge import Merge
 from onceonly_sinks.delta.planning import Settings
 
@@ -46,7 +46,7 @@ class AddressOptions:
             ("merge", merge.text if merge else None),
             ("schema", "add_columns" if settings.grows else None),
             ("epoch_column", settings.epoch_column),
-            ("foreign", None if settings.foreign is Rung.APPENDS else settings.foreign.word),
+            ("foreign", None if settings.foreign is ChangePolicy.APPENDS else settings.foreign.word),
             *(("partition_by", name) for name in settings.partition_by),
         ]
         return cls(tuple((name, value) for name, value in said if value))

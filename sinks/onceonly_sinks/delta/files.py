@@ -21,7 +21,7 @@ from onceonly.protocol import Attempt
 from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta.columns import with_epoch
 from onceonly_sinks.delta.log import remote
-from onceonly_sinks.delta.schema_compatibility import Demands, Shape, Unfit
+from onceonly_sinks.delta.schema_compatibility import Demands, IncompatibleSchema, Shape
 from onceonly_sinks.delta.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class WriteFiles:
         try:
             self._write(out, batches)
             return {"files": out.close(), "wrong": None, "errno": None}
-        except Unfit as wrong:
+        except IncompatibleSchema as wrong:
             out.remove()
             # The rest is consumed as well: an iterator that is left early would look like a task that ended early.
             for _ in batches:
@@ -107,7 +107,7 @@ class WriteFiles:
 
         rows = self.shape.shaped(with_epoch(pa.table(batch), self.epoch_column, self.epoch))
         if (broken := self.demands.broken(rows)) is not None:
-            raise Unfit(*broken)
+            raise IncompatibleSchema(*broken)
         return rows
 
 
@@ -156,9 +156,11 @@ def _numbered(name: str, column: Any) -> Numbered:
     try:
         texts = [_spelled(value) for value in encoded.dictionary.to_pylist()]
     except UnicodeDecodeError as error:
-        raise Unfit(name, "bytes that are no UTF-8 text cannot be the value of a partition") from error
+        raise IncompatibleSchema(name, "bytes that are no UTF-8 text cannot be the value of a partition") from error
     except (OverflowError, ValueError) as error:
-        raise Unfit(name, "a date before the year 1 or after 9999 cannot be the value of a partition") from error
+        raise IncompatibleSchema(
+            name, "a date before the year 1 or after 9999 cannot be the value of a partition"
+        ) from error
     numbers: dict[str | None, int] = {}
     again = pa.array([numbers.setdefault(text, len(numbers)) for text in texts], pa.int64())
     return again.take(encoded.indices), list(numbers)

@@ -11,14 +11,14 @@ import hashlib
 from collections.abc import Iterator
 
 from onceonly_sinks.delta import log as loginspect
-from onceonly_sinks.delta.log import DeltaLog, Entry
+from onceonly_sinks.delta.log import DeltaLog, LogEntry
 from onceonly_sinks.delta.marker import pipeline_of, unpack
 
 NEWEST = 200
 """Commits in which other writers are looked for: enough to meet each that is at work, and soon read."""
 
 
-class Followed:
+class CachedLog:
     """What is remembered of a log between two looks: a number, a hash, and names for at most :data:`NEWEST` commits.
 
     Args:
@@ -47,7 +47,7 @@ class Followed:
         text = self._log.text(version)
         return None if text is None else hashlib.sha256(text.encode()).hexdigest()
 
-    def newest_first(self) -> Iterator[Entry]:
+    def newest_first(self) -> Iterator[LogEntry]:
         """Every entry whose file still exists. The folder is listed for those alone that lie below a missing one."""
         lowest = self.head() + 1
         for entry in self._log.before(lowest - 1):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from onceonly.protocol import Disturbance, Superseded
-from onceonly.protocol.guard import Held, check_fence
+from onceonly.protocol import ExternalChange, Superseded
+from onceonly.protocol.guard import NewestEpoch, check_fence
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.delta import log as loginspect
-from onceonly_sinks.delta.ladder import Rung
+from onceonly_sinks.delta.ladder import ChangePolicy
 from onceonly_sinks.delta.log import DeltaLog
 from onceonly_sinks.delta.marker import Note
 from onceonly_sinks.delta.restored_version import Content, restored_to
-from onceonly_sinks.delta.table import Found
+from onceonly_sinks.delta.table import TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class SinkState:
         return self.note.epoch
 
     @property
-    def held(self) -> Held:
+    def held(self) -> NewestEpoch:
         """The newest epoch; where the marker's text has aged out, only its number is left to compare."""
-        return Held.of(self.marker) if self.marker or not self.epoch else Held(self.epoch, None)
+        return NewestEpoch.of(self.marker) if self.marker or not self.epoch else NewestEpoch(self.epoch, None)
 
     @property
     def held_at(self) -> int:
@@ -61,7 +61,7 @@ class SinkState:
         return self.version if self.note.at is None else self.note.at
 
 
-def still_ours(sink: str, fence: Fence, found: Found) -> bool:
+def still_ours(sink: str, fence: Fence, found: TableState) -> bool:
     """Whether our fence is the one that stands.
 
     Raises:
@@ -73,7 +73,7 @@ def still_ours(sink: str, fence: Fence, found: Found) -> bool:
     return refused is None
 
 
-def fence_note(app: str, fence: Fence, found: Found, *, judged: int, mode: str, token: str) -> Note:
+def fence_note(app: str, fence: Fence, found: TableState, *, judged: int, mode: str, token: str) -> Note:
     """What a fence says: the newest marker in full, or, where its text has aged out, its epoch's number."""
     if found.note is not None:
         return found.note.repeated(fence, found.version, judged, token)
@@ -90,14 +90,14 @@ def standing_note(app: str, fence: Fence, holds: Content, *, head: int, mode: st
     return Note(app, fence, 0, None, None, head, head, 0, mode, "", token)
 
 
-def first(fence: Fence, found: Found, identity: str) -> SinkState:
+def first(fence: Fence, found: TableState, identity: str) -> SinkState:
     """The standing that a fence finds."""
     note = found.note
     assert note is not None
     return SinkState(fence, note, found.version, note.judged, note.identity or identity)
 
 
-def advanced(before: SinkState, found: Found) -> SinkState:
+def advanced(before: SinkState, found: TableState) -> SinkState:
     """The standing with the newest commit of ours that was found."""
     assert found.note is not None
     return replace(before, note=found.note, version=found.version, judged=max(before.judged, found.note.judged))
@@ -121,10 +121,10 @@ def since(now: SinkState, receipt: Receipt | None) -> SinkState:
     return replace(now, judged=read, identity=receipt.identity)
 
 
-def judge(log: DeltaLog, known: SinkState, head: int, allowed: Rung) -> tuple[Disturbance, ...]:
+def judge(log: DeltaLog, known: SinkState, head: int, allowed: ChangePolicy) -> tuple[ExternalChange, ...]:
     """What others did after the versions that are judged already, up to ``head``; what they may is ``allowed``."""
     start = known.judged + 1
-    found: tuple[Disturbance, ...] = ()
+    found: tuple[ExternalChange, ...] = ()
     if start <= head and log.entry(start) is None:
         readable = min((version for version in log.versions() if version > start), default=head + 1)
         found, start = (loginspect.unreadable(start, readable - 1),), readable

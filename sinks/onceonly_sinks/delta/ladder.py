@@ -11,7 +11,7 @@ from enum import Enum, IntEnum
 from typing import Any
 
 
-class Rung(IntEnum):
+class ChangePolicy(IntEnum):
     """What others may do, each rung with those below it."""
 
     NOTHING = 0
@@ -28,15 +28,15 @@ class Rung(IntEnum):
     def words(self) -> str:
         """What it lets others do, in a sentence for ``explain()``."""
         may = {
-            Rung.NOTHING: "others may not change a row",
-            Rung.APPENDS: "others may add rows",
-            Rung.DELETES: "others may add and delete rows",
-            Rung.CHANGES: "others may add, delete and change rows",
+            ChangePolicy.NOTHING: "others may not change a row",
+            ChangePolicy.APPENDS: "others may add rows",
+            ChangePolicy.DELETES: "others may add and delete rows",
+            ChangePolicy.CHANGES: "others may add, delete and change rows",
         }
         return f'{may[self]} (foreign="{self.word}"); what else they do stops the query (E209)'
 
     @classmethod
-    def of(cls, word: str) -> Rung | None:
+    def of(cls, word: str) -> ChangePolicy | None:
         """The rung with a name; ``None`` if there is none."""
         return next((rung for rung in cls if rung.word == word), None)
 
@@ -51,21 +51,21 @@ class Effect(Enum):
     UNKNOWN = "unknown"
 
     @property
-    def rung(self) -> Rung | None:
+    def rung(self) -> ChangePolicy | None:
         """The lowest rung that lets it pass; ``None``: none does."""
         return _RUNGS[self]
 
 
-_RUNGS: Mapping[Effect, Rung | None] = {
-    Effect.NONE: Rung.NOTHING,
-    Effect.APPENDED: Rung.APPENDS,
-    Effect.DELETED: Rung.DELETES,
-    Effect.CHANGED: Rung.CHANGES,
+_RUNGS: Mapping[Effect, ChangePolicy | None] = {
+    Effect.NONE: ChangePolicy.NOTHING,
+    Effect.APPENDED: ChangePolicy.APPENDS,
+    Effect.DELETED: ChangePolicy.DELETES,
+    Effect.CHANGED: ChangePolicy.CHANGES,
     Effect.UNKNOWN: None,
 }
 
 
-class Way(Enum):
+class ChangeEffect(Enum):
     """What an operation does with the rows of the files that it takes away."""
 
     REWRITES = "writes them again as they are"
@@ -75,7 +75,7 @@ class Way(Enum):
     MIXES = "brings others beside some of them"
 
 
-_WAYS: Mapping[str, Way] = {
+_WAYS: Mapping[str, ChangeEffect] = {
     **dict.fromkeys(
         (
             "OPTIMIZE",
@@ -86,10 +86,10 @@ _WAYS: Mapping[str, Way] = {
             "ROW TRACKING UNBACKFILL",
             "REMOVE COLUMN MAPPING",
         ),
-        Way.REWRITES,
+        ChangeEffect.REWRITES,
     ),
-    **dict.fromkeys(("DELETE", "TRUNCATE"), Way.DELETES),
-    "UPDATE": Way.UPDATES,
+    **dict.fromkeys(("DELETE", "TRUNCATE"), ChangeEffect.DELETES),
+    "UPDATE": ChangeEffect.UPDATES,
     **dict.fromkeys(
         (
             "WRITE",
@@ -98,14 +98,14 @@ _WAYS: Mapping[str, Way] = {
             "REPLACE TABLE",
             "REPLACE TABLE AS SELECT",
         ),
-        Way.REPLACES,
+        ChangeEffect.REPLACES,
     ),
-    **dict.fromkeys(("MERGE", "STREAMING UPDATE"), Way.MIXES),
+    **dict.fromkeys(("MERGE", "STREAMING UPDATE"), ChangeEffect.MIXES),
 }
 # FSCK is none of them: it takes files out of the log that are lost, and no rung lets others lose rows.
 
 
-def way(operation: str) -> Way | None:
+def way(operation: str) -> ChangeEffect | None:
     """What an operation does, by its name; ``None`` for one that is not known here."""
     return _WAYS.get(operation)
 
@@ -125,10 +125,10 @@ def effect(operation: str, *, adds: bool, removes: bool, changes: bool, shrinks:
     does = way(operation)
     if not changes:
         # Spark's writer compacts by hand: an overwrite with the option dataChange=false.
-        return Effect.NONE if does in (Way.REWRITES, Way.REPLACES) else Effect.UNKNOWN
-    if does is Way.DELETES and shrinks:
+        return Effect.NONE if does in (ChangeEffect.REWRITES, ChangeEffect.REPLACES) else Effect.UNKNOWN
+    if does is ChangeEffect.DELETES and shrinks:
         return Effect.DELETED
-    return Effect.UNKNOWN if does in (None, Way.REWRITES) else Effect.CHANGED
+    return Effect.UNKNOWN if does in (None, ChangeEffect.REWRITES) else Effect.CHANGED
 
 
 _DELETED = ("numDeletedRows", "num_deleted_rows")

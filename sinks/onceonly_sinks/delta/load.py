@@ -16,9 +16,9 @@ from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta import errors, prepared, spark_committer
 from onceonly_sinks.delta.files import LocalPlace, RemotePlace, WriteFiles, place
-from onceonly_sinks.delta.planning import Plan, Planner, Way
+from onceonly_sinks.delta.planning import LoadPath, LoadPlan, Planner
 from onceonly_sinks.delta.prepared import DataFile, HeldRows, Rows, StagedRows, WrittenFiles
-from onceonly_sinks.delta.schema_compatibility import Unfit, refusal
+from onceonly_sinks.delta.schema_compatibility import IncompatibleSchema, refusal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,14 +53,14 @@ class Preparer:
             adopted, where = prepared.adopt(self._table.sink, plan.shape.schema, plan.demands, files, root)
             return WrittenFiles(adopted, where, plan.schema, plan.grow)
         match plan.choice.way:
-            case Way.SPARK:
+            case LoadPath.SPARK:
                 return self._stage(plan)
-            case Way.EXECUTORS:
+            case LoadPath.EXECUTORS:
                 return self._on_executors(plan)
-            case Way.DRIVER:
+            case LoadPath.DRIVER:
                 return self._through_driver(plan)
 
-    def _stage(self, plan: Plan) -> StagedRows:
+    def _stage(self, plan: LoadPlan) -> StagedRows:
         choice = plan.choice
         why = choice.log_refuses or f"committer={choice.committer!r}, {choice.size or 'unknown'} bytes"
         spark = spark_committer.needed(self._table.sink, self._planner.spark(), why)
@@ -83,7 +83,7 @@ class Preparer:
             grow=plan.grow,
         )
 
-    def _adoptable(self, plan: Plan) -> Sequence[Path] | None:
+    def _adoptable(self, plan: LoadPlan) -> Sequence[Path] | None:
         """Files that the batch lies in, where they can become the table's own as they are: no second write."""
         if not isinstance(plan.batch, InFiles) or plan.choice.merge or plan.choice.committer == "spark":
             return None
@@ -92,7 +92,7 @@ class Preparer:
         fits = plain and same and is_local(self._table.root) and not plan.choice.log_refuses
         return plan.batch.paths if fits else None
 
-    def _on_executors(self, plan: Plan) -> WrittenFiles:
+    def _on_executors(self, plan: LoadPlan) -> WrittenFiles:
         options = self._table.options or {}
         task = WriteFiles(
             self._table.root,
@@ -133,7 +133,7 @@ class Preparer:
                     next="use a path on shared storage",
                 )
 
-    def _through_driver(self, plan: Plan) -> Rows:
+    def _through_driver(self, plan: LoadPlan) -> Rows:
         choice = plan.choice
         to_executors = choice.takes_files and not choice.merge
         bounded = to_executors or (choice.committer == "auto" and self._planner.spark() is not None)
@@ -148,7 +148,7 @@ class Preparer:
             table = rules.one_per_key(self._table.sink, table, plan.upsert)
         return HeldRows(table, plan.merge, rows.num_rows, plan.schema, plan.grow)
 
-    def _checked(self, rows: pa.Table, plan: Plan) -> pa.Table:
+    def _checked(self, rows: pa.Table, plan: LoadPlan) -> pa.Table:
         """The rows in the table's columns, with values that it can hold.
 
         Raises:
@@ -156,7 +156,7 @@ class Preparer:
         """
         try:
             shaped = plan.shape.shaped(rows)
-        except Unfit as unfit:
+        except IncompatibleSchema as unfit:
             raise refusal(self._table.sink, unfit.column, unfit.reason) from unfit
         broken = plan.demands.broken(shaped) if self._planner.fits_table else None
         if broken is not None:

@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from onceonly.protocol import Disturbance
+from onceonly.protocol import ExternalChange
 from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta import ladder
-from onceonly_sinks.delta.ladder import Effect, Rung
+from onceonly_sinks.delta.ladder import ChangePolicy, Effect
 from onceonly_sinks.delta.marker import METADATA_KEY, Note
 
 # ---- The object store behind a URI as a pyarrow file system rooted at the table, by deltalake's credentials.
@@ -31,7 +31,7 @@ def remote(root: str, options: Mapping[str, str] | None) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """One version of a table, as its log says.
 
     Attributes:
@@ -57,7 +57,7 @@ class Entry:
     identity: str | None
 
 
-def parse(version: int, text: str, app: str) -> Entry:
+def parse(version: int, text: str, app: str) -> LogEntry:
     """Read the text of one commit file."""
     # Not splitlines(): a marker may hold characters that it, but not JSON, takes for the end of a line.
     actions: list[dict[str, Any]] = [json.loads(line) for line in text.split("\n") if line.strip()]
@@ -68,7 +68,7 @@ def parse(version: int, text: str, app: str) -> Entry:
     known = [records - hidden for records, hidden in counts if records is not None]
     operation = info.get("operation") or ""
     taken, shrinks = _taken(adds, removes, info.get("operationMetrics") or {}) if removes else (0, True)
-    return Entry(
+    return LogEntry(
         version=version,
         operation=operation,
         parameters=info.get("operationParameters") or {},
@@ -108,19 +108,19 @@ def _records(file: Mapping[str, Any]) -> tuple[int | None, int]:
     return records, (file.get("deletionVector") or {}).get("cardinality", 0)
 
 
-def _named(entry: Entry) -> int | None:
+def _named(entry: LogEntry) -> int | None:
     """The version that a RESTORE says it went back to; ``None`` where it names a moment."""
     target = str(entry.parameters.get("version"))
     return int(target) if target.isdigit() else None
 
 
 def disturbances(
-    entries: Iterable[Entry],
+    entries: Iterable[LogEntry],
     identity: str,
     holds_until: int,
-    allowed: Rung,
-    restored: Callable[[Entry], int | None] = _named,
-) -> tuple[Disturbance, ...]:
+    allowed: ChangePolicy,
+    restored: Callable[[LogEntry], int | None] = _named,
+) -> tuple[ExternalChange, ...]:
     """What others did, oldest first; what changes no row is nobody's business. Appends in a row are told as one.
 
     Args:
@@ -130,7 +130,7 @@ def disturbances(
         allowed: what others may do.
         restored: the version that a RESTORE went back to; ``None`` where that is not known.
     """
-    found: list[Disturbance] = []
+    found: list[ExternalChange] = []
     for entry in entries:
         target = restored(entry) if entry.operation == "RESTORE" else None
         one = None if entry.note is not None else _disturbance(entry, identity, holds_until, allowed, target)
@@ -142,10 +142,12 @@ def disturbances(
 
 
 def _disturbance(
-    entry: Entry, identity: str, holds_until: int, allowed: Rung, target: int | None
-) -> Disturbance | None:
+    entry: LogEntry, identity: str, holds_until: int, allowed: ChangePolicy, target: int | None
+) -> ExternalChange | None:
     if entry.identity is not None and identity and entry.identity != identity:
-        return Disturbance("recreated", f"{_told(entry)}, new table id {entry.identity}", fatal=True, at=entry.version)
+        return ExternalChange(
+            "recreated", f"{_told(entry)}, new table id {entry.identity}", fatal=True, at=entry.version
+        )
     if entry.operation == "RESTORE":
         return _restored(entry, holds_until, target)
     if entry.effect is Effect.NONE:
@@ -153,7 +155,7 @@ def _disturbance(
     passes = entry.effect.rung is not None and entry.effect.rung <= allowed
     added = entry.rows if entry.effect is Effect.APPENDED else None
     removed = entry.taken if entry.effect is Effect.DELETED else None
-    return Disturbance(
+    return ExternalChange(
         entry.effect.value,
         f"{_told(entry)}{_rows(added, 'added')}{_rows(removed, 'removed')}{_why(entry)}",
         fatal=not passes,
@@ -169,11 +171,11 @@ def _rows(count: int | None, what: str) -> str:
     return "" if count is None else f", {count} {'row' if count == 1 else 'rows'} {what}"
 
 
-def _why(entry: Entry) -> str:
+def _why(entry: LogEntry) -> str:
     return ", an operation that is not known here" if entry.effect is Effect.UNKNOWN else ""
 
 
-def _both(one: Disturbance, other: Disturbance) -> Disturbance:
+def _both(one: ExternalChange, other: ExternalChange) -> ExternalChange:
     """Two appends as one."""
     first = one.first or one.at
     added = None if one.added is None or other.added is None else one.added + other.added
@@ -182,22 +184,22 @@ def _both(one: Disturbance, other: Disturbance) -> Disturbance:
     return replace(other, detail=detail, first=first, added=added, operation="", fatal=fatal, allowed=allowed)
 
 
-def _restored(entry: Entry, holds_until: int, target: int | None) -> Disturbance:
+def _restored(entry: LogEntry, holds_until: int, target: int | None) -> ExternalChange:
     """Restoring keeps application versions: rows are gone while the table still claims the epochs."""
     named = _named(entry)
     known = target if named is None else named
     where = entry.parameters.get("timestamp", "another version") if known is None else f"version {known}"
     harmless = target is not None and target >= holds_until
-    return Disturbance("restored", f"{_told(entry)}, back to {where}", fatal=not harmless, at=entry.version)
+    return ExternalChange("restored", f"{_told(entry)}, back to {where}", fatal=not harmless, at=entry.version)
 
 
-def _told(entry: Entry) -> str:
+def _told(entry: LogEntry) -> str:
     return f"{entry.operation or 'an unnamed operation'} as version {entry.version}"
 
 
-def unreadable(first: int, last: int) -> Disturbance:
+def unreadable(first: int, last: int) -> ExternalChange:
     """Versions whose log files were cleaned away before we judged them: there may have been a RESTORE among them."""
-    return Disturbance(
+    return ExternalChange(
         "unreadable", f"the log of versions {first} to {last} was cleaned away unseen", fatal=True, at=last
     )
 
@@ -266,7 +268,7 @@ class DeltaLog:
         self.app = app
         self._files: _Files = _Local(Path(root) / LOG) if is_local(root) else _Remote(root, options)
 
-    def entry(self, version: int) -> Entry | None:
+    def entry(self, version: int) -> LogEntry | None:
         """One version; ``None`` if its file is not there: not written yet, or cleaned away."""
         text = self.text(version)
         return None if text is None else parse(version, text, self.app)
@@ -275,19 +277,19 @@ class DeltaLog:
         """Text of one version's commit file; ``None`` if it is not there."""
         return self._files.read(f"{version:020d}.json") if version >= 0 else None
 
-    def since(self, version: int) -> Iterator[Entry]:
+    def since(self, version: int) -> Iterator[LogEntry]:
         """Entries from ``version`` on, until the first that is missing."""
         while (entry := self.entry(version)) is not None:
             yield entry
             version += 1
 
-    def before(self, version: int) -> Iterator[Entry]:
+    def before(self, version: int) -> Iterator[LogEntry]:
         """Entries from ``version`` down, until the first that is missing."""
         while (entry := self.entry(version)) is not None:
             yield entry
             version -= 1
 
-    def newest(self, head: int) -> Entry | None:
+    def newest(self, head: int) -> LogEntry | None:
         """Our newest commit at or below ``head``; others' commits may lie above it. ``None``: none, or cleaned away."""
         return next((entry for entry in self.before(head) if entry.note), None)
 

@@ -14,7 +14,7 @@ from onceonly.protocol import Batch, Estimate
 from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta import rewrite_check
 from onceonly_sinks.delta.columns import Column, Unread
-from onceonly_sinks.delta.ladder import Rung
+from onceonly_sinks.delta.ladder import ChangePolicy
 from onceonly_sinks.delta.merge import Merge, Upsert, misnamed
 from onceonly_sinks.delta.schema_compatibility import Demands, Shape, differences, paired
 from onceonly_sinks.delta.spark_committer import SparkCommitter
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _BYTES_OF_UNKNOWN_WIDTH = 40
 
 
-class Way(Enum):
+class LoadPath(Enum):
     """How rows reach the table."""
 
     DRIVER = "through the driver, committed by deltalake"
@@ -70,16 +70,16 @@ class Choice:
     spark: bool
 
     @property
-    def way(self) -> Way:
+    def way(self) -> LoadPath:
         """The way; unknown size counts as large."""
         if self.committer == "spark" or self.log_refuses:
-            return Way.SPARK
+            return LoadPath.SPARK
         small = self.size is not None and self.size <= self.limit
         if (self.only_files or not small) and not self.merge and self.takes_files:
-            return Way.EXECUTORS
+            return LoadPath.EXECUTORS
         if not small and self.committer == "auto" and self.spark:
-            return Way.SPARK
-        return Way.DRIVER
+            return LoadPath.SPARK
+        return LoadPath.DRIVER
 
 
 # ---- The plan: what the columns of an epoch become, and which way it takes.
@@ -107,11 +107,11 @@ class Settings:
     limit: int
     partition_by: tuple[str, ...]
     grows: bool
-    foreign: Rung
+    foreign: ChangePolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """One epoch on its way.
 
     Attributes:
@@ -155,7 +155,7 @@ class Planner:
     settings: Settings
     spark: Callable[[], SparkCommitter | None]
 
-    def plan(self, batch: Batch, epoch: int, generation: int) -> Plan:
+    def plan(self, batch: Batch, epoch: int, generation: int) -> LoadPlan:
         """Decide how an epoch is written.
 
         Raises:
@@ -186,7 +186,7 @@ class Planner:
             beyond_us=unread or self._computed_limits(demands),
         )
         upsert = chosen.upsert.renamed(pairs)
-        return Plan(
+        return LoadPlan(
             batch,
             epoch,
             generation,

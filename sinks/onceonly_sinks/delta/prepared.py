@@ -177,7 +177,7 @@ class StagingCommitter(Committer, Protocol):
     """A committer that stages rows beside the table before it commits them."""
 
     def discard(self, folder: str) -> None:
-        """Delete a folder of staged rows; it may be gone."""
+        """Delete a folder of staged rows. It may be gone."""
         ...
 
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from onceonly.doctor import Check, Observed, State, spot
-from onceonly.protocol import EPOCH, Allowed, Disturbance
+from onceonly.protocol import EPOCH, ExternalChange, ToleratedChanges
 from onceonly.protocol.health import spell
 from onceonly.spark.digest import quote
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.delta import log as loginspect
 from onceonly_sinks.delta import row_counts
-from onceonly_sinks.delta.ladder import Effect, Rung
-from onceonly_sinks.delta.log import DeltaLog, Entry
+from onceonly_sinks.delta.ladder import ChangePolicy, Effect
+from onceonly_sinks.delta.log import DeltaLog, LogEntry
 from onceonly_sinks.delta.marker import Note
 from onceonly_sinks.delta.restored_version import restored_to
 from onceonly_sinks.delta.table import Table
@@ -246,7 +246,7 @@ def recount(table: Table) -> Mapping[int, int] | None:
         return None
 
 
-def allowed(table: Table, rung: Rung, *, merged: bool) -> Allowed:
+def allowed(table: Table, rung: ChangePolicy, *, merged: bool) -> ToleratedChanges:
     """What others did and was let pass since our first epoch; after the newest one, what the rung lets pass."""
     changes = changes_of(table)
     judged = max((one.entry.note.judged for one in changes if one.entry.note), default=-1)
@@ -255,23 +255,23 @@ def allowed(table: Table, rung: Rung, *, merged: bool) -> Allowed:
     earlier = [one for one in entries if one.version <= judged]
     later = [one for one in entries if one.version > judged]
     told = (
-        *loginspect.disturbances(earlier, "", -1, Rung.CHANGES),
+        *loginspect.disturbances(earlier, "", -1, ChangePolicy.CHANGES),
         *loginspect.disturbances(later, "", -1, rung),
     )
     passed = tuple(one for one in told if one.allowed)
     if merged or not passed:
-        return Allowed(passed)
+        return ToleratedChanges(passed)
     listed = frozenset(
         one.version
         for one in entries
-        if one.note is None and _passes(one, rung if one.version > judged else Rung.CHANGES)
+        if one.note is None and _passes(one, rung if one.version > judged else ChangePolicy.CHANGES)
     )
     try:
-        return Allowed(passed, row_counts.count(changes, listed).removed)
+        return ToleratedChanges(passed, row_counts.count(changes, listed).removed)
     except row_counts.CannotTell:
         # No rung lets these pass, and our next epoch was committed all the same.
         accepted = frozenset(one.version for one in earlier if one.note is None) - listed
-        return Allowed(passed, sums=row_counts.sums(changes, listed, began, accepted))
+        return ToleratedChanges(passed, sums=row_counts.sums(changes, listed, began, accepted))
 
 
 def beside_ours(table: Table) -> str:
@@ -293,7 +293,7 @@ def beside_ours(table: Table) -> str:
     return f"version {found.version} ({found.operation or 'unnamed'}) brought rows of others" if found else ""
 
 
-def _replaced(entry: Entry, undone: Mapping[int, int | None]) -> bool:
+def _replaced(entry: LogEntry, undone: Mapping[int, int | None]) -> bool:
     """Whether a commit took away all that stood before it, and no RESTORE has led back behind it since.
 
     Args:
@@ -305,7 +305,7 @@ def _replaced(entry: Entry, undone: Mapping[int, int | None]) -> bool:
     return all(to is None or to >= entry.version for at, to in undone.items() if at > entry.version)
 
 
-def _passes(entry: Entry, rung: Rung) -> bool:
+def _passes(entry: LogEntry, rung: ChangePolicy) -> bool:
     return entry.effect.rung is not None and entry.effect.rung <= rung
 
 
@@ -346,7 +346,7 @@ def changes_of(table: Table) -> list[row_counts.Change]:
     ]
 
 
-def disturbances(table: Table, since: Receipt | None, allowed: Rung) -> tuple[Disturbance, ...]:
+def disturbances(table: Table, since: Receipt | None, allowed: ChangePolicy) -> tuple[ExternalChange, ...]:
     """What others did to the table since a receipt, or since ever; what they may is ``allowed``."""
     handle = table.refreshed()
     judged, held = (_coordinate(since, "read"), _coordinate(since, "version")) if since else (-1, -1)
@@ -357,7 +357,7 @@ def disturbances(table: Table, since: Receipt | None, allowed: Rung) -> tuple[Di
     if was and was != now and all(one.kind != "recreated" for one in found):
         return (
             *found,
-            Disturbance(
+            ExternalChange(
                 "recreated", f"table id {now}" if now else "there is no table", fatal=True, at=table.followed.head()
             ),
         )
@@ -369,6 +369,6 @@ def _coordinate(receipt: Receipt, name: str) -> int:
     return found if isinstance(found, int) else -1
 
 
-def _ours(table: Table) -> Iterator[Entry]:
+def _ours(table: Table) -> Iterator[LogEntry]:
     """Our entries, newest first."""
     return (entry for entry in table.followed.newest_first() if entry.note is not None)

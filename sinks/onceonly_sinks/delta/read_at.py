@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from onceonly.protocol import EpochGone, NotVersioned
+from onceonly.protocol import EpochExpired, NotVersioned
 from onceonly.spark.digest import quote
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.delta import epochrows, row_counts
@@ -34,22 +34,22 @@ def check(table: Table, at: Receipt) -> DeltaTable:
 
     newest, version = table.reopen(), version_of(at)
     if newest is None or table.identity != at.identity:
-        raise EpochGone("the table is another one than it was, or is gone", _LOG_CAUSE)
+        raise EpochExpired("the table is another one than it was, or is gone", _LOG_CAUSE)
     if newest.version() < version:
-        raise EpochGone(f"the table ends at version {newest.version()}, before version {version}", _LOG_CAUSE)
+        raise EpochExpired(f"the table ends at version {newest.version()}, before version {version}", _LOG_CAUSE)
     entry = table.log.entry(version)
     note = entry.note if entry else None
     if entry is not None and (note is None or note.marker is None or note.marker.epoch.chain != at.chain):
-        raise EpochGone(f"version {version} is not the epoch that it was", _LOG_CAUSE)
+        raise EpochExpired(f"version {version} is not the epoch that it was", _LOG_CAUSE)
     try:
         opened = DeltaTable(table.root, version=version, storage_options=table.options)
     except (DeltaError, FileNotFoundError) as error:
         left = min(table.log.versions(), default=version)
-        raise EpochGone(
+        raise EpochExpired(
             f"its log no longer tells version {version}; it begins with version {left}", _LOG_CAUSE
         ) from error
     if missing := _missing(table, opened, newest):
-        raise EpochGone(f"{missing} of the data files of version {version} are gone", _FILES_CAUSE)
+        raise EpochExpired(f"{missing} of the data files of version {version} are gone", _FILES_CAUSE)
     return opened
 
 
@@ -78,7 +78,7 @@ def read(table: Table, epoch_column: str | None, at: Receipt, since: Receipt | N
         wanted = None if since is None or epoch_column is None else ds.field(epoch_column) > since.epoch
         rows: pa.Table = dataset.to_table(filter=wanted)
     except FileNotFoundError as error:
-        raise EpochGone("a data file of its version is gone", _FILES_CAUSE) from error
+        raise EpochExpired("a data file of its version is gone", _FILES_CAUSE) from error
     return rows
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceonly_sinks.delta import row_counts
-from onceonly_sinks.delta.ladder import Effect, Rung
-from onceonly_sinks.delta.log import DeltaLog, Entry
+from onceonly_sinks.delta.ladder import ChangePolicy, Effect
+from onceonly_sinks.delta.log import DeltaLog, LogEntry
 from onceonly_sinks.delta.marker import Note
 
 
@@ -25,7 +25,7 @@ class Content:
     version: int = -1
 
 
-def content(log: DeltaLog, head: int, identity: str, allowed: Rung) -> Content | None:
+def content(log: DeltaLog, head: int, identity: str, allowed: ChangePolicy) -> Content | None:
     """Go down the log from a version to the commit that brought what stands there; a RESTORE leads to its target.
 
     What others did on the way and may do leaves our rows alone, as it does when an epoch follows it.
@@ -57,7 +57,7 @@ def content(log: DeltaLog, head: int, identity: str, allowed: Rung) -> Content |
     return Content(0)
 
 
-def restored_to(log: DeltaLog, entry: Entry) -> int | None:
+def restored_to(log: DeltaLog, entry: LogEntry) -> int | None:
     """The newest version that held the files that stand after a RESTORE; ``None`` where the log does not tell.
 
     Also where the commit is no RESTORE.
@@ -68,6 +68,6 @@ def restored_to(log: DeltaLog, entry: Entry) -> int | None:
     return row_counts.restored_to(row_counts.parse(one, log.text(one.version) or "") for one in below)
 
 
-def _passes(entry: Entry, allowed: Rung) -> bool:
+def _passes(entry: LogEntry, allowed: ChangePolicy) -> bool:
     rung = entry.effect.rung
     return entry.effect is Effect.NONE or (rung is not None and rung <= allowed)

@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from onceonly.protocol import Sums
+from onceonly.protocol import RowTotals
 from onceonly_sinks.delta import ladder
-from onceonly_sinks.delta.ladder import Way
-from onceonly_sinks.delta.log import Entry
+from onceonly_sinks.delta.ladder import ChangeEffect
+from onceonly_sinks.delta.log import LogEntry
 
 _OTHERS = -1
 """Owner of rows that no epoch brought."""
@@ -61,7 +61,7 @@ class Change:
         removes: files that stand no more.
     """
 
-    entry: Entry
+    entry: LogEntry
     adds: tuple[File, ...]
     removes: tuple[File, ...]
 
@@ -72,7 +72,7 @@ class Change:
         return note.epoch if note and note.brings_epoch else None
 
 
-def parse(entry: Entry, text: str) -> Change:
+def parse(entry: LogEntry, text: str) -> Change:
     """Read the file actions of one commit file."""
     actions = [json.loads(line) for line in text.split("\n") if line.strip()]
     adds = tuple(_file(action["add"]) for action in actions if "add" in action)
@@ -163,7 +163,7 @@ def count(changes: Sequence[Change], listed: Collection[int] = (), absent: Colle
 
 def sums(
     changes: Sequence[Change], listed: Collection[int], began: int = 0, accepted: Collection[int] = ()
-) -> Sums | None:
+) -> RowTotals | None:
     """Rows in all, where whose they are is not known; ``None`` where the log does not reach back, or tell of each file.
 
     Args:
@@ -194,7 +194,7 @@ def sums(
             removed, added = removed + max(-more, 0), added + max(more, 0)
     if None in files.values():
         return None
-    return Sums(sum(rows or 0 for rows in files.values()), removed, added, given_up)
+    return RowTotals(sum(rows or 0 for rows in files.values()), removed, added, given_up)
 
 
 def owners(changes: Sequence[Change]) -> Mapping[str, int | None]:
@@ -302,13 +302,13 @@ def _rewrite(census: _Census, removed: Sequence[Key], added: Mapping[Key, int], 
     operation = change.entry.operation
     does = ladder.way(operation)
     unchanged = not any(file.changes for file in (*change.adds, *change.removes))
-    keeps = unchanged or does in (Way.UPDATES, Way.REWRITES)
-    if not keeps and does is Way.REPLACES and not change.entry.parameters.get("predicate"):
+    keeps = unchanged or does in (ChangeEffect.UPDATES, ChangeEffect.REWRITES)
+    if not keeps and does is ChangeEffect.REPLACES and not change.entry.parameters.get("predicate"):
         _shrink_each(census, removed)
         _settle_others(census, added)
     elif not keeps and not added:
         _shrink_each(census, removed)
-    elif keeps or does is Way.DELETES:
+    elif keeps or does is ChangeEffect.DELETES:
         _merge(census, removed, added, keeps=keeps)
     else:
         raise CannotTell(f"{operation or 'an unnamed operation'} took rows away and brought others")

@@ -82,7 +82,7 @@ _INTEGERS: Mapping[str, int] = {"byte": 3, "short": 5, "integer": 10, "long": 19
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
-class Unfit(Exception):
+class IncompatibleSchema(Exception):
     """A value does not fit into its column.
 
     Attributes:
@@ -145,7 +145,7 @@ def _column(rows: pa.Table, source: str | None, field: pa.Field[Any]) -> Any:
         return values.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         # The text of such an error quotes the value.
-        raise Unfit(field.name, f"a value of {values.type} is beyond {field.type}") from error
+        raise IncompatibleSchema(field.name, f"a value of {values.type} is beyond {field.type}") from error
 
 
 def paired(table: Sequence[Column], batch: Sequence[str]) -> dict[str, str]:

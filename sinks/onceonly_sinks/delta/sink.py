@@ -15,21 +15,21 @@ from onceonly.errors import refuse
 from onceonly.errors.arguments import checks_arguments
 from onceonly.faults import Point
 from onceonly.protocol import (
-    Allowed,
+    AppTransaction,
     Batch,
     Capabilities,
     Changes,
-    Disturbance,
+    ExternalChange,
     Leaves,
     Names,
+    Peek,
     Position,
     Prepared,
     Recorder,
-    Sight,
     SinkBase,
+    ToleratedChanges,
     Total,
-    Transaction,
-    own,
+    check_prepared_by,
 )
 from onceonly.protocol.capabilities import Span
 from onceonly.protocol.row_rules import Condition, Rule
@@ -39,7 +39,7 @@ from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta import epochrows, errors, read, read_at, row_rules, spark_committer, staging
 from onceonly_sinks.delta import table as foreign
 from onceonly_sinks.delta.address import AddressOptions, read_address
-from onceonly_sinks.delta.ladder import Rung
+from onceonly_sinks.delta.ladder import ChangePolicy
 from onceonly_sinks.delta.load import Preparer
 from onceonly_sinks.delta.marker import application_id
 from onceonly_sinks.delta.merge import Merge, Upsert, checked, wrong
@@ -47,7 +47,7 @@ from onceonly_sinks.delta.planning import Planner, Settings
 from onceonly_sinks.delta.prepared import Rows
 from onceonly_sinks.delta.spark_committer import SparkCommitter
 from onceonly_sinks.delta.table import Table, is_table_name, location
-from onceonly_sinks.delta.writer import Writer
+from onceonly_sinks.delta.writer import TableWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,7 +128,7 @@ class DeltaSink(SinkBase):
         entering, grows = checked(mode, upsert, merge, schema), schema == "add_columns"
         if committer not in ("auto", "log", "spark"):
             raise wrong(f'DeltaSink has no committer="{committer}".', 'committer="auto", "log" or "spark"')
-        allowed = Rung.of(foreign)
+        allowed = ChangePolicy.of(foreign)
         if allowed is None:
             raise wrong(
                 f'DeltaSink has no foreign="{foreign}".', 'foreign="nothing", "appends", "deletes" or "changes"'
@@ -168,7 +168,7 @@ class DeltaSink(SinkBase):
             committer=committers[self._settings.committer],
             readers=_READERS,
             foreign=self._foreign_words,
-            provable=self._settings.foreign < Rung.CHANGES,
+            provable=self._settings.foreign < ChangePolicy.CHANGES,
             names=Names(folds=True),
             changes=Changes(upsert.key, upsert.sequence, upsert.delete),
         )
@@ -201,7 +201,7 @@ class DeltaSink(SinkBase):
         self._made = None
         self._opened = _Opened(
             table,
-            Writer(table, self._settings, self._spark, free=self._free is not None),
+            TableWriter(table, self._settings, self._spark, free=self._free is not None),
             Preparer(Planner(table, self._settings, self._spark)),
         )
 
@@ -221,13 +221,13 @@ class DeltaSink(SinkBase):
         table = self._open.table
         return table.found(table.reopen()).fence
 
-    def look(self) -> Sight:
+    def look(self) -> Peek:
         """The newest marker, as of the table's newest version."""
         table = self._open.table
         found = table.look()
         marker = found.note.marker if found.note else None
         strangers = not found.epoch and found.head >= 0 and table.has_rows()
-        return Sight(marker, found.epoch, strangers=strangers)
+        return Peek(marker, found.epoch, strangers=strangers)
 
     def identity_beside(self, known: str) -> str:
         """The table's id, whatever was known; empty where there is no table."""
@@ -399,15 +399,15 @@ class DeltaSink(SinkBase):
         """``SELECT ... VERSION AS OF``, for Spark's Delta; raises as :meth:`read_at`."""
         return read_at.select(self._open.table, at, since)
 
-    def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
+    def disturbances(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
         """What others did to the table since a receipt; what changes no row is nobody's business."""
         return read.disturbances(self._open.table, since, self._settings.foreign)
 
-    def passed(self) -> tuple[Disturbance, ...]:
+    def passed(self) -> tuple[ExternalChange, ...]:
         """What the newest commit let pass of what others did; each is told once."""
         return self._open.writer.passed()
 
-    def allowed(self) -> Allowed:
+    def allowed(self) -> ToleratedChanges:
         """What others did to the table and was let pass, or would be now, as far back as the log goes."""
         return read.allowed(self._open.table, self._settings.foreign, merged=self._settings.merge is not None)
 
@@ -428,7 +428,7 @@ class DeltaSink(SinkBase):
         """The table's id, which the offsets of Spark's Delta source are of; ``None`` where there is no table."""
         return self._open.table.identity if self._open.table.reopen() is not None else None
 
-    def transaction(self, app: str) -> Transaction:
+    def transaction(self, app: str) -> AppTransaction:
         """What an application last wrote here under ``txnAppId`` and ``txnVersion``."""
         return foreign.transaction(self._open.table, app)
 
@@ -468,7 +468,7 @@ class DeltaSink(SinkBase):
 @dataclass(frozen=True, slots=True)
 class _Opened:
     table: Table
-    writer: Writer
+    writer: TableWriter
     preparer: Preparer
 
 
@@ -481,7 +481,7 @@ def _leaf(target: str, *, named: bool) -> str:
 
 
 def _standing(prepared: Prepared | None) -> Rows | None:
-    ours: Rows | None = own(prepared, *get_args(Rows))
+    ours: Rows | None = check_prepared_by(prepared, *get_args(Rows))
     if ours is not None and ours.gone:
         raise RuntimeError("an abandoned preparation cannot be committed")
     return ours

@@ -49,7 +49,7 @@ class Statistics:
                 self._without_range.add(field.name)
             self._widen(field.name, least, greatest)
 
-    def take(self, field: pa.Field[Any], told: Told) -> None:
+    def take(self, field: pa.Field[Any], told: ColumnStatistics) -> None:
         """Take in what is known of a column without its rows."""
         self._nulls[field.name] = self._nulls.get(field.name, 0) + told.nulls
         if _orderable(field.type):
@@ -139,7 +139,7 @@ def _milliseconds(value: datetime, towards: Callable[[float], int]) -> str | Non
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ColumnStatistics:
     """A column of one file.
 
     Attributes:
@@ -153,21 +153,17 @@ class Told:
     greatest: Any
 
 
-def footer_statistics(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Told]:
+def footer_statistics(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, ColumnStatistics]:
     """Columns of which the footer tells everything, by name; whoever needs another one has to read it.
 
     Left out are floating point numbers, of which a writer may leave NaN out of the bounds while Delta's readers take it
     for the greatest value of all; texts that are too long for a footer; and names that could be a path into a nested
     column.
-
-    Args:
-        footer: of a file with rows.
-        schema: the columns that are asked for.
     """
     from pyarrow import types
 
     places = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
-    found: dict[str, Told] = {}
+    found: dict[str, ColumnStatistics] = {}
     for field in schema:
         if types.is_floating(field.type) or types.is_nested(field.type) or "." in field.name:
             continue
@@ -178,7 +174,7 @@ def footer_statistics(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, T
     return found
 
 
-def _column(footer: pq.FileMetaData, at: int) -> Told | None:
+def _column(footer: pq.FileMetaData, at: int) -> ColumnStatistics | None:
     nulls, least, greatest = 0, list[Any](), list[Any]()
     for group in range(footer.num_row_groups):
         chunk = footer.row_group(group).column(at)
@@ -194,7 +190,7 @@ def _column(footer: pq.FileMetaData, at: int) -> Told | None:
             greatest.append(bounds[1])
         elif statistics.null_count != chunk.num_values:
             return None
-    return Told(nulls, min(least, default=None), max(greatest, default=None))
+    return ColumnStatistics(nulls, min(least, default=None), max(greatest, default=None))
 
 
 def _footer_bounds(statistics: Any) -> tuple[Any, Any] | None:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from onceonly.errors import refuse
-from onceonly.protocol import Transaction
+from onceonly.protocol import AppTransaction
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.storage import file_in_the_way, half_url, is_local
 from onceonly_sinks.delta import log
 from onceonly_sinks.delta.columns import Column, columns_of
-from onceonly_sinks.delta.following import Followed
-from onceonly_sinks.delta.ladder import Rung
-from onceonly_sinks.delta.log import LOG, DeltaLog, Entry
+from onceonly_sinks.delta.following import CachedLog
+from onceonly_sinks.delta.ladder import ChangePolicy
+from onceonly_sinks.delta.log import LOG, DeltaLog, LogEntry
 from onceonly_sinks.delta.marker import Note, unpack
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # ---- Reads what another application (Delta's ``txnAppId``) last wrote to a table, and what became of that since.
 
 
-def transaction(table: Table, app: str) -> Transaction:
+def transaction(table: Table, app: str) -> AppTransaction:
     """The newest version of an application, from the table's state; what came after it, from the log.
 
     The state alone is not enough: RESTORE takes rows back and leaves the version where it is
@@ -37,17 +37,17 @@ def transaction(table: Table, app: str) -> Transaction:
     handle = table.reopen()
     version = None if handle is None else handle.transaction_version(app)
     if handle is None or version is None:
-        return Transaction(None, ())
-    later: list[Entry] = []
+        return AppTransaction(None, ())
+    later: list[LogEntry] = []
     for number in range(handle.version(), -1, -1):
         text = table.log.text(number)
         if text is None:
-            return Transaction(version, (log.unreadable(0, number),))
+            return AppTransaction(version, (log.unreadable(0, number),))
         if _wrote(text, app):
-            found = log.disturbances(reversed(later), table.identity, number, Rung.APPENDS)
-            return Transaction(version, tuple(one for one in found if not one.allowed))
+            found = log.disturbances(reversed(later), table.identity, number, ChangePolicy.APPENDS)
+            return AppTransaction(version, tuple(one for one in found if not one.allowed))
         later.append(log.parse(number, text, table.app))
-    return Transaction(version, (log.unreadable(0, 0),))
+    return AppTransaction(version, (log.unreadable(0, 0),))
 
 
 def _wrote(text: str, app: str) -> bool:
@@ -106,7 +106,7 @@ def location(target: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TableState:
     """What of ours stands in the table, as of one version of it.
 
     Attributes:
@@ -117,7 +117,7 @@ class Found:
 
     head: int = -1
     packed: int | None = None
-    entry: Entry | None = None
+    entry: LogEntry | None = None
 
     @property
     def note(self) -> Note | None:
@@ -168,7 +168,7 @@ class Table:
         self.app = app
         self.options = options
         self.log = DeltaLog(root, app, options)
-        self.followed = Followed(self.log)
+        self.followed = CachedLog(self.log)
         self.without_int96: set[str] = set()
         self._handle: DeltaTable | None = None
         self._opened_on: tuple[int, str | None] = (-1, None)
@@ -280,14 +280,14 @@ class Table:
         """Forget the handle, after a failure or at the end."""
         self._handle = None
 
-    def found(self, handle: DeltaTable | None) -> Found:
+    def found(self, handle: DeltaTable | None) -> TableState:
         """What of ours stands, as of the handle's version."""
         if handle is None:
-            return Found()
+            return TableState()
         packed = handle.transaction_version(self.app)
-        return Found(handle.version(), packed, None if packed is None else self.log.newest(handle.version()))
+        return TableState(handle.version(), packed, None if packed is None else self.log.newest(handle.version()))
 
-    def look(self) -> Found:
+    def look(self) -> TableState:
         """What of ours stands now: by the handle that will commit, and by the log files themselves.
 
         The files are read again because Spark's log store on a local disk looks before it renames: a commit of a driver

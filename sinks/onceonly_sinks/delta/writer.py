@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from onceonly import faults
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
-from onceonly.protocol import Disturbance, OutcomeUnknown, Position, Superseded
+from onceonly.protocol import ExternalChange, OutcomeUnknown, Position, Superseded
 from onceonly.protocol.guard import check_follows, elsewhere
 from onceonly.runtime.refresh import refusal
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
@@ -28,7 +28,7 @@ from onceonly_sinks.delta.prepared import Committer, HeldRows, Rows, StagedRows
 from onceonly_sinks.delta.restored_version import Content
 from onceonly_sinks.delta.rewrite_check import NAMES, removes_all
 from onceonly_sinks.delta.spark_committer import SparkCommitter
-from onceonly_sinks.delta.table import Found, Table
+from onceonly_sinks.delta.table import Table, TableState
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -37,7 +37,7 @@ _TRIES = 20
 _BUSY = "other commits of this pipeline were faster each time"
 
 
-class Writer:
+class TableWriter:
     """Fences a table and commits to it.
 
     Args:
@@ -61,9 +61,9 @@ class Writer:
         self._partition_by = settings.partition_by
         self._allowed = settings.foreign
         self._spark = spark
-        self._passing: tuple[Disturbance, ...] = ()
-        self._passed: tuple[Disturbance, ...] = ()
-        self.seen: list[Disturbance] = []
+        self._passing: tuple[ExternalChange, ...] = ()
+        self._passed: tuple[ExternalChange, ...] = ()
+        self.seen: list[ExternalChange] = []
         self._log = LogCommitter(table.sink, table.root, table.options)
         self._maintenance = Maintenance(table)
         self._state: SinkState | None = None
@@ -77,7 +77,7 @@ class Writer:
         """Let go of the fence; in the table it stays."""
         self._state = None
 
-    def passed(self) -> tuple[Disturbance, ...]:
+    def passed(self) -> tuple[ExternalChange, ...]:
         """What the newest commit let pass of what others did; each is told once."""
         told, self._passed = self._passed, ()
         return told
@@ -128,7 +128,7 @@ class Writer:
             self._try_fence(fence, handle, found, epoch)
         raise OutcomeUnknown(self._table.sink, _BUSY)
 
-    def _try_fence(self, fence: Fence, handle: DeltaTable | None, found: Found, epoch: int | None) -> None:
+    def _try_fence(self, fence: Fence, handle: DeltaTable | None, found: TableState, epoch: int | None) -> None:
         """Commit a fence on the handle that was read; whether it stands, the next look tells."""
         app, mode, token = self._table.app, self._mode, _token()
         if epoch is None:
@@ -154,7 +154,7 @@ class Writer:
             if not errors.lost_a_race(error, created=handle is None and self._table.exists()):
                 raise errors.of_fence(self._table, error) from error
 
-    def _judged_until(self, fence: Fence, found: Found) -> int:
+    def _judged_until(self, fence: Fence, found: TableState) -> int:
         """How far the log can be called harmless now, for later openings: to its end, if nothing in it stops us.
 
         What is let pass is kept: the look under the fence begins after it, and has to tell it all the same.
@@ -186,14 +186,14 @@ class Writer:
         self._state = replace(now, told=self._table.handle.version(), told_identity=identity)
         return Position(now.fence, now.marker, now.epoch, identity, self._table.has_rows(), found)
 
-    def _judged(self, known: SinkState) -> tuple[Disturbance, ...]:
+    def _judged(self, known: SinkState) -> tuple[ExternalChange, ...]:
         newest, identity = self._table.handle.version(), self._table.identity
         found = tuple(map(self._vacuumed, head.judge(self._table.log, known, newest, self._allowed)))
         replaced = known.identity != identity and all(one.kind != "recreated" for one in found)
-        recreated = Disturbance("recreated", f"table id {identity}", fatal=True, at=newest)
+        recreated = ExternalChange("recreated", f"table id {identity}", fatal=True, at=newest)
         return (*found, recreated) if replaced else found
 
-    def _vacuumed(self, one: Disturbance) -> Disturbance:
+    def _vacuumed(self, one: ExternalChange) -> ExternalChange:
         """A RESTORE to our newest rows does harm where it names files that VACUUM took."""
         if one.kind != "restored" or one.fatal or not (gone := self._table.absent(self._table.paths)):
             return one
@@ -240,7 +240,7 @@ class Writer:
         self._maintenance.committed(version)
         return read.receipt(self._table.sink, note, version)
 
-    def _ready(self, marker: Marker) -> tuple[SinkState, tuple[Disturbance, ...]]:
+    def _ready(self, marker: Marker) -> tuple[SinkState, tuple[ExternalChange, ...]]:
         """Everything that must hold before a commit is sent, read on the handle that will commit; also what passes."""
         before = head.accepted(self._renewed(self._need(marker.fence)))
         replaces = marker.epoch.replaces is not None

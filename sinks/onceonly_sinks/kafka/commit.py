@@ -14,7 +14,7 @@ from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_sinks.kafka import errors
 from onceonly_sinks.kafka.cluster import Place, Topic
 from onceonly_sinks.kafka.columns import Columns, Feeder
-from onceonly_sinks.kafka.markers import Entry, Offsets, Written
+from onceonly_sinks.kafka.markers import MarkerRecord, Offsets, Written
 from onceonly_sinks.kafka.producer import Destination, SinkState, nested, places
 from onceonly_sinks.kafka.transactions import Transaction, lost
 
@@ -178,7 +178,7 @@ def written(destination: Destination, prepared: KafkaPrepared, marker: Marker) -
     return Written(marker, prepared.rows, identity, ids, prepared.start, prepared.end)
 
 
-def put(destination: Destination, transaction: Transaction, entry: Entry) -> None:
+def put(destination: Destination, transaction: Transaction, entry: MarkerRecord) -> None:
     """Bring a record of ours to the marker topic, inside the transaction.
 
     Raises:

@@ -14,7 +14,7 @@ from onceonly.protocol.guard import check_install
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.kafka import commit, errors, markers
 from onceonly_sinks.kafka.errors import Kind
-from onceonly_sinks.kafka.markers import Entry
+from onceonly_sinks.kafka.markers import MarkerRecord
 from onceonly_sinks.kafka.producer import Destination, Prewarmed, SinkState
 from onceonly_sinks.kafka.transactions import NotFlushed, lost
 
@@ -120,7 +120,7 @@ class ProducerSlot:
         self._not_superseded(entry, fence)
         return entry.fence == fence
 
-    def _not_superseded(self, entry: Entry, fence: Fence) -> None:
+    def _not_superseded(self, entry: MarkerRecord, fence: Fence) -> None:
         superseded = check_install(self._destination.context.sink, entry.fence, fence)
         if superseded is not None:
             raise superseded
@@ -158,7 +158,7 @@ class ProducerSlot:
         if not self._destination.tail.unmoved():
             self._must_stand(self._destination.tail.visible(), fence)
 
-    def _must_stand(self, entry: Entry, fence: Fence) -> None:
+    def _must_stand(self, entry: MarkerRecord, fence: Fence) -> None:
         refused = markers.fenced(entry, fence, self._destination.context.sink)
         if refused is not None:
             raise refused

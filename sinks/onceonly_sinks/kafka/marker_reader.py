@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onceonly_sinks.kafka.cluster import Cluster, End, Place
-from onceonly_sinks.kafka.markers import NOTHING, Entry, Writer, is_of
+from onceonly_sinks.kafka.markers import NOTHING, MarkerRecord, MarkerScope, is_of
 from onceonly_sinks.kafka.options import Options
 from onceonly_sinks.kafka.settling import settled
 
@@ -33,11 +33,11 @@ _OURS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TopicEnd:
     """An end of the marker topic. Under one leader a log only grows, so below equal marks lie the same records.
 
     Attributes:
-        topic: id of the topic; it is another one if it is made anew.
+        topic: id of the topic. It is another one if it is made anew.
         leader_epoch: which leader; -1: not known.
         offset: after the last record; all below it is decided.
     """
@@ -46,14 +46,14 @@ class Mark:
     leader_epoch: int
     offset: int
 
-    def followed_by(self, end: End) -> Mark | None:
+    def followed_by(self, end: End) -> TopicEnd | None:
         """The mark at ``end``, if a transaction of ours, known to have landed after this mark, is all that came since.
 
         Whoever else wrote in between, or another leader, leaves no such mark.
         """
         # The two offsets were asked for at once; the later one is the newer.
-        mark = Mark(self.topic, end.leader_epoch, max(end.high, end.stable))
-        return mark if self.known and mark == Mark(self.topic, self.leader_epoch, self.offset + _OURS) else None
+        mark = TopicEnd(self.topic, end.leader_epoch, max(end.high, end.stable))
+        return mark if self.known and mark == TopicEnd(self.topic, self.leader_epoch, self.offset + _OURS) else None
 
     @property
     def known(self) -> bool:
@@ -61,7 +61,7 @@ class Mark:
         return self.leader_epoch >= 0
 
 
-class Tail:
+class MarkerReader:
     """Reader of one sink's marker topic.
 
     Args:
@@ -72,15 +72,15 @@ class Tail:
         patience: seconds that reading may stand still.
     """
 
-    def __init__(self, options: Options, cluster: Cluster, topic: str, writer: Writer, patience: float) -> None:
+    def __init__(self, options: Options, cluster: Cluster, topic: str, writer: MarkerScope, patience: float) -> None:
         self._options = options
         self._cluster = cluster
         self.place: Place = (topic, 0)
         self._writer = writer
         self._patience = patience
-        self._known: tuple[Mark, Entry] | None = None
+        self._known: tuple[TopicEnd, MarkerRecord] | None = None
 
-    def newest(self, topic: str, bound: float) -> Entry:
+    def newest(self, topic: str, bound: float) -> MarkerRecord:
         """The newest record of ours, once all that was written before it is decided.
 
         Args:
@@ -92,9 +92,9 @@ class Tail:
             KafkaException: no answer.
         """
         end = settled(self._cluster, [self.place], bound)[self.place]
-        return self.newest_at(Mark(topic, end.leader_epoch, end.high))
+        return self.newest_at(TopicEnd(topic, end.leader_epoch, end.high))
 
-    def visible(self) -> Entry:
+    def visible(self) -> MarkerRecord:
         """The newest record of ours that readers see now; a transaction in flight is not waited for.
 
         Raises:
@@ -102,7 +102,7 @@ class Tail:
         """
         return self.newest_before(self._cluster.stable([self.place])[self.place])
 
-    def newest_at(self, mark: Mark) -> Entry:
+    def newest_at(self, mark: TopicEnd) -> MarkerRecord:
         """The newest record of ours below a mark; not read again where it is known."""
         if self._known is not None and self._known[0] == mark and mark.known:
             return self._known[1]
@@ -110,7 +110,7 @@ class Tail:
         self._known = (mark, entry)
         return entry
 
-    def landed(self, before: Mark, end: End, entry: Entry) -> None:
+    def landed(self, before: TopicEnd, end: End, entry: MarkerRecord) -> None:
         """Remember a record of ours that landed after ``before``, if it is the newest one below ``end`` for certain."""
         mark = before.followed_by(end)
         self._known = (mark, entry) if mark else None
@@ -120,33 +120,33 @@ class Tail:
         if self._known is None:
             return False
         mark, end = self._known[0], self._cluster.ends([self.place])[self.place]
-        return mark == Mark(mark.topic, end.leader_epoch, end.high) and mark.known
+        return mark == TopicEnd(mark.topic, end.leader_epoch, end.high) and mark.known
 
-    def newest_before(self, end: int) -> Entry:
+    def newest_before(self, end: int) -> MarkerRecord:
         """The newest record of ours below an offset."""
         entries = self._back_until(end, bool)
         return entries[-1] if entries else NOTHING
 
-    def epochs(self, end: int, after: int) -> list[Entry]:
+    def epochs(self, end: int, after: int) -> list[MarkerRecord]:
         """Records of epochs with numbers greater than ``after``, each once, oldest first."""
 
-        def reached(entries: list[Entry]) -> bool:
+        def reached(entries: list[MarkerRecord]) -> bool:
             return any(entry.epoch <= after for entry in entries)
 
-        found: dict[int, Entry] = {}
+        found: dict[int, MarkerRecord] = {}
         for entry in self._back_until(end, reached):
             if not entry.claim and entry.epoch > after:
                 found[entry.epoch] = entry
         return [found[number] for number in sorted(found)]
 
-    def _back_until(self, end: int, enough: Callable[[list[Entry]], bool]) -> list[Entry]:
+    def _back_until(self, end: int, enough: Callable[[list[MarkerRecord]], bool]) -> list[MarkerRecord]:
         low = self._cluster.low([self.place])[self.place]
         window = _WINDOW
         while True:
             start = max(low, end - window)
             messages = scan(self._options, self.place, start, end, self._patience)
             entries = [
-                Entry.parse(message.value() or b"") for message in messages if is_of(self._writer, message.key())
+                MarkerRecord.parse(message.value() or b"") for message in messages if is_of(self._writer, message.key())
             ]
             if start == low or enough(entries):
                 return entries
@@ -157,7 +157,7 @@ def scan(options: Options, place: Place, start: int, end: int, patience: float) 
     """Committed records of one partition from ``start`` up to ``end``, exclusive.
 
     Raises:
-        TimeoutError: reading stood still for ``patience`` seconds; that is never the end.
+        TimeoutError: reading stood still for ``patience`` seconds. That is never the end.
         KafkaException: no answer.
     """
     if start >= end:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Superseded
-from onceonly.protocol.guard import Held, check_fence, check_follows
+from onceonly.protocol.guard import NewestEpoch, check_fence, check_follows
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.model import UnreadableMarker, canonical
 
@@ -38,7 +38,7 @@ _LONGEST_TOPIC = 249
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class MarkerScope:
     """Whose records are meant.
 
     Attributes:
@@ -115,7 +115,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MarkerRecord:
     """One record of the marker topic.
 
     Attributes:
@@ -133,11 +133,11 @@ class Entry:
         """Number of the newest epoch; 0 for none."""
         return self.written.marker.epoch.number if self.written else 0
 
-    def claimed(self, fence: Fence) -> Entry:
+    def claimed(self, fence: Fence) -> MarkerRecord:
         """The claim that raises the fence over this record."""
         return replace(self, fence=fence, claim=True)
 
-    def key(self, writer: Writer) -> bytes:
+    def key(self, writer: MarkerScope) -> bytes:
         """Key of the record."""
         return writer.key("claim" if self.claim else self.epoch % REMEMBERED)
 
@@ -166,7 +166,7 @@ class Entry:
             raise UnreadableMarker(f"damaged marker record: {error!r}") from error
 
 
-NOTHING = Entry(Fence(0, ""), None, claim=True)
+NOTHING = MarkerRecord(Fence(0, ""), None, claim=True)
 """What a topic without any record of ours says."""
 
 
@@ -175,7 +175,7 @@ def as_java_spells(topic_id: str) -> str:
     return topic_id.replace("+", "-").replace("/", "_").rstrip("=")
 
 
-def is_of(writer: Writer, key: bytes | None) -> bool:
+def is_of(writer: MarkerScope, key: bytes | None) -> bool:
     """Whether a record's key is one of the writer's."""
     try:
         found = json.loads(key or b"null")
@@ -199,16 +199,16 @@ def _spelled(offsets: Offsets) -> dict[str, dict[str, int]]:
     return {topic: {str(part): offset for part, offset in parts.items()} for topic, parts in offsets.items()}
 
 
-def fenced(found: Entry, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
+def fenced(found: MarkerRecord, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
     """Why one may not go on under ``fence``; ``None`` if it stands."""
     lost = "the marker topic was deleted or made anew, or the fence was never installed"
     return check_fence(sink, found.fence, fence, lost=lost)
 
 
-def judge(found: Entry, marker: Marker, identity: str) -> Superseded | OnceOnlyError | None:
+def judge(found: MarkerRecord, marker: Marker, identity: str) -> Superseded | OnceOnlyError | None:
     """Why the marker's epoch may not be committed on top of what was found; ``None`` if it may."""
     written = found.written
-    held = Held.of(written.marker if written else None)
+    held = NewestEpoch.of(written.marker if written else None)
     refused = fenced(found, marker.fence, marker.sink) or check_follows(marker, held)
     if refused is not None:
         return refused

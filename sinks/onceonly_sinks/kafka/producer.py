@@ -21,10 +21,10 @@ from onceonly_checkpoints.model import SourceIdentity
 from onceonly_sinks.kafka import errors
 from onceonly_sinks.kafka.cluster import Cluster, End, Place, Topic
 from onceonly_sinks.kafka.errors import Context
-from onceonly_sinks.kafka.marker_reader import Mark, Tail
-from onceonly_sinks.kafka.markers import Entry, Offsets, Writer, as_java_spells
+from onceonly_sinks.kafka.marker_reader import MarkerReader, TopicEnd
+from onceonly_sinks.kafka.markers import MarkerRecord, MarkerScope, Offsets, as_java_spells
 from onceonly_sinks.kafka.options import Options
-from onceonly_sinks.kafka.settling import Hidden, Ownership, settle, settled
+from onceonly_sinks.kafka.settling import HiddenTransaction, TransactionOwner, settle, settled
 from onceonly_sinks.kafka.transactions import NotFlushed, Transaction, Transactions
 
 log = logging.getLogger(__name__)
@@ -45,8 +45,8 @@ class SinkState:
     """
 
     transaction: Transaction
-    found: Entry
-    mark: Mark
+    found: MarkerRecord
+    mark: TopicEnd
     topics: dict[str, Topic]
 
 
@@ -70,7 +70,7 @@ class Destination:
     """
 
     options: Options
-    writer: Writer
+    writer: MarkerScope
     topic: str | None
     marker_topic: str
     patience: float
@@ -78,15 +78,15 @@ class Destination:
     context: Context
     cluster: Cluster = field(init=False)
     transactions: Transactions = field(init=False)
-    tail: Tail = field(init=False)
-    ownership: Ownership = field(init=False)
+    tail: MarkerReader = field(init=False)
+    ownership: TransactionOwner = field(init=False)
     read: tuple[SourceIdentity, ...] = ()
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(self.options, self.context, self.patience)
         self.transactions = Transactions(self.options, self.writer.transactional_id, self.patience)
-        self.ownership = Ownership(self.options, self.writer.transactional_id)
-        self.tail = Tail(self.options, self.cluster, self.marker_topic, self.writer, self.patience)
+        self.ownership = TransactionOwner(self.options, self.writer.transactional_id)
+        self.tail = MarkerReader(self.options, self.cluster, self.marker_topic, self.writer, self.patience)
 
     def longest(self) -> float:
         """How long to wait for a hidden end, seconds."""
@@ -98,7 +98,7 @@ class Destination:
         """Whether there is a marker topic."""
         return self.marker_topic in self.cluster.topics([self.marker_topic])
 
-    def newest(self) -> Entry:
+    def newest(self) -> MarkerRecord:
         """The newest record of ours, once all that was written before it is decided.
 
         Raises:
@@ -127,7 +127,7 @@ class Destination:
             marked = topics.pop(self.marker_topic).id
             ends = settled(self.cluster, [self.tail.place, *places(topics)], self.longest(), self._held)
             end = ends[self.tail.place]
-            mark = Mark(marked, end.leader_epoch, end.high)
+            mark = TopicEnd(marked, end.leader_epoch, end.high)
             found = self.tail.newest_at(mark)
             topics |= self._settled(found, topics)
         except BaseException:
@@ -149,7 +149,7 @@ class Destination:
         """
         return settle(self.cluster, targets, self.longest(), known, self._held)
 
-    def _settled(self, found: Entry, known: Mapping[str, Topic]) -> dict[str, Topic]:
+    def _settled(self, found: MarkerRecord, known: Mapping[str, Topic]) -> dict[str, Topic]:
         """Further topics that the newest epoch names, once what is in them is decided; those deleted are left out."""
         names = set(found.written.topics if found.written else ()) - known.keys()
         topics = self.cluster.topics(names)
@@ -219,7 +219,7 @@ class Destination:
         """Say a failure of the client in our words; only around what certainly did not commit."""
         try:
             yield
-        except Hidden as hidden:
+        except HiddenTransaction as hidden:
             raise self._hidden(hidden) from None
         except (NotFlushed, TimeoutError) as error:
             address, reason = self.context.address, str(error)
@@ -230,7 +230,7 @@ class Destination:
                 raise
             raise errors.refusal(failure, self.context) from error
 
-    def _hidden(self, error: Hidden) -> OnceOnlyError:
+    def _hidden(self, error: HiddenTransaction) -> OnceOnlyError:
         return refuse(
             "E514",
             sink=self.context.sink,
@@ -250,7 +250,7 @@ class Prewarmed:
 
     def __init__(self, make: Callable[[], SinkState]) -> None:
         self._made: list[SinkState] = []
-        self._hidden: Hidden | None = None
+        self._hidden: HiddenTransaction | None = None
         self._unwanted = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(make,), name="onceonly-kafka-prewarm", daemon=True)
         self._thread.start()
@@ -258,7 +258,7 @@ class Prewarmed:
     def _run(self, make: Callable[[], SinkState]) -> None:
         try:
             state = make()
-        except Hidden as hidden:
+        except HiddenTransaction as hidden:
             # It was waited for already, as long as may be.
             self._hidden = hidden
             return

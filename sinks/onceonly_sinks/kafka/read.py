@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 from onceonly.doctor import Check, Observed, State, spot
 from onceonly.doctor.rules import enough_ms, too_short
 from onceonly.errors.arguments import checks_arguments
-from onceonly.protocol import Disturbance
+from onceonly.protocol import ExternalChange
 from onceonly.protocol.health import spell
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.kafka.cluster import SCAN, Place, Topic
 from onceonly_sinks.kafka.marker_reader import scan
-from onceonly_sinks.kafka.markers import Entry, Written, read_offsets
+from onceonly_sinks.kafka.markers import MarkerRecord, Written, read_offsets
 from onceonly_sinks.kafka.options import PREFIX
 from onceonly_sinks.kafka.producer import Destination, flat, places
-from onceonly_sinks.kafka.settling import Hidden, settle
+from onceonly_sinks.kafka.settling import HiddenTransaction, settle
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -244,7 +244,7 @@ def _visible(destination: Destination, targets: Mapping[Place, int]) -> dict[Pla
     """The offsets, or what is visible below them after a while: a writer may be held up in the middle of a commit."""
     try:
         settle(destination.cluster, targets, _GLANCE)
-    except Hidden as hidden:
+    except HiddenTransaction as hidden:
         stable = {place: low for place, (low, _) in hidden.places.items()}
         return {**targets, **stable}
     return dict(targets)
@@ -321,7 +321,7 @@ def has_rows(destination: Destination, topics: Mapping[str, Topic]) -> bool:
     return False
 
 
-def disturbances(destination: Destination, since: Receipt | None) -> tuple[Disturbance, ...]:
+def disturbances(destination: Destination, since: Receipt | None) -> tuple[ExternalChange, ...]:
     """What others did to the topics since a receipt, as far as ids and offsets show it.
 
     Raises:
@@ -338,24 +338,24 @@ def disturbances(destination: Destination, since: Receipt | None) -> tuple[Distu
 
 def judge_topics(
     was: Mapping[str, str], end: Mapping[str, Mapping[int, int]], topics: Mapping[str, Topic], high: Mapping[Place, int]
-) -> tuple[Disturbance, ...]:
+) -> tuple[ExternalChange, ...]:
     """Compare topics with what a receipt says of them."""
-    found: list[Disturbance] = []
+    found: list[ExternalChange] = []
     for name, id_ in was.items():
         if name not in topics:
-            found.append(Disturbance("recreated", f"no topic {name}", fatal=True))
+            found.append(ExternalChange("recreated", f"no topic {name}", fatal=True))
         elif topics[name].id != id_:
             detail = f"topic {name} made anew, with id {topics[name].id}"
-            found.append(Disturbance("recreated", detail, fatal=True))
+            found.append(ExternalChange("recreated", detail, fatal=True))
         else:
             found += _cut_off(name, end.get(name, {}), high)
     return tuple(found)
 
 
-def _cut_off(topic: str, end: Mapping[int, int], high: Mapping[Place, int]) -> list[Disturbance]:
+def _cut_off(topic: str, end: Mapping[int, int], high: Mapping[Place, int]) -> list[ExternalChange]:
     now = {partition: high.get((topic, partition), 0) for partition in end}
     return [
-        Disturbance("restored", f"{topic}/{partition} ends at {now[partition]}, it once ended at {once}", fatal=True)
+        ExternalChange("restored", f"{topic}/{partition} ends at {now[partition]}, it once ended at {once}", fatal=True)
         for partition, once in end.items()
         if now[partition] < once
     ]
@@ -365,6 +365,6 @@ def _json(text: object) -> dict[str, str]:
     return dict(json.loads(str(text))) if text else {}
 
 
-def newest_receipt(entry: Entry) -> Receipt | None:
+def newest_receipt(entry: MarkerRecord) -> Receipt | None:
     """Receipt of the epoch that a record names."""
     return entry.written.receipt if entry.written else None

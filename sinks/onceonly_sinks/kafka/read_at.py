@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol import EpochGone, NotVersioned
+from onceonly.protocol import EpochExpired, NotVersioned
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.kafka.cluster import Place
 from onceonly_sinks.kafka.marker_reader import scan
@@ -41,7 +41,7 @@ def check(destination: Destination, at: Receipt, since: Receipt | None) -> Mappi
     ids: dict[str, str] = json.loads(str(at.at("topics") or "{}"))
     topics = destination.cluster.topics(ids)
     if other := sorted(name for name, id_ in ids.items() if name not in topics or topics[name].id != id_):
-        raise EpochGone(f"{', '.join(other)} is another topic than it was, or is gone", _MADE_ANEW)
+        raise EpochExpired(f"{', '.join(other)} is another topic than it was, or is gone", _MADE_ANEW)
     if kept := sorted(name for name in ids if "compact" in destination.cluster.policy(name)):
         option = f"a topic that is not compacted: kafka-configs.sh --alter --topic {kept[0]} --add-config {_DELETE}"
         raise NotVersioned(f"{', '.join(kept)} is compacted: of a key it keeps the newest record", option)
@@ -52,9 +52,9 @@ def check(destination: Destination, at: Receipt, since: Receipt | None) -> Mappi
     for (topic, partition), (start, end) in meant.items():
         oldest, newest = low[topic, partition], high[topic, partition]
         if newest < end:
-            raise EpochGone(f"{topic}/{partition} ends at offset {newest}, before {end}", _MADE_ANEW)
+            raise EpochExpired(f"{topic}/{partition} ends at offset {newest}, before {end}", _MADE_ANEW)
         if start < end and oldest > start:
-            raise EpochGone(f"{topic}/{partition} begins at offset {oldest} by now, after {start}", _RETENTION)
+            raise EpochExpired(f"{topic}/{partition} begins at offset {oldest} by now, after {start}", _RETENTION)
     return meant
 
 

@@ -34,7 +34,7 @@ def untold(_: Iterable[Place]) -> None:
     """Tell nothing: each is waited for."""
 
 
-class Ownership:
+class TransactionOwner:
     """Asks the brokers which partitions an open transaction of one transactional id holds back.
 
     Args:
@@ -117,7 +117,7 @@ _LONG = 1.0
 """Seconds after which the wait is told, once."""
 
 
-class Hidden(Exception):
+class HiddenTransaction(Exception):
     """A transaction's end is not visible: it is still open, or its end was lost in the brokers.
 
     Attributes:
@@ -174,7 +174,7 @@ def settle(
     while behind := {place: (ends[place].stable, high) for place, high in wanted.items() if ends[place].stable < high}:
         waited = time.monotonic() - begun
         if waited >= bound:
-            raise Hidden(behind)
+            raise HiddenTransaction(behind)
         long = waited > _LONG and not told
         if long or waited > max(_UNUSUAL, 2 * asked):
             asked, told, ours = waited, told or long, held(behind)

@@ -16,15 +16,15 @@ from onceonly.faults import Point
 from onceonly.protocol import (
     Batch,
     Capabilities,
-    Disturbance,
+    ExternalChange,
     OutcomeUnknown,
+    Peek,
     Position,
     Prepared,
     Recorder,
-    Sight,
     SinkBase,
     Superseded,
-    own,
+    check_prepared_by,
 )
 from onceonly.protocol.capabilities import Span
 from onceonly.protocol.row_rules import Rule
@@ -36,10 +36,10 @@ from onceonly_sinks.kafka.columns import Columns
 from onceonly_sinks.kafka.commit import KafkaPrepared
 from onceonly_sinks.kafka.errors import Context
 from onceonly_sinks.kafka.fence import ProducerSlot
-from onceonly_sinks.kafka.markers import Entry, Writer, Written
+from onceonly_sinks.kafka.markers import MarkerRecord, MarkerScope, Written
 from onceonly_sinks.kafka.options import Options, address_of, default_id, read_address
 from onceonly_sinks.kafka.producer import Destination, flat
-from onceonly_sinks.kafka.settling import Hidden
+from onceonly_sinks.kafka.settling import HiddenTransaction
 from onceonly_sinks.kafka.transactions import lost
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class KafkaSink(SinkBase):
         """
         self.close()
         super().open(pipeline)
-        writer = Writer(pipeline, self._id)
+        writer = MarkerScope(pipeline, self._id)
         marker_topic = self._marker_topic or writer.topic
         protocol = self._options.settings.get("security.protocol", "PLAINTEXT")
         context = Context(self._id, self.address, self._options.timeout, protocol=protocol)
@@ -171,14 +171,14 @@ class KafkaSink(SinkBase):
             entry = self._visible()
         return None if entry == markers.NOTHING else entry.fence
 
-    def look(self) -> Sight:
+    def look(self) -> Peek:
         """The newest epoch that readers see now; a transaction in flight is not waited for."""
         with self._on.refusing():
             entry = self._visible()
             rows = not entry.epoch and read.has_rows(self._on, self._own_topic())
             entry = self._visible() if rows else entry  # an epoch may have become visible in between
         marker = entry.written.marker if entry.written else None
-        return Sight(marker, entry.epoch, strangers=rows and not entry.epoch)
+        return Peek(marker, entry.epoch, strangers=rows and not entry.epoch)
 
     def install(self, fence: Fence) -> None:
         """Make ``fence`` the newest where it is strictly greater, or find it standing; the marker topic is made here.
@@ -247,7 +247,7 @@ class KafkaSink(SinkBase):
             IdentityError: E207, E208, E210: the sink or the topic is not what the epoch follows.
             DestinationError: nothing was written.
         """
-        ours = own(prepared, KafkaPrepared) or self._marker_alone(marker)
+        ours = check_prepared_by(prepared, KafkaPrepared) or self._marker_alone(marker)
         written = self._put(ours, marker)
         self._send(ours, written)
         self._open_slot.prewarm(marker.fence)
@@ -260,7 +260,7 @@ class KafkaSink(SinkBase):
             with self._on.refusing():
                 written = self._judged(ours, marker)
                 if ours.lost is None:
-                    entry = Entry(marker.fence, written, claim=False)
+                    entry = MarkerRecord(marker.fence, written, claim=False)
                     commit.put(self._on, transaction, entry)
                     return written
         except Exception as error:
@@ -315,7 +315,7 @@ class KafkaSink(SinkBase):
             ends = self._on.cluster.ends([place, *flat(ours.end)])
             targets = {**flat(ours.end), place: ends[place].high}
             ends = self._on.settle(targets, ends)
-            self._on.tail.landed(ours.state.mark, ends[place], Entry(marker.fence, written, claim=False))
+            self._on.tail.landed(ours.state.mark, ends[place], MarkerRecord(marker.fence, written, claim=False))
         except Exception as error:
             failure = errors.read(error)
             reason = failure.reason if failure else str(error) or type(error).__name__
@@ -345,7 +345,7 @@ class KafkaSink(SinkBase):
         self._on.forget()
         try:
             state = self._open_slot.stand_anew(marker.fence)
-        except (Hidden, TimeoutError) as error:
+        except (HiddenTransaction, TimeoutError) as error:
             raise OutcomeUnknown(self._id, str(error)) from error
         except Exception as error:
             failure = errors.read(error)
@@ -406,7 +406,7 @@ class KafkaSink(SinkBase):
         with self._on.refusing():
             return read_at.frame(self._on, spark, at, since)
 
-    def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
+    def disturbances(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
         """What others did to the topics since a receipt: made anew, or cut off."""
         with self._on.refusing():
             entry = self._on.tail.visible() if since is None and self._on.marked() else markers.NOTHING
@@ -449,7 +449,7 @@ class KafkaSink(SinkBase):
 
     # ---- helpers
 
-    def _visible(self) -> Entry:
+    def _visible(self) -> MarkerRecord:
         return self._on.tail.visible() if self._on.marked() else markers.NOTHING
 
     def _own_topic(self) -> dict[str, Topic]:

@@ -18,25 +18,25 @@ from onceonly.protocol import (
     Batch,
     Capabilities,
     Changes,
-    Disturbance,
-    EpochGone,
+    EpochExpired,
     Estimate,
+    ExternalChange,
     Leaves,
     NotVersioned,
     OutcomeUnknown,
+    Peek,
     Position,
     Prepared,
-    Sight,
     SinkBase,
     Total,
-    own,
+    check_prepared_by,
 )
 from onceonly.protocol.batch import ArrowRows
-from onceonly.protocol.guard import Held, check_fence, check_follows, check_install, elsewhere
+from onceonly.protocol.guard import NewestEpoch, check_fence, check_follows, check_install, elsewhere
 from onceonly.runtime.refresh import refusal
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.memory import window_state
-from onceonly_sinks.memory.store import Entry, MemoryStore, Merge, Writer, one_per_key, replay
+from onceonly_sinks.memory.store import MemoryStore, Merge, StoreEntry, Writer, one_per_key, replay
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -157,13 +157,13 @@ class MemorySink(SinkBase):
         newest = self.store.newest(self._writer)
         return newest.fence if newest else None
 
-    def look(self) -> Sight:
+    def look(self) -> Peek:
         """The newest marker, whoever owns the sink."""
         with self.store.lock:
             newest = self.store.newest(self._writer)
             marker = _marker(newest) if newest else None
             number = marker.epoch.number if marker else 0
-            return Sight(marker, number, strangers=not number and self.store.has_rows)
+            return Peek(marker, number, strangers=not number and self.store.has_rows)
 
     def place(self) -> str:
         """The store, among those of this process."""
@@ -183,7 +183,7 @@ class MemorySink(SinkBase):
         with self.store.lock:
             newest = self._below(fence)
             if newest is None or newest.fence != fence:
-                self.store.add(Entry(self._writer, fence, newest.marker if newest else None))
+                self.store.add(StoreEntry(self._writer, fence, newest.marker if newest else None))
         self._answer(Point.INSTALL_SENT)
         self._fence = fence
 
@@ -208,11 +208,11 @@ class MemorySink(SinkBase):
             if holds is None or holds.epoch != epoch:
                 raise elsewhere(self._id, epoch, holds.epoch if holds else None)
             if newest is None or newest.fence != fence:
-                self.store.add(Entry(self._writer, fence, holds.marker, stands=epoch))
+                self.store.add(StoreEntry(self._writer, fence, holds.marker, stands=epoch))
         self._answer(Point.INSTALL_SENT)
         self._fence = fence
 
-    def _below(self, fence: Fence) -> Entry | None:
+    def _below(self, fence: Fence) -> StoreEntry | None:
         """The newest entry of ours, where a fence may follow it or is the one that stands."""
         newest = self.store.newest(self._writer)
         if superseded := check_install(self._id, newest.fence if newest else None, fence):
@@ -307,15 +307,15 @@ class MemorySink(SinkBase):
         self._answer(Point.COMMIT_SENT)
         return tuple(sink._receipt(entry, one) for sink, entry, one in added)
 
-    def _entry(self, prepared: Prepared | None, marker: Marker) -> Entry:
+    def _entry(self, prepared: Prepared | None, marker: Marker) -> StoreEntry:
         """What is to be added, where fence and chain stand."""
-        ours = own(prepared, ArrowRows)
+        ours = check_prepared_by(prepared, ArrowRows)
         table, count = (ours.table, ours.rows) if ours else (None, 0)
         self._follows(_marker(self._standing(marker.fence)), marker)
         number, replaces = marker.epoch.number, marker.epoch.replaces
         if replaces and (reason := self.keeps_from_replacing(replaces)):
             raise refusal(self._id, marker.pipeline, reason)
-        return Entry(self._writer, marker.fence, marker.text, number, table, count, self._merge, replaces=replaces)
+        return StoreEntry(self._writer, marker.fence, marker.text, number, table, count, self._merge, replaces=replaces)
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """The receipt of a marker that stands under our fence.
@@ -396,9 +396,9 @@ class MemorySink(SinkBase):
         entry = self._entry_of(at)
         marker = _marker(entry) if entry else None
         if self.store.identity != at.identity or entry is None or (marker and marker.epoch.chain != at.chain):
-            raise EpochGone("the store holds no such entry any more", "it was set back, or made anew")
+            raise EpochExpired("the store holds no such entry any more", "it was set back, or made anew")
         if any(one.kind == "overwritten" for one in self.store.mishaps(after=entry.serial)):
-            raise EpochGone("its rows were overwritten since", "somebody else replaced all rows")
+            raise EpochExpired("its rows were overwritten since", "somebody else replaced all rows")
         if since is not None and self._merge.key:
             raise NotVersioned("an upsert does not tell which rows are of later epochs", "leave since= out")
 
@@ -421,11 +421,11 @@ class MemorySink(SinkBase):
 
         return of_arrow(spark, self.read_at(at, since))
 
-    def _entry_of(self, at: Receipt) -> Entry | None:
+    def _entry_of(self, at: Receipt) -> StoreEntry | None:
         found = (entry for entry in self.store.as_of(_serial(at)) if entry.writer == self._writer)
         return next((entry for entry in found if (entry.serial, entry.epoch) == (_serial(at), at.epoch)), None)
 
-    def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
+    def disturbances(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
         """What was done to the store since a receipt."""
         return self.store.mishaps(after=max(_serial(since) if since else 0, self.store.stood(self._writer)))
 
@@ -464,7 +464,7 @@ class MemorySink(SinkBase):
         except Exception as error:
             raise OutcomeUnknown(self._id, f"the answer was lost ({type(error).__name__})") from error
 
-    def _standing(self, fence: Fence | None) -> Entry:
+    def _standing(self, fence: Fence | None) -> StoreEntry:
         """The newest entry, if it stands under ``fence``."""
         newest = self.store.newest(self._writer)
         refused = check_fence(self._id, newest.fence if newest else None, fence)
@@ -474,7 +474,7 @@ class MemorySink(SinkBase):
 
     def _follows(self, newest: Marker | None, marker: Marker) -> None:
         """Refuse an epoch that does not continue what the store holds."""
-        if refused := check_follows(marker, Held.of(newest)):
+        if refused := check_follows(marker, NewestEpoch.of(newest)):
             raise refused
 
     def _known(self, since: Receipt | None) -> int:
@@ -491,13 +491,13 @@ class MemorySink(SinkBase):
             difference = f"the store has {_columns(standing)}, the batch {_columns(schema)}"
             raise refuse("E506", sink=self._id, difference=difference, next="write to a new store")
 
-    def _receipt(self, entry: Entry, marker: Marker) -> Receipt:
+    def _receipt(self, entry: StoreEntry, marker: Marker) -> Receipt:
         epoch = marker.epoch
         place = (("entry", entry.serial),)
         return Receipt(self._id, epoch.number, epoch.chain, self.store.identity, place, entry.count)
 
 
-def _marker(entry: Entry) -> Marker | None:
+def _marker(entry: StoreEntry) -> Marker | None:
     return Marker.from_json(json.loads(entry.marker)) if entry.marker else None
 
 
@@ -507,7 +507,7 @@ def _serial(receipt: Receipt) -> int:
     return found if isinstance(found, int) else 0
 
 
-def _count(entry: Entry) -> int:
+def _count(entry: StoreEntry) -> int:
     return 0 if entry.rows is None else entry.rows.num_rows
 
 

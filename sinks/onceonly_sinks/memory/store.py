@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from onceonly.errors import refuse
 from onceonly.errors.arguments import checks_arguments
-from onceonly.protocol import Disturbance
+from onceonly.protocol import ExternalChange
 from onceonly.protocol.change_order import order
 from onceonly_checkpoints.epoch import Fence
 
@@ -166,7 +166,7 @@ _APPEND = Merge()
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoreEntry:
     """One atomic change of a store.
 
     Attributes:
@@ -197,9 +197,9 @@ class Entry:
     stands: int | None = None
 
 
-def standing(log: Iterable[Entry]) -> list[Entry]:
+def standing(log: Iterable[StoreEntry]) -> list[StoreEntry]:
     """The entries of a log, those without their rows which a later one has replaced, or taken back."""
-    entries, found = list(log), list[Entry]()
+    entries, found = list(log), list[StoreEntry]()
     for at, entry in enumerate(entries):
         if entry.restores is not None:
             # What was replaced since stands again, too.
@@ -239,9 +239,9 @@ class MemoryStore:
         self.address = f"{name}@{next(self._numbers)}"
         self.lock: AbstractContextManager[Any] = beside.lock if beside else threading.RLock()
         self.identity = uuid.uuid4().hex
-        self._log: list[Entry] = []
+        self._log: list[StoreEntry] = []
         self._serials = itertools.count(1)
-        self._mishaps: list[tuple[int, Disturbance]] = []
+        self._mishaps: list[tuple[int, ExternalChange]] = []
         self._state: MemoryStore | None = None
         self._all[self.address] = self
 
@@ -256,21 +256,21 @@ class MemoryStore:
         """The store of this process with that address; ``None`` if it is gone."""
         return cls._all.get(address)
 
-    def add(self, entry: Entry) -> Entry:
+    def add(self, entry: StoreEntry) -> StoreEntry:
         """Append an entry; return it with its serial."""
         with self.lock:
             entry = replace(entry, serial=next(self._serials))
             self._log.append(entry)
             return entry
 
-    def newest(self, writer: Writer) -> Entry | None:
+    def newest(self, writer: Writer) -> StoreEntry | None:
         """The newest entry of a writer: its fence and its marker."""
         with self.lock:
             return next((entry for entry in reversed(self._log) if entry.writer == writer), None)
 
-    def epochs(self, writer: Writer) -> list[Entry]:
+    def epochs(self, writer: Writer) -> list[StoreEntry]:
         """The entries with which a writer committed epochs, oldest first; none beyond where it was put since."""
-        found: list[Entry] = []
+        found: list[StoreEntry] = []
         with self.lock:
             for entry in standing(self._log):
                 if entry.writer == writer and entry.stands is not None:
@@ -279,7 +279,7 @@ class MemoryStore:
                     found.append(entry)
         return found
 
-    def content(self, writer: Writer) -> Entry | None:
+    def content(self, writer: Writer) -> StoreEntry | None:
         """The entry with which the rows of a writer's newest epoch came that stand now; one of epoch 0 for none.
 
         Returns:
@@ -294,7 +294,7 @@ class MemoryStore:
                     upto = entry.restores
                 elif entry.writer == writer and entry.epoch:
                     return entry if entry.marker and not self._overwritten(entry.serial) else None
-            return None if self._overwritten(0) else Entry(writer)
+            return None if self._overwritten(0) else StoreEntry(writer)
 
     def stood(self, writer: Writer) -> int:
         """Serial of the fence that last put a writer at an epoch; 0 for none."""
@@ -304,7 +304,7 @@ class MemoryStore:
     def _overwritten(self, after: int) -> bool:
         return any(mishap.kind == "overwritten" for mishap in self.mishaps(after))
 
-    def as_of(self, serial: int) -> list[Entry]:
+    def as_of(self, serial: int) -> list[StoreEntry]:
         """The entries up to one, those without their rows which were replaced until then."""
         with self.lock:
             return standing(entry for entry in self._log if entry.serial <= serial)
@@ -346,7 +346,7 @@ class MemoryStore:
             held = (entry for entry in reversed(self._log) if entry.rows is not None)
             return next((entry.merge.kept(entry.rows.schema) for entry in held if entry.rows is not None), None)
 
-    def mishaps(self, after: int) -> tuple[Disturbance, ...]:
+    def mishaps(self, after: int) -> tuple[ExternalChange, ...]:
         """What happened to the store since an entry."""
         with self.lock:
             return tuple(mishap for serial, mishap in self._mishaps if serial > after)
@@ -381,7 +381,7 @@ class MemoryStore:
             ends = [entry.serial for entry in self._log if entry.epoch == epoch] if epoch else [0]
             if not ends or (epoch and self._overwritten(ends[-1])):
                 raise LookupError(f"this store no longer has the rows of epoch {epoch}")
-            self.add(Entry(restores=ends[-1]))
+            self.add(StoreEntry(restores=ends[-1]))
             self._suffer("restored", f"its rows set back to those of epoch {epoch}, its markers left")
 
     def recreate(self) -> None:
@@ -400,7 +400,7 @@ class MemoryStore:
 
     def append_foreign(self, table: pa.Table) -> None:
         """Add rows that no marker vouches for. No mishap: others may append."""
-        self.add(Entry(rows=table))
+        self.add(StoreEntry(rows=table))
 
     def clean_up(self) -> None:
         """Forget old fences and all but the newest marker of each writer, as a log's retention does."""
@@ -412,10 +412,10 @@ class MemoryStore:
             self._log = [entry if entry.serial in spared else replace(entry, marker=None) for entry in kept]
 
     def _suffer(self, kind: str, detail: str) -> None:
-        self._mishaps.append((next(self._serials), Disturbance(kind, detail, fatal=True)))
+        self._mishaps.append((next(self._serials), ExternalChange(kind, detail, fatal=True)))
 
 
-def replay(entries: Iterable[Entry]) -> pa.Table:
+def replay(entries: Iterable[StoreEntry]) -> pa.Table:
     """Put the rows of entries together, in their order: runs of appends as they are, upserts row by row."""
     import pyarrow as pa
 

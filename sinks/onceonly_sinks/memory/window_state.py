@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol.capabilities import GONE, STATE_KEY, OpenWindow, StateRow, StateWanted
 from onceonly.protocol.guard import foreign
-from onceonly_sinks.memory.store import Entry, Merge
+from onceonly_sinks.memory.store import Merge, StoreEntry
 
 if TYPE_CHECKING:
     from onceonly.protocol import AsOf
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MERGE = Merge(STATE_KEY, None, GONE)
 
 
-def recall(entries: Iterable[Entry], sink: str, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
+def recall(entries: Iterable[StoreEntry], sink: str, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
     """Rows of state, each once.
 
     Args:
@@ -36,7 +36,7 @@ def recall(entries: Iterable[Entry], sink: str, wanted: StateWanted, as_of: AsOf
     return rows
 
 
-def open_windows(entries: Iterable[Entry], since: int) -> list[OpenWindow]:
+def open_windows(entries: Iterable[StoreEntry], since: int) -> list[OpenWindow]:
     """Windows that are open, those first that have something to do first.
 
     Args:
@@ -48,7 +48,7 @@ def open_windows(entries: Iterable[Entry], since: int) -> list[OpenWindow]:
     return sorted(rows, key=lambda one: (one.wake_time, one.state.key, one.state.start, one.state.stop))
 
 
-def _standing(entries: Iterable[Entry], since: int) -> Mapping[tuple[str, int, int], tuple[dict[str, Any], int]]:
+def _standing(entries: Iterable[StoreEntry], since: int) -> Mapping[tuple[str, int, int], tuple[dict[str, Any], int]]:
     """Rows that stand by their window, each with the epoch that wrote it."""
     found: dict[tuple[str, int, int], tuple[dict[str, Any], int]] = {}
     for entry in entries:

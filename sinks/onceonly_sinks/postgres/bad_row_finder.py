@@ -38,7 +38,7 @@ _NEWEST = "onceonly_newest"
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class BadRowSearch:
     """A search for the first of the rows that wait that is refused as all of them were.
 
     Attributes:
@@ -121,18 +121,10 @@ class Search:
         return upsert.count(self.connection, self._part(0, at + 1))
 
 
-def located(
+def find_bad_row(
     transactions: Transactions, target: Target, rows: PostgresPrepared | None, marker: Marker, error: DBAPIError
 ) -> Refused | None:
-    """The refusal of an epoch, with place and shape of the row that was refused, where both can be found.
-
-    Args:
-        transactions: to search in; the one that failed is over.
-        target: what refused.
-        rows: what waits.
-        marker: of the epoch.
-        error: as it was raised.
-    """
+    """The refusal of an epoch, with place and shape of the row that was refused, where both can be found."""
     import psycopg
 
     failure = read(error)
@@ -170,7 +162,7 @@ def _searched(
     def insert(part: Waiting) -> int:
         return upsert.insert(connection, table, part, merge, epoch)
 
-    search = Search(connection, failure, rows, waiting, insert, until)
+    search = BadRowSearch(connection, failure, rows, waiting, insert, until)
     at = search.first()
     return None if at is None else Refused(search.described(at))
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from onceonly_sinks.postgres.apply_sql import Apply
 
 
-def fill(
+def write_epoch(
     connection: Connection,
     transactions: Transactions,
     target: Target,
@@ -80,7 +80,7 @@ def fill(
             raise _why_not(connection, marker, target, oid)
     except DBAPIError as error:
         transactions.drop(connection)
-        if (refused := bad_row_finder.located(transactions, target, rows, marker, error)) is not None:
+        if (refused := bad_row_finder.find_bad_row(transactions, target, rows, marker, error)) is not None:
             raise refused from None
         raise
     except BaseException:

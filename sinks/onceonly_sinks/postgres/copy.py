@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly_sinks.postgres import errors
 from onceonly_sinks.postgres.errors import Refused
 from onceonly_sinks.postgres.server import quote
-from onceonly_sinks.postgres.type_mapping import Plan
+from onceonly_sinks.postgres.type_mapping import TypeMapping
 
 if TYPE_CHECKING:
     import psycopg
@@ -135,7 +135,7 @@ class Encoder:
         sent: the rows that were encoded last.
     """
 
-    def __init__(self, plan: Plan, constants: Mapping[str, Any], whose: str = "") -> None:
+    def __init__(self, plan: TypeMapping, constants: Mapping[str, Any], whose: str = "") -> None:
         import pgpq
         import pyarrow as pa
 
@@ -173,7 +173,7 @@ class Encoder:
         """Which column holds what Postgres has no form for: the encoder names none."""
         for lane in self._plan.lanes:
             try:
-                Encoder(Plan(self._plan.table, (lane,)), {})._encoder.write_batch(batch.select([lane.target]))
+                Encoder(TypeMapping(self._plan.table, (lane,)), {})._encoder.write_batch(batch.select([lane.target]))
             except ValueError:
                 return lane.refuse(f"a value lies outside of what {lane.ddl} can hold")
         return ValueError("the encoder refuses rows whose columns it takes one by one")

@@ -13,7 +13,7 @@ from onceonly.protocol import Conflict, OutcomeUnknown, Superseded, TooLargeForD
 from onceonly_checkpoints.ledger.databases import absent_database
 from onceonly_sinks.postgres import errors, head, health, schema, staging
 from onceonly_sinks.postgres.errors import Failure
-from onceonly_sinks.postgres.head import Head, Writer
+from onceonly_sinks.postgres.head import Head, PostgresHeadScope
 from onceonly_sinks.postgres.lanes import ValueRefused
 from onceonly_sinks.postgres.load import Target, TooLarge
 from onceonly_sinks.postgres.server import TableName
@@ -32,7 +32,7 @@ _ENDED = "somebody, a timeout of the server or the network ended the session bef
 _PASSED_ON = (Superseded, OutcomeUnknown, Conflict, TooLarge, TooLargeForDriver)
 
 
-class Saying:
+class ErrorTranslator:
     """Turns what a driver raises into errors of ours, for one sink.
 
     Args:
@@ -45,7 +45,9 @@ class Saying:
         target: the target, once it was looked at.
     """
 
-    def __init__(self, transactions: Transactions, writer: Writer, name: TableName, context: errors.Context) -> None:
+    def __init__(
+        self, transactions: Transactions, writer: PostgresHeadScope, name: TableName, context: errors.Context
+    ) -> None:
         self._transactions = transactions
         self._writer = writer
         self._name = name

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceonly.protocol import Expired
+from onceonly.protocol import ExpiredRows
 from onceonly_checkpoints.ledger.sql import SCHEMA_LOCK
 from onceonly_sinks.postgres import head, schema
-from onceonly_sinks.postgres.head import Writer
+from onceonly_sinks.postgres.head import PostgresHeadScope
 from onceonly_sinks.postgres.server import quote
 from onceonly_sinks.sql.tables import OURS
 
@@ -128,15 +128,15 @@ def _remove(connection: Connection, table: Table, due: int) -> Mapping[int, int]
     return {int(epoch): int(rows) for epoch, rows in connection.exec_driver_sql(counted, {"due": due})}
 
 
-def expired(connection: Connection, writer: Writer) -> Expired | None:
+def expired(connection: Connection, writer: PostgresHeadScope) -> ExpiredRows | None:
     """What went so; ``None`` if nothing did."""
     if not known(connection):
         return None
     row = connection.exec_driver_sql(_TOLD, writer.parameters).one_or_none()
-    return Expired(*row) if row else None
+    return ExpiredRows(*row) if row else None
 
 
-def clear(connection: Connection, writer: Writer, span: Span) -> None:
+def clear(connection: Connection, writer: PostgresHeadScope, span: Span) -> None:
     """Forget what was kept and what went of epochs whose rows leave: what comes instead is kept from its beginning."""
     if not known(connection):
         return

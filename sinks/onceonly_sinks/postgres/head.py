@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Superseded
-from onceonly.protocol.guard import Held, check_fence, check_follows
+from onceonly.protocol.guard import NewestEpoch, check_fence, check_follows
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.ledger.sql import SCHEMA_LOCK
 from onceonly_sinks.postgres import time_views
@@ -186,7 +186,7 @@ WHERE pid = %(pid)s AND application_name = %(name)s
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TableIdentity:
     """What the database and the table *are*.
 
     Attributes:
@@ -268,11 +268,11 @@ class Head:
     fence: Fence
     epoch: int
     chain: str
-    place: Place
+    place: TableIdentity
 
 
 @dataclass(frozen=True, slots=True)
-class Writer(tables.Writer):
+class PostgresHeadScope(tables.HeadScope):
     """Whose rows are meant."""
 
     @property
@@ -307,24 +307,24 @@ def create(connection: Connection) -> None:
         connection.exec_driver_sql(statement, {})
 
 
-def place(connection: Connection, oid: int, seen: Visibility) -> Place:
+def place(connection: Connection, oid: int, seen: Visibility) -> TableIdentity:
     """The database's identity now, as far as it is told, with the table's oid."""
     system, timeline = connection.exec_driver_sql(seen.sql, {}).one()
-    return Place(system, int(timeline), oid)
+    return TableIdentity(system, int(timeline), oid)
 
 
-def read(connection: Connection, writer: Writer, *, lock: str = "") -> Head | None:
+def read(connection: Connection, writer: PostgresHeadScope, *, lock: str = "") -> Head | None:
     """The head row; ``lock``: as ``FOR UPDATE``, it waits until every transaction that changed it has ended."""
     found = TABLES.read(connection.exec_driver_sql, writer, lock)
-    return Head(found.fence, found.epoch, found.chain, Place(*found.place)) if found else None
+    return Head(found.fence, found.epoch, found.chain, TableIdentity(*found.place)) if found else None
 
 
-def newest_fence(connection: Connection, writer: Writer) -> Fence | None:
+def newest_fence(connection: Connection, writer: PostgresHeadScope) -> Fence | None:
     """The fence that stands; that of the newest epoch where the head row is gone."""
     return TABLES.newest_fence(connection.exec_driver_sql, writer)
 
 
-def install(connection: Connection, writer: Writer, fence: Fence) -> None:
+def install(connection: Connection, writer: PostgresHeadScope, fence: Fence) -> None:
     """Make ``fence`` the newest where it is strictly greater, or find it standing.
 
     Raises:
@@ -341,13 +341,13 @@ def fenced(found: Head | None, fence: Fence, sink: str) -> Superseded | OnceOnly
 
 def judge(found: Head | None, marker: Marker) -> Superseded | OnceOnlyError | None:
     """Why the marker's epoch may not be committed on top of what was found; ``None`` if it may."""
-    held = Held(found.epoch, found.chain) if found else Held()
+    held = NewestEpoch(found.epoch, found.chain) if found else NewestEpoch()
     return fenced(found, marker.fence, marker.sink) or check_follows(marker, held)
 
 
 def advance(
     connection: Connection, marker: Marker, oid: int, rows: int, seen: Visibility, *, sealed: int, keeps: bool
-) -> Place | None:
+) -> TableIdentity | None:
     """Move the head and write the epoch row; ``None`` if the head does not stand where the epoch follows.
 
     Args:
@@ -360,7 +360,7 @@ def advance(
         keeps: whether a history tells this epoch.
     """
     adopts = marker.epoch.adoption is not None
-    writer = Writer(marker.pipeline, marker.sink)
+    writer = PostgresHeadScope(marker.pipeline, marker.sink)
     parameters = {
         **tables.advancing(writer, marker, rows),
         "adopts": adopts,
@@ -369,40 +369,42 @@ def advance(
         "keeps": keeps,
     }
     row = connection.exec_driver_sql(ADVANCE.format(place=seen.sql), parameters).one_or_none()
-    return Place(row[0], row[1], oid) if row else None
+    return TableIdentity(row[0], row[1], oid) if row else None
 
 
-def touch(connection: Connection, writer: Writer) -> None:
+def touch(connection: Connection, writer: PostgresHeadScope) -> None:
     """Write the head without changing what it says: the commit then waits for the standby that the lost one needs."""
     TABLES.touch(connection.exec_driver_sql, writer)
 
 
-def epoch_at(connection: Connection, writer: Writer, number: int) -> tuple[Marker, Receipt] | None:
+def epoch_at(connection: Connection, writer: PostgresHeadScope, number: int) -> tuple[Marker, Receipt] | None:
     """One epoch; ``None`` if it is not there."""
     row = TABLES.epoch_at(connection.exec_driver_sql, writer, number)
     return _epoch(writer, row) if row else None
 
 
-def newest_epoch(connection: Connection, writer: Writer) -> tuple[int, Marker | None]:
+def newest_epoch(connection: Connection, writer: PostgresHeadScope) -> tuple[int, Marker | None]:
     """Number of the newest epoch, 0 for none, and its marker if that is still there."""
     return TABLES.newest_epoch(connection.exec_driver_sql, writer) if exists(connection) else (0, None)
 
 
-def epochs_after(connection: Connection, writer: Writer, after: int, limit: int) -> list[tuple[Marker, Receipt]]:
+def epochs_after(
+    connection: Connection, writer: PostgresHeadScope, after: int, limit: int
+) -> list[tuple[Marker, Receipt]]:
     """The next epochs, oldest first."""
     return [_epoch(writer, row) for row in TABLES.epochs_after(connection.exec_driver_sql, writer, after, limit)]
 
 
-def _epoch(writer: Writer, row: Row) -> tuple[Marker, Receipt]:
-    return row.marker, receipt(writer.sink, row.number, row.chain, Place(*row.place), row.rows)
+def _epoch(writer: PostgresHeadScope, row: Row) -> tuple[Marker, Receipt]:
+    return row.marker, receipt(writer.sink, row.number, row.chain, TableIdentity(*row.place), row.rows)
 
 
-def receipt(sink: str, number: int, chain: str, where: Place, rows: int) -> Receipt:
+def receipt(sink: str, number: int, chain: str, where: TableIdentity, rows: int) -> Receipt:
     """What the sink answers for an epoch."""
     return Receipt(sink, number, chain, where.identity, (("timeline", where.timeline),), rows)
 
 
-def shared(connection: Connection, writer: Writer, oid: int) -> bool:
+def shared(connection: Connection, writer: PostgresHeadScope, oid: int) -> bool:
     """Whether another sink writes to the same table, so that epoch numbers in it are not ours alone."""
     return exists(connection) and TABLES.shared(connection.exec_driver_sql, writer, oid)
 
@@ -419,7 +421,7 @@ def peers(connection: Connection, oid: int) -> list[Marker]:
     return [Marker.from_json(json.loads(row[0])) for row in connection.exec_driver_sql(PEERS, {"oid": oid})]
 
 
-def sessions(connection: Connection, writer: Writer) -> list[tuple[int, str]]:
+def sessions(connection: Connection, writer: PostgresHeadScope) -> list[tuple[int, str]]:
     """Process id and name of the other sessions that write for this sink, under whatever fence."""
     rows = [*connection.exec_driver_sql(BACKENDS, {"prefix": f"onceonly:{writer.tag}:"})]
     if exists(connection):

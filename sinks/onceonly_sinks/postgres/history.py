@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
-from onceonly_sinks.postgres.head import Writer
+from onceonly_sinks.postgres.head import PostgresHeadScope
 from onceonly_sinks.postgres.options import HISTORY
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import TableName, quote
@@ -45,7 +45,7 @@ def name_of(table: TableName) -> TableName:
     return replace(table, name=f"{table.name}{HISTORY}")
 
 
-def kept(connection: Connection, writer: Writer, table: Table) -> Span | None:
+def kept(connection: Connection, writer: PostgresHeadScope, table: Table) -> Span | None:
     """The oldest and the newest epoch that it tells; ``None`` where there is no history."""
     if not _columns(connection, table):
         return None
@@ -58,7 +58,7 @@ def _columns(connection: Connection, table: Table) -> list[str]:
     return [str(name) for (name,) in found]
 
 
-def ready(connection: Connection, table: Table, writer: Writer, merge: Merge, epoch: Epoch) -> bool:
+def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge: Merge, epoch: Epoch) -> bool:
     """Make the history in the open transaction, before the epoch's rows meet the target; or add columns to it.
 
     It begins with what stands in the target, as of the epoch before: how that came there is not known. So does one that
@@ -100,7 +100,7 @@ def ready(connection: Connection, table: Table, writer: Writer, merge: Merge, ep
     return True
 
 
-def _begin(connection: Connection, table: Table, writer: Writer, epoch: Epoch) -> None:
+def _begin(connection: Connection, table: Table, writer: PostgresHeadScope, epoch: Epoch) -> None:
     """Begin with what stands in the target; where a full refresh has emptied it, nothing is known of before."""
     first = epoch.number if epoch.replaces else epoch.number - 1
     listed = ", ".join(quote(one.name) for one in table.columns)
@@ -154,7 +154,7 @@ def clear(connection: Connection, table: TableName) -> None:
         connection.exec_driver_sql(f"DELETE FROM {name}", {})
 
 
-def forget(connection: Connection, table: Table, writer: Writer, first: int) -> None:
+def forget(connection: Connection, table: Table, writer: PostgresHeadScope, first: int) -> None:
     """Let versions go that ended before an epoch, some each time; the head says from where on epochs can be read."""
     if first < 1:
         return

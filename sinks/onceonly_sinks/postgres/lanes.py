@@ -79,7 +79,7 @@ class ValueRefused(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class ColumnEncoder:
     """The way of one column.
 
     Attributes:
@@ -109,7 +109,7 @@ class Lane:
         return ValueRefused(self.target, self.spark, reason)
 
 
-def convert(lane: Lane, array: Array) -> Array:
+def convert(lane: ColumnEncoder, array: Array) -> Array:
     """Convert one array.
 
     Raises:
@@ -129,11 +129,11 @@ def _compute() -> Any:
     return pyarrow.compute
 
 
-def _as_it_is(lane: Lane, array: Array) -> Array:
+def _as_it_is(lane: ColumnEncoder, array: Array) -> Array:
     return array
 
 
-def _cast(lane: Lane, array: Array) -> Array:
+def _cast(lane: ColumnEncoder, array: Array) -> Array:
     import pyarrow as pa
 
     try:
@@ -142,7 +142,7 @@ def _cast(lane: Lane, array: Array) -> Array:
         raise lane.refuse(f"a value does not fit {lane.ddl}") from None  # Arrow's own words quote it
 
 
-def _decimal(lane: Lane, array: Array) -> Array:
+def _decimal(lane: ColumnEncoder, array: Array) -> Array:
     import pyarrow as pa
 
     # Arrow wants room for every 64-bit integer before it looks at the values; only a decimal is checked value by value.
@@ -154,7 +154,7 @@ def _decimal(lane: Lane, array: Array) -> Array:
     return _cast(lane, whole)
 
 
-def _text(lane: Lane, array: Array) -> Array:
+def _text(lane: ColumnEncoder, array: Array) -> Array:
     pc = _compute()
 
     text = array if array.type == lane.arrow else array.cast(lane.arrow)
@@ -166,13 +166,13 @@ def _text(lane: Lane, array: Array) -> Array:
     return text
 
 
-def _texts(lane: Lane, array: Array) -> Array:
+def _texts(lane: ColumnEncoder, array: Array) -> Array:
     converted = array if array.type == lane.arrow else array.cast(lane.arrow)
     _check_nul(lane, converted.flatten())
     return converted
 
 
-def _uuid(lane: Lane, array: Array) -> Array:
+def _uuid(lane: ColumnEncoder, array: Array) -> Array:
     import pyarrow as pa
 
     pc = _compute()
@@ -184,7 +184,7 @@ def _uuid(lane: Lane, array: Array) -> Array:
     return pa.array([None if value is None else bytes.fromhex(value) for value in values], lane.arrow)
 
 
-def _json(lane: Lane, array: Array) -> Array:
+def _json(lane: ColumnEncoder, array: Array) -> Array:
     import pyarrow as pa
 
     try:
@@ -196,7 +196,7 @@ def _json(lane: Lane, array: Array) -> Array:
     return pa.array(texts, lane.arrow)
 
 
-CONVERSIONS: dict[str, Callable[[Lane, Any], Any]] = {
+CONVERSIONS: dict[str, Callable[[ColumnEncoder, Any], Any]] = {
     "as it is": _as_it_is,
     "cast": _cast,
     "decimal": _decimal,
@@ -212,7 +212,7 @@ _JSON_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _NUL = re.compile(b"\0")
 
 
-def _check_nul(lane: Lane, text: Array) -> None:
+def _check_nul(lane: ColumnEncoder, text: Array) -> None:
     pc = _compute()
 
     if not _may_hold_nul(text):
@@ -233,7 +233,7 @@ def _may_hold_nul(text: Array) -> bool:
     return _NUL.search(memoryview(data)[first:last]) is not None
 
 
-def _check_unit(lane: Lane, array: Array) -> None:
+def _check_unit(lane: ColumnEncoder, array: Array) -> None:
     import pyarrow as pa
 
     pc = _compute()

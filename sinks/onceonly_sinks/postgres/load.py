@@ -24,11 +24,11 @@ from onceonly_sinks.postgres import (
     window_state,
 )
 from onceonly_sinks.postgres.copy import Encoder, copy_in, statement
-from onceonly_sinks.postgres.head import Visibility, Writer
+from onceonly_sinks.postgres.head import PostgresHeadScope, Visibility
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import Server, TableName, address_of
 from onceonly_sinks.postgres.transaction import Transactions, raw
-from onceonly_sinks.postgres.type_mapping import Plan, make_plan
+from onceonly_sinks.postgres.type_mapping import TypeMapping, map_types
 from onceonly_sinks.postgres.upsert import Merge
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class PostgresPrepared:
         cleared: epochs whose rows have left in the transaction of ``connection``; ``None`` for none.
     """
 
-    plan: Plan
+    plan: TypeMapping
     rows: int
     release: Callable[[], None]
     connection: Connection | None = None
@@ -108,7 +108,7 @@ class Target:
     name: TableName
     merge: Merge
     epoch_column: str | None
-    writer: Writer
+    writer: PostgresHeadScope
     grows: bool = False
     apply: Apply | None = None
     triggers: bool = False
@@ -145,7 +145,7 @@ class Target:
             raise refused
         return table
 
-    def plan(self, connection: Connection, batch: pa.Schema, *, lock: bool = False) -> Plan:
+    def plan(self, connection: Connection, batch: pa.Schema, *, lock: bool = False) -> TypeMapping:
         """Read the table, or plan it where there is none, and how the batch goes into it.
 
         Raises:
@@ -153,15 +153,15 @@ class Target:
         """
         sink, merge = self.writer.sink, self.merge
         if self.apply is not None:
-            return make_plan(sink, batch, ddl.planned(self.name, batch, (), None, sink))
+            return map_types(sink, batch, ddl.planned(self.name, batch, (), None, sink))
         table = self.look(connection, lock=lock)
         if table is None:
             stored = [field for field in batch if field.name != merge.delete]
             table = ddl.planned(self.name, stored, merge.key, self.epoch_column, sink)
         upsert.check_index(sink, table, merge)
-        return make_plan(sink, batch, table, merge.key, merge.delete, grow=self.grows)
+        return map_types(sink, batch, table, merge.key, merge.delete, grow=self.grows)
 
-    def stands(self, connection: Connection, plan: Plan) -> Table:
+    def stands(self, connection: Connection, plan: TypeMapping) -> Table:
         """The plan's table, locked against changes; made now if the plan was to make it.
 
         Raises:
@@ -219,10 +219,10 @@ class Loader:
         self._fence = fence
         self._transactions = transactions
         self._session = target.writer.session(fence)
-        self._last: tuple[pa.Schema, Plan] | None = None
+        self._last: tuple[pa.Schema, TypeMapping] | None = None
 
     @property
-    def plan(self) -> Plan | None:
+    def plan(self) -> TypeMapping | None:
         """How the newest batch was to be written, if there was one."""
         return self._last[1] if self._last else None
 
@@ -269,7 +269,7 @@ class Loader:
                 self._transactions.drop(connection)
             raise
 
-    def _plan(self, batch: pa.Schema) -> Plan:
+    def _plan(self, batch: pa.Schema) -> TypeMapping:
         """The plan of the epoch before serves until the transaction has looked at the table itself."""
         if self._last is not None and self._last[0] == batch and self._last[1].table.oid and not self._last[1].added:
             return self._last[1]
@@ -278,7 +278,7 @@ class Loader:
         self._last = (batch, plan)
         return plan
 
-    def _begin(self, batch: pa.Schema, plan: Plan) -> tuple[Connection, Plan]:
+    def _begin(self, batch: pa.Schema, plan: TypeMapping) -> tuple[Connection, TypeMapping]:
         """A transaction in which the table is locked against changes, and the plan that is true in it.
 
         A table that is to get columns is not locked yet: two such writers would wait for each other at their commits.
@@ -295,12 +295,12 @@ class Loader:
             self._transactions.drop(connection)
             raise
 
-    def _planned(self, connection: Connection, batch: pa.Schema) -> Plan:
+    def _planned(self, connection: Connection, batch: pa.Schema) -> TypeMapping:
         plan = self.target.plan(connection, batch, lock=True)
         self._last = (batch, plan)
         return plan
 
-    def _standing(self, connection: Connection, batch: pa.Schema, plan: Plan) -> Plan:
+    def _standing(self, connection: Connection, batch: pa.Schema, plan: TypeMapping) -> TypeMapping:
         """The plan that is true in a transaction of another sink, with the table locked as by :meth:`_begin`."""
         if plan.added:
             return plan
@@ -309,7 +309,7 @@ class Loader:
             return plan
         return self._planned(connection, batch)
 
-    def _begin_as_planned(self, plan: Plan) -> Connection | None:
+    def _begin_as_planned(self, plan: TypeMapping) -> Connection | None:
         """The same in one round trip, where the table still is what it was."""
         name, stamp = plan.table.name, plan.table.stamp
         if not stamp:
@@ -328,7 +328,7 @@ class Loader:
         return None
 
     def _stream(
-        self, connection: Connection, plan: Plan, epoch: int, rows: Iterable[pa.RecordBatch], waiting_in: str
+        self, connection: Connection, plan: TypeMapping, epoch: int, rows: Iterable[pa.RecordBatch], waiting_in: str
     ) -> PostgresPrepared:
         merge = self.target.merge
         # What the table still lacks is made by the commit: made here, it would keep everybody else out until then.
@@ -346,7 +346,9 @@ class Loader:
             upsert.check_rows(connection, self.target.writer.sink, waiting, merge)
         return PostgresPrepared(plan, count, lambda: self._transactions.drop(connection), connection, waiting)
 
-    def _other_number(self, connection: Connection, plan: Plan, epoch: int, *, taken: int, sent: int) -> OnceOnlyError:
+    def _other_number(
+        self, connection: Connection, plan: TypeMapping, epoch: int, *, taken: int, sent: int
+    ) -> OnceOnlyError:
         """Why the server took another number of rows; a part that was added deeper is not in the plan."""
         sink, parts = self.target.writer.sink, obstacles.parts(connection, plan.table.oid)
         if taken < sent and obstacles.triggers_of(parts, obstacles.INSERT):
@@ -400,7 +402,7 @@ class Loader:
                 self._forget(name)
 
 
-def _constants(plan: Plan, epoch: int) -> dict[str, pa.Scalar[Any]]:
+def _constants(plan: TypeMapping, epoch: int) -> dict[str, pa.Scalar[Any]]:
     import pyarrow as pa
 
     column = plan.table.epoch_column

@@ -38,7 +38,7 @@ INSERT, DELETE, UPDATE = 4, 8, 16
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TablePart:
     """The table itself, one of its partitions, or a table that inherits from it.
 
     Attributes:
@@ -73,11 +73,11 @@ class Part:
         return [name for name, kind in self.triggers if kind & events]
 
 
-def parts(connection: Connection, oid: int) -> tuple[Part, ...]:
+def parts(connection: Connection, oid: int) -> tuple[TablePart, ...]:
     """The table and everything below it, itself first."""
     found = connection.exec_driver_sql(_PARTS, {"oid": oid})
     return tuple(
-        Part(
+        TablePart(
             schema,
             name,
             kind,
@@ -91,23 +91,23 @@ def parts(connection: Connection, oid: int) -> tuple[Part, ...]:
     )
 
 
-def volatile(sink: str, table: TableName, found: Iterable[Part]) -> OnceOnlyError | None:
+def volatile(sink: str, table: TableName, found: Iterable[TablePart]) -> OnceOnlyError | None:
     """Why what stands in such a table may not stand when its marker does: parts that are unlogged or elsewhere."""
     return next((refused for part in found if (refused := _volatile(sink, table, part))), None)
 
 
-def altering(sink: str, found: Iterable[Part], events: int) -> OnceOnlyError | None:
+def altering(sink: str, found: Iterable[TablePart], events: int) -> OnceOnlyError | None:
     """Why rows may not stand in such a table as they were sent: rules, and triggers before a row for ``events``."""
     refused = (_ruled(sink, part) or _triggered(sink, part, events) for part in found)
     return next((one for one in refused if one), None)
 
 
-def triggers_of(found: Iterable[Part], events: int) -> str:
+def triggers_of(found: Iterable[TablePart], events: int) -> str:
     """The triggers before each row, each with its table, for a message."""
     return ", ".join(f"{trigger} on {part.sql}" for part in found for trigger in part.triggers_for(events))
 
 
-def _volatile(sink: str, table: TableName, part: Part) -> OnceOnlyError | None:
+def _volatile(sink: str, table: TableName, part: TablePart) -> OnceOnlyError | None:
     below = f"{part.sql}, {'a partition of' if part.partition else 'which inherits from'} {table.text},"
     if part.kind == "f":
         return refuse(
@@ -128,7 +128,7 @@ def _volatile(sink: str, table: TableName, part: Part) -> OnceOnlyError | None:
     return None
 
 
-def _ruled(sink: str, part: Part) -> OnceOnlyError | None:
+def _ruled(sink: str, part: TablePart) -> OnceOnlyError | None:
     # Under one rule, three rows stood there when the driver brought them and none when executors did; both receipts
     # said three.
     if not part.rules or not part.itself:  # statements name the table: rules of what lies below it are not asked
@@ -144,7 +144,7 @@ def _ruled(sink: str, part: Part) -> OnceOnlyError | None:
     )
 
 
-def _triggered(sink: str, part: Part, events: int) -> OnceOnlyError | None:
+def _triggered(sink: str, part: TablePart, events: int) -> OnceOnlyError | None:
     if not (triggers := ", ".join(part.triggers_for(events))):
         return None
     return refuse(
@@ -157,6 +157,6 @@ def _triggered(sink: str, part: Part, events: int) -> OnceOnlyError | None:
     )
 
 
-def kept_back(sink: str, found: Iterable[Part], events: int, epoch: int, count: int) -> OnceOnlyError:
+def kept_back(sink: str, found: Iterable[TablePart], events: int, epoch: int, count: int) -> OnceOnlyError:
     """The error for rows that a trigger kept out of the table."""
     return refuse("E528", sink=sink, epoch=epoch, count=count, triggers=triggers_of(found, events))

@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import mask
-from onceonly.protocol import EPOCH, Milestone
+from onceonly.protocol import EPOCH, PrunedEpochs
 from onceonly.spark.digest import quote as spark_quote
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_sinks.postgres import errors, head
-from onceonly_sinks.postgres.head import SPELLED, Writer
+from onceonly_sinks.postgres.head import SPELLED, PostgresHeadScope
 from onceonly_sinks.postgres.schema import Column, Table
 from onceonly_sinks.postgres.server import Server, quote
 from onceonly_sinks.postgres.transaction import Transactions
@@ -64,7 +64,7 @@ def last_to_go(newest: int, kept: int, recorded: int) -> int:
     return max(0, min(newest - kept, recorded - _BELOW_LEDGER))
 
 
-def prune(transactions: Transactions, writer: Writer, fence: Fence, upto: int) -> None:
+def prune(transactions: Transactions, writer: PostgresHeadScope, fence: Fence, upto: int) -> None:
     """Take the oldest epoch rows away, at most so many at once, in a transaction of its own.
 
     Nothing depends on whether it landed: what is left goes the next time. Whatever fails here, the epoch that was
@@ -80,7 +80,7 @@ def prune(transactions: Transactions, writer: Writer, fence: Fence, upto: int) -
         log.warning("%s: old epoch rows are left to the next time: %s", writer.sink, reason)
 
 
-def _prune(transactions: Transactions, writer: Writer, fence: Fence, upto: int) -> None:
+def _prune(transactions: Transactions, writer: PostgresHeadScope, fence: Fence, upto: int) -> None:
     connection = transactions.begin(writer.session(fence), _LOCK_SECONDS)
     try:
         with transactions.answering(connection):
@@ -106,12 +106,12 @@ def _found(rows: Sequence[Any], sink: str) -> dict[str, Any]:
     return {"epoch": newest[0], "chain": newest[1], "rows": after, "accepted": accepted}
 
 
-def milestone(connection: Connection, writer: Writer) -> Milestone | None:
+def milestone(connection: Connection, writer: PostgresHeadScope) -> PrunedEpochs | None:
     """What the rows were that are gone; ``None`` if none are."""
     if not head.exists(connection):
         return None
     row = connection.exec_driver_sql(head.MILESTONE, writer.parameters).one_or_none()
-    return Milestone(*row) if row else None
+    return PrunedEpochs(*row) if row else None
 
 
 # ---- The rows of an append, in the types they came in: read by tasks, a range of epochs each.

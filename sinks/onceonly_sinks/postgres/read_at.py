@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol import EpochGone, NotVersioned
+from onceonly.protocol import EpochExpired, NotVersioned
 from onceonly.spark.digest import quote as spark_quote
 from onceonly.spark.frames import of_arrow
 from onceonly_checkpoints.epoch import Receipt
@@ -85,7 +85,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CurrentTable:
     """A sink's table as it stands.
 
     Attributes:
@@ -96,12 +96,12 @@ class Standing:
     """
 
     table: Table | None
-    here: head.Place
-    writer: head.Writer
+    here: head.TableIdentity
+    writer: head.PostgresHeadScope
     options: Options
 
 
-def select(connection: Connection, sink: Standing, at: Receipt, since: Receipt | None) -> Selection:
+def select(connection: Connection, sink: CurrentTable, at: Receipt, since: Receipt | None) -> Selection:
     """Which rows there are as of an epoch, and not since an earlier one.
 
     Args:
@@ -116,7 +116,9 @@ def select(connection: Connection, sink: Standing, at: Receipt, since: Receipt |
     """
     table, writer, options = sink.table, sink.writer, sink.options
     if table is None or sink.here.beside(at.identity) != at.identity:
-        raise EpochGone("the table is another one than it was, or is gone", "it was dropped and made again, or moved")
+        raise EpochExpired(
+            "the table is another one than it was, or is gone", "it was dropped and made again, or moved"
+        )
     found = head.read(connection, writer)
     _stands(connection, found, writer, at)
     if options.apply is not None:
@@ -136,38 +138,38 @@ def select(connection: Connection, sink: Standing, at: Receipt, since: Receipt |
     return Selection(table.name.sql, table.columns, quote(number), first, at.epoch)
 
 
-def _remembered(connection: Connection, sink: Standing, table: Table, at: Receipt) -> None:
+def _remembered(connection: Connection, sink: CurrentTable, table: Table, at: Receipt) -> None:
     """See that the history reaches back to the epoch."""
     kept = history.kept(connection, sink.writer, table)
     if kept is None or not kept[0] <= at.epoch <= kept[1]:
         said = f"tells epochs {kept[0]} to {kept[1]}" if kept is not None else "is not there yet"
         cause = "history=True was said after that epoch, or not any more; or keep_history= lets older versions go"
-        raise EpochGone(f"the history of its rows {said}", cause)
+        raise EpochExpired(f"the history of its rows {said}", cause)
 
 
 _BY_YOURSELF = "keep the epoch's number with what the function writes: it is handed to it"
 _OWN_TABLE = "write to a table of its own"
 
 
-def _stands(connection: Connection, found: head.Head | None, writer: head.Writer, at: Receipt) -> None:
+def _stands(connection: Connection, found: head.Head | None, writer: head.PostgresHeadScope, at: Receipt) -> None:
     """See that the sink holds the epoch, under its chain."""
     if found is None or found.epoch < at.epoch:
-        raise EpochGone(f"the table stands at epoch {found.epoch if found else 0}", _RESTORED)
+        raise EpochExpired(f"the table stands at epoch {found.epoch if found else 0}", _RESTORED)
     held = head.epoch_at(connection, writer, at.epoch)
     if held is not None and held[0].epoch.chain != at.chain:
-        raise EpochGone("the table holds another epoch under this number", _RESTORED)
+        raise EpochExpired("the table holds another epoch under this number", _RESTORED)
 
 
-def _kept(connection: Connection, writer: head.Writer, at: Receipt, since: Receipt | None) -> None:
+def _kept(connection: Connection, writer: head.PostgresHeadScope, at: Receipt, since: Receipt | None) -> None:
     """See that no rows of the epochs that are meant have left the table."""
     _, marker = head.newest_epoch(connection, writer)
     series = marker.epoch.series if marker else 1
     if at.epoch < series:
-        raise EpochGone(f"its rows were replaced by epoch {series}", "a full refresh computed everything anew")
+        raise EpochExpired(f"its rows were replaced by epoch {series}", "a full refresh computed everything anew")
     expired = expiry.expired(connection, writer)
     if expired is not None and (since is None or since.epoch < expired.epoch):
         reason = f"rows of epochs up to {expired.epoch} were removed after the time for which they are kept"
-        raise EpochGone(reason, "the sink was told to keep rows for a time")
+        raise EpochExpired(reason, "the sink was told to keep rows for a time")
 
 
 def _newest(table: Table, options: Options, found: head.Head | None, at: Receipt, since: Receipt | None) -> Selection:

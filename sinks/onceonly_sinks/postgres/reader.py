@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.doctor import Check, Observed
 from onceonly.errors import OnceOnlyError
-from onceonly.protocol import Disturbance, Expired, Leaves, Milestone, SinkBase, Total
+from onceonly.protocol import ExpiredRows, ExternalChange, Leaves, PrunedEpochs, SinkBase, Total
 from onceonly.protocol.capabilities import OpenWindow, Span
 from onceonly.protocol.row_rules import Rule
 from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
@@ -28,8 +28,8 @@ from onceonly_sinks.postgres import (
     window_state,
 )
 from onceonly_sinks.postgres import schema as survey
-from onceonly_sinks.postgres.error_translation import Saying
-from onceonly_sinks.postgres.head import Writer
+from onceonly_sinks.postgres.error_translation import ErrorTranslator
+from onceonly_sinks.postgres.head import PostgresHeadScope
 from onceonly_sinks.postgres.load import Target
 from onceonly_sinks.postgres.options import Options
 from onceonly_sinks.postgres.read_at import Selection
@@ -64,7 +64,7 @@ class Handle(SinkBase):
         self._name = name
         self._options = options
         self._open: Transactions | None = None
-        self._saying: Saying | None = None
+        self._saying: ErrorTranslator | None = None
         self._target: Target | None = None
         self._keep_ms = 0
 
@@ -96,7 +96,7 @@ class Handle(SinkBase):
         super().open(pipeline)
         context = errors.Context(self._id, self.address)
         self._open = Transactions(self._server, context, self._options.patience, self._options.lock_timeout)
-        self._saying = Saying(self._open, self._writer, self._name, context)
+        self._saying = ErrorTranslator(self._open, self._writer, self._name, context)
         with self._refusals(), self._open.reading() as connection:
             name = survey.check(connection, self._id, self._name)
             target = self._aiming_at(name)
@@ -150,12 +150,12 @@ class Handle(SinkBase):
                 return
             after = page[-1][0].epoch.number
 
-    def milestone(self) -> Milestone | None:
+    def milestone(self) -> PrunedEpochs | None:
         """What the epochs were whose markers are gone."""
         with self._refusals(), self._transactions.reading() as connection:
             return prune.milestone(connection, self._writer)
 
-    def expired(self) -> Expired | None:
+    def expired(self) -> ExpiredRows | None:
         """What was removed because it was older than :meth:`keep_for` said; of ids, what is not counted any more."""
         with self._refusals(), self._transactions.reading() as connection:
             if not self._options.merge.keeps:
@@ -164,7 +164,7 @@ class Handle(SinkBase):
             if table is None or newest is None:
                 return None
             before_ms = seen_ids.since(connection, table, newest, self._options.merge.keeps)
-            return Expired(newest.number, newest.digest_in(self._id).rows, 0, before_ms)
+            return ExpiredRows(newest.number, newest.digest_in(self._id).rows, 0, before_ms)
 
     def recount(self) -> Mapping[int, int] | None:
         """Rows per epoch, counted in the table.
@@ -259,7 +259,7 @@ class Handle(SinkBase):
     def _selected(self, at: Receipt, since: Receipt | None) -> Generator[tuple[Connection, Selection]]:
         with self._refusals(), self._transactions.reading(snapshot=True) as connection:
             table, here = self._table(connection), self._here(connection)
-            sink = read_at.Standing(table, here, self._writer, self._options)
+            sink = read_at.CurrentTable(table, here, self._writer, self._options)
             yield connection, read_at.select(connection, sink, at, since)
 
     def count_windows(self, since: int) -> int:
@@ -282,7 +282,7 @@ class Handle(SinkBase):
             if table := self._table(connection):
                 yield from window_state.standing(connection, table, since, key, limit)
 
-    def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
+    def disturbances(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
         """What others did to the table since a receipt: made anew, failed over, or the newest epoch's rows gone."""
         with self._refusals(), self._transactions.reading() as connection:
             stands = head.read(connection, self._writer) if head.exists(connection) else None
@@ -290,8 +290,8 @@ class Handle(SinkBase):
             return self._disturbances(connection, since, self._here(connection), newest[1] if newest else None)
 
     def _disturbances(
-        self, connection: Connection, since: Receipt | None, here: head.Place, newest: Receipt | None
-    ) -> tuple[Disturbance, ...]:
+        self, connection: Connection, since: Receipt | None, here: head.TableIdentity, newest: Receipt | None
+    ) -> tuple[ExternalChange, ...]:
         told = survey.disturbances(since, here)
         if any(event.fatal for event in told):
             return told  # another table holds other rows
@@ -301,7 +301,7 @@ class Handle(SinkBase):
         gone = newest if newest and asked and setting.rows_gone(connection, self._aim, here.oid, newest) else None
         return (*told, setting.told(gone)) if gone else told
 
-    def _ids_gone(self, connection: Connection) -> Iterator[Disturbance]:
+    def _ids_gone(self, connection: Connection) -> Iterator[ExternalChange]:
         table = self._table(connection)
         newest, _ = head.newest_epoch(connection, self._writer)
         looked = head.epochs_after(connection, self._writer, max(0, newest - _LOOKED_AT), _LOOKED_AT)
@@ -355,10 +355,10 @@ class Handle(SinkBase):
         return replace(aim, keep_ms=self._keep_ms, sealed_view=said.sealed_view)
 
     @property
-    def _writer(self) -> Writer:
-        return Writer(self.pipeline, self._id)
+    def _writer(self) -> PostgresHeadScope:
+        return PostgresHeadScope(self.pipeline, self._id)
 
-    def _here(self, connection: Connection) -> head.Place:
+    def _here(self, connection: Connection) -> head.TableIdentity:
         return head.place(connection, survey.oid(connection, self._aim.name), self._aim.visibility)
 
     def _table(self, connection: Connection) -> survey.Table | None:
@@ -373,7 +373,7 @@ class Handle(SinkBase):
         return None if head.shared(connection, self._writer, table.oid) else table.epoch_column
 
     @property
-    def _said(self) -> Saying:
+    def _said(self) -> ErrorTranslator:
         if self._saying is None:
             raise RuntimeError("open the sink first")
         return self._saying

@@ -25,12 +25,12 @@ from onceonly.protocol.row_rules import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from onceonly_sinks.postgres.lanes import Lane
-    from onceonly_sinks.postgres.type_mapping import Plan
+    from onceonly_sinks.postgres.lanes import ColumnEncoder
+    from onceonly_sinks.postgres.type_mapping import TypeMapping
     from onceonly_sinks.postgres.upsert import Merge
 
 
-def of(plan: Plan, batch: pa.Schema, merge: Merge) -> tuple[Rule, ...]:
+def of(plan: TypeMapping, batch: pa.Schema, merge: Merge) -> tuple[Rule, ...]:
     """The rules for a batch that is written by a plan.
 
     Args:
@@ -57,7 +57,7 @@ def _types(came: Any, goes: Any) -> tuple[Any, Any, bool]:
     return (came.value_type, goes.value_type, True) if types.is_list(goes) else (came, goes, False)
 
 
-def _demands(lane: Lane, came: Any, goes: Any, labels: tuple[str, ...]) -> Iterator[Demand]:
+def _demands(lane: ColumnEncoder, came: Any, goes: Any, labels: tuple[str, ...]) -> Iterator[Demand]:
     from pyarrow import types
 
     if lane.how in ("text", "texts"):

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.protocol import Disturbance
+from onceonly.protocol import ExternalChange
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.postgres import obstacles
-from onceonly_sinks.postgres.head import Head, Place
-from onceonly_sinks.postgres.obstacles import Part
+from onceonly_sinks.postgres.head import Head, TableIdentity
+from onceonly_sinks.postgres.obstacles import TablePart
 from onceonly_sinks.postgres.server import TableName, printed, quote
 from onceonly_sinks.sql import tables
 from onceonly_sinks.sql.commit_outcome import check_identity
@@ -120,7 +120,7 @@ class Table:
     keys: frozenset[frozenset[str]]
     epoch_column: str | None
     stamp: tuple[object, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[TablePart, ...] = ()
 
     @property
     def by_name(self) -> Mapping[str, Column]:
@@ -384,21 +384,21 @@ def recount(connection: Connection, table: Table, column: str) -> dict[int, int]
     return tables.recount(connection.exec_driver_sql, table.name.sql, quote(column))
 
 
-def disturbances(known: Receipt | None, now: Place) -> tuple[Disturbance, ...]:
+def disturbances(known: Receipt | None, now: TableIdentity) -> tuple[ExternalChange, ...]:
     """What others did since a receipt. A TRUNCATE or DELETE leaves no trace in the catalogue: only a recount tells."""
     if known is None or not known.identity:
         return ()
     if known.identity != now.beside(known.identity):
         kind = "moved" if now.follows(known.identity) else "recreated"
-        return (Disturbance(kind, now.identity or "dropped", fatal=True),)
+        return (ExternalChange(kind, now.identity or "dropped", fatal=True),)
     was = known.at("timeline")
     if was == now.timeline or not (was and now.timeline):  # 0: it was not told
         return ()
     detail = f"the server's timeline went from {was} to {now.timeline}: a standby was promoted or a backup recovered"
-    return (Disturbance("failed_over", detail, fatal=False),)
+    return (ExternalChange("failed_over", detail, fatal=False),)
 
 
-def replaced(found: Head | None, now: Place, marker: Marker) -> OnceOnlyError | None:
+def replaced(found: Head | None, now: TableIdentity, marker: Marker) -> OnceOnlyError | None:
     """The error for a table that is not the one the last epoch went to; an adoption accepts what it finds."""
     was = found.place.identity if found else ""
     return check_identity(was, now.beside(was), marker) if was else None

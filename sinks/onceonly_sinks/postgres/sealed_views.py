@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from onceonly.errors import mask, refuse
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.postgres import errors, history
-from onceonly_sinks.postgres.head import Writer
+from onceonly_sinks.postgres.head import PostgresHeadScope
 from onceonly_sinks.postgres.options import SEALED
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import TableName, quote
@@ -42,7 +42,7 @@ def name_of(table: TableName) -> TableName:
     return replace(table, name=f"{table.name}{SEALED}")
 
 
-def ready(connection: Connection, table: Table, writer: Writer, merge: Merge) -> None:
+def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge: Merge) -> None:
     """Make the view, or give it the columns that its table has got, in the open transaction.
 
     Raises:
@@ -76,7 +76,7 @@ def sealed_by(epoch: Epoch, sinks: frozenset[str]) -> int:
     return epoch.number if {sink for sink, _ in epoch.sinks} <= sinks else epoch.number - 1
 
 
-def seal(transactions: Transactions, writer: Writer, epoch: Epoch) -> None:
+def seal(transactions: Transactions, writer: PostgresHeadScope, epoch: Epoch) -> None:
     """Note that all sinks hold an epoch. Never raises: what is lost, the next commit says again."""
     try:
         with transactions.at_once() as connection:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol import AsOf, Disturbance
+from onceonly.protocol import AsOf, ExternalChange
 from onceonly.protocol.capabilities import AT, ID
 from onceonly_sinks.postgres import errors
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN
@@ -70,7 +70,7 @@ _SOME = 10_000
 """Ids that an opening counts at most, by the index: of an epoch with more, the first ones stand for all."""
 
 
-def gone(connection: Connection, table: Table, sink: str, epochs: Sequence[Epoch]) -> tuple[Disturbance, ...]:
+def gone(connection: Connection, table: Table, sink: str, epochs: Sequence[Epoch]) -> tuple[ExternalChange, ...]:
     """Whether ids of the newest epoch that brought some are there no more; those of no epoch before it are looked for.
 
     They cannot have left for their age: only a later epoch with ids would have removed them.
@@ -92,7 +92,7 @@ def gone(connection: Connection, table: Table, sink: str, epochs: Sequence[Epoch
             query = f"SELECT count(*) FROM (SELECT FROM {table.name.sql} WHERE {within}) found"
             there = connection.exec_driver_sql(query, asked).scalar_one()
             told = f"ids of epoch {epoch.number} are not there any more: {wanted - there} of {wanted}"
-            return () if there == wanted else (Disturbance("deleted", told, fatal=True),)
+            return () if there == wanted else (ExternalChange("deleted", told, fatal=True),)
     return ()
 
 
@@ -128,7 +128,7 @@ def _instant(clock_ms: int) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
+class SeenIdsLookup:
     """What an executor asks for the ids of one partition.
 
     Attributes:

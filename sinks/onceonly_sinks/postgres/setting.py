@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceonly.protocol import Disturbance
+from onceonly.protocol import ExternalChange
 from onceonly_sinks.postgres import expiry, head, history, prune, schema, tombstones
 from onceonly_sinks.postgres.server import quote
 from onceonly_sinks.sql.tables import OURS
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
-    from onceonly_sinks.postgres.head import Place
+    from onceonly_sinks.postgres.head import TableIdentity
     from onceonly_sinks.postgres.load import Target
     from onceonly_sinks.postgres.schema import Table
 
@@ -90,7 +90,7 @@ def _agree(
     return all(number in held and counted.get(number, 0) == held[number][1].rows for number in range(first, newest + 1))
 
 
-def stand(connection: Connection, target: Target, epoch: int, here: Place) -> None:
+def stand(connection: Connection, target: Target, epoch: int, here: TableIdentity) -> None:
     """Put the markers at an epoch, in the transaction of a fence; the fence stays.
 
     Args:
@@ -155,6 +155,6 @@ def rows_gone(connection: Connection, target: Target, oid: int, newest: Receipt)
     return not there and bool(numbered or not rows)  # where none has a number the column was added later
 
 
-def told(newest: Receipt) -> Disturbance:
+def told(newest: Receipt) -> ExternalChange:
     """What is told where they are gone."""
-    return Disturbance("deleted", f"of the {newest.rows} rows of epoch {newest.epoch} none is there", fatal=True)
+    return ExternalChange("deleted", f"of the {newest.rows} rows of epoch {newest.epoch} none is there", fatal=True)

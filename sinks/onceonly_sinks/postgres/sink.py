@@ -20,12 +20,12 @@ from onceonly.protocol import (
     Conflict,
     Estimate,
     Names,
+    Peek,
     Position,
     Prepared,
     Recorder,
-    Sight,
     Sink,
-    own,
+    check_prepared_by,
 )
 from onceonly.protocol.capabilities import Span, StateRow, StateWanted
 from onceonly.protocol.guard import elsewhere
@@ -244,7 +244,7 @@ class PostgresSink(Handle):
             raise refuse("E122", problem=problem, next=f'give the table alone: keep=pg.table("{self._name.text}")')
         return type(self)(self._server.dsn, self._name.text, id=self._id, keeps=f"{seconds} seconds", **said.ways)
 
-    def lookup(self, as_of: AsOf) -> seen_ids.Catalogue:
+    def lookup(self, as_of: AsOf) -> seen_ids.SeenIdsLookup:
         """What executors ask for ids, once the table can hold them; see ``Remembers``.
 
         Raises:
@@ -255,7 +255,7 @@ class PostgresSink(Handle):
             table = self._aim.plan(connection, seen_ids.columns()).table
             server = self._server.resolved(raw(connection))
         name = table.name if table.oid else None
-        return seen_ids.Catalogue(self._id, server, session, name, self.address, as_of, self._options.merge.keeps)
+        return seen_ids.SeenIdsLookup(self._id, server, session, name, self.address, as_of, self._options.merge.keeps)
 
     def state_keeper(self, *, beside: bool) -> Self:
         """A table of the state of windows, beside this one or this very one; see ``KeepsState``.
@@ -288,7 +288,7 @@ class PostgresSink(Handle):
         with self._refusals(), self._transactions.reading() as connection:
             return head.newest_fence(connection, self._writer) if head.exists(connection) else None
 
-    def look(self) -> Sight:
+    def look(self) -> Peek:
         """Where the head points, read without a lock."""
         with self._refusals(), self._transactions.reading() as connection:
             newest = partial(head.newest_epoch, connection, self._writer)
@@ -396,7 +396,7 @@ class PostgresSink(Handle):
         Raises:
             DestinationError: E501 to E530: the table cannot take the rows; nothing of them is left.
             Superseded: a newer driver ended our session, or took our staging away.
-            Conflict: others stood in the way; it may be tried again.
+            Conflict: others stood in the way. It may be tried again.
         """
         return self._prepared(batch, epoch)
 
@@ -428,7 +428,7 @@ class PostgresSink(Handle):
         self, batch: Batch, epoch: int, beside: Sequence[tuple[Sink, Prepared]], span: Span | None = None
     ) -> PostgresPrepared:
         """As :meth:`prepare`, in the transaction of the others if they have opened one."""
-        ready = [(_own_kind(sink), own(rows, PostgresPrepared)) for sink, rows in beside]
+        ready = [(_own_kind(sink), check_prepared_by(rows, PostgresPrepared)) for sink, rows in beside]
         within = next((rows.connection for _, rows in ready if rows and rows.connection), None)
         with self._fenced_in_any([sink for sink, _ in ready]):
             return self._prepared(batch, epoch, span, within)
@@ -500,7 +500,7 @@ class PostgresSink(Handle):
     ) -> tuple[Receipt, ...]:
         """As :meth:`commit`, with the rows and markers of other sinks in the same transaction."""
         given = [(self, prepared, marker), *((_own_kind(sink), rows, one) for sink, rows, one in beside)]
-        parts = [(sink, own(rows, PostgresPrepared), one) for sink, rows, one in given]
+        parts = [(sink, check_prepared_by(rows, PostgresPrepared), one) for sink, rows, one in given]
         open_ = next((rows.connection for _, rows, _ in parts if rows and rows.connection), None)
         receipts: tuple[Receipt, ...] = ()
         with self._fenced_in_any([sink for sink, _, _ in parts]):
@@ -524,7 +524,7 @@ class PostgresSink(Handle):
         with self._said.attempt(lambda found: head.judge(found, marker), lambda: types):
             session = self._writer.session(marker.fence)
             connection = within or self._transactions.begin(session, self._transactions.lock_seconds)
-            return connection, commit.fill(connection, self._transactions, self._aim, rows, marker, sinks=sinks)
+            return connection, commit.write_epoch(connection, self._transactions, self._aim, rows, marker, sinks=sinks)
 
     def seal(self, epoch: Epoch, pinned: int | None) -> None:
         """Have the view show an epoch that all sinks hold, and let no history go that is pinned; see ``Seals``."""

@@ -20,7 +20,7 @@ from onceonly_sinks.postgres.copy import Encoder, copy_in, statement
 from onceonly_sinks.postgres.lanes import ValueRefused
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import Server, quote
-from onceonly_sinks.postgres.type_mapping import Plan
+from onceonly_sinks.postgres.type_mapping import TypeMapping
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +49,7 @@ def generation_of(name: str, tag: str) -> int | None:
     return int(parts[0]) if ours else None
 
 
-def create(connection: Connection, name: str, plan: Plan) -> None:
+def create(connection: Connection, name: str, plan: TypeMapping) -> None:
     """Make a staging table with the columns of the plan."""
     lines = f"{plan.ddl}, {PARTITION} integer NOT NULL, {ATTEMPT} bigint NOT NULL"
     # Logged, 1M rows take 7.5 s and not 7.1, and the log is shipped to every standby; what a crash of the server takes
@@ -57,7 +57,7 @@ def create(connection: Connection, name: str, plan: Plan) -> None:
     connection.exec_driver_sql(f"CREATE UNLOGGED TABLE onceonly.{quote(name)} ({lines})", {})
 
 
-def create_temporary(connection: Connection, plan: Plan, name: str = BATCH) -> str:
+def create_temporary(connection: Connection, plan: TypeMapping, name: str = BATCH) -> str:
     """Make a table of the open transaction with the columns of the plan; return its quoted name."""
     connection.exec_driver_sql(f"CREATE TEMPORARY TABLE {name} ({plan.ddl}) ON COMMIT DROP", {})
     return f"pg_temp.{name}"
@@ -96,7 +96,7 @@ class StageTask:
     server: Server
     application: str
     name: str
-    plan: Plan
+    plan: TypeMapping
     address: str
 
     def __call__(self, attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
@@ -157,7 +157,7 @@ def refused(sink: str, error: ValueRefused) -> Exception:
     return refuse("E503", sink=sink, column=f"{error.column} ({error.spark})", reason=error.reason, next=next_)
 
 
-def waiting(name: str, plan: Plan, answers: Sequence[Mapping[str, Any]]) -> Waiting:
+def waiting(name: str, plan: TypeMapping, answers: Sequence[Mapping[str, Any]]) -> Waiting:
     """The rows of the attempts that won."""
     from onceonly_sinks.postgres.upsert import Waiting
 
@@ -170,7 +170,7 @@ def waiting(name: str, plan: Plan, answers: Sequence[Mapping[str, Any]]) -> Wait
     return Waiting(f"onceonly.{quote(name)}", winners, parameters, plan.stored)
 
 
-def temporary(relation: str, plan: Plan) -> Waiting:
+def temporary(relation: str, plan: TypeMapping) -> Waiting:
     """All rows of the transaction's own table."""
     from onceonly_sinks.postgres.upsert import Waiting
 

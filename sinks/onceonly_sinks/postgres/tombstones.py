@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.protocol.change_order import replaces
 from onceonly_sinks.postgres import upsert
-from onceonly_sinks.postgres.head import Writer
+from onceonly_sinks.postgres.head import PostgresHeadScope
 from onceonly_sinks.postgres.server import quote
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _AT_ONCE = 10_000
 """How many go in one epoch at most: those that are due are many after a long stop."""
 
 
-def relation(writer: Writer) -> str:
+def relation(writer: PostgresHeadScope) -> str:
     """Quoted name of the table of a sink's tombstones."""
     return f"onceonly.{quote(f'tombstones_{writer.tag}')}"
 
@@ -40,7 +40,7 @@ def _there(connection: Connection, name: str) -> bool:
     )
 
 
-def ready(connection: Connection, table: Table, writer: Writer, merge: Merge) -> None:
+def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge: Merge) -> None:
     """Make the table of tombstones in the open transaction, where it is not there."""
     name = relation(writer)
     if _there(connection, name):
@@ -88,7 +88,7 @@ def remember(connection: Connection, table: Table, waiting: Waiting, merge: Merg
     connection.exec_driver_sql(f"DELETE FROM {name} WHERE ctid = ANY (ARRAY({oldest}))", parameters)
 
 
-def clear(connection: Connection, writer: Writer, span: Span) -> None:
+def clear(connection: Connection, writer: PostgresHeadScope, span: Span) -> None:
     """Forget what epochs removed whose rows leave: what comes instead is told from its beginning."""
     name = relation(writer)
     if not _there(connection, name):

@@ -18,7 +18,7 @@ from onceonly.faults import Point
 from onceonly.protocol import Superseded
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.postgres import errors, head
-from onceonly_sinks.postgres.head import Writer
+from onceonly_sinks.postgres.head import PostgresHeadScope
 from onceonly_sinks.postgres.server import Server
 from onceonly_sinks.sql.commit_outcome import landed, sending, settling
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Patience:
+class ResponseTimeout:
     """Waits for answers no longer than it has been told to.
 
     Args:
@@ -51,9 +51,6 @@ class Patience:
         """Within, a server that is silent for longer fails as one whose connection was lost.
 
         Keepalives do not find it: a paused server, or a proxy that swallows the answer, still acknowledges them.
-
-        Args:
-            connection: of psycopg.
         """
         with self._turn:
             self._due[id(connection)] = (time.monotonic() + self._seconds, connection)
@@ -114,7 +111,7 @@ class Transactions:
         self._engine = server.engine()
         self._context = context
         self.lock_seconds = lock_seconds
-        self._patience = Patience(patience, context.sink)
+        self._patience = ResponseTimeout(patience, context.sink)
 
     def begin(self, application: str, lock_seconds: float) -> Connection:
         """Open a writing transaction; end it with :meth:`send` or :meth:`drop`.
@@ -282,7 +279,7 @@ _ATTEMPTS = 5
 
 def install(
     transactions: Transactions,
-    writer: Writer,
+    writer: PostgresHeadScope,
     fence: Fence,
     create: Callable[[Connection], None] = head.create,
     then: Callable[[Connection], None] | None = None,
@@ -325,7 +322,7 @@ def look_up(transactions: Transactions, marker: Marker) -> Receipt | None:
         Superseded: another fence stands.
         OutcomeUnknown: it cannot be said.
     """
-    writer = Writer(marker.pipeline, marker.sink)
+    writer = PostgresHeadScope(marker.pipeline, marker.sink)
     found: list[Receipt | None] = []
 
     def act(connection: Connection) -> None:
@@ -344,7 +341,7 @@ def look_up(transactions: Transactions, marker: Marker) -> Receipt | None:
 
 
 def _patiently(
-    transactions: Transactions, writer: Writer, fence: Fence, act: Callable[[Connection], None]
+    transactions: Transactions, writer: PostgresHeadScope, fence: Fence, act: Callable[[Connection], None]
 ) -> Connection:
     """Act in a transaction and leave it open; while a lock is in the way, end the sessions that may be ended."""
     for left in reversed(range(_ATTEMPTS)):
@@ -363,7 +360,7 @@ def _patiently(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _make_way(transactions: Transactions, writer: Writer, fence: Fence) -> None:
+def _make_way(transactions: Transactions, writer: PostgresHeadScope, fence: Fence) -> None:
     """End the sessions that keep the head locked, of our own generation, too, unless its fence is another's.
 
     An opening that fell silent in the middle of its install keeps the head locked and shows nothing. Whoever comes
@@ -379,7 +376,7 @@ def _make_way(transactions: Transactions, writer: Writer, fence: Fence) -> None:
     _end_sessions(transactions, writer, fence.generation)
 
 
-def _end_sessions(transactions: Transactions, writer: Writer, highest: int) -> None:
+def _end_sessions(transactions: Transactions, writer: PostgresHeadScope, highest: int) -> None:
     """End this sink's sessions up to a generation."""
     with transactions.reading() as connection:
         victims = [one for one in head.sessions(connection, writer) if head.of_generation_up_to(highest, one[1])]

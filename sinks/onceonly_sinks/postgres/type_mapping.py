@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.errors import refuse
 from onceonly_sinks.postgres import ddl
 from onceonly_sinks.postgres.ddl import advice, ddl_of, own_type, spark_name
-from onceonly_sinks.postgres.lanes import Lane, convert
+from onceonly_sinks.postgres.lanes import ColumnEncoder, convert
 from onceonly_sinks.postgres.schema import Column, Table
 from onceonly_sinks.postgres.server import printed, quote
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TypeMapping:
     """How a batch of one schema is written to one table.
 
     Attributes:
@@ -34,7 +34,7 @@ class Plan:
     """
 
     table: Table
-    lanes: tuple[Lane, ...]
+    lanes: tuple[ColumnEncoder, ...]
     added: tuple[Column, ...] = ()
     delete: str | None = None
 
@@ -72,9 +72,9 @@ class Plan:
         return [convert(lane, batch.column(index)) for index, lane in enumerate(self.lanes)]
 
 
-def make_plan(
+def map_types(
     sink: str, batch: pa.Schema, table: Table, key: Sequence[str] = (), delete: str | None = None, *, grow: bool = False
-) -> Plan:
+) -> TypeMapping:
     """Plan how such a batch is written to such a table.
 
     Nulls in the columns of ``key`` are left to whoever counts them over the whole batch.
@@ -107,9 +107,9 @@ def make_plan(
     if misfits:
         difference, ways = "; ".join(one.difference for one in misfits), dict.fromkeys(one.way for one in misfits)
         raise refuse("E506", sink=sink, difference=difference, next=f"{'; '.join(ways)}; then restart the query")
-    fitting = (lane for lane in lanes if isinstance(lane, Lane))
+    fitting = (lane for lane in lanes if isinstance(lane, ColumnEncoder))
     keyed = (replace(lane, required=False) if lane.target in key else lane for lane in fitting)
-    return Plan(table, tuple(keyed), added, delete)
+    return TypeMapping(table, tuple(keyed), added, delete)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def _added(missing: Sequence[str]) -> str:
 # ---- which way a column goes
 
 
-def _lane(field: pa.Field[Any], column: Column) -> Lane | Misfit:
+def _lane(field: pa.Field[Any], column: Column) -> ColumnEncoder | Misfit:
     name, type_ = field.name, field.type
     way = _array_way(type_, column) if column.array else _scalar_way(type_, column)
     own, formed = own_type(field), ddl_of(type_)
@@ -177,7 +177,7 @@ def _lane(field: pa.Field[Any], column: Column) -> Lane | Misfit:
             f"column {name} is {spark} in the batch, {column.ddl} in the table, which could not keep it",
             advice(field) if own or formed is None else f"cast it in the query, or make the column {formed}",
         )
-    return Lane(column.name, spark, column.ddl, required=column.required, **way)
+    return ColumnEncoder(column.name, spark, column.ddl, required=column.required, **way)
 
 
 def _array_way(type_: pa.DataType, column: Column) -> dict[str, Any] | None:

@@ -7,6 +7,6 @@
 from onceonly_sinks.sql.commit_outcome import Failed, Failure
 from onceonly_sinks.sql.database import Cursor, Database, Paramstyle, quote
 from onceonly_sinks.sql.sink import SqlSink
-from onceonly_sinks.sql.tables import Head, Tables, Writer
+from onceonly_sinks.sql.tables import Head, HeadScope, Tables
 
-__all__ = ["Cursor", "Database", "Failed", "Failure", "Head", "Paramstyle", "SqlSink", "Tables", "Writer", "quote"]
+__all__ = ["Cursor", "Database", "Failed", "Failure", "Head", "Paramstyle", "SqlSink", "Tables", "HeadScope", "quote"]

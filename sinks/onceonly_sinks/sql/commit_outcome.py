@@ -32,7 +32,7 @@ class Failed(Protocol):
 
     @property
     def conflicts(self) -> bool:
-        """Whether the database took the transaction back because of others; it may be repeated."""
+        """Whether the database took the transaction back because of others. It may be repeated."""
         ...
 
     @property

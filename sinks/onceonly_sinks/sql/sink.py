@@ -18,15 +18,25 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from onceonly import faults
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
-from onceonly.protocol import Batch, Capabilities, Conflict, Position, Prepared, Recorder, Sight, SinkBase, own
+from onceonly.protocol import (
+    Batch,
+    Capabilities,
+    Conflict,
+    Peek,
+    Position,
+    Prepared,
+    Recorder,
+    SinkBase,
+    check_prepared_by,
+)
 from onceonly.protocol.batch import ArrowRows
-from onceonly.protocol.guard import Held, check_fence, check_follows
+from onceonly.protocol.guard import NewestEpoch, check_fence, check_follows
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.storage import resolved
 from onceonly_sinks.sql import commit_outcome, tables
 from onceonly_sinks.sql.commit_outcome import Failed, Failure
 from onceonly_sinks.sql.database import Database, Paramstyle, quote
-from onceonly_sinks.sql.tables import Head, Row, Tables, Writer
+from onceonly_sinks.sql.tables import Head, HeadScope, Row, Tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +87,7 @@ class SqlSink(SinkBase):
 
     @abstractmethod
     def connect(self) -> Any:
-        """A DB-API connection in autocommit mode; it is closed behind every transaction, or given back to a pool."""
+        """A DB-API connection in autocommit mode. It is closed behind every transaction, or given back to a pool."""
 
     @abstractmethod
     def columns(self, db: Database, table: str) -> Sequence[str]:
@@ -189,7 +199,7 @@ class SqlSink(SinkBase):
         with self._reading() as db:
             return self.tables.newest_fence(db.execute, self._writer) if self._known(db) else None
 
-    def look(self) -> Sight:
+    def look(self) -> Peek:
         """Where the head points, read without a lock."""
         with self._reading() as db:
 
@@ -252,7 +262,7 @@ class SqlSink(SinkBase):
             IdentityError: E207, E208, E210: the sink or the table is not what the epoch follows.
             DestinationError: nothing was written.
         """
-        rows = own(prepared, ArrowRows)
+        rows = check_prepared_by(prepared, ArrowRows)
         said = self._taken_back
         with self._refusals(said), self._transaction(Point.COMMIT_SENT, said) as db:
             head = self._under(db, marker.fence)
@@ -336,8 +346,8 @@ class SqlSink(SinkBase):
         return str(db.execute("SELECT id FROM onceonly_identity").fetchall()[0][0])
 
     @property
-    def _writer(self) -> Writer:
-        return Writer(self.pipeline, self.id)
+    def _writer(self) -> HeadScope:
+        return HeadScope(self.pipeline, self.id)
 
     def _known(self, db: Database) -> bool:
         """Whether our tables are there."""
@@ -357,7 +367,7 @@ class SqlSink(SinkBase):
 
     def _follows(self, head: Head, identity: str, marker: Marker) -> None:
         was = self._identity_in(head.place)
-        follows = check_follows(marker, Held(head.epoch, head.chain))
+        follows = check_follows(marker, NewestEpoch(head.epoch, head.chain))
         if refused := follows or commit_outcome.check_identity(was, identity, marker):
             raise refused
 
@@ -393,7 +403,7 @@ class SqlSink(SinkBase):
 
     @contextmanager
     def _begun(self) -> Generator[Database]:
-        """A writing transaction, to be committed within; it is taken back where anything fails.
+        """A writing transaction, to be committed within. It is taken back where anything fails.
 
         By a statement, not by closing alone: a connection that goes back to a pool may keep what it holds, and the next
         COMMIT on it would make the rows of this attempt stand. Behind a COMMIT that took effect it changes nothing.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from onceonly.protocol import Sight, Superseded
+from onceonly.protocol import Peek, Superseded
 from onceonly.protocol.guard import joins
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_sinks.sql.database import Execute
@@ -25,7 +25,7 @@ _EMPTY: Mapping[str, str] = {"text": "''", "bigint": "0"}
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class HeadScope:
     """Whose rows are meant.
 
     Attributes:
@@ -212,12 +212,12 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
 
     # ---- reading
 
-    def read(self, execute: Execute, writer: Writer, lock: str = "") -> Head | None:
+    def read(self, execute: Execute, writer: HeadScope, lock: str = "") -> Head | None:
         """The head row; ``lock``, as ``FOR UPDATE``, waits until every transaction that changed it has ended."""
         row = execute(f"{self.sql_read} {lock}".rstrip(), writer.parameters).fetchone()
         return Head(Fence(row[0], row[1]), row[2], row[3], tuple(row[4:])) if row else None
 
-    def newest_fence(self, execute: Execute, writer: Writer) -> Fence | None:
+    def newest_fence(self, execute: Execute, writer: HeadScope) -> Fence | None:
         """The fence that stands; that of the newest epoch where the head row is gone."""
         head = self.read(execute, writer)
         if head is not None:
@@ -225,22 +225,22 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
         row = execute(self.sql_fence, writer.parameters).fetchone()
         return Fence(row[0], row[1]) if row else None
 
-    def newest_epoch(self, execute: Execute, writer: Writer) -> tuple[int, Marker | None]:
+    def newest_epoch(self, execute: Execute, writer: HeadScope) -> tuple[int, Marker | None]:
         """Number of the newest epoch, 0 for none, and its marker if that is still there."""
         row = execute(self.sql_newest, writer.parameters).fetchone()
         return (row[0], _marker(row[1]) if row[1] else None) if row else (0, None)
 
-    def epoch_at(self, execute: Execute, writer: Writer, number: int) -> Row | None:
+    def epoch_at(self, execute: Execute, writer: HeadScope, number: int) -> Row | None:
         """One epoch; ``None`` if it is not there."""
         found = execute(f"{self._sql_rows} AND epoch = %(epoch)s", {**writer.parameters, "epoch": number}).fetchone()
         return _row(found) if found else None
 
-    def epochs_after(self, execute: Execute, writer: Writer, after: int, limit: int) -> list[Row]:
+    def epochs_after(self, execute: Execute, writer: HeadScope, after: int, limit: int) -> list[Row]:
         """The next epochs, oldest first."""
         query = f"{self._sql_rows} AND epoch > %(after)s ORDER BY epoch LIMIT %(limit)s"
         return [_row(row) for row in execute(query, {**writer.parameters, "after": after, "limit": limit}).fetchall()]
 
-    def shared(self, execute: Execute, writer: Writer, target: object) -> bool:
+    def shared(self, execute: Execute, writer: HeadScope, target: object) -> bool:
         """Whether another sink writes to the same table, so that epoch numbers in it are not ours alone."""
         query = f"SELECT count(*) FROM {self.head} WHERE {self.target} = %(target)s AND NOT ({OURS})"
         return bool(execute(query, {**writer.parameters, "target": target}).fetchone()[0])
@@ -252,7 +252,7 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
 
     # ---- writing
 
-    def install(self, execute: Execute, writer: Writer, fence: Fence) -> None:
+    def install(self, execute: Execute, writer: HeadScope, fence: Fence) -> None:
         """Make ``fence`` the newest where it is strictly greater, or find it standing.
 
         Raises:
@@ -264,7 +264,7 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
         if found is not None and found != fence:
             raise Superseded(writer.sink, found)
 
-    def advance(self, execute: Execute, writer: Writer, marker: Marker, rows: int, place: Mapping[str, Any]) -> bool:
+    def advance(self, execute: Execute, writer: HeadScope, marker: Marker, rows: int, place: Mapping[str, Any]) -> bool:
         """Move the head and write the epoch row; whether the head stood where the epoch follows."""
         move, write = self.sql_advance
         parameters = {**advancing(writer, marker, rows), **place}
@@ -273,12 +273,12 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
         execute(write, parameters)
         return True
 
-    def touch(self, execute: Execute, writer: Writer) -> None:
+    def touch(self, execute: Execute, writer: HeadScope) -> None:
         """Write the head without changing what it says: what we have read is as safe as the commit of this."""
         execute(self.sql_touch, writer.parameters)
 
 
-def advancing(writer: Writer, marker: Marker, rows: int) -> dict[str, Any]:
+def advancing(writer: HeadScope, marker: Marker, rows: int) -> dict[str, Any]:
     """Parameters of the statements that move the head."""
     epoch = marker.epoch
     return {
@@ -294,7 +294,7 @@ def advancing(writer: Writer, marker: Marker, rows: int) -> dict[str, Any]:
     }
 
 
-def seen(newest: Callable[[], tuple[int, Marker | None]], any_row: Callable[[], bool]) -> Sight:
+def seen(newest: Callable[[], tuple[int, Marker | None]], any_row: Callable[[], bool]) -> Peek:
     """What a look shows.
 
     Args:
@@ -305,7 +305,7 @@ def seen(newest: Callable[[], tuple[int, Marker | None]], any_row: Callable[[], 
     rows = not number and any_row()
     if rows:  # an epoch that was committed between the two statements would make its rows a stranger's
         number, marker = newest()
-    return Sight(marker, number, strangers=rows and not number)
+    return Peek(marker, number, strangers=rows and not number)
 
 
 def recount(execute: Execute, table: str, column: str) -> dict[int, int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from onceonly.api.guarantee import Chosen
+from onceonly.api.guarantee import GuaranteeInputs
 from onceonly.api.staging import Staging
 from onceonly.errors import refuse
 from onceonly.event_time import event_time_argument
@@ -20,7 +20,7 @@ from onceonly.quality.dedupe import Dedupe
 from onceonly.quality.output import Output
 from onceonly.quality.quality import Quality
 from onceonly.runtime import refresh
-from onceonly.spark.engine import LOSSY, Plan, Run, Told
+from onceonly.spark.engine import LOSSY, QueryHint, QueryPlan, Run
 from onceonly.windows import windows_argument
 from onceonly_checkpoints.digests import BAD, LATE, PANES, SEEN, STATE
 from onceonly_checkpoints.ledger import Ledger
@@ -58,16 +58,16 @@ class Arguments:
     outputs: tuple[Output, ...] = ()
     quality: Quality | None = None
     dedupe: Dedupe | None = None
-    time: event_time_argument.Chosen | None = None
-    panes: windows_argument.Chosen | None = None
+    time: event_time_argument.EventTimeArgument | None = None
+    panes: windows_argument.WindowsArgument | None = None
     replaying: bool = False
     routes: tuple[str, ...] = ()
     version: str = ""
 
     @property
-    def told(self) -> Told:
+    def told(self) -> QueryHint:
         """What the callback says of its query, where Spark does not."""
-        return Told(self.name, self.checkpoint)
+        return QueryHint(self.name, self.checkpoint)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ class Arguments:
         return next((sink.id for sink in self.sinks if not sink.capabilities.transactional), "")
 
     @property
-    def chosen(self) -> Chosen:
+    def chosen(self) -> GuaranteeInputs:
         """What of it bears on the promise."""
         taken = {sink.id: (one.name, one.text) for one in self.outputs for sink in one.sinks}
         expected = ""
@@ -137,7 +137,7 @@ class Arguments:
                 taken[self.panes.late.id] = LATE, "every row that came after its window was closed"
         time = self.time.words if self.time else ""
         said = (self.adopt, self.before is not None, self.stages, self.on_refresh)
-        return Chosen(*said, taken, expected, once, time)
+        return GuaranteeInputs(*said, taken, expected, once, time)
 
     def shaped(self, df: Any) -> Any:
         """A DataFrame as it is written: through ``before=``."""
@@ -392,7 +392,7 @@ def _same_place(told: str, resolved: str) -> bool:
 
 
 def refuse_plan(
-    plan: Plan, pipeline: str, lossy_source: str | None, nondeterministic: str | None, one_by_one: str
+    plan: QueryPlan, pipeline: str, lossy_source: str | None, nondeterministic: str | None, one_by_one: str
 ) -> None:
     """Refuse a plan, whether it runs already or not.
 
@@ -416,7 +416,7 @@ def refuse_plan(
             raise refuse("E127", query=pipeline, source=source.origin, kind=source.lossy)
 
 
-def refuse_unrepeatable(plan: Plan, pipeline: str, nondeterministic: str | None, one_by_one: str) -> None:
+def refuse_unrepeatable(plan: QueryPlan, pipeline: str, nondeterministic: str | None, one_by_one: str) -> None:
     """Refuse a plan that gives other rows in another run, where what one run left is met by what the next one gives.
 
     State is what the last run computed; a sink that takes rows without a transaction holds parts of each run.
@@ -437,7 +437,7 @@ def refuse_unrepeatable(plan: Plan, pipeline: str, nondeterministic: str | None,
         raise refuse("E129", query=pipeline, sink=one_by_one, expression=nondeterministic)
 
 
-def refuse_unseen(plan: Plan, pipeline: str, *, declared: bool) -> None:
+def refuse_unseen(plan: QueryPlan, pipeline: str, *, declared: bool) -> None:
     """Refuse state where nobody sees the plan, unless the user has said that it is deterministic.
 
     Args:
@@ -460,7 +460,7 @@ def refuse_unseen(plan: Plan, pipeline: str, *, declared: bool) -> None:
 
 
 def refuse_untrimmable(
-    plan: Plan, pipeline: str, sources: Sequence[SourceIdentity], columns: Mapping[str, str]
+    plan: QueryPlan, pipeline: str, sources: Sequence[SourceIdentity], columns: Mapping[str, str]
 ) -> None:
     """Refuse a query that could never be trimmed: what is promised for a lost checkpoint must hold on the first day.
 

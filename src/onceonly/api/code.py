@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onceonly.api import arguments
 from onceonly.api.arguments import Arguments
 from onceonly.spark import fingerprint
-from onceonly.spark.determinism import Written
+from onceonly.spark.determinism import Determinism
 from onceonly_checkpoints.code_version import Code
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class RunCode:
     text: str = ""
 
 
-def of_run(given: Arguments, found: Written) -> RunCode:
+def of_run(given: Arguments, found: Determinism) -> RunCode:
     """The code that runs.
 
     Args:

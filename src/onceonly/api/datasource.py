@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.api import admission
 from onceonly.api.arguments import Arguments, refuse_unseen
 from onceonly.api.format_options import Options, need_xxhash
-from onceonly.api.run_state import Opening
+from onceonly.api.run_state import RunState
 from onceonly.api.write_epoch import Epochs
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.state import State
@@ -22,9 +22,9 @@ from onceonly.protocol import NeedsSpark
 from onceonly.runtime import events
 from onceonly.runtime.task_files import TaskFiles, older_runs
 from onceonly.spark import digest, float_lineage, frames
-from onceonly.spark.datasource.partition_files import Part, Parts
+from onceonly.spark.datasource.partition_files import PartitionFile, Parts
 from onceonly.spark.datasource.query_files import Query
-from onceonly.spark.determinism import Written
+from onceonly.spark.determinism import Determinism
 from onceonly.spark.input import read_input
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class _Call:
     arguments: Arguments
     epochs: Epochs
     files: TaskFiles
-    opening: Opening | None = field(default=None)
+    opening: RunState | None = field(default=None)
     done: int = -1
 
     @classmethod
@@ -104,7 +104,7 @@ class _Call:
         arguments = options.arguments()
         return cls(options, arguments, Epochs(arguments), TaskFiles(options.staging, options.pipeline))
 
-    def write(self, schema: StructType, parts: Sequence[Part], batch_id: int) -> None:
+    def write(self, schema: StructType, parts: Sequence[PartitionFile], batch_id: int) -> None:
         """Commit what tasks wrote, or prove that it is committed; then remove what is of no use any more."""
         query = Query.of(self.options.checkpoint, self.options.pipeline, parts, batch_id)
         plan = query.plan()
@@ -124,9 +124,9 @@ class _Call:
         self._note_other_rows(opening, state, batch)
         self._tidy(opening, state, batch_id)
 
-    def _write(self, opening: Opening, schema: StructType, batch: Parts, batch_id: int) -> State:
+    def _write(self, opening: RunState, schema: StructType, batch: Parts, batch_id: int) -> State:
         columns = [(one.name, one.dataType.simpleString()) for one in schema.fields]
-        found = Written(left_out=_left_out(self.options, schema))
+        found = Determinism(left_out=_left_out(self.options, schema))
         opening.written, opening.columns, self.epochs.written = found, columns, found
         read = replace(read_input(None, batch_id, opening.run, columns), estimate=batch.estimate)
         try:
@@ -146,7 +146,7 @@ class _Call:
                 )
         return None
 
-    def _note_other_rows(self, opening: Opening, state: State, batch: Parts) -> None:
+    def _note_other_rows(self, opening: RunState, state: State, batch: Parts) -> None:
         """Tell of a replay that gave other rows: what is visible stands."""
         epoch = state.work.epoch
         if not state.work.skipped or epoch is None or epoch.digest == batch.digest():
@@ -154,7 +154,7 @@ class _Call:
         happening = events.other_rows(opening.pipeline, epoch)
         opening.runner.events.keep(opening.pipeline, [happening], state.opening.fence.generation)
 
-    def _tidy(self, opening: Opening, state: State, batch_id: int) -> None:
+    def _tidy(self, opening: RunState, state: State, batch_id: int) -> None:
         run, generation = opening.run.run_id, state.opening.fence.generation
         self.files.drop(run, batch_id)
         if opening is self.opening:
@@ -170,7 +170,7 @@ _calls: dict[tuple[tuple[str, str], ...], _Call] = {}
 """By options: Spark's process commits batch after batch, and those of several queries."""
 
 
-def commit(said: Mapping[str, str], schema: StructType, parts: Sequence[Part], batch_id: int) -> None:
+def commit(said: Mapping[str, str], schema: StructType, parts: Sequence[PartitionFile], batch_id: int) -> None:
     """Commit a batch to every sink, or prove that it is committed.
 
     Args:

@@ -14,8 +14,8 @@ from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.model import pairs, place, table, words
 
 if TYPE_CHECKING:
-    from onceonly.spark.determinism import Written
-    from onceonly.spark.engine import Plan
+    from onceonly.spark.determinism import Determinism
+    from onceonly.spark.engine import QueryPlan
 
 
 # ---- Values that show themselves in a notebook as tables: the promise, and what the sinks answered.
@@ -83,7 +83,7 @@ class Guarantee:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class GuaranteeInputs:
     """What the user chose, as far as it bears on the promise.
 
     Attributes:
@@ -116,7 +116,7 @@ _ALIKE = {
 """By whether there are outputs."""
 
 
-def explain(sinks: Sequence[Sink], plan: Plan | None, written: Written | None, chosen: Chosen) -> str:
+def explain(sinks: Sequence[Sink], plan: QueryPlan | None, written: Determinism | None, chosen: GuaranteeInputs) -> str:
     """The reports of all sinks of a pipeline.
 
     Args:
@@ -147,7 +147,7 @@ def explain(sinks: Sequence[Sink], plan: Plan | None, written: Written | None, c
 
 def _committed(sinks: Sequence[Sink]) -> str:
     """In which transactions an epoch gets to several sinks."""
-    groups = shared_transaction.groups(sinks)
+    groups = shared_transaction.transaction_groups(sinks)
     if groups == (tuple(sink.id for sink in sinks),):
         return (
             "one transaction brings each epoch to all of them.\n"
@@ -158,7 +158,7 @@ def _committed(sinks: Sequence[Sink]) -> str:
     return "\n".join([*lines, "  readers  for a moment some sinks show an epoch that others do not show yet"])
 
 
-def derive(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chosen) -> Guarantee:
+def derive(sink: Sink, plan: QueryPlan | None, written: Determinism | None, chosen: GuaranteeInputs) -> Guarantee:
     """The guarantee of one sink; arguments as for :func:`explain`."""
     able = sink.capabilities
     if not able.transactional:
@@ -184,7 +184,7 @@ def derive(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chose
     )
 
 
-def _idempotent(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chosen) -> Guarantee:
+def _idempotent(sink: Sink, plan: QueryPlan | None, written: Determinism | None, chosen: GuaranteeInputs) -> Guarantee:
     """Of a sink that takes rows one by one: nothing that hangs on a transaction, or on a fence that surely holds."""
     able = sink.capabilities
     put = "each row is put by itself under its key, and the marker last, once every row was acknowledged"
@@ -215,7 +215,7 @@ _ONE_BY_ONE = (
 """What breaks the promise of a sink that takes rows one by one, whichever it is."""
 
 
-def _of_plan(plan: Plan | None, written: Written | None) -> tuple[str, ...]:
+def _of_plan(plan: QueryPlan | None, written: Determinism | None) -> tuple[str, ...]:
     if plan is None:
         return ("the plan is looked at when the query starts",)
     if not plan.stateful:
@@ -232,13 +232,13 @@ def _of_plan(plan: Plan | None, written: Written | None) -> tuple[str, ...]:
     return reasons
 
 
-def _once(written: Written | None) -> tuple[str, ...]:
+def _once(written: Determinism | None) -> tuple[str, ...]:
     if written is None or written.nondeterministic is None:
         return ()
     return (f"{written.nondeterministic} is another value in each run: the rows are those of the run that committed",)
 
 
-def _of_code(plan: Plan | None, written: Written | None, chosen: Chosen) -> tuple[str, ...]:
+def _of_code(plan: QueryPlan | None, written: Determinism | None, chosen: GuaranteeInputs) -> tuple[str, ...]:
     """What the user's own code can do to a replay, and nobody can see from outside."""
     own = _own(plan, written, chosen)
     if plan is None or not own:
@@ -248,7 +248,7 @@ def _of_code(plan: Plan | None, written: Written | None, chosen: Chosen) -> tupl
     return tuple(f"{one} writes anywhere by itself: what it does outside is done again with each run" for one in own)
 
 
-def _own(plan: Plan | None, written: Written | None, chosen: Chosen) -> tuple[str, ...]:
+def _own(plan: QueryPlan | None, written: Determinism | None, chosen: GuaranteeInputs) -> tuple[str, ...]:
     """The user's own code, by name; none before the plan is known."""
     if plan is None:
         return ()
@@ -272,7 +272,7 @@ def _dangers(sink: Sink, adopt: Adopt) -> tuple[str, ...]:
     return tuple(dangers)
 
 
-def _of_source(plan: Plan | None) -> tuple[str, ...]:
+def _of_source(plan: QueryPlan | None) -> tuple[str, ...]:
     if plan is None:
         return ()
     dangers: list[str] = []

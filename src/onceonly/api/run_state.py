@@ -34,8 +34,8 @@ from onceonly.runtime import shared_transaction
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.runs import Runs
 from onceonly.runtime.staging import StagedEpochs
-from onceonly.spark.determinism import Written
-from onceonly.spark.engine import Caller, Plan, QueryEngine, Run
+from onceonly.spark.determinism import Determinism
+from onceonly.spark.engine import Caller, QueryEngine, QueryPlan, Run
 from onceonly.windows.rules.spec import Definition
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.spark.replay_files import stands_in_for
@@ -43,7 +43,7 @@ from onceonly_checkpoints.storage import is_local, local_path
 
 
 @dataclass
-class Opening:
+class RunState:
     """One run's machine between two batches.
 
     Attributes:
@@ -74,7 +74,7 @@ class Opening:
     application: str = ""
     state: State | None = None
     past: Past | None = None
-    written: Written | None = None
+    written: Determinism | None = None
     columns: Sequence[tuple[str, str]] = ()
     admitted: Sequence[tuple[str, str]] = ()
     outputs: tuple[Sequence[tuple[str, str]], tuple[ResolvedOutput, ...]] | None = None
@@ -119,7 +119,7 @@ def _let_them_say_that_they_ended() -> None:
         watch.join(max(0.0, until - time.monotonic()))
 
 
-class Openings:
+class RunStates:
     """Finds the opening of the run that calls one wrapper.
 
     Args:
@@ -133,21 +133,16 @@ class Openings:
     def __init__(self, arguments: Arguments) -> None:
         self._arguments = arguments
         self._number = next(_wrappers)
-        self._current: Opening | None = None
+        self._current: RunState | None = None
         self._turn = threading.Lock()
         shared = arguments.time is not None and arguments.time.noting.writers is not None
         # Peers are read by handles of their own, and only of a sink that was never opened one can be made.
         self._unopened = tuple(map(copy.copy, arguments.sinks)) if shared else ()
-        self.plan: Plan | None = None
+        self.plan: QueryPlan | None = None
         self.further = False
 
-    def of(self, df: Any, engine: QueryEngine, caller: Caller) -> Opening:
+    def of(self, df: Any, engine: QueryEngine, caller: Caller) -> RunState:
         """The opening that a batch is written in; of a run's first batch, a new one.
-
-        Args:
-            df: the batch, as its engine knows it.
-            engine: what hands it out.
-            caller: whose batch it is.
 
         Raises:
             ConfigurationError: the query has no name, or another checkpoint than was said, or no epochs can be built on
@@ -188,7 +183,7 @@ class Openings:
             chosen.sinks, ledger, carried=carried, staging=staging, says=says, peers=peers, guard=guard, admit=admit
         )
         application = engine.application(df)
-        opening = Opening(run, holder, runner, ledger, admit, application, peers=peers, upstream=upstream)
+        opening = RunState(run, holder, runner, ledger, admit, application, peers=peers, upstream=upstream)
         with self._turn:
             self._current = opening
         watch = threading.Thread(target=self._close_at_end, args=(opening, ledger), daemon=True)
@@ -196,7 +191,7 @@ class Openings:
         _watches[:] = [*(one for one in _watches if one.is_alive()), watch]
         return opening
 
-    def _close_at_end(self, opening: Opening, ledger: Ledger) -> None:
+    def _close_at_end(self, opening: RunState, ledger: Ledger) -> None:
         """Release the connections of a run once its query has ended; a callback that is still at work ends first."""
         opening.run.engine.await_end(opening.run)
         with _runs.leaving(opening.holder) as sinks:
@@ -213,7 +208,7 @@ class Openings:
                     reading.close()
 
 
-def _upstream(time: event_time_argument.Chosen | None, pipeline: str) -> Upstream | None:
+def _upstream(time: event_time_argument.EventTimeArgument | None, pipeline: str) -> Upstream | None:
     if time is None or time.upstream is None:
         return None
     said = time.upstream
@@ -228,7 +223,7 @@ def _ledger(chosen: Arguments, run: Run) -> tuple[Ledger, bool]:
     urls = [sink.ledger_url for sink in chosen.sinks if sink.capabilities.carries_ledger]
     own = next((url for url in urls if url), None)
     # One transaction carries rows and record only where there is no other transaction to wait for.
-    alone = len(chosen.sinks) == 1 or shared_transaction.groups(chosen.sinks) == (chosen.ids,)
+    alone = len(chosen.sinks) == 1 or shared_transaction.transaction_groups(chosen.sinks) == (chosen.ids,)
     if chosen.ledger is None and own:
         return SqlLedger(own), alone
     if chosen.ledger is None:

@@ -100,7 +100,7 @@ def start(
     if stream is not None:
         plan = engine_for(stream).foreseen(stream)
         refuse_plan(plan, name, lossy_source, plan.nondeterministic, wrapped.one_by_one)
-        event_time_argument.check_plan(event_time_argument.chosen(note_time), plan, name)
+        event_time_argument.check_plan(event_time_argument.check_event_time(note_time), plan, name)
     writer = writer.queryName(name).option("checkpointLocation", os.fspath(checkpoint))
     try:
         writer = writer.foreachBatch(wrapped)

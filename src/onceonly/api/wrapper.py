@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.api import admission, arguments, guarantee, row_rules, sending
 from onceonly.api.arguments import Arguments, LedgerPlace, refuse_plan, refuse_unrepeatable, refuse_untrimmable
 from onceonly.api.guarantee import Receipts, Report
-from onceonly.api.run_state import Opening
+from onceonly.api.run_state import RunState
 from onceonly.api.staging import Staging
 from onceonly.api.write_epoch import Epochs
 from onceonly.errors import OnceOnlyError, refuse
@@ -36,10 +36,10 @@ from onceonly.quality import spark_outputs
 from onceonly.quality.dedupe import Dedupe
 from onceonly.quality.dedupe import check as check_dedupe
 from onceonly.quality.output import Output, check
-from onceonly.quality.quality import Quality, check_kind, keeping, said_of
+from onceonly.quality.quality import Quality, check_kind, keeping, refusal_text
 from onceonly.quality.quality import check as check_quality
 from onceonly.quality.routes import Route, expecting
-from onceonly.quality.spark_dedupe import RecallingBatch
+from onceonly.quality.spark_dedupe import DedupingBatch
 from onceonly.quality.spark_outputs import DividedBatch, ResolvedOutput
 from onceonly.quality.spark_row_rules import Demanded
 from onceonly.spark import batch as trimming
@@ -47,12 +47,12 @@ from onceonly.spark import determinism, expression_check
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.connect import worker
 from onceonly.spark.detect import engine_for
-from onceonly.spark.determinism import Written
-from onceonly.spark.engine import Plan
+from onceonly.spark.determinism import Determinism
+from onceonly.spark.engine import QueryPlan
 from onceonly.spark.input import read_input
 from onceonly.windows import windows_argument as paning
-from onceonly.windows.batch import PanesBatch
-from onceonly.windows.epoch_step import Stepping
+from onceonly.windows.batch import WindowedBatch
+from onceonly.windows.epoch_step import WindowStepper
 from onceonly.windows.rules.spec import Panes
 from onceonly_checkpoints.model import SourceIdentity
 
@@ -169,7 +169,7 @@ class ExactlyOnce:
             with opening.writing(batch_id, caller.batch_id):
                 self._write(opening, df, batch_id)
         except OnceOnlyError as found:
-            refused = paning.said_of(self._arguments.panes, said_of(self._arguments.quality, found))
+            refused = paning.said_of(self._arguments.panes, refusal_text(self._arguments.quality, found))
             log.error("%s", refused)
             log.debug("what led to it", exc_info=found)
             # The message says all; what led to it would only bury it in Spark's traceback, where it stands three times.
@@ -182,18 +182,13 @@ class ExactlyOnce:
     def replay(self, df: DataFrame, batch_id: int, replays: Replays) -> None:
         """Write a batch that runs recorded epochs again, or prove that it is already written.
 
-        Args:
-            df: the batch.
-            batch_id: its number in the replay checkpoint.
-            replays: the epochs.
-
         Raises:
             OnceOnlyError: as for any batch; E239 the target holds another run's rows.
         """
         self._epochs.replays = replays
         self(df, batch_id)
 
-    def _write(self, opening: Opening, df: DataFrame, batch_id: int) -> None:
+    def _write(self, opening: RunState, df: DataFrame, batch_id: int) -> None:
         rows = self._arguments.shaped(df)
         columns: Sequence[tuple[str, str]] = rows.dtypes
         if opening.admitted != columns:
@@ -207,32 +202,37 @@ class ExactlyOnce:
         self._epochs.write(opening, batch, read, columns, found)
 
     def _batch(
-        self, opening: Opening, rows: DataFrame, size: Estimate, found: Written, without: Callable[[Trim], DataFrame]
+        self,
+        opening: RunState,
+        rows: DataFrame,
+        size: Estimate,
+        found: Determinism,
+        without: Callable[[Trim], DataFrame],
     ) -> SparkBatch:
         given = self._arguments
         if not given.divided:
             return SparkBatch(rows, size, found.left_out, without)
         columns = rows.dtypes
         if given.panes:
-            return PanesBatch(rows, self._stepping(given.panes, opening, rows), size, without)
+            return WindowedBatch(rows, self._stepping(given.panes, opening, rows), size, without)
         if opening.outputs is None or opening.outputs[0] != columns:
             demanded = row_rules.asked(given, opening.pipeline, rows)
             opening.outputs = columns, self._divide(opening.run.plan, opening.pipeline, rows, found, demanded)
         outputs = opening.outputs[1]
         if given.dedupe:
-            return RecallingBatch(rows, outputs, size, found.left_out, without, repeats=given.dedupe.repeats)
+            return DedupingBatch(rows, outputs, size, found.left_out, without, repeats=given.dedupe.repeats)
         return DividedBatch(rows, outputs, size, found.left_out, without)
 
-    def _stepping(self, chosen: paning.Chosen, opening: Opening, rows: DataFrame) -> Stepping:
+    def _stepping(self, chosen: paning.WindowsArgument, opening: RunState, rows: DataFrame) -> WindowStepper:
         columns = rows.dtypes
         if opening.windows is None or opening.windows[0] != columns:
             paning.refuse_state(opening.run.plan, opening.pipeline)
             opening.windows = columns, chosen.defined(opening.pipeline, rows, self._arguments.time)
-        return Stepping(opening.windows[1], chosen.keeper, chosen.targets(self._arguments.sinks))
+        return WindowStepper(opening.windows[1], chosen.keeper, chosen.targets(self._arguments.sinks))
 
     @expression_check.quietly()
     def _divide(
-        self, plan: Plan, pipeline: str, rows: DataFrame, found: Written, demanded: Sequence[Demanded] = ()
+        self, plan: QueryPlan, pipeline: str, rows: DataFrame, found: Determinism, demanded: Sequence[Demanded] = ()
     ) -> tuple[ResolvedOutput, ...]:
         """What outputs, expectations and demands of destinations make of the rows."""
         given = self._arguments
@@ -249,7 +249,7 @@ class ExactlyOnce:
         admission.check_outputs(given, pipeline, resolved)
         return resolved
 
-    def _look(self, opening: Opening, rows: DataFrame, columns: Sequence[tuple[str, str]]) -> Written:
+    def _look(self, opening: RunState, rows: DataFrame, columns: Sequence[tuple[str, str]]) -> Determinism:
         """What is known of the written rows: once per run; where a replay must give the same, for new columns again."""
         plan, one_by_one = opening.run.plan, self._arguments.one_by_one
         repeats = plan.stateful or one_by_one
@@ -259,7 +259,7 @@ class ExactlyOnce:
             opening.written, opening.columns, self._epochs.written = found, columns, found
         return opening.written
 
-    def _demand_trimmable(self, opening: Opening, df: DataFrame, sources: Sequence[SourceIdentity]) -> None:
+    def _demand_trimmable(self, opening: RunState, df: DataFrame, sources: Sequence[SourceIdentity]) -> None:
         if opening.state is None and self._arguments.overlap == "trim":
             refuse_untrimmable(opening.run.plan, opening.pipeline, sources, dict(df.dtypes))
 
@@ -267,7 +267,7 @@ class ExactlyOnce:
         """What is written of a trimmed batch. ``before=`` comes second: it may drop what tells rows apart."""
         return self._arguments.shaped(trimming.trimmed(df, trim))
 
-    def _looks_back(self, opening: Opening) -> bool:
+    def _looks_back(self, opening: RunState) -> bool:
         """Whether a batch is compared with the files of all before it: until this run has written one itself."""
         return self._arguments.overlap == "trim" and (opening.state is None or opening.state.work.skipped)
 
@@ -368,9 +368,9 @@ def exactly_once(
     if dedupe:
         given = (*given, dedupe.keeper)
         arguments.check_sinks(given)
-    adopted, time = arguments.adopted(adopt), event_time_argument.chosen(note_time)
+    adopted, time = arguments.adopted(adopt), event_time_argument.check_event_time(note_time)
     apart = {"an Output or a Route": divided, "dedupe=": dedupe, "quality=": quality}
-    paned = paning.chosen(panes, given, time, next((what for what, said in apart.items() if said), ""))
+    paned = paning.check_windows(panes, given, time, next((what for what, said in apart.items() if said), ""))
     if paned:
         given = (*given, *paned.sinks)
         arguments.check_sinks(given)

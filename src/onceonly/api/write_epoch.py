@@ -14,17 +14,17 @@ from onceonly.api import guarantee, text_order
 from onceonly.api.arguments import Arguments
 from onceonly.api.code import of_run
 from onceonly.api.guarantee import Receipts, Report
-from onceonly.api.run_state import Opening, Openings
+from onceonly.api.run_state import RunState, RunStates
 from onceonly.event_time import event_time_argument
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.estimate import Past
-from onceonly.machine.event_time import complete_through
+from onceonly.machine.event_time import complete_until
 from onceonly.machine.facts import Happening, Offer, Replays
 from onceonly.machine.state import State
 from onceonly.protocol import Batch
 from onceonly.runtime import events, runs, shared_transaction
-from onceonly.spark.determinism import Written
+from onceonly.spark.determinism import Determinism
 from onceonly.spark.input import Input
 from onceonly_checkpoints.ledger import KeptPlan
 
@@ -46,8 +46,8 @@ class Epochs:
 
     def __init__(self, given: Arguments) -> None:
         self._arguments = given
-        self.openings = Openings(given)
-        self.written: Written | None = None
+        self.openings = RunStates(given)
+        self.written: Determinism | None = None
         self.last_receipts = Receipts()
         self.replays: Replays | None = None
 
@@ -58,7 +58,7 @@ class Epochs:
         return Report(guarantee.explain(given.sinks, self.openings.plan, self.written, chosen))
 
     def write(
-        self, opening: Opening, batch: Batch, read: Input, columns: Sequence[tuple[str, str]], found: Written
+        self, opening: RunState, batch: Batch, read: Input, columns: Sequence[tuple[str, str]], found: Determinism
     ) -> State:
         """Write one batch, or prove that it is already written.
 
@@ -93,7 +93,7 @@ class Epochs:
         faults.fire(Point.RETURN_BEFORE)
         return state
 
-    def _decide_and_write(self, opening: Opening, offer: Offer, batch: Batch) -> State:
+    def _decide_and_write(self, opening: RunState, offer: Offer, batch: Batch) -> State:
         given = self._arguments
         if opening.state is None:
             state = coordinator.start(
@@ -106,7 +106,7 @@ class Epochs:
                 stages=given.staging is not None,
                 on_refresh=given.on_refresh,
                 max_bad=given.max_bad,
-                together=shared_transaction.groups(given.sinks),
+                together=shared_transaction.transaction_groups(given.sinks),
                 divided=given.divided,
                 noting=given.time.noting if given.time else None,
                 windows=given.panes.windows(opening.windows[1]) if given.panes and opening.windows else None,
@@ -122,7 +122,7 @@ class Epochs:
         """Ids of the sinks to which a group that changes is a further row."""
         return self._arguments.adding if self.openings.further else ()
 
-    def _keep_plan(self, opening: Opening, state: State) -> None:
+    def _keep_plan(self, opening: RunState, state: State) -> None:
         """Keep what the run's fingerprint was made of, to show what a later one changes."""
         ran, last = opening.code, state.opening.last
         if ran is None or ran.code.plan is None or last is None:
@@ -130,7 +130,7 @@ class Epochs:
         first = last.number + 1 if state.work.skipped else last.number
         opening.runner.events.keep_plan(KeptPlan(opening.pipeline, ran.code.plan.text, ran.text, first))
 
-    def _report(self, opening: Opening, state: State) -> None:
+    def _report(self, opening: RunState, state: State) -> None:
         epoch = state.work.epoch
         if epoch is None:
             return
@@ -144,10 +144,10 @@ class Epochs:
         phases = ", ".join(f"{phase} {seconds * 1000:.0f} ms" for phase, seconds in opening.runner.phases.items())
         rows = f"{epoch.rows} rows{''.join(f'; {one.text}' for one in epoch.outputs)}"
         rows += f", {epoch.panes.text}" if epoch.panes else ""
-        rows += complete_through(epoch)
+        rows += complete_until(epoch)
         log.info("pipeline %s: epoch %d committed to %s: %s (%s)", opening.pipeline, epoch.number, sinks, rows, phases)
 
-    def _tell(self, opening: Opening, state: State, found: Written, read: Input) -> None:
+    def _tell(self, opening: RunState, state: State, found: Determinism, read: Input) -> None:
         """Keep with the pipeline what a run promises, once, and what Spark left out of a batch."""
         plan = opening.run.plan
         if state.work.epoch is None:

@@ -28,7 +28,7 @@ NAMED = 5
 """Windows that are named in a certificate."""
 
 
-class Answer(StrEnum):
+class RecomputedRange(StrEnum):
     """What is known of the epochs of a range."""
 
     EQUAL = "RECOMPUTED EQUAL"
@@ -110,7 +110,7 @@ class Span:
 
     first: int
     last: int
-    answer: Answer
+    answer: RecomputedRange
     recorded: Digest
     found: Digest | None = None
     why: str = ""
@@ -126,7 +126,7 @@ class Span:
         """What is known, in words."""
         if self.found is None:
             return f"{self.epochs}: {self.why}"
-        if self.answer is Answer.EQUAL:
+        if self.answer is RecomputedRange.EQUAL:
             unseen = f", but for what no digest sees: {', '.join(self.recorded.left_out)}"
             return f"{self.epochs}: {self.recorded.rows} rows{unseen if self.recorded.left_out else ''}"
         others = f"; what differs: {', '.join(self.windows)}" if self.windows else ""
@@ -179,18 +179,18 @@ class Certificate:
     @property
     def equal(self) -> bool:
         """Whether every epoch was computed, and is what is on record."""
-        return all(span.answer is Answer.EQUAL for span in self.spans)
+        return all(span.answer is RecomputedRange.EQUAL for span in self.spans)
 
-    def count(self, answer: Answer) -> int:
+    def count(self, answer: RecomputedRange) -> int:
         """Epochs of which that is known."""
         return sum(span.last - span.first + 1 for span in self.spans if span.answer is answer)
 
     @property
     def text(self) -> str:
         """A line of coverage, and one for each range."""
-        total = sum(map(self.count, Answer))
+        total = sum(map(self.count, RecomputedRange))
         under = ", ".join(f"{name}={value}" for name, value in self.query.settings)
-        head = f"{self.count(Answer.EQUAL)} of {total} epochs of {self.pipeline} computed again are equal"
+        head = f"{self.count(RecomputedRange.EQUAL)} of {total} epochs of {self.pipeline} computed again are equal"
         lines = [f"{head} (under {under})" if under else head]
         return "\n".join([*lines, *(f"{span.answer}: {span.text}" for span in self.spans)])
 
@@ -199,7 +199,7 @@ class Certificate:
         return {
             "pipeline": self.pipeline,
             "equal": self.equal,
-            "epochs": {str(answer): self.count(answer) for answer in Answer},
+            "epochs": {str(answer): self.count(answer) for answer in RecomputedRange},
             "settings": dict(self.query.settings),
             "ranges": [span.to_json() for span in self.spans],
         }
@@ -276,12 +276,12 @@ def _numbers(part: _Records) -> range:
 
 
 def _cannot(part: _Records, why: str) -> Span:
-    return Span(*_ends(part), Answer.CANNOT, _recorded(part), why=why)
+    return Span(*_ends(part), RecomputedRange.CANNOT, _recorded(part), why=why)
 
 
 def _compared(part: _Records, found: Digest) -> Span:
     recorded = _recorded(part)
-    return Span(*_ends(part), Answer.EQUAL if found == recorded else Answer.DIFFERS, recorded, found)
+    return Span(*_ends(part), RecomputedRange.EQUAL if found == recorded else RecomputedRange.DIFFERS, recorded, found)
 
 
 # ---- As one batch.
@@ -321,7 +321,7 @@ def _readable(part: _Records, again: Recomputing, why: str) -> Iterator[Span]:
 def _located(part: _Records, found: Digest, again: Recomputing, left: list[int]) -> Iterator[Span]:
     """Where a difference is: the first exactly, others as far as batches are left for it."""
     whole = _compared(part, found)
-    if whole.answer is Answer.EQUAL or len(part) == 1 or not left[0]:
+    if whole.answer is RecomputedRange.EQUAL or len(part) == 1 or not left[0]:
         yield whole
         return
     left[0] -= 1

@@ -12,25 +12,25 @@ from onceonly.audit.certificate import Certificate
 from onceonly.errors import mask
 from onceonly.machine.in_doubt import GRACE_S
 from onceonly.protocol import (
-    Allowed,
-    Disturbance,
-    Expired,
+    ExpiredRows,
     Expires,
+    ExternalChange,
     Filed,
     Forgets,
     Leaves,
     Legible,
-    Milestone,
     Permissive,
+    PrunedEpochs,
     Settable,
     Shared,
     ShowsState,
     Sink,
+    ToleratedChanges,
     Total,
     Totals,
     Witness,
 )
-from onceonly.protocol.row_times import Times
+from onceonly.protocol.row_times import RowTimes
 from onceonly.runtime.read_errors import UNREADABLE, reason_of
 from onceonly.spark import digest, row_times
 from onceonly.spark.frames import UnreadableRows, reading
@@ -39,7 +39,7 @@ from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import STATE, Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.epoch_time import Unit
-from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline, Superseded
+from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline, RemovedEpoch
 from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.model import SourceOffsets, UnreadableMarker
 from onceonly_checkpoints.spark import offsets
@@ -68,7 +68,7 @@ class Content:
 
     digests: Mapping[int, Digest]
     why: str = ""
-    times: Mapping[int, Times] = field(default_factory=dict)
+    times: Mapping[int, RowTimes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +107,16 @@ class SinkFacts:
     history: tuple[tuple[Marker, Receipt], ...] = ()
     rows: Mapping[int, int] | None = None
     counted: int = 0
-    disturbances: tuple[Disturbance, ...] = ()
+    disturbances: tuple[ExternalChange, ...] = ()
     unreadable: str | None = None
     content: Content | None = None
     state: StateFacts | None = None
     results: Results | None = None
-    milestone: Milestone | None = None
-    allowed: Allowed = field(default_factory=Allowed)
+    milestone: PrunedEpochs | None = None
+    allowed: ToleratedChanges = field(default_factory=ToleratedChanges)
     others: tuple[str, ...] = ()
     transactional: bool = True
-    expired: Expired | None = None
+    expired: ExpiredRows | None = None
     total: Total | None = None
     absent: str = ""
     holds: int | None = None
@@ -156,7 +156,7 @@ class LedgerFacts:
     intent: Intent | None = None
     events: tuple[Event, ...] = ()
     unreadable: str | None = None
-    superseded: tuple[Superseded, ...] = ()
+    superseded: tuple[RemovedEpoch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +337,7 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
         changed = any(one.fatal for one in disturbances)
         behind = changed or _short(sink.id, before, rows)
         holds = sink.content() if behind and isinstance(sink, Settable) else None
-        allowed = sink.allowed() if newest and isinstance(sink, Permissive) else Allowed()
+        allowed = sink.allowed() if newest and isinstance(sink, Permissive) else ToleratedChanges()
         others = tuple(name for name in (sink.writers() if isinstance(sink, Shared) else ()) if name != pipeline)
     except UNREADABLE as error:
         log.info("sink %s of %s cannot be read: %s", sink.id, pipeline, type(error).__name__)
@@ -367,7 +367,7 @@ _COUNTS = 5
 """How often rows are counted while a running driver removes some."""
 
 
-def _counted(sink: Sink) -> tuple[Mapping[int, int] | None, Expired | None]:
+def _counted(sink: Sink) -> tuple[Mapping[int, int] | None, ExpiredRows | None]:
     """Rows per epoch, and what had been removed when they were counted."""
     if not isinstance(sink, Expires):
         return sink.recount(), None
@@ -436,9 +436,9 @@ def _content(sink: str, rows: DataFrame, epochs: Sequence[Epoch]) -> Content:
     return Content(found, _OTHER_TYPES)
 
 
-def _times(sink: str, rows: DataFrame, epochs: Sequence[Epoch]) -> Mapping[int, Times]:
+def _times(sink: str, rows: DataFrame, epochs: Sequence[Epoch]) -> Mapping[int, RowTimes]:
     """What the rows of epochs say of time, as far as they lie in the sink as they were asked."""
-    kinds, found = dict(rows.dtypes), dict[int, Times]()
+    kinds, found = dict(rows.dtypes), dict[int, RowTimes]()
     try:
         for (column, unit), horizons in _clocks(sink, epochs).items():
             if kinds.get(column) in _KINDS[unit]:

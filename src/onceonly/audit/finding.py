@@ -9,10 +9,10 @@ from typing import Any
 
 from onceonly.audit.catalogue import CLEAN, FINDINGS, RULES, UNANSWERED, UNCOUNTED, Severity, Verdict
 from onceonly.audit.facts import Facts, SinkFacts
-from onceonly.audit.sink_history import Line, ranges
+from onceonly.audit.sink_history import SinkHistory, ranges
 from onceonly.machine import acceptance, precheck
-from onceonly.machine.rewind import Asked, level
-from onceonly.runtime.remedies import Where, rewound, set_back, tally, undo
+from onceonly.machine.rewind import RewindRequest, level
+from onceonly.runtime.remedies import CommandContext, rewound, set_back, tally, undo
 from onceonly_checkpoints.digests import SEEN, STATE
 from onceonly_checkpoints.model import AdoptionKind
 
@@ -47,7 +47,7 @@ class Finding:
         known = facts.ledger is not None and facts.ledger.unreadable is None
         ledger = f" --ledger {shlex.quote(facts.ledger.address)}" if facts.ledger and known else ""
         where = ledger or f" --sink {shlex.quote(address)}"
-        engine = Where(self.pipeline, where, facts.engine.checkpoint if facts.engine else "")
+        engine = CommandContext(self.pipeline, where, facts.engine.checkpoint if facts.engine else "")
         remedy = RULES[self.code].remedy.format(
             pipeline=shlex.quote(self.pipeline),
             sink=self.sink or "the sink",
@@ -58,7 +58,7 @@ class Finding:
             accepts=self._accepts(facts, where) if self.code in _ACCEPTED else "",
             ways=self._ways(facts, where),
             undo=self._undo(facts, engine) if self.code in (_CHANGED, _MISSING) else "",
-            rewind=rewound(engine, Asked(self.epoch or 1)),
+            rewind=rewound(engine, RewindRequest(self.epoch or 1)),
         )
         return replace(self, remedy=remedy)
 
@@ -73,7 +73,7 @@ class Finding:
             else (AdoptionKind.ACCEPT_CHANGE, AdoptionKind.ACCEPT_LOSS)
         )
         wanted = [acceptance.applicable(kind, found.stop) for kind in kinds]
-        place = Where(self.pipeline, where)
+        place = CommandContext(self.pipeline, where)
         return "; or give up its rows: ".join(place.adopt(accepted) for accepted in wanted if accepted)
 
     def _ways(self, facts: Facts, where: str) -> str:
@@ -88,7 +88,7 @@ class Finding:
         lineage = records[-1].epoch.standing.lineage if records else None
         stands = {sink.id: sink.head.number if sink.head else 0 for sink in facts.sinks if sink.unreadable is None}
         return set_back(
-            Where(self.pipeline, where, lineage.checkpoint if lineage else ""),
+            CommandContext(self.pipeline, where, lineage.checkpoint if lineage else ""),
             lost,
             level=level(stands),
             staged=found.staged and (facts.elsewhere or not facts.unstaged),
@@ -96,7 +96,7 @@ class Finding:
             gone=facts.unstaged if found.staged else "",
         )
 
-    def _undo(self, facts: Facts, where: Where) -> str:
+    def _undo(self, facts: Facts, where: CommandContext) -> str:
         """What loses nothing where a sink was set back under its markers; empty where there is no such thing."""
         known = [sink for sink in facts.sinks if sink.unreadable is None]
         contents = {one.id: (one.head.number if one.head else 0, one.holds) for one in known}
@@ -105,15 +105,15 @@ class Finding:
         found = self._stopped(facts)
         return undo(where, found.stop, contents) if found else ""
 
-    def _stopped(self, facts: Facts) -> precheck.Stopped | None:
+    def _stopped(self, facts: Facts) -> precheck.OpeningRefusal | None:
         """What would stop the query for this sink; ``None`` where something else does, or nothing that can be seen."""
         told = [
-            precheck.Testimony(sink.id, sink.history, sink.disturbances, sink.holds)
+            precheck.PeekedSink(sink.id, sink.history, sink.disturbances, sink.holds)
             for sink in facts.sinks
             if sink.unreadable is None
         ]
         head = facts.ledger.records[-1] if facts.ledger and facts.ledger.records else None
-        found = precheck.stopped(self.pipeline, told, head)
+        found = precheck.opening_refusal(self.pipeline, told, head)
         return found if found and self.sink in found.stop.sinks else None
 
     @property
@@ -215,7 +215,7 @@ def first_disagreement(findings: Iterable[Finding]) -> Finding | None:
     return min(serious, key=lambda one: one.epoch or 0, default=None)
 
 
-def scope_of(lines: Sequence[Line], findings: Sequence[Finding], since: int = 1) -> str:
+def scope_of(lines: Sequence[SinkHistory], findings: Sequence[Finding], since: int = 1) -> str:
     """What the verdict covers, in a few sentences; sinks that hold the same share one."""
     first = first_disagreement(findings)
     alike: dict[_Held, list[str]] = {}
@@ -259,7 +259,7 @@ class _Held:
         return f"{holds} {held}; {rows}."
 
 
-def _held(line: Line, since: int) -> _Held:
+def _held(line: SinkHistory, since: int) -> _Held:
     epochs = [epoch for epoch in line.epochs if epoch.number >= since]
     return _Held(
         epochs=ranges(tuple(epoch.number for epoch in epochs)),
@@ -273,7 +273,7 @@ def _held(line: Line, since: int) -> _Held:
     )
 
 
-def _counted_otherwise(line: Line) -> str:
+def _counted_otherwise(line: SinkHistory) -> str:
     """What is counted in a sink that does not tell rows by epoch."""
     if line.kind == SEEN and line.sink.rows is not None:
         return f"{sum(line.sink.rows.values())} ids counted"
@@ -282,7 +282,7 @@ def _counted_otherwise(line: Line) -> str:
     return f"{line.sink.total.rows} open windows counted"
 
 
-def _counted(line: Line, since: int) -> int | None:
+def _counted(line: SinkHistory, since: int) -> int | None:
     rows, sums = line.sink.rows, line.sink.allowed.sums
     if line.kind in (SEEN, STATE):
         return None
@@ -295,7 +295,7 @@ def _counted(line: Line, since: int) -> int | None:
     return sum(rows[number] for number in rows if number > pruned and number >= since)
 
 
-def remark_of(lines: Sequence[Line], since: int = 1) -> str:
+def remark_of(lines: Sequence[SinkHistory], since: int = 1) -> str:
     """What stands behind the verdict in brackets: what others were allowed to do and operators accepted; or nothing."""
     removed = sum(_removed_from(line) for line in lines)
     changed = any(event.kind == "overwritten" for line in lines for event in line.sink.allowed.changes)
@@ -322,7 +322,7 @@ A sink that is taken out gives up rows only where epochs are named.
 """
 
 
-def _accepted(lines: Sequence[Line], since: int) -> list[str]:
+def _accepted(lines: Sequence[SinkHistory], since: int) -> list[str]:
     """Without these words EXACTLY ONCE would say more than is so: an operator took rows as they were."""
     by_number = {epoch.number: epoch.adoption for line in lines for epoch in line.epochs if epoch.number >= since}
     taken = [adoption for _, adoption in sorted(by_number.items()) if adoption is not None]
@@ -338,7 +338,7 @@ def _accepted(lines: Sequence[Line], since: int) -> list[str]:
     return [f"{one}, accepted" for one in dict.fromkeys(told)]
 
 
-def _removed_from(line: Line) -> int:
+def _removed_from(line: SinkHistory) -> int:
     allowed = line.sink.allowed
     return allowed.sums.removed if allowed.sums else sum(allowed.removed.values())
 

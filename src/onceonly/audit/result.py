@@ -30,13 +30,13 @@ from onceonly.audit.rules_rewind import published_no_more, read_again
 from onceonly.audit.rules_sink import SINK_RULES
 from onceonly.audit.rules_time import BROKEN, late_rows, time_holds, times_dealt_out
 from onceonly.audit.rules_windows import panes_go_on
-from onceonly.audit.sink_history import Line, line_of
+from onceonly.audit.sink_history import SinkHistory, line_of
 from onceonly.machine.source_order import describe
 from onceonly_checkpoints.epoch import Epoch, Receipt
 
 # ---- Applies every rule to the facts: facts in, findings out, in the order in which an operator needs them. Pure.
 
-PIPELINE_RULES: tuple[Callable[[Facts, tuple[Line, ...]], Iterator[Finding]], ...] = (
+PIPELINE_RULES: tuple[Callable[[Facts, tuple[SinkHistory, ...]], Iterator[Finding]], ...] = (
     sinks_readable,
     anything_written,
     anything_since,
@@ -68,12 +68,12 @@ _DEEDS = frozenset({"A118", "A126", "A132", "A134"})
 Other codes of the same verdict say what that left behind."""
 
 
-def lines_of(facts: Facts) -> tuple[Line, ...]:
+def lines_of(facts: Facts) -> tuple[SinkHistory, ...]:
     """Lay out the lines of the sinks that could be read."""
     return tuple(line_of(sink, facts.ledger, facts.since) for sink in facts.sinks if sink.unreadable is None)
 
 
-def examine(facts: Facts, lines: tuple[Line, ...]) -> tuple[Finding, ...]:
+def examine(facts: Facts, lines: tuple[SinkHistory, ...]) -> tuple[Finding, ...]:
     """Return all findings, in the order of :func:`urgency`."""
     findings = [finding.advised(facts) for finding in _all(facts, lines) if finding.concerns(facts.since)]
     return tuple(sorted(findings, key=urgency))
@@ -108,7 +108,7 @@ def foremost(findings: Sequence[Finding], limit: int) -> tuple[Finding, ...]:
     return tuple(findings[index] for index in sorted([*leading, *others[: max(0, limit - len(leading))]]))
 
 
-def _all(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def _all(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     for pipeline_rule in PIPELINE_RULES:
         yield from pipeline_rule(facts, lines)
     for line in lines:
@@ -284,7 +284,7 @@ def to_json(results: Sequence[AuditResult], newest: int = 0) -> dict[str, Any]:
     }
 
 
-def _epoch_lines(facts: Facts, lines: Sequence[Line], findings: Sequence[Finding]) -> tuple[EpochLine, ...]:
+def _epoch_lines(facts: Facts, lines: Sequence[SinkHistory], findings: Sequence[Finding]) -> tuple[EpochLine, ...]:
     epochs = {epoch.number: epoch for line in reversed(lines) for epoch in line.epochs}
     codes = _codes(findings)
     tables = [(line, {epoch.number for epoch in line.held}, _receipts(line)) for line in lines]
@@ -308,11 +308,11 @@ def _codes(findings: Sequence[Finding]) -> dict[int, tuple[str, ...]]:
     return {number: tuple(codes) for number, codes in found.items()}
 
 
-def _receipts(line: Line) -> dict[int, Receipt]:
+def _receipts(line: SinkHistory) -> dict[int, Receipt]:
     return {receipt.epoch: receipt for _, receipt in line.sink.history}
 
 
-def _cell(line: Line, number: int, held: set[int], receipts: dict[int, Receipt]) -> Cell:
+def _cell(line: SinkHistory, number: int, held: set[int], receipts: dict[int, Receipt]) -> Cell:
     rows = line.sink.rows
     position = receipts[number].position if number in receipts else ()
     return Cell(line.sink.id, number in held, None if rows is None else rows.get(number, 0), position)

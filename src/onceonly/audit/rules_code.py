@@ -7,13 +7,13 @@ from itertools import groupby
 
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.sink_history import Line
+from onceonly.audit.sink_history import SinkHistory
 
 _SHOWN = 8
 """How many of the newest ranges of epochs are told one by one."""
 
 
-def code_changed(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def code_changed(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A183: the epochs were written by more than one code, as far as they note it."""
     records = facts.ledger.records if facts.ledger else ()
     noted = [(one.epoch.number, one.epoch.lineage.code) for one in records if one.epoch.lineage]

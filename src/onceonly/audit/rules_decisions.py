@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.sink_history import Line, ranges
+from onceonly.audit.sink_history import SinkHistory, ranges
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import AdoptionKind
 
 
-def decisions_said(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def decisions_said(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A197: an epoch that no batch brought, and that says nothing of a decision or a publication."""
     for line in lines:
         for epoch in line.epochs:
@@ -20,7 +20,7 @@ def decisions_said(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
                 yield found("A197", facts.pipeline, line.sink, epoch.number, evidence)
 
 
-def sinks_that_left(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def sinks_that_left(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A195: rows of a sink that was taken out are in no sink, and nobody gave them up."""
     records = facts.ledger.records if facts.ledger else ()
     known = {record.epoch.number: record.epoch for record in records}

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.sink_history import Line, ranges
+from onceonly.audit.sink_history import SinkHistory, ranges
 from onceonly.machine.output_rules import unbalanced
 from onceonly_checkpoints.epoch import Epoch
 
 
-def outputs_add_up(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def outputs_add_up(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A160: what an output holds and what it does not want are not the good rows of its epoch."""
     judged: set[str] = set()
     for line in lines:
@@ -25,7 +25,7 @@ def outputs_add_up(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
                 yield found("A160", facts.pipeline, line.sink, epoch.number, evidence)
 
 
-def bad_rows(pipeline: str, line: Line) -> Iterator[Finding]:
+def bad_rows(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A163: rows that are kept in this sink because they are bad, and those that were kept for their time."""
     aside = [one for one in line.epochs if one.number >= line.series and _bad_in(one, line.sink.id)]
     if not aside:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from onceonly.audit.facts import Facts, LedgerFacts
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.sink_history import Line, ranges
+from onceonly.audit.sink_history import SinkHistory, ranges
 from onceonly.machine import in_doubt
-from onceonly.machine.in_doubt import Moment, Progress
+from onceonly.machine.in_doubt import PipelineSnapshot, Progress
 from onceonly.machine.source_order import describe
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
@@ -16,14 +16,14 @@ from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
 # ---- Rules over the sinks of one pipeline together, and over what was begun and not finished. Pure.
 
 
-def sinks_readable(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def sinks_readable(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A101: sinks that did not answer."""
     for sink in facts.sinks:
         if sink.unreadable is not None:
             yield found("A101", facts.pipeline, sink, None, sink.unreadable)
 
 
-def anything_written(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def anything_written(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A102, A105: nothing to compare, known or unknown."""
     ledger = facts.ledger
     if any(line.held for line in lines) or len(lines) < len(facts.sinks) or (ledger and ledger.records):
@@ -35,7 +35,7 @@ def anything_written(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]
     yield found("A102", facts.pipeline, None, None, f'no marker of "{facts.pipeline}" in: {looked}')
 
 
-def anything_since(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def anything_since(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A108: every epoch comes before the first one to judge."""
     newest = _newest(lines)
     if newest is not None and newest.number < facts.since:
@@ -43,7 +43,7 @@ def anything_since(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
         yield found("A108", facts.pipeline, None, None, evidence)
 
 
-def sinks_complete(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def sinks_complete(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A107: a sink that the newest marker lists was not among the audited ones."""
     newest = _newest(lines)
     audited = {sink.id for sink in facts.sinks}
@@ -58,7 +58,7 @@ def sinks_complete(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
             )
 
 
-def batches_without_epochs(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def batches_without_epochs(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A180: Spark took batches for done that neither a sink nor the ledger knows."""
     heads = [line.held[-1] for line in lines if line.held]
     heads += [record.epoch for record in facts.ledger.records[-1:]] if facts.ledger else []
@@ -74,7 +74,7 @@ def batches_without_epochs(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Fi
         yield found("A180", facts.pipeline, None, newest.number, evidence)
 
 
-def sinks_agree(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def sinks_agree(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A140: the first epoch at which two sinks hold different chains."""
     seen: dict[int, tuple[str, Epoch]] = {}
     for line in lines:
@@ -86,7 +86,7 @@ def sinks_agree(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
                 break
 
 
-def sinks_level(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def sinks_level(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A141, A142: a sink that lacks the newest epochs of the others."""
     newest = _newest(lines)
     for line in lines:
@@ -99,7 +99,7 @@ def sinks_level(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
         yield found(code, facts.pipeline, line.sink, stands + 1, evidence, last=newest.number)
 
 
-def begun(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def begun(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A143, A150, A151: an intent beyond every marker."""
     intent = facts.ledger.intent if facts.ledger else None
     newest = _newest(lines)
@@ -117,18 +117,20 @@ def begun(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
 _BEGUN = {Progress.WRITING: "A143", Progress.DEAD: "A151", Progress.UNKNOWN: "A150"}
 
 
-def _under_way(facts: Facts, lines: tuple[Line, ...], newest: int) -> bool:
+def _under_way(facts: Facts, lines: tuple[SinkHistory, ...], newest: int) -> bool:
     stands = {line.sink.id: line.newest for line in lines}
     begun = in_doubt.begun(_moment(facts, lines, newest, stands))
     return begun is not None and begun.state is Progress.WRITING
 
 
-def _moment(facts: Facts, lines: tuple[Line, ...], newest: int, stands: Mapping[str, int] | None = None) -> Moment:
+def _moment(
+    facts: Facts, lines: tuple[SinkHistory, ...], newest: int, stands: Mapping[str, int] | None = None
+) -> PipelineSnapshot:
     ledger = facts.ledger
     assert ledger is not None or stands is not None
     fences = [line.sink.fence.generation if line.sink.fence else 0 for line in lines]
     entered = ledger.pipeline.generation if ledger and ledger.pipeline else 0
-    return Moment(
+    return PipelineSnapshot(
         generation=max(entered, min(fences, default=0)),
         newest=newest,
         intents=(ledger.intent if ledger else None,),
@@ -140,7 +142,7 @@ def _moment(facts: Facts, lines: tuple[Line, ...], newest: int, stands: Mapping[
     )
 
 
-def _newest(lines: tuple[Line, ...]) -> Epoch | None:
+def _newest(lines: tuple[SinkHistory, ...]) -> Epoch | None:
     heads = [line.held[-1] for line in lines if line.held]
     return max(heads, key=lambda epoch: epoch.number, default=None)
 
@@ -148,7 +150,7 @@ def _newest(lines: tuple[Line, ...]) -> Epoch | None:
 # ---- Rules that compare a sink, the authority, with what the ledger once saw confirmed. Pure.
 
 
-def ledger_there(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def ledger_there(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A106, A131: no ledger to compare with."""
     ledger = facts.ledger
     sink = facts.sinks[0] if facts.sinks else None
@@ -159,7 +161,7 @@ def ledger_there(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
         yield found("A131", facts.pipeline, sink, None, where)
 
 
-def records_sound(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def records_sound(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A136: a record that is not the hash of what it says."""
     sink = facts.sinks[0] if facts.sinks else None
     for record in facts.ledger.records if facts.ledger else ():
@@ -169,7 +171,7 @@ def records_sound(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
             yield found("A136", facts.pipeline, sink, number, evidence)
 
 
-def compare(pipeline: str, line: Line, ledger: LedgerFacts) -> Iterator[Finding]:
+def compare(pipeline: str, line: SinkHistory, ledger: LedgerFacts) -> Iterator[Finding]:
     """A130, A132, A133, A134, A135 for one sink."""
     records = {record.epoch.number: record for record in ledger.records}
     if not records:
@@ -182,7 +184,7 @@ def compare(pipeline: str, line: Line, ledger: LedgerFacts) -> Iterator[Finding]
             yield from _same(pipeline, line, record, marker, receipt)
 
 
-def _behind(pipeline: str, line: Line, records: dict[int, EpochRecord]) -> Iterator[Finding]:
+def _behind(pipeline: str, line: SinkHistory, records: dict[int, EpochRecord]) -> Iterator[Finding]:
     unknown = tuple(epoch.number for epoch in line.held if epoch.number not in records)
     if unknown:
         yield found(
@@ -195,7 +197,7 @@ def _behind(pipeline: str, line: Line, records: dict[int, EpochRecord]) -> Itera
         )
 
 
-def _ahead(pipeline: str, line: Line, ledger: LedgerFacts) -> Iterator[Finding]:
+def _ahead(pipeline: str, line: SinkHistory, ledger: LedgerFacts) -> Iterator[Finding]:
     confirmed = [record.epoch for record in ledger.records if _concerns(record, line.sink.id)]
     gone = tuple(epoch.number for epoch in confirmed if epoch.number > line.newest)
     if gone:
@@ -209,7 +211,7 @@ def _concerns(record: EpochRecord, sink: str) -> bool:
     return any(receipt.sink == sink for receipt in record.receipts)
 
 
-def _same(pipeline: str, line: Line, record: EpochRecord, marker: Marker, receipt: Receipt) -> Iterator[Finding]:
+def _same(pipeline: str, line: SinkHistory, record: EpochRecord, marker: Marker, receipt: Receipt) -> Iterator[Finding]:
     number = marker.epoch.number
     if record.epoch.chain != marker.epoch.chain:
         evidence = f"ledger: {_sketch(record.epoch)}; sink: {_sketch(marker.epoch)}"

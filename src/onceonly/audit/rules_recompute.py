@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onceonly.audit.certificate import Answer
+from onceonly.audit.certificate import RecomputedRange
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.sink_history import Line
+from onceonly.audit.sink_history import SinkHistory
 
-_CODES = {Answer.DIFFERS: "A185", Answer.CANNOT: "A186", Answer.EQUAL: "A187"}
+_CODES = {RecomputedRange.DIFFERS: "A185", RecomputedRange.CANNOT: "A186", RecomputedRange.EQUAL: "A187"}
 
 
-def computed_again(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def computed_again(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """Each range of epochs: equal, another, or why it could not be computed."""
     certificate = facts.recomputed
     for span in certificate.spans if certificate else ():
         # Epochs of which nothing is said disagree with nothing.
-        at = None if span.answer is Answer.CANNOT else span.first
+        at = None if span.answer is RecomputedRange.CANNOT else span.first
         yield found(_CODES[span.answer], facts.pipeline, None, at, span.text, last=span.last)

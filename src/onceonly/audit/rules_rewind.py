@@ -7,13 +7,13 @@ from itertools import groupby
 
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.sink_history import Line
+from onceonly.audit.sink_history import SinkHistory
 from onceonly.machine.undone_epochs import became, unread
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch
 
 
-def read_again(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def read_again(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A181: epochs were set aside, and whether those that came in their place hold the same rows."""
     ledger = facts.ledger
     if ledger is None:
@@ -26,7 +26,7 @@ def read_again(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
         yield found("A181", facts.pipeline, None, first, evidence, last=last)
 
 
-def published_no_more(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def published_no_more(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A196: rows that no batch of the query brings were set aside, and no others took the place of all since."""
     ledger = facts.ledger
     if ledger is None:

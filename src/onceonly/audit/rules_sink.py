@@ -10,18 +10,18 @@ from onceonly.audit.rules_outputs import bad_rows
 from onceonly.audit.rules_time import times_match
 from onceonly.audit.rules_total import files_there, ids_known, rows_in_all, rows_uncounted
 from onceonly.audit.rules_windows import results_stand, state_stands
-from onceonly.audit.sink_history import Line, ranges
+from onceonly.audit.sink_history import SinkHistory, ranges
 from onceonly.machine.source_order import Order, describe, order
-from onceonly.protocol import Expired, Milestone
+from onceonly.protocol import ExpiredRows, PrunedEpochs
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import SEEN
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import AdoptionKind
 
-SinkRule = Callable[[str, Line], Iterator[Finding]]
+SinkRule = Callable[[str, SinkHistory], Iterator[Finding]]
 
 
-def history_starts_late(pipeline: str, line: Line) -> Iterator[Finding]:
+def history_starts_late(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A103, A104: the oldest marker is younger than the sink's first epoch."""
     if line.oldest <= line.first:
         return
@@ -51,7 +51,7 @@ def history_starts_late(pipeline: str, line: Line) -> Iterator[Finding]:
         )
 
 
-def markers_pruned(pipeline: str, line: Line) -> Iterator[Finding]:
+def markers_pruned(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A112, A121, A122, A166: the markers below a milestone are gone; their rows are compared in sum.
 
     Rows that an operator took as they were are not compared, as in :func:`rows_match`.
@@ -83,7 +83,7 @@ def markers_pruned(pipeline: str, line: Line) -> Iterator[Finding]:
     yield found(code, pipeline, line.sink, gone.epoch, f"{upto} in all, {counted} are there")
 
 
-def _left(gone: Milestone, expired: Expired, counted: int) -> int:
+def _left(gone: PrunedEpochs, expired: ExpiredRows, counted: int) -> int:
     """How many rows of epochs below a milestone are left, after some were removed when they were old enough."""
     if expired.epoch > gone.epoch:
         return 0
@@ -92,7 +92,7 @@ def _left(gone: Milestone, expired: Expired, counted: int) -> int:
     return min(max(counted, least), gone.rows) if gone.accepted else least
 
 
-def marker_missing(pipeline: str, line: Line) -> Iterator[Finding]:
+def marker_missing(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A111: a hole between two markers."""
     proven = {epoch.number for epoch in line.proven}
     for number in line.lost:
@@ -107,7 +107,7 @@ def marker_missing(pipeline: str, line: Line) -> Iterator[Finding]:
             )
 
 
-def marker_twice(pipeline: str, line: Line) -> Iterator[Finding]:
+def marker_twice(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A117: one number in two markers of one sink."""
     seen: dict[int, str] = {}
     for marker, receipt in line.sink.history:
@@ -118,7 +118,7 @@ def marker_twice(pipeline: str, line: Line) -> Iterator[Finding]:
         seen.setdefault(number, where)
 
 
-def marker_unsound(pipeline: str, line: Line) -> Iterator[Finding]:
+def marker_unsound(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A110: the chain of a marker is not the hash of its content."""
     for epoch in line.held:
         if not chain.sound(epoch):
@@ -131,7 +131,7 @@ def marker_unsound(pipeline: str, line: Line) -> Iterator[Finding]:
             )
 
 
-def chain_broken(pipeline: str, line: Line) -> Iterator[Finding]:
+def chain_broken(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A112: an epoch names another predecessor than the one that stands there."""
     if line.held and line.held[0].number == 1 and line.held[0].previous_chain != chain.GENESIS:
         yield found(
@@ -153,7 +153,7 @@ def chain_broken(pipeline: str, line: Line) -> Iterator[Finding]:
             )
 
 
-def slices_contiguous(pipeline: str, line: Line) -> Iterator[Finding]:
+def slices_contiguous(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A113, A114, A115: an epoch starts elsewhere than the one before it ended, and begins no series."""
     codes = {Order.AFTER: "A113", Order.BEFORE: "A114", Order.UNCLEAR: "A115"}
     for before, after in _neighbours(line):
@@ -171,7 +171,7 @@ def slices_contiguous(pipeline: str, line: Line) -> Iterator[Finding]:
             )
 
 
-def adoptions(pipeline: str, line: Line) -> Iterator[Finding]:
+def adoptions(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A116, A198: positions that an operator moved, also where nobody knew what that repeats."""
     for epoch in line.epochs:
         if epoch.adoption is not None:
@@ -182,7 +182,7 @@ def adoptions(pipeline: str, line: Line) -> Iterator[Finding]:
                 yield found("A198", pipeline, line.sink, epoch.adoption.first, evidence, last=epoch.adoption.last)
 
 
-def fences_ascend(pipeline: str, line: Line) -> Iterator[Finding]:
+def fences_ascend(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A118: generations never fall along the history, and one generation has one owner."""
     for (before, _), (after, _) in pairwise(line.sink.history):
         old, new = before.fence, after.fence
@@ -194,7 +194,7 @@ def fences_ascend(pipeline: str, line: Line) -> Iterator[Finding]:
             yield found("A118", pipeline, line.sink, after.epoch.number, evidence)
 
 
-def rows_match(pipeline: str, line: Line) -> Iterator[Finding]:
+def rows_match(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A121, A122, A125: counted rows against the digest of each epoch; none where a full refresh took them away."""
     rows = line.sink.rows
     if rows is None or line.kind == SEEN:
@@ -220,7 +220,7 @@ def rows_match(pipeline: str, line: Line) -> Iterator[Finding]:
             yield found("A125" if accepted else code, pipeline, line.sink, epoch.number, evidence)
 
 
-def rows_in_sum(pipeline: str, line: Line) -> Iterator[Finding]:
+def rows_in_sum(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A154, A155: the rows of the whole target, where others removed some and it does not tell whose they were."""
     sums = line.sink.allowed.sums
     if sums is None or line.sink.rows is not None:
@@ -236,7 +236,7 @@ def rows_in_sum(pipeline: str, line: Line) -> Iterator[Finding]:
         yield found("A154" if short > 0 else "A155", pipeline, line.sink, None, evidence)
 
 
-def changed_by_others(pipeline: str, line: Line) -> Iterator[Finding]:
+def changed_by_others(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A164, A109: what others did to the target and was let pass."""
     changes = line.sink.allowed.changes
     for event in changes:
@@ -245,7 +245,7 @@ def changed_by_others(pipeline: str, line: Line) -> Iterator[Finding]:
         yield found("A109", pipeline, line.sink, None, "others changed rows, which they may: see A164")
 
 
-def rows_unnamed(pipeline: str, line: Line) -> Iterator[Finding]:
+def rows_unnamed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A123: rows of epochs that neither a marker nor a proven record names."""
     named = {epoch.number for epoch in line.epochs}
     forgotten = range(line.first, line.oldest)
@@ -261,7 +261,7 @@ def rows_unnamed(pipeline: str, line: Line) -> Iterator[Finding]:
             )
 
 
-def rows_of_others(pipeline: str, line: Line) -> Iterator[Finding]:
+def rows_of_others(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A128: rows that the sink counts and no epoch brought, or another pipeline's."""
     count = (line.sink.rows or {}).get(0)
     said = [f"{count} rows beside those of the epochs"] if count else []
@@ -270,7 +270,7 @@ def rows_of_others(pipeline: str, line: Line) -> Iterator[Finding]:
         yield found("A128", pipeline, line.sink, None, "; ".join(said))
 
 
-def receipts_match_digests(pipeline: str, line: Line) -> Iterator[Finding]:
+def receipts_match_digests(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A124: what the sink said it took against what was computed."""
     for marker, receipt in line.sink.history:
         epoch, digest = marker.epoch, marker.epoch.digest_in(line.sink.id)
@@ -284,7 +284,7 @@ def receipts_match_digests(pipeline: str, line: Line) -> Iterator[Finding]:
             )
 
 
-def content_matches(pipeline: str, line: Line) -> Iterator[Finding]:
+def content_matches(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A109, A129: what the rows of each epoch hash to, against the digest that was committed."""
     content, state = line.sink.content, line.sink.state
     if content is None or any(event.kind == "overwritten" for event in line.sink.allowed.changes):
@@ -306,13 +306,13 @@ def content_matches(pipeline: str, line: Line) -> Iterator[Finding]:
             yield found("A129", pipeline, line.sink, epoch.number, evidence)
 
 
-def _miscounted(line: Line, epoch: Epoch) -> bool:
+def _miscounted(line: SinkHistory, epoch: Epoch) -> bool:
     """Whether the number of rows is wrong already, which another rule says."""
     rows = line.sink.rows
     return rows is not None and rows.get(epoch.number, 0) != epoch.digest_in(line.sink.id).rows
 
 
-def identity_changed(pipeline: str, line: Line) -> Iterator[Finding]:
+def identity_changed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A134: the target became another one between two epochs, and no adoption says so."""
     for (_, before), (marker, after) in pairwise(line.sink.history):
         # An epoch without rows may stand before the target does: it has no identity then.
@@ -322,7 +322,7 @@ def identity_changed(pipeline: str, line: Line) -> Iterator[Finding]:
             yield found("A134", pipeline, line.sink, after.epoch, evidence)
 
 
-def target_disturbed(pipeline: str, line: Line) -> Iterator[Finding]:
+def target_disturbed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A126, A127: what others did to the target since the newest epoch."""
     for event in line.sink.disturbances:
         if event.allowed:
@@ -331,7 +331,7 @@ def target_disturbed(pipeline: str, line: Line) -> Iterator[Finding]:
         yield found("A126" if event.fatal else "A127", pipeline, line.sink, None, evidence)
 
 
-def _neighbours(line: Line) -> Iterator[tuple[Epoch, Epoch]]:
+def _neighbours(line: SinkHistory) -> Iterator[tuple[Epoch, Epoch]]:
     for before, after in pairwise(line.epochs):
         if after.number == before.number + 1:
             yield before, after

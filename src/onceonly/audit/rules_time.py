@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.sink_history import Line, ranges
+from onceonly.audit.sink_history import SinkHistory, ranges
 from onceonly.machine import writer_progress
 from onceonly.machine.event_time import text
-from onceonly.machine.writer_progress import Timed
-from onceonly.protocol.row_times import Times
+from onceonly.machine.writer_progress import TimedMarker
+from onceonly.protocol.row_times import RowTimes
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import EpochTime, Unit
@@ -20,7 +20,7 @@ BROKEN = frozenset({"A168", "A169", "A170", "A171", "A173"})
 time is in doubt."""
 
 
-def time_holds(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def time_holds(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A168 to A171: a word that was taken back, or that nobody could have given."""
     judged: set[str] = set()
     for line in lines:
@@ -37,12 +37,12 @@ def time_holds(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
 
 def _wrong(pipeline: str, before: Epoch | None, epoch: Epoch) -> Iterator[tuple[str, str]]:
     """Codes and evidence for one epoch, by itself and after the one before it."""
-    stood = Timed(pipeline, before.number, before.time) if before and before.time else None
+    stood = TimedMarker(pipeline, before.number, before.time) if before and before.time else None
     if epoch.time is None:
         if stood:
             yield "A171", f"epoch {stood.epoch} says that {_complete(stood.time)}, epoch {epoch.number} says nothing"
         return
-    now = Timed(pipeline, epoch.number, epoch.time)
+    now = TimedMarker(pipeline, epoch.number, epoch.time)
     yield from _unfounded(now)
     if stood is None:
         return
@@ -55,7 +55,7 @@ def _wrong(pipeline: str, before: Epoch | None, epoch: Epoch) -> Iterator[tuple[
         yield "A168", "; ".join(back)
 
 
-def _unfounded(now: Timed) -> Iterator[tuple[str, str]]:
+def _unfounded(now: TimedMarker) -> Iterator[tuple[str, str]]:
     """Every conclusion is the word of a writer that is observed ever since, and no word is taken back."""
     lower, most = now.time.lower, writer_progress.greatest(mark.noted for mark in now.observed)
     if lower is not None and (most is None or lower > most):
@@ -63,7 +63,7 @@ def _unfounded(now: Timed) -> Iterator[tuple[str, str]]:
         yield "A169", f"epoch {now.epoch} says that {_complete(now.time)}, and {noted}"
 
 
-def _noted(now: Timed, most: int) -> str:
+def _noted(now: TimedMarker, most: int) -> str:
     unit = now.time.unit
     if not now.time.observed:
         return f"noted {text(most, unit)}"
@@ -71,7 +71,7 @@ def _noted(now: Timed, most: int) -> str:
     return f"its writers noted at most {text(most, unit)} ({', '.join(each)})"
 
 
-def _back(stood: Timed, now: Timed, *, same: bool) -> Iterator[str]:
+def _back(stood: TimedMarker, now: TimedMarker, *, same: bool) -> Iterator[str]:
     """What of a word is less than before.
 
     Args:
@@ -102,7 +102,7 @@ def _spelled(number: int | None, unit: Unit) -> str:
     return "nothing" if number is None else text(number, unit)
 
 
-def late_rows(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def late_rows(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A172: rows that came after it was noted that all before them was there."""
     epochs = {epoch.number: epoch for line in reversed(lines) for epoch in line.epochs if epoch.number >= line.series}
     timed = [(number, epochs[number].time) for number in sorted(epochs) if number >= facts.since]
@@ -134,7 +134,7 @@ def _earliest(number: int, time: EpochTime) -> str:
     return f"; at worst, in epoch {number}, one of {of} after all before {before} was noted"
 
 
-def times_match(pipeline: str, line: Line) -> Iterator[Finding]:
+def times_match(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A173, A174: what the rows of each epoch say of time, against what the epoch says of them."""
     content = line.sink.content
     if content is None:
@@ -151,7 +151,7 @@ def times_match(pipeline: str, line: Line) -> Iterator[Finding]:
             yield found("A173", pipeline, line.sink, epoch.number, evidence)
 
 
-def times_dealt_out(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def times_dealt_out(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A173 of rows that lie in several sinks, of which none holds them all.
 
     That they are the rows of the epoch, each once, is told by their digests, which add up to its own. Outputs that have
@@ -167,10 +167,10 @@ def times_dealt_out(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
         yield found("A173", facts.pipeline, shares[0].sink, epoch.number, evidence)
 
 
-def _dealt_out(lines: tuple[Line, ...]) -> Iterator[tuple[Epoch, list[Line]]]:
+def _dealt_out(lines: tuple[SinkHistory, ...]) -> Iterator[tuple[Epoch, list[SinkHistory]]]:
     """Epochs whose rows were counted in several sinks, with these: one for each output."""
     epochs: dict[str, Epoch] = {}
-    shares: dict[str, dict[str, Line]] = {}
+    shares: dict[str, dict[str, SinkHistory]] = {}
     for line in lines:
         for epoch in recounted(line):
             output, content = epoch.output(line.sink.id), line.sink.content
@@ -183,18 +183,18 @@ def _dealt_out(lines: tuple[Line, ...]) -> Iterator[tuple[Epoch, list[Line]]]:
             yield epoch, held
 
 
-def _joined(parts: Sequence[Times]) -> Times:
+def _joined(parts: Sequence[RowTimes]) -> RowTimes:
     """What rows say of time that were counted apart."""
     first = min((one.first for one in parts if one.first is not None), default=None)
     last = max((one.last for one in parts if one.last is not None), default=None)
-    return Times(first, last, sum(one.late for one in parts), sum(one.untimed for one in parts))
+    return RowTimes(first, last, sum(one.late for one in parts), sum(one.untimed for one in parts))
 
 
-def _committed(time: EpochTime) -> Times:
-    return Times(time.first, time.last, time.late, time.untimed)
+def _committed(time: EpochTime) -> RowTimes:
+    return RowTimes(time.first, time.last, time.late, time.untimed)
 
 
-def recounted(line: Line) -> Iterator[Epoch]:
+def recounted(line: SinkHistory) -> Iterator[Epoch]:
     """Epochs whose rows should lie in a sink as they came, and of which another rule misses none."""
     changed = any(event.kind == "overwritten" for event in line.sink.allowed.changes)
     begun = max(line.accepted + 1, line.first, line.series)
@@ -206,7 +206,7 @@ def recounted(line: Line) -> Iterator[Epoch]:
             yield epoch
 
 
-def _words(times: Times, unit: Unit) -> str:
+def _words(times: RowTimes, unit: Unit) -> str:
     if times.first is None or times.last is None:
         return f"no row has a time, {times.untimed} without"
     span = f"{text(times.first, unit)} to {text(times.last, unit)}"

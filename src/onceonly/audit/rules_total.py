@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.sink_history import Line, ranges
+from onceonly.audit.sink_history import SinkHistory, ranges
 from onceonly.protocol import Leaves
 from onceonly_checkpoints.digests import SEEN, STATE
 from onceonly_checkpoints.epoch import Epoch
 
 
-def rows_uncounted(pipeline: str, line: Line) -> Iterator[Finding]:
+def rows_uncounted(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A119, A120, A167: the sink does not tell rows per epoch, by its nature or by what others did."""
     if line.held and not line.sink.transactional:
         yield found("A167", pipeline, line.sink, None, "each row was put by itself, the marker last")
@@ -28,7 +28,7 @@ def rows_uncounted(pipeline: str, line: Line) -> Iterator[Finding]:
         yield found("A119", pipeline, line.sink, None, _why(line))
 
 
-def _why(line: Line) -> str:
+def _why(line: SinkHistory) -> str:
     if line.sink.rows is not None:
         return f"of epochs {ranges(line.aged)}: the sink no longer remembers which rows they brought"
     nature = "the target does not tell epochs apart" if line.sink.append_only else "its rows replace one another"
@@ -38,7 +38,7 @@ def _why(line: Line) -> str:
     return f"{nature}; {stand} {'row stands' if stand == 1 else 'rows stand'}, at least {least[0]} must"
 
 
-def rows_in_all(pipeline: str, line: Line) -> Iterator[Finding]:
+def rows_in_all(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A154, A176: fewer rows stand in all than the epochs left, whoever wrote which of them last."""
     total, newest = line.sink.total, line.held[-1] if line.held else None
     # What a running driver brought while rows were counted has replaced some of them.
@@ -57,7 +57,7 @@ def rows_in_all(pipeline: str, line: Line) -> Iterator[Finding]:
             yield found("A154", pipeline, line.sink, None, short)
 
 
-def ids_known(pipeline: str, line: Line) -> Iterator[Finding]:
+def ids_known(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A190: ids that are young enough to be known, and are not there."""
     if line.kind != SEEN or line.sink.rows is None:
         return
@@ -72,19 +72,19 @@ def ids_known(pipeline: str, line: Line) -> Iterator[Finding]:
         yield found("A190", pipeline, line.sink, min(missing), evidence, last=max(missing))
 
 
-def files_there(pipeline: str, line: Line) -> Iterator[Finding]:
+def files_there(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A191: files that the target lists are gone, and no reader gets their rows."""
     if line.sink.absent:
         yield found("A191", pipeline, line.sink, None, f"not there: {line.sink.absent}")
 
 
-def _judged(line: Line) -> list[Epoch]:
+def _judged(line: SinkHistory) -> list[Epoch]:
     """Epochs with rows of the series that stands, after what an operator took as it was, oldest first."""
     begun = max(line.series, line.accepted + 1)
     return [one for one in line.epochs if one.number >= begun and one.digest_in(line.sink.id).rows]
 
 
-def _least(line: Line) -> tuple[int, str]:
+def _least(line: SinkHistory) -> tuple[int, str]:
     """How many rows must stand whatever later epochs did to them, and why."""
     epochs = [(one.digest_in(line.sink.id).rows, one.number) for one in _judged(line)]
     total = line.sink.total
@@ -100,7 +100,7 @@ def _least(line: Line) -> tuple[int, str]:
     return rows, f"epoch {number} brought so many, each under a key of its own, and none removes any"
 
 
-def _newest_short(line: Line) -> str:
+def _newest_short(line: SinkHistory) -> str:
     """What the newest epoch with rows lacks, where each of its rows must be the last that was written under its key."""
     total, epochs = line.sink.total, _judged(line)
     if total is None or total.written is None or total.leaves is not Leaves.ALL or not epochs or line.sink.append_only:

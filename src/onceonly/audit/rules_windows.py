@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
-from onceonly.audit.sink_history import Line
+from onceonly.audit.sink_history import SinkHistory
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import AdoptionKind
 
 
-def panes_go_on(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+def panes_go_on(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A175: windows that no epoch before allows: another definition, a clock that went back, state out of nothing."""
     judged: set[str] = set()
     for line in lines:
@@ -47,14 +47,14 @@ def _wrong(before: Epoch, epoch: Epoch) -> Iterator[str]:
         yield f"epoch {epoch.number} counts state from epoch {now.since} on, epoch {before.number} from {stood.since}"
 
 
-def _decided(stood: PaneState, epoch: Epoch, now: PaneState) -> Iterator[str]:
+def _decided(stood: EpochWindows, epoch: Epoch, now: EpochWindows) -> Iterator[str]:
     """An operator's epoch leaves windows as they are, or gives all of them up."""
     resets = epoch.adoption is not None and epoch.adoption.kind is AdoptionKind.RESET_PANES
     if now != (stood.given_up(epoch.number) if resets else stood):
         yield f"epoch {epoch.number} is an operator's and changed what is open, from {stood.text} to {now.text}"
 
 
-def state_stands(pipeline: str, line: Line) -> Iterator[Finding]:
+def state_stands(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A176: the state in a sink, hashed again, against what the newest epoch says is open."""
     state, newest = line.sink.state.digest if line.sink.state else None, line.held[-1] if line.held else None
     if state is None or newest is None or newest.panes is None or state == newest.panes.open:
@@ -67,7 +67,7 @@ def state_stands(pipeline: str, line: Line) -> Iterator[Finding]:
     yield found("A176", pipeline, line.sink, newest.number, evidence)
 
 
-def results_stand(pipeline: str, line: Line) -> Iterator[Finding]:
+def results_stand(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A177, A178: the results in a sink against one another, and those of open windows against their state."""
     for what, why in (
         ("state", line.sink.state.why if line.sink.state else ""),

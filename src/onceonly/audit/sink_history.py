@@ -12,7 +12,7 @@ from onceonly_checkpoints.epoch import Epoch, EpochRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SinkHistory:
     """What a sink should hold.
 
     Attributes:
@@ -90,14 +90,14 @@ class Line:
         return self.held[-1].number if self.held else 0
 
 
-def line_of(sink: SinkFacts, ledger: LedgerFacts | None, since: int = 1) -> Line:
+def line_of(sink: SinkFacts, ledger: LedgerFacts | None, since: int = 1) -> SinkHistory:
     """Lay out the line of one sink."""
     held = {epoch.number: epoch for epoch in reversed(sink.epochs)}
     newest = held[max(held)] if held else None
     joined = dict(newest.sinks).get(sink.id, 1) if newest else 1
     first = max(since, joined, sink.milestone.epoch + 1 if sink.milestone else 1)
     records = {record.epoch.number: record for record in ledger.records} if ledger else {}
-    return Line(sink, first, tuple(held[number] for number in sorted(held)), _proven(held, first, records))
+    return SinkHistory(sink, first, tuple(held[number] for number in sorted(held)), _proven(held, first, records))
 
 
 def _proven(held: Mapping[int, Epoch], first: int, records: Mapping[int, EpochRecord]) -> tuple[Epoch, ...]:

@@ -14,7 +14,7 @@ from onceonly.audit.catalogue import CLEAN, FINDINGS, UNANSWERED, UNCOUNTED
 from onceonly.audit.certificate import Certificate
 from onceonly.audit.finding import exit_code_of
 from onceonly.audit.result import epoch_table, foremost, to_json
-from onceonly.cli.connect import Place, open_ledger, place, reads_topics
+from onceonly.cli.connect import Connection, open_ledger, place, reads_topics
 from onceonly.cli.errors import give_up
 from onceonly.cli.lateness import span
 from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, one_name
@@ -163,7 +163,7 @@ class _Again:
             range(first or 1, (last or 0) + 1), function("--with", job), made, panes_of(panes) if panes else None, state
         )
 
-    def certificate(self, here: Place, spark: SparkSession) -> Certificate:
+    def certificate(self, here: Connection, spark: SparkSession) -> Certificate:
         """What computing them again shows."""
         from onceonly.replay import recompute
 

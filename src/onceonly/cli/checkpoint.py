@@ -13,7 +13,7 @@ import typer
 
 from onceonly.audit.catalogue import CLEAN, FINDINGS
 from onceonly.cli import epochs
-from onceonly.cli.connect import Place, place
+from onceonly.cli.connect import Connection, place
 from onceonly.cli.epochs import clock
 from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption, YesOption, confirmed
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say, talk
@@ -30,7 +30,7 @@ from onceonly_checkpoints.spark.logs import UnreadableCheckpoint, input_files
 from onceonly_checkpoints.spark.offsets import OffsetEntry
 from onceonly_checkpoints.spark.rebuild import CannotRebuild, FileToWrite
 from onceonly_checkpoints.spark.verify import Effect, Problem
-from onceonly_checkpoints.storage import LocalStorage, Storage, file_in_the_way, open_storage
+from onceonly_checkpoints.storage import FileStore, LocalStorage, file_in_the_way, open_storage
 
 # ---- What ``checkpoint rebuild`` is about to write, and how a checkpoint lies to what was committed.
 
@@ -38,7 +38,7 @@ _PARTS = {"metadata", "offsets", "commits", "sources", "state"}
 """Names that Spark gives to the parts of a checkpoint."""
 
 
-def plan_rebuild(place: Place, storage: Storage, at: int | None, batch: int | None) -> list[FileToWrite]:
+def plan_rebuild(place: Connection, storage: FileStore, at: int | None, batch: int | None) -> list[FileToWrite]:
     """Plan the whole checkpoint at an epoch, or one batch's entry.
 
     Args:
@@ -60,14 +60,14 @@ def plan_rebuild(place: Place, storage: Storage, at: int | None, batch: int | No
         ) from error
 
 
-def _demand_room(storage: Storage) -> None:
+def _demand_room(storage: FileStore) -> None:
     """Refuse to write into a directory that holds something else than a checkpoint."""
     names = set(storage.names(""))
     if names and not names & _PARTS:
         raise refuse("E603", path=storage.url, reason=f"it holds other things: {', '.join(sorted(names)[:3])}")
 
 
-def _plan_all(storage: Storage, known: Sequence[EpochRecord], at: int | None) -> list[FileToWrite]:
+def _plan_all(storage: FileStore, known: Sequence[EpochRecord], at: int | None) -> list[FileToWrite]:
     epoch = at if at is not None else known[-1].epoch.number if known else 0
     known = file_lists.completed(known)
     return checkpoint_rebuild.plan_rebuild(
@@ -81,7 +81,7 @@ def _pending(known: Sequence[EpochRecord], epoch: int) -> bool:
     return target is not None and not {sink for sink, _ in target.epoch.sinks} <= {one.sink for one in target.receipts}
 
 
-def _still_there(storage: Storage, known: Sequence[EpochRecord], epoch: int) -> list[InputFile]:
+def _still_there(storage: FileStore, known: Sequence[EpochRecord], epoch: int) -> list[InputFile]:
     """Files that the damaged checkpoint's own source logs hold and no record does."""
     target = next((record for record in known if record.epoch.number == epoch), None)
     if target is None:
@@ -96,14 +96,14 @@ def _still_there(storage: Storage, known: Sequence[EpochRecord], epoch: int) -> 
     return found
 
 
-def _files_at(storage: Storage, source: str, number: int) -> Sequence[InputFile]:
+def _files_at(storage: FileStore, source: str, number: int) -> Sequence[InputFile]:
     try:
         return input_files(storage, source, number - 1 if number else None, number)
     except UnreadableCheckpoint:
         return ()
 
 
-def _plan_entry(place: Place, storage: Storage, known: Sequence[EpochRecord], batch: int) -> list[FileToWrite]:
+def _plan_entry(place: Connection, storage: FileStore, known: Sequence[EpochRecord], batch: int) -> list[FileToWrite]:
     query_id = spark_offsets.query_id(storage)
     lineages = ((record, record.epoch.lineage) for record in reversed(known))
     for record, lineage in lineages:
@@ -116,7 +116,7 @@ def _plan_entry(place: Place, storage: Storage, known: Sequence[EpochRecord], ba
     )
 
 
-def compare_with_committed(storage: Storage, pipeline: str, newest: EpochRecord) -> Iterator[Problem]:
+def compare_with_committed(storage: FileStore, pipeline: str, newest: EpochRecord) -> Iterator[Problem]:
     """Whether Spark will go on from this checkpoint where the sinks stand."""
     lineage = newest.epoch.lineage
     remedy = f"onceonly checkpoint rebuild {shlex.quote(storage.url)} --query {shlex.quote(pipeline)}"
@@ -135,7 +135,7 @@ def compare_with_committed(storage: Storage, pipeline: str, newest: EpochRecord)
     yield from _compare_entry(storage, newest, lineage.batch_id, remedy)
 
 
-def _compare_entry(storage: Storage, newest: EpochRecord, batch: int, remedy: str) -> Iterator[Problem]:
+def _compare_entry(storage: FileStore, newest: EpochRecord, batch: int, remedy: str) -> Iterator[Problem]:
     path = f"offsets/{batch}"
     end = newest.epoch.planned.end
     if not storage.exists(path):
@@ -166,7 +166,7 @@ PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="The query's c
 
 
 @contextmanager
-def opened(path: str) -> Generator[Storage]:
+def opened(path: str) -> Generator[FileStore]:
     """Storage of a checkpoint; what cannot be read is put into the words of E601 to E603.
 
     Raises:
@@ -185,7 +185,7 @@ def opened(path: str) -> Generator[Storage]:
         raise refuse("E602", path=error.path, reason=error.reason, checkpoint=path) from error
 
 
-def beside(storage: Storage, ledger: str | None, sinks: Sequence[str] | None) -> str | None:
+def beside(storage: FileStore, ledger: str | None, sinks: Sequence[str] | None) -> str | None:
     """The ledger that was named, else the one that ``exactly_once`` puts beside a local checkpoint, if it is there."""
     if ledger is not None or sinks or not isinstance(storage, LocalStorage):
         return ledger
@@ -208,7 +208,7 @@ def show(path: PathArgument, *, output: OutputOption = Output.TABLE, limit: Limi
     emit_table(columns, (_row(batch) for batch in batches))
 
 
-def _contents(storage: Storage, limit: int) -> dict[str, Any]:
+def _contents(storage: FileStore, limit: int) -> dict[str, Any]:
     query_id = spark_offsets.query_id(storage)
     planned, committed = spark_offsets.offset_ids(storage), set(spark_offsets.commit_ids(storage))
     return {
@@ -221,7 +221,7 @@ def _contents(storage: Storage, limit: int) -> dict[str, Any]:
     }
 
 
-def _batch(storage: Storage, batch: int, committed: bool) -> dict[str, Any]:
+def _batch(storage: FileStore, batch: int, committed: bool) -> dict[str, Any]:
     try:
         entry = spark_offsets.offset_entry(storage, batch)
     except UnreadableCheckpoint as error:
@@ -377,14 +377,14 @@ def rebuild(
             say(f"{plural(len(written), 'file')} written to {storage.url}; now start the query")
 
 
-def _show_plan(storage: Storage, plan: Sequence[FileToWrite], obstacles: Sequence[str]) -> None:
+def _show_plan(storage: FileStore, plan: Sequence[FileToWrite], obstacles: Sequence[str]) -> None:
     planned = {file.path for file in plan}
     rows = [(_verb(file.path, storage, obstacles), file.path) for file in plan]
     rows += [("delete", path) for path in obstacles if path not in planned]
     emit_table(("does", "file"), rows, title=f"in {storage.url}")
 
 
-def _verb(path: str, storage: Storage, obstacles: Sequence[str]) -> str:
+def _verb(path: str, storage: FileStore, obstacles: Sequence[str]) -> str:
     if path in obstacles:
         return "replace"
     return "keep" if storage.exists(path) else "write"

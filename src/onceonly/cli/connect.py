@@ -19,7 +19,7 @@ from onceonly_checkpoints.model import SourceKind
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Connection:
     """One pipeline with what is known of it.
 
     Attributes:
@@ -91,14 +91,14 @@ def open_ledger(location: str, *, create: bool = False) -> Ledger:
     return ledger
 
 
-def naming(here: Place, sinks: Sequence[str]) -> str:
+def naming(here: Connection, sinks: Sequence[str]) -> str:
     """How a sink is named that was not: by its address, where the ledger knows one."""
     known = dict(here.entry.sinks) if here.entry else {}
     address = next((known[sink] for sink in sinks if sink in known), None)
     return f"name it: --sink {shlex.quote(address) if address else 'KIND:TARGET'}"
 
 
-def ledger_address(location: str | None, here: Place) -> str:
+def ledger_address(location: str | None, here: Connection) -> str:
     """Where the ledger of a pipeline lies, or will lie once it is created.
 
     Args:
@@ -141,7 +141,7 @@ def place(
     create: bool = False,
     forgiving: bool = False,
     without: str = "",
-) -> Generator[Place]:
+) -> Generator[Connection]:
     """Open one pipeline; everything is closed at the end.
 
     Args:
@@ -169,11 +169,11 @@ def place(
             for sink in found:
                 stack.callback(sink.close)
         name = query or (entry.name if entry else "")
-        yield Place(name, opened, tuple(found), entry)
+        yield Connection(name, opened, tuple(found), entry)
 
 
 @contextmanager
-def one_sink(here: Place, sink: str, ledger: str | None) -> Generator[Sink | None]:
+def one_sink(here: Connection, sink: str, ledger: str | None) -> Generator[Sink | None]:
     """One sink of a pipeline by its id, not opened yet; ``None`` where it cannot be found from here."""
     with ExitStack() as stack:
         found = None

@@ -34,7 +34,7 @@ from onceonly.protocol.registry import sink_from_address
 from onceonly.runtime.read_errors import UNREADABLE, reason_of
 from onceonly.spark import detect
 from onceonly.spark.jars import find_java
-from onceonly.spark.versions import LINES, Line
+from onceonly.spark.versions import LINES, SparkVersion
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, Pipeline
 
@@ -168,7 +168,7 @@ def java() -> Check:
     return judge_java(path, modules.get("java.base", ""), _VECTOR in modules, _line())
 
 
-def judge_java(path: str, release: str, vector: bool, line: Line) -> Check:
+def judge_java(path: str, release: str, vector: bool, line: SparkVersion) -> Check:
     """Whether a line of Spark starts on this Java."""
     major, remedy = release.partition(".")[0], _get_java(line.java)
     if not major.isdigit() or int(major) < line.java[0]:
@@ -185,7 +185,7 @@ def _get_java(releases: Sequence[int]) -> str:
     return _GET_JAVA.format(" or ".join(map(str, releases)))
 
 
-def _line() -> Line:
+def _line() -> SparkVersion:
     """The line that is installed; the newest where none is, or none that is known."""
     try:
         return detect.line_of(detect.installed() or "")

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.cli.connect import Place, place
+from onceonly.cli.connect import Connection, place
 from onceonly.cli.options import EveryOption, LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption
 from onceonly.cli.output import SCHEMA_VERSION, Output, emit_json, emit_pairs, emit_table, say, talk
 from onceonly.errors import refuse
@@ -49,7 +49,7 @@ def merged(
     return tuple(records[number] for number in sorted(records))
 
 
-def read(place: Place, first: int = 1, last: int | None = None) -> tuple[EpochRecord, ...]:
+def read(place: Connection, first: int = 1, last: int | None = None) -> tuple[EpochRecord, ...]:
     """Epochs ``first..last`` of a pipeline; a sink that does not answer is named on stderr and left out."""
     # Sinks before the ledger, as a query writes them: what is committed in between is missed or whole, seldom half.
     held = [pair for sink in place.sinks for pair in _held(sink, place.pipeline, first)]
@@ -79,14 +79,14 @@ def history(sink: Sink, pipeline: str, first: int = 1) -> list[tuple[Marker, Rec
     return held
 
 
-def newest_epochs(place: Place, count: int) -> tuple[EpochRecord, ...]:
+def newest_epochs(place: Connection, count: int) -> tuple[EpochRecord, ...]:
     """The newest ``count`` epochs, oldest first."""
     head = place.ledger.head(place.pipeline) if place.ledger else None
     first = max(1, head.epoch.number - count + 1) if head else 1
     return read(place, first)[-count:]
 
 
-def one_epoch(place: Place, number: int | None) -> EpochRecord:
+def one_epoch(place: Connection, number: int | None) -> EpochRecord:
     """One epoch; ``None`` means the newest.
 
     Raises:
@@ -107,7 +107,7 @@ def one_epoch(place: Place, number: int | None) -> EpochRecord:
 # ---- Follows a pipeline: yields each epoch once, in order, as it appears.
 
 
-def follow(place: Place, limit: int, every: float, count: int | None) -> Iterator[EpochRecord]:
+def follow(place: Connection, limit: int, every: float, count: int | None) -> Iterator[EpochRecord]:
     """The newest epochs, then the new ones; ends after ``count`` new ones, or with Ctrl-C.
 
     An epoch is committed a moment before the ledger knows how long it took: one that is not recorded yet is yielded

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from onceonly.cli.connect import Place
+from onceonly.cli.connect import Connection
 from onceonly.cli.output import emit_table, plural, say, talk
 from onceonly.errors import refuse
 from onceonly.event_time.late_epochs import Certificate
@@ -57,7 +57,7 @@ def _late_by(number: int, unit: Unit | None) -> str:
     return " ".join(filter(None, (*said, f"{thousandths} ms" if thousandths else "")))
 
 
-def rows_of(here: Place, epochs: Sequence[Epoch], limit: int) -> LateRows:
+def rows_of(here: Connection, epochs: Sequence[Epoch], limit: int) -> LateRows:
     """The late rows out of the sink that tells most of them; the first one, where several tell as much."""
     found = [_told(sink, here.pipeline, epochs, limit) for sink in here.sinks]
     return min(found, key=lambda one: len(one.unknown), default=nothing_told("-", epochs, "no sink can be read"))
@@ -71,7 +71,7 @@ def _told(sink: Sink, pipeline: str, epochs: Sequence[Epoch], limit: int) -> Lat
         return nothing_told(sink.id, epochs, reason_of(error))
 
 
-def show_rows(told: LateRows, here: Place, epochs: Sequence[Epoch]) -> None:
+def show_rows(told: LateRows, here: Connection, epochs: Sequence[Epoch]) -> None:
     """Print late rows on stdout, and who can tell those of which nothing is known on stderr."""
     times = {one.number: one.time for one in epochs}
     unit: Unit | None = next((time.unit for time in times.values() if time), None)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from onceonly.audit.sink_history import ranges
-from onceonly.cli.connect import Place, ledger_address, no_ledger, open_ledger, place
+from onceonly.cli.connect import Connection, ledger_address, no_ledger, open_ledger, place
 from onceonly.cli.epochs import history, merged
 from onceonly.cli.options import LedgerOption, QueryOption, SinkOption, YesOption, confirmed
 from onceonly.cli.output import SCHEMA_VERSION, emit_pairs, plural, say
@@ -38,7 +38,7 @@ class PrunePlan:
     pairs: tuple[tuple[str, object], ...]
 
 
-def plan_prune(place: Place, keep: int) -> PrunePlan:
+def plan_prune(place: Connection, keep: int) -> PrunePlan:
     """Read ledger and sinks. Writes nothing.
 
     Raises:
@@ -92,7 +92,7 @@ def _oldest(sink: Sink, pipeline: str) -> int:
     return next((marker.epoch.number for marker, _ in sink.history()), 0)
 
 
-def carry_out_prune(place: Place, plan: PrunePlan) -> None:
+def carry_out_prune(place: Connection, plan: PrunePlan) -> None:
     """Forget, and note that it was done."""
     place.certain_ledger.prune(place.pipeline, plan.before)
     generation = place.entry.generation if place.entry else 0
@@ -171,7 +171,7 @@ class RebuildPlan:
         return self.records[-1].epoch.number
 
 
-def plan_rebuild(place: Place, address: str) -> RebuildPlan:
+def plan_rebuild(place: Connection, address: str) -> RebuildPlan:
     """Read every sink and compare with the ledger. Writes nothing, and creates no ledger.
 
     Args:
@@ -215,7 +215,7 @@ def agree(pipeline: str, held: Iterable[tuple[Marker, Receipt]]) -> None:
 
 
 def _compare(
-    place: Place, address: str, recorded: tuple[EpochRecord, ...], held: list[tuple[Marker, Receipt]]
+    place: Connection, address: str, recorded: tuple[EpochRecord, ...], held: list[tuple[Marker, Receipt]]
 ) -> RebuildPlan:
     first = min(marker.epoch.number for marker, _ in held)
     last = max(marker.epoch.number for marker, _ in held)
@@ -242,7 +242,7 @@ def _words(numbers: tuple[int, ...]) -> str:
     return f"epochs {ranges(numbers)}" if numbers else "nothing"
 
 
-def carry_out_rebuild(place: Place, plan: RebuildPlan) -> None:
+def carry_out_rebuild(place: Connection, plan: RebuildPlan) -> None:
     """Forget and record. Interrupted in between it can simply be run again: the sinks are not touched.
 
     Raises:
@@ -259,7 +259,7 @@ def carry_out_rebuild(place: Place, plan: RebuildPlan) -> None:
     ledger.note(Event(place.pipeline, EventKind.REBUILT, reason, plan.newest, generation))
 
 
-def _entry(place: Place, newest: EpochRecord) -> Pipeline:
+def _entry(place: Connection, newest: EpochRecord) -> Pipeline:
     lineage = newest.epoch.lineage
     return Pipeline(
         name=place.pipeline,

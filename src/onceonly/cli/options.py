@@ -81,7 +81,7 @@ def confirmed(yes: bool, plan: Iterable[tuple[str, object]] = (), *, bound: Mapp
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ChangePlan:
     """What an operator is about to decide, to be shown before it happens.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.cli.connect import Place, naming, place
+from onceonly.cli.connect import Connection, naming, place
 from onceonly.cli.epochs import read
 from onceonly.cli.options import (
     LedgerOption,
@@ -41,7 +41,7 @@ ShownOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show thi
 _ENDS = re.compile(r"([1-9][0-9]{0,17})(?:\.\.([1-9][0-9]{0,17}))?")
 _MENDED = "a second query brings them in once they are mended: help(onceonly.bad_rows) says how"
 
-Aside = Sequence[tuple[Epoch, digests.Output]]
+Aside = Sequence[tuple[Epoch, digests.OutputDigest]]
 
 
 @app.command("list")
@@ -121,12 +121,12 @@ def _span(said: str | None) -> tuple[int, int | None]:
     return first, last
 
 
-def _addresses(here: Place) -> Mapping[str, str]:
+def _addresses(here: Connection) -> Mapping[str, str]:
     known = dict(here.entry.sinks) if here.entry else {}
     return {**known, **{sink.id: sink.address for sink in here.sinks}}
 
 
-def _nothing(here: Place, records: Sequence[EpochRecord], reason: str | None) -> str:
+def _nothing(here: Connection, records: Sequence[EpochRecord], reason: str | None) -> str:
     of = f'"{here.pipeline}"'
     if not any(record.epoch.bad for record in records):
         return f"Nothing is expected of rows of {of} in {plural(len(records), 'epoch')}: none was set aside."
@@ -162,7 +162,7 @@ def _table(aside: Aside, limit: int) -> Iterator[tuple[object, ...]]:
     yield "all", sum(bad.filtered + bad.digest.rows for _, bad in aside), rows, said, plural(len(aside), "epoch")
 
 
-def _holder(here: Place, aside: Aside) -> Sink:
+def _holder(here: Connection, aside: Aside) -> Sink:
     """The quarantine that holds the newest of these rows.
 
     Raises:

@@ -212,7 +212,7 @@ def adopt(
     }
     kind = adopt_plan.only_kind([kind for kind, value in chosen.items() if value is not None])
     if kind is AdoptionKind.FROM_CHECKPOINT:
-        old = migrate.Given(from_checkpoint, from_delta_txn, reason)
+        old = migrate.MigrationArguments(from_checkpoint, from_delta_txn, reason)
         _take_over(name, old, sink, ledger, yes=yes)
         return
     named, addresses = _ids(name, sink or (), ledger)
@@ -236,7 +236,9 @@ def _ids(name: str, given: Sequence[str], ledger: str | None) -> tuple[tuple[str
     return named, [value for value in given if value not in named] or None
 
 
-def _take_over(name: str, old: migrate.Given, sink: list[str] | None, ledger: str | None, *, yes: bool) -> None:
+def _take_over(
+    name: str, old: migrate.MigrationArguments, sink: list[str] | None, ledger: str | None, *, yes: bool
+) -> None:
     path = migrate.demand(name, old, sink)
     with place(ledger, name, sink) as here:
         plan = migrate.plan(here, path, old)

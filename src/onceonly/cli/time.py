@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from onceonly.cli import lateness
-from onceonly.cli.connect import Place, place
+from onceonly.cli.connect import Connection, place
 from onceonly.cli.epochs import newest_epochs, read
 from onceonly.cli.options import (
     LedgerOption,
@@ -31,12 +31,12 @@ from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say, 
 from onceonly.cli.recover import retire_writer
 from onceonly.errors import nearest, refuse
 from onceonly.event_time.late_epochs import Certificate, certify
-from onceonly.event_time.reader import NotComplete, Reader
+from onceonly.event_time.reader import NotComplete, TimeReader
 from onceonly.event_time.timestamps import parsed, spelled
 from onceonly.machine.completeness import TimeWindow
 from onceonly.machine.in_doubt import WINDOW, ending
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
-from onceonly_checkpoints.epoch_time import WriterMark
+from onceonly_checkpoints.epoch_time import WriterProgress
 from onceonly_checkpoints.ledger import EventKind, Ledger
 from onceonly_checkpoints.period import milliseconds
 
@@ -65,7 +65,7 @@ ShownOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="With --r
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SinkTime:
     """What one sink says.
 
     Attributes:
@@ -85,24 +85,24 @@ class Told:
 
 
 @contextmanager
-def _readers(here: Place) -> Generator[Mapping[str, Reader]]:
+def _readers(here: Connection) -> Generator[Mapping[str, TimeReader]]:
     """A reader for each sink; without any, one of the ledger."""
     with ExitStack() as stack:
-        found = {sink.id: Reader(here.pipeline, sink) for sink in here.sinks}
+        found = {sink.id: TimeReader(here.pipeline, sink) for sink in here.sinks}
         if not found and here.ledger is not None:
-            found = {"ledger": Reader(here.pipeline, here.ledger)}
+            found = {"ledger": TimeReader(here.pipeline, here.ledger)}
         for reader in found.values():
             stack.callback(reader.close)
         yield found
 
 
-def _looked(readers: Mapping[str, Reader], name: str) -> list[Told]:
+def _looked(readers: Mapping[str, TimeReader], name: str) -> list[SinkTime]:
     """What all of them say.
 
     Raises:
         ConfigurationError: E110, none of them says anything of time.
     """
-    told = [Told(sink, reader.time_window()) for sink, reader in readers.items()]
+    told = [SinkTime(sink, reader.time_window()) for sink, reader in readers.items()]
     if all(not one.window.at for one in told):
         raise refuse(
             "E110",
@@ -142,7 +142,7 @@ def show(
         _show(one, states)
 
 
-def _show(one: Told, states: Mapping[str, str]) -> None:
+def _show(one: SinkTime, states: Mapping[str, str]) -> None:
     known = one.window
     emit_pairs(
         [
@@ -160,7 +160,7 @@ def _show(one: Told, states: Mapping[str, str]) -> None:
     )
 
 
-def _writer(mark: WriterMark, known: TimeWindow, states: Mapping[str, str]) -> tuple[object, ...]:
+def _writer(mark: WriterProgress, known: TimeWindow, states: Mapping[str, str]) -> tuple[object, ...]:
     state = "; ".join(filter(None, (states.get(mark.writer, ""), _left_out(mark.writer, known))))
     last = spelled(mark.ingest, "ms") if mark.epoch else "never seen"
     return mark.writer, mark.epoch or "-", spelled(mark.noted, known.unit), last, state
@@ -172,7 +172,7 @@ def _left_out(writer: str, known: TimeWindow) -> str:
     return f"left out until it notes {spelled(known.lower, known.unit)}" if writer in known.without else ""
 
 
-def _states(ledger: Ledger | None, told: Sequence[Told]) -> dict[str, str]:
+def _states(ledger: Ledger | None, told: Sequence[SinkTime]) -> dict[str, str]:
     """What the ledger knows of writers that do not run; of others nothing is said."""
     names = {mark.writer for one in told for mark in one.window.at}
     if ledger is None:
@@ -265,7 +265,7 @@ def wait(
     raise typer.Exit(0 if complete else 1)
 
 
-def _check_known(here: Place, readers: Mapping[str, Reader]) -> None:
+def _check_known(here: Connection, readers: Mapping[str, TimeReader]) -> None:
     """Refuse a name that neither the ledger nor any marker knows: nothing would ever come of waiting for it.
 
     Raises:
@@ -284,24 +284,24 @@ def _check_known(here: Place, readers: Mapping[str, Reader]) -> None:
 
 
 def _waited(
-    readers: Mapping[str, Reader], until: str, timeout: float, poll: float, *, allow_left_out: bool
-) -> tuple[list[Told], bool]:
+    readers: Mapping[str, TimeReader], until: str, timeout: float, poll: float, *, allow_left_out: bool
+) -> tuple[list[SinkTime], bool]:
     """Wait for one sink after the other, all of them within one time; the others are looked at once."""
     deadline = time.monotonic() + timeout
-    told: list[Told] = []
+    told: list[SinkTime] = []
     complete = True
     for sink, reader in readers.items():
         left = max(0.0, deadline - time.monotonic()) if complete else 0.0
         try:
             known = reader.wait_complete(until, timeout=left, poll=poll, allow_left_out=allow_left_out)
-            told.append(Told(sink, known))
+            told.append(SinkTime(sink, known))
         except NotComplete as missing:
-            told.append(Told(sink, missing.window))
+            told.append(SinkTime(sink, missing.window))
             complete = False
     return told, complete
 
 
-def _told(told: Sequence[Told], dataset: str, until: str, states: Mapping[str, str], *, complete: bool) -> None:
+def _told(told: Sequence[SinkTime], dataset: str, until: str, states: Mapping[str, str], *, complete: bool) -> None:
     if complete:
         for one in told:
             through = spelled(one.window.lower, one.window.unit)

@@ -18,7 +18,7 @@ from onceonly.cli.connect import choose, no_ledger, open_ledger
 from onceonly.cli.errors import give_up
 from onceonly.cli.options import EveryOption, LedgerOption, LimitOption, OnlyArgument, QueryOption, one_name
 from onceonly.cli.output import console, talk
-from onceonly.machine.in_doubt import Begun, Progress
+from onceonly.machine.in_doubt import InDoubtEpoch, Progress
 from onceonly.protocol.registry import is_ours
 from onceonly.runtime.remedies import open_epoch
 from onceonly_checkpoints.epoch import EpochRecord
@@ -80,7 +80,7 @@ _PHASES_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class PipelineStatus:
     """One pipeline at one moment.
 
     Attributes:
@@ -92,7 +92,7 @@ class Glance:
 
     pipeline: Pipeline
     records: tuple[EpochRecord, ...]
-    begun: Begun | None
+    begun: InDoubtEpoch | None
     now_ms: int
 
     @property
@@ -113,13 +113,13 @@ class Glance:
         return tuple(map(_watched_row, self.records))
 
 
-def glance(ledger: Ledger, entry: Pipeline, limit: int, now_ms: int) -> Glance:
+def glance(ledger: Ledger, entry: Pipeline, limit: int, now_ms: int) -> PipelineStatus:
     """Read one pipeline."""
     found = open_epoch(ledger, entry, now_ms)
     head = ledger.head(entry.name)
     newest = head.epoch.number if head else 0
     records = tuple(ledger.epochs(entry.name, max(1, newest - limit + 1))) if newest else ()
-    return Glance(entry, records, found if found and found.epoch > newest else None, now_ms)
+    return PipelineStatus(entry, records, found if found and found.epoch > newest else None, now_ms)
 
 
 def now_ms() -> int:
@@ -185,23 +185,23 @@ def _watch(ledger: Ledger, query: str | None, limit: int, every: float, count: i
             time.sleep(every)
 
 
-def _look(ledger: Ledger, query: str | None, limit: int) -> list[Glance]:
+def _look(ledger: Ledger, query: str | None, limit: int) -> list[PipelineStatus]:
     now = now_ms()
     return [glance(ledger, entry, limit, now) for entry in ledger.pipelines() if query in (None, entry.name)]
 
 
-def picture(glances: Sequence[Glance]) -> Group:
+def picture(glances: Sequence[PipelineStatus]) -> Group:
     """What stands on the screen."""
     if not glances:
         return Group(Text("The ledger knows no such pipeline yet."))
     return Group(*(part for one in glances for part in (_headline(one), _table(one), Text())))
 
 
-def _headline(one: Glance) -> Text:
+def _headline(one: PipelineStatus) -> Text:
     return Text(one.headline, style="bold yellow" if one.begun and one.begun.overdue else "bold")
 
 
-def _table(one: Glance) -> Table:
+def _table(one: PipelineStatus) -> Table:
     table = Table("epoch", "rows", "sinks", "lag", "longest phases, ms", box=None, pad_edge=False, header_style="dim")
     for column in table.columns:
         column.overflow = "fold"

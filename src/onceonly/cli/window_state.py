@@ -6,19 +6,19 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from onceonly.cli.connect import Place, naming
+from onceonly.cli.connect import Connection, naming
 from onceonly.cli.epochs import newest_epochs, read
 from onceonly.errors import refuse
 from onceonly.protocol import ShowsState
 from onceonly.protocol.capabilities import OpenWindow, StateRow
-from onceonly.windows.rebuild_state import Keeper
-from onceonly.windows.rules.state import Kept
-from onceonly.windows.rules.state import Place as Window
+from onceonly.windows.rebuild_state import ReadableWindowStore
+from onceonly.windows.rules.state import OpenWindowState
+from onceonly.windows.rules.state import WindowKey as Window
 from onceonly_checkpoints.digests import STATE
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class WindowRow:
     """An open window, for people.
 
     Attributes:
@@ -48,7 +48,7 @@ class Shown:
         return {**asdict(self), "key": json.loads(self.key)}
 
 
-def shown(one: OpenWindow) -> Shown:
+def shown(one: OpenWindow) -> WindowRow:
     """What the state of a window says.
 
     Raises:
@@ -65,7 +65,9 @@ def shown(one: OpenWindow) -> Shown:
             next="run the version that writes the pipeline; whether somebody changed it: onceonly audit --deep",
         ) from error
     passed = one.wake_time > row.stop
-    return Shown(row.key, row.start, row.stop, row.epoch, kept.fresh, kept.panes, passed, one.wake_clock, one.wake_time)
+    return WindowRow(
+        row.key, row.start, row.stop, row.epoch, kept.fresh, kept.panes, passed, one.wake_clock, one.wake_time
+    )
 
 
 def fresh(one: OpenWindow) -> int | None:
@@ -76,11 +78,11 @@ def fresh(one: OpenWindow) -> int | None:
         return None
 
 
-def _kept(row: StateRow) -> Kept:
-    return Kept.read(Window(row.key, row.start, row.stop), row.body)
+def _kept(row: StateRow) -> OpenWindowState:
+    return OpenWindowState.read(Window(row.key, row.start, row.stop), row.body)
 
 
-def keeper_of(here: Place) -> Keeper:
+def keeper_of(here: Connection) -> ReadableWindowStore:
     """The sink that holds the state, opened for reading.
 
     Raises:
@@ -100,7 +102,7 @@ def keeper_of(here: Place) -> Keeper:
     return found
 
 
-def _ids(here: Place) -> tuple[str, ...]:
+def _ids(here: Connection) -> tuple[str, ...]:
     """Who holds state, by the newest epoch that wrote some: an operator's writes none."""
     for records in (newest_epochs(here, 1), read(here)):
         for record in reversed(records):

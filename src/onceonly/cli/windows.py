@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.cli.connect import Place, place
+from onceonly.cli.connect import Connection, place
 from onceonly.cli.epochs import newest_epochs, read
 from onceonly.cli.options import (
     LedgerOption,
@@ -26,7 +26,7 @@ from onceonly.cli.options import (
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
 from onceonly.cli.recover import rebuild_windows, reset_windows
 from onceonly.cli.user_code import BeforeOption, DefinitionOption, JobOption, function, panes_of
-from onceonly.cli.window_state import Shown, keeper_of, shown
+from onceonly.cli.window_state import WindowRow, keeper_of, shown
 from onceonly.errors import refuse
 from onceonly.event_time.timestamps import spelled
 from onceonly.protocol import ShowsState
@@ -34,7 +34,7 @@ from onceonly.runtime.operator import nothing_to_reset
 from onceonly.windows.rules.assigners import LEAST
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import END, Unit
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import canonical
 
 app = typer.Typer(no_args_is_help=True, help="Windows that are open: show, rebuild, reset.")
@@ -62,9 +62,9 @@ class _Seen:
     """
 
     epoch: Epoch
-    panes: PaneState
+    panes: EpochWindows
     counted: int
-    windows: tuple[Shown, ...]
+    windows: tuple[WindowRow, ...]
     dropped: int
 
 
@@ -115,7 +115,7 @@ def _key(said: str | None) -> str | None:
     return canonical(value if isinstance(value, list) else [value])
 
 
-def _looked(here: Place, key: str | None, limit: int) -> _Seen:
+def _looked(here: Connection, key: str | None, limit: int) -> _Seen:
     """The newest epoch and its windows, of one moment as far as a running driver lets them be.
 
     Raises:
@@ -133,7 +133,7 @@ def _looked(here: Place, key: str | None, limit: int) -> _Seen:
     return _Seen(epoch, panes, counted, windows, dropped)
 
 
-def _newest(here: Place) -> tuple[Epoch, PaneState]:
+def _newest(here: Connection) -> tuple[Epoch, EpochWindows]:
     known = newest_epochs(here, 1)
     panes = known[-1].epoch.panes if known else None
     if panes is None:
@@ -146,7 +146,7 @@ def _newest(here: Place) -> tuple[Epoch, PaneState]:
     return known[-1].epoch, panes
 
 
-def _windows(keeper: ShowsState, panes: PaneState, key: str | None, limit: int) -> tuple[Shown, ...]:
+def _windows(keeper: ShowsState, panes: EpochWindows, key: str | None, limit: int) -> tuple[WindowRow, ...]:
     return tuple(map(shown, keeper.open_windows(panes.since, key=key, limit=limit)))
 
 
@@ -185,7 +185,7 @@ def _show(seen: _Seen, *, differs: bool) -> None:
     )
 
 
-def _table(windows: Sequence[Shown], unit: Unit) -> Iterator[tuple[object, ...]]:
+def _table(windows: Sequence[WindowRow], unit: Unit) -> Iterator[tuple[object, ...]]:
     for one in windows:
         start, end = (_bound(number, unit) for number in (one.start, one.end))
         yield one.key, start, end, one.rows, one.panes, "yes" if one.passed else "no", _wakes(one, unit)
@@ -195,7 +195,7 @@ def _bound(number: int, unit: Unit) -> str:
     return "-" if number in (LEAST, END) else spelled(number, unit)
 
 
-def _wakes(one: Shown, unit: Unit) -> str:
+def _wakes(one: WindowRow, unit: Unit) -> str:
     clock = f"at {spelled(one.wake_clock, 'ms')}" if one.wake_clock is not None else ""
     time = f"once {spelled(one.wake_time, unit)} is noted"
     return " or ".join(filter(None, (clock, time)))

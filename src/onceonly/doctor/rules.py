@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from onceonly.protocol.health import Check, Observed, State, spell, spot
 from onceonly_checkpoints.epoch import EpochRecord
-from onceonly_checkpoints.epoch_time import EpochTime, WriterMark
+from onceonly_checkpoints.epoch_time import EpochTime, WriterProgress
 from onceonly_checkpoints.ledger import Ledger, Pipeline
 from onceonly_checkpoints.ledger.location import place_of, unavailable
 from onceonly_checkpoints.storage import is_local, local_path
@@ -149,7 +149,7 @@ def _usual_gap(writer: str, times: Sequence[EpochTime]) -> int | None:
     Of fewer than a hundred the longest is left out: one outage says nothing of a pace. Epochs that were not seen count
     as planned at even distances.
     """
-    seen: dict[tuple[int, int], WriterMark] = {}
+    seen: dict[tuple[int, int], WriterProgress] = {}
     for mark in (mark for one in times for mark in one.observed if mark.writer == writer and mark.epoch):
         seen[mark.turn, mark.epoch] = mark
     pairs = pairwise(seen[key] for key in sorted(seen))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from onceonly.event_time.positions import At
-from onceonly.event_time.reader import NotComplete, Reader
+from onceonly.event_time.reader import NotComplete, TimeReader
 from onceonly.event_time.timestamps import Moment
 from onceonly.machine.completeness import TimeWindow
-from onceonly.machine.fixed_windows import Fixed, Window
+from onceonly.machine.fixed_windows import FixedWindow, FixedWindows
 
-__all__ = ["At", "Fixed", "Moment", "NotComplete", "Reader", "TimeWindow", "Window"]
+__all__ = ["At", "FixedWindows", "Moment", "NotComplete", "TimeReader", "TimeWindow", "FixedWindow"]

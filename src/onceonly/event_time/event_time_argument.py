@@ -9,12 +9,12 @@ from typing import Literal
 from onceonly.errors import caution, nearest, refuse
 from onceonly.errors.arguments import checks_arguments
 from onceonly.event_time.from_upstream import FromUpstream
-from onceonly.machine.event_time import MOST_WRITERS, Noting
+from onceonly.machine.event_time import MOST_WRITERS, EventTimeConfig
 from onceonly.machine.facts import Happening
-from onceonly.machine.writer_progress import Writers
+from onceonly.machine.writer_progress import WriterSet
 from onceonly.protocol import Shared, Sink
 from onceonly.protocol.row_times import TimedEpoch
-from onceonly.spark.engine import Plan, Run
+from onceonly.spark.engine import QueryPlan, Run
 from onceonly_checkpoints import period
 from onceonly_checkpoints.epoch_time import END, Unit
 from onceonly_checkpoints.ledger import EventKind
@@ -73,11 +73,11 @@ class EventTime:
         return found
 
     @property
-    def noting(self) -> Noting:
+    def noting(self) -> EventTimeConfig:
         """As the machine takes it."""
         if self.says is not None:
-            return Noting("function", self.unit, self.column)
-        return Noting("rows", self.unit, self.column, self._behind())
+            return EventTimeConfig("function", self.unit, self.column)
+        return EventTimeConfig("rows", self.unit, self.column, self._behind())
 
 
 Word = EventTime | FromUpstream | Literal["ingest", "watermark"] | Says
@@ -125,9 +125,9 @@ class Dataset:
             raise _meaningless("timeout", self.timeout, 'a time longer than nothing: timeout="10 minutes"', "Dataset")
 
     @property
-    def said(self) -> Writers:
+    def said(self) -> WriterSet:
         """As the machine takes it."""
-        return Writers(tuple(self.writers), period.milliseconds(self.timeout))
+        return WriterSet(tuple(self.writers), period.milliseconds(self.timeout))
 
 
 NoteTime = Word | Dataset
@@ -135,7 +135,7 @@ NoteTime = Word | Dataset
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class EventTimeArgument:
     """How a call says time, checked.
 
     Attributes:
@@ -145,13 +145,13 @@ class Chosen:
         upstream: the dataset whose word is taken; ``None``: none.
     """
 
-    noting: Noting
+    noting: EventTimeConfig
     says: Says | None
     words: str
     upstream: FromUpstream | None = None
 
 
-def chosen(note_time: object) -> Chosen | None:
+def check_event_time(note_time: object) -> EventTimeArgument | None:
     """How time is said; ``None`` where nobody says it.
 
     Raises:
@@ -164,7 +164,7 @@ def chosen(note_time: object) -> Chosen | None:
     return _alone(note_time)
 
 
-def _alone(note_time: object) -> Chosen:
+def _alone(note_time: object) -> EventTimeArgument:
     """How one writer says time.
 
     Raises:
@@ -173,17 +173,21 @@ def _alone(note_time: object) -> Chosen:
     match note_time:
         case EventTime(says=None):
             words = f"the greatest {note_time.column} so far, less {note_time.delay}"
-            return Chosen(note_time.noting, None, words)
+            return EventTimeArgument(note_time.noting, None, words)
         case EventTime(says=says):
-            return Chosen(note_time.noting, says, f"what {_name(says)} says, with rows by {note_time.column}")
+            return EventTimeArgument(
+                note_time.noting, says, f"what {_name(says)} says, with rows by {note_time.column}"
+            )
         case FromUpstream():
-            return Chosen(Noting("upstream", note_time.unit), None, note_time.words, note_time)
+            return EventTimeArgument(EventTimeConfig("upstream", note_time.unit), None, note_time.words, note_time)
         case "ingest":
-            return Chosen(Noting("ingest"), None, "the moment at which the engine planned the batch")
+            return EventTimeArgument(
+                EventTimeConfig("ingest"), None, "the moment at which the engine planned the batch"
+            )
         case "watermark":
-            return Chosen(Noting("watermark"), None, "the engine's watermark")
+            return EventTimeArgument(EventTimeConfig("watermark"), None, "the engine's watermark")
         case _ if callable(note_time) and not isinstance(note_time, type):
-            return Chosen(Noting("function"), note_time, f"what {_name(note_time)} says")
+            return EventTimeArgument(EventTimeConfig("function"), note_time, f"what {_name(note_time)} says")
         case _:
             pass
     wanted = (
@@ -202,14 +206,14 @@ def _name(says: object) -> str:
     return f"{getattr(says, '__name__', type(says).__name__)}()"
 
 
-def _of_all(own: Chosen, dataset: Dataset) -> Chosen:
+def _of_all(own: EventTimeArgument, dataset: Dataset) -> EventTimeArgument:
     named = f", among them {', '.join(dataset.writers)}" if dataset.writers else ""
     silent = f"; one that is silent for {dataset.timeout} is left out" if dataset.timeout else ""
     words = f"{own.words}; of the dataset the least that its writers noted{named}{silent}"
     return replace(own, noting=replace(own.noting, writers=dataset.said), words=words)
 
 
-def _check_writer(time: Chosen | None, pipeline: str) -> None:
+def _check_writer(time: EventTimeArgument | None, pipeline: str) -> None:
     writers = time.noting.writers if time else None
     if writers and writers.declared and pipeline not in writers.declared:
         problem = f'Dataset(writers=) does not name "{pipeline}", the pipeline that it was given to'
@@ -217,7 +221,7 @@ def _check_writer(time: Chosen | None, pipeline: str) -> None:
         raise refuse("E135", problem=problem, next=f"name it as well: writers=({listed})")
 
 
-def check_sinks(time: Chosen | None, sinks: Sequence[Sink]) -> None:
+def check_sinks(time: EventTimeArgument | None, sinks: Sequence[Sink]) -> None:
     """Refuse a dataset whose other writers nothing leads to.
 
     Raises:
@@ -234,7 +238,7 @@ def check_sinks(time: Chosen | None, sinks: Sequence[Sink]) -> None:
     )
 
 
-def check_plan(time: Chosen | None, plan: Plan, pipeline: str) -> None:
+def check_plan(time: EventTimeArgument | None, plan: QueryPlan, pipeline: str) -> None:
     """Refuse a plan whose rows say nothing of what is still to come.
 
     Raises:
@@ -252,7 +256,7 @@ def check_plan(time: Chosen | None, plan: Plan, pipeline: str) -> None:
         )
 
 
-def check_run(time: Chosen | None, run: Run, pipeline: str) -> None:
+def check_run(time: EventTimeArgument | None, run: Run, pipeline: str) -> None:
     """Refuse a run whose engine takes rows that are older than its word, or that is nobody's writer.
 
     Raises:
@@ -273,7 +277,7 @@ def check_run(time: Chosen | None, run: Run, pipeline: str) -> None:
         )
 
 
-def check_columns(time: Chosen | None, pipeline: str, columns: Sequence[tuple[str, str]]) -> None:
+def check_columns(time: EventTimeArgument | None, pipeline: str, columns: Sequence[tuple[str, str]]) -> None:
     """Refuse rows whose time cannot be told.
 
     Args:
@@ -317,7 +321,7 @@ def _timeless(pipeline: str, column: str, problem: str, cause: str, way: str) ->
     return refuse("E130", pipeline=pipeline, column=column, problem=problem, cause=cause, next=way)
 
 
-def timeless(time: Chosen | None, plan: Plan, pipeline: str) -> tuple[Happening, ...]:
+def timeless(time: EventTimeArgument | None, plan: QueryPlan, pipeline: str) -> tuple[Happening, ...]:
     """The warning of a query that notes a watermark and has none; no word where its plan is not known."""
     if time is None or time.noting.by != "watermark" or plan.text is None or _WATERMARK in plan.text:
         return ()

@@ -10,7 +10,7 @@ from typing import Protocol
 from onceonly.errors import refuse
 from onceonly.event_time.positions import Found
 from onceonly.machine.completeness import newest_of
-from onceonly.machine.writer_progress import Timed
+from onceonly.machine.writer_progress import TimedMarker
 from onceonly.protocol import Peered, Shared, Sink, Witness
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_checkpoints.ledger import Ledger
@@ -25,7 +25,7 @@ class Newest:
         taken: whether newer ones are gone from the sink, by what its target shows.
     """
 
-    timed: Timed | None
+    timed: TimedMarker | None
     taken: bool = False
 
 
@@ -45,7 +45,7 @@ class Source(Protocol):
         """The newest epoch of a pipeline."""
         ...
 
-    def at_once(self, name: str) -> Sequence[Timed]:
+    def at_once(self, name: str) -> Sequence[TimedMarker]:
         """The newest epochs of all neighbours as of one moment; empty where they are to be looked at one by one."""
         ...
 
@@ -98,9 +98,9 @@ class OfSink:
         if used := getattr(sink, "pipeline", ""):
             raise refuse(
                 "E110",
-                problem=f'{sink.id} is in use by pipeline "{used}", and cannot be read by a Reader beside that.',
+                problem=f'{sink.id} is in use by pipeline "{used}", and cannot be read by a TimeReader beside that.',
                 cause="a sink object holds the connections of one pipeline",
-                next="Reader(name, ...) with a sink of its own, made as the query's was",
+                next="TimeReader(name, ...) with a sink of its own, made as the query's was",
             )
         self._made_by = sink
         self._opened: dict[str, Sink] = {}
@@ -119,21 +119,21 @@ class OfSink:
         """By a look; where the target shows that others took epochs away, the newest one that was left."""
         handle = self._handle(name)
         marker = handle.look().marker
-        timed = Timed.of(marker)
+        timed = TimedMarker.of(marker)
         if marker is None or timed is None or not isinstance(handle, Witness):
             return Newest(timed)
         newer = list(handle.history(marker.epoch.number - 1))
         if newer and not _fatal(handle, newer[-1][1]):
-            return Newest(Timed.of(newer[-1][0]))
+            return Newest(TimedMarker.of(newer[-1][0]))
         known = list(handle.history())
         left = _standing(handle, known)
-        return Newest(Timed.of(left[-1][0]) if left else None, taken=len(left) < len(known))
+        return Newest(TimedMarker.of(left[-1][0]) if left else None, taken=len(left) < len(known))
 
-    def at_once(self, name: str) -> Sequence[Timed]:
+    def at_once(self, name: str) -> Sequence[TimedMarker]:
         """By the sink's own statement, where it has one; empty where the pipeline is not among what it found."""
         handle = self._handle(name)
         markers = handle.peers() if isinstance(handle, Peered) else ()
-        found = newest_of(timed for marker in markers if (timed := Timed.of(marker)))
+        found = newest_of(timed for marker in markers if (timed := TimedMarker.of(marker)))
         return found if any(one.writer == name for one in found) else ()
 
     def all(self, name: str, until: int | None, after: int = 0) -> tuple[Sequence[Found], bool]:
@@ -141,7 +141,7 @@ class OfSink:
         handle = self._handle(name)
         known = [pair for pair in handle.history(after) if until is None or _version(pair[1]) <= until]
         left = _standing(handle, known, until) if isinstance(handle, Witness) else known
-        found = ((Timed.of(marker), receipt) for marker, receipt in left)
+        found = ((TimedMarker.of(marker), receipt) for marker, receipt in left)
         return [(timed, receipt) for timed, receipt in found if timed], len(left) < len(known)
 
     def close(self) -> None:
@@ -206,16 +206,16 @@ class OfLedger:
         """The head of its record."""
         head = self._ledger.head(name)
         time = head.epoch.time if head else None
-        return Newest(Timed(name, head.epoch.number, time) if head and time else None)
+        return Newest(TimedMarker(name, head.epoch.number, time) if head and time else None)
 
-    def at_once(self, name: str) -> Sequence[Timed]:
+    def at_once(self, name: str) -> Sequence[TimedMarker]:
         """Never."""
         return ()
 
     def all(self, name: str, until: int | None, after: int = 0) -> tuple[Sequence[Found], bool]:
         """Every recorded epoch with its first receipt."""
         return [
-            (Timed(name, record.epoch.number, record.epoch.time), record.receipts[0])
+            (TimedMarker(name, record.epoch.number, record.epoch.time), record.receipts[0])
             for record in self._ledger.epochs(name, after + 1)
             if record.epoch.time and record.receipts
         ], False

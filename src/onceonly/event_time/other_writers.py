@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from onceonly.errors import OnceOnlyError
 from onceonly.event_time.marker_sources import OfSink, newest_of_all
 from onceonly.machine.completeness import newest_of
-from onceonly.machine.writer_progress import Timed
+from onceonly.machine.writer_progress import TimedMarker
 from onceonly.protocol import OutcomeUnknown, Sink
 from onceonly_checkpoints.model import UnreadableMarker
 
@@ -29,14 +29,9 @@ class Peers:
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self._sources = [OfSink(copy.copy(sink)) for sink in sinks]
 
-    def __call__(self, pipeline: str, known: Sequence[str]) -> tuple[tuple[Timed, ...], str]:
-        """Newest epochs of other writers, and which sinks could not be read.
-
-        Args:
-            pipeline: whose dataset it is.
-            known: names of writers that it knows of.
-        """
-        found: list[Timed] = []
+    def __call__(self, pipeline: str, known: Sequence[str]) -> tuple[tuple[TimedMarker, ...], str]:
+        """Newest epochs of other writers, and which sinks could not be read."""
+        found: list[TimedMarker] = []
         unread: list[str] = []
         for source in self._sources:
             try:

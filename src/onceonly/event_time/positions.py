@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onceonly.errors import refuse
-from onceonly.machine.completeness import Cut, Placed, after_all
-from onceonly.machine.writer_progress import Timed
+from onceonly.machine.completeness import Cut, PlacedEpoch, after_all
+from onceonly.machine.writer_progress import TimedMarker
 from onceonly.reading.read_point import ReadPoint
 from onceonly_checkpoints.epoch import Receipt
 
 At = ReadPoint | Receipt | int | str | Mapping[str, Any]
 """A read point, a receipt, a Delta version, Kafka's next offsets (as Spark spells them), or an epoch by pipeline."""
 
-Found = tuple[Timed, Receipt]
+Found = tuple[TimedMarker, Receipt]
 """An epoch with what its sink answered."""
 
 
@@ -28,7 +28,7 @@ def place_of(receipt: Receipt) -> Cut | None:
     return counted or None
 
 
-def placed(found: Sequence[Found], position: Cut) -> tuple[Placed, ...]:
+def placed(found: Sequence[Found], position: Cut) -> tuple[PlacedEpoch, ...]:
     """Epochs with the places after which a reader has all that they have seen, counted as the position is.
 
     Args:
@@ -39,20 +39,20 @@ def placed(found: Sequence[Found], position: Cut) -> tuple[Placed, ...]:
         ConfigurationError: E110, epochs are not counted as the position is.
     """
     if any(one.writer in position for one, _ in found):
-        return tuple(Placed(one, _epochs(one)) for one, _ in found)
+        return tuple(PlacedEpoch(one, _epochs(one)) for one, _ in found)
     own = {(one.writer, one.epoch): place_of(receipt) or {} for one, receipt in found}
-    made = tuple(Placed(one, _behind(one, own)) for one, _ in found)
+    made = tuple(PlacedEpoch(one, _behind(one, own)) for one, _ in found)
     if strange := next((one for one in made if not one.cut.keys() & position.keys()), None):
         counted = f"by {', '.join(sorted(strange.cut))}" if strange.cut else "by nothing but themselves"
         raise _no_place(dict(position), f"the epochs of {strange.timed.writer} are counted {counted}")
     return made
 
 
-def _epochs(one: Timed) -> Cut:
+def _epochs(one: TimedMarker) -> Cut:
     return {mark.writer: mark.epoch for mark in one.observed if mark.epoch}
 
 
-def _behind(one: Timed, own: Mapping[tuple[str, int], Cut]) -> Cut:
+def _behind(one: TimedMarker, own: Mapping[tuple[str, int], Cut]) -> Cut:
     return after_all(own.get((mark.writer, mark.epoch), {}) for mark in one.observed)
 
 

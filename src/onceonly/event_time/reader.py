@@ -15,8 +15,8 @@ from onceonly.event_time.positions import At, placed, position_of
 from onceonly.event_time.scan import back_to
 from onceonly.event_time.timestamps import Moment, number_of, spelled
 from onceonly.machine.completeness import TimeWindow, members, window, window_at
-from onceonly.machine.fixed_windows import Fixed, Window
-from onceonly.machine.writer_progress import Timed
+from onceonly.machine.fixed_windows import FixedWindow, FixedWindows
+from onceonly.machine.writer_progress import TimedMarker
 from onceonly.protocol import Sink
 from onceonly.reading.read_point import ReadPoint, opened
 from onceonly_checkpoints.ledger import Ledger
@@ -41,7 +41,7 @@ class NotComplete(TimeoutError):
 
 
 @checks_arguments
-class Reader:
+class TimeReader:
     """Reads up to when a dataset is complete. It reads markers only: no fence, no Spark, no word to any writer.
 
     Sinks are read as other readers see them, so what is called complete is visible. Where several pipelines write one
@@ -82,7 +82,7 @@ class Reader:
         """
         return self._now() if at is None else self._at(at)
 
-    def windows(self, size: Fixed, *, since: Moment) -> Iterator[Window]:
+    def windows(self, size: FixedWindows, *, since: Moment) -> Iterator[FixedWindow]:
         """Windows of one size from a moment to the latest row, oldest first, all as of one look.
 
         Args:
@@ -98,7 +98,7 @@ class Reader:
                 "E110",
                 problem=f"{size} counts {size.unit}, and the dataset {known.unit}.",
                 cause="a period in words is a time, a whole number is a count",
-                next='Fixed("2 minutes")' if known.unit == "ms" else "Fixed(1000)",
+                next='FixedWindows("2 minutes")' if known.unit == "ms" else "FixedWindows(1000)",
             )
         return size.over(known, number_of(since, known.unit))
 
@@ -154,7 +154,7 @@ class Reader:
                 break
         return known
 
-    def _looked(self) -> tuple[list[Timed], set[str]]:
+    def _looked(self) -> tuple[list[TimedMarker], set[str]]:
         """The newest epochs of whoever may belong to the dataset, and the names of those whose newer ones are gone."""
         found = newest_of_all(self._source, self.name)
         return [one.timed for one in found.values() if one.timed], {name for name, one in found.items() if one.taken}
@@ -176,9 +176,9 @@ def _source(given: Any) -> Source:
         return OfLedger(held.enter_context(opened(given)), held.close)
     raise refuse(
         "E110",
-        problem=f"Reader cannot read from {given!r}.",
+        problem=f"TimeReader cannot read from {given!r}.",
         cause="it is neither a sink nor a ledger",
-        next='Reader("clicks", DeltaSink("/tables/clicks")), or Reader("clicks", "sqlite:////path/ledger.db")',
+        next='TimeReader("clicks", DeltaSink("/tables/clicks")), or TimeReader("clicks", "sqlite:////path/ledger.db")',
     )
 
 

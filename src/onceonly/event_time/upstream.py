@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.event_time.other_writers import UNREAD
-from onceonly.event_time.reader import Reader
+from onceonly.event_time.reader import TimeReader
 from onceonly.machine.completeness import TimeWindow
 from onceonly.machine.source_order import name_origins, position_in, read_of
 from onceonly.machine.writer_progress import least
 from onceonly.protocol import Feeds, Shared, Sink
-from onceonly.protocol.row_times import TimedEpoch, Unsaid
+from onceonly.protocol.row_times import NoEventTime, TimedEpoch
 from onceonly_checkpoints.epoch_time import END, Unit
 from onceonly_checkpoints.model import SourceIdentity, SourceOffsets
 
@@ -31,16 +31,12 @@ class Upstream:
         self._pipeline, self._name, self._unit = pipeline, name, unit
         self._made_by = sink
         self._opened: Sink | None = None
-        self._readers: dict[str, Reader] = {}
+        self._readers: dict[str, TimeReader] = {}
         self._known_as: str | None = None
         self._checked = False
 
     def check(self, sources: tuple[SourceIdentity, ...], end: SourceOffsets) -> None:
         """Refuse an upstream that no source of the query reads, once its target can be asked what it is.
-
-        Args:
-            sources: of a batch.
-            end: of its slice.
 
         Raises:
             ConfigurationError: E132; E134, it counts time in another unit.
@@ -59,13 +55,13 @@ class Upstream:
         counted = [self._counted(reader, one) for reader, one in windows]
         self._checked = bool(read and any(one.unit for one in counted))
 
-    def __call__(self, epoch: TimedEpoch) -> int | Unsaid | None:
+    def __call__(self, epoch: TimedEpoch) -> int | NoEventTime | None:
         """What is complete for whoever has read up to the end of an epoch's slice; ``None``: that is not known."""
         try:
             return self._complete(epoch)
         except UNREAD as error:
             self.close()
-            return Unsaid(f"{self._made_by.id} could not be read: {str(error).splitlines()[0]}")
+            return NoEventTime(f"{self._made_by.id} could not be read: {str(error).splitlines()[0]}")
 
     def close(self) -> None:
         """Release connections. May repeat; the next call opens them again."""
@@ -77,18 +73,18 @@ class Upstream:
 
     # ---- helpers
 
-    def _complete(self, epoch: TimedEpoch) -> int | Unsaid | None:
+    def _complete(self, epoch: TimedEpoch) -> int | NoEventTime | None:
         target = self._target()
         read = read_of(target, epoch.sources, epoch.slice.end) if target else ()
         if read is None or (target and not read):
-            return Unsaid(f"whether a source reads {self._made_by.id} is not known: its brokers do not answer")
+            return NoEventTime(f"whether a source reads {self._made_by.id} is not known: its brokers do not answer")
         places = [position_in(end) for end in read]
         passed = [place for place in places if place is not None]
         if len(passed) < len(places):
             return None
         windows = self._windows(passed)
         if silent := next((name for name, found in windows if found.unit is None), None):
-            return Unsaid(f'pipeline "{silent}" notes no time in {self._made_by.id}')
+            return NoEventTime(f'pipeline "{silent}" notes no time in {self._made_by.id}')
         lower = least([found.lower for _, found in windows])
         # That nothing follows there is no word of this writer: whoever notes the end has retired.
         return lower if lower is None else min(lower, END - 1)
@@ -104,7 +100,7 @@ class Upstream:
                 known |= {mark.writer for one in own for mark in one.at}
         return found
 
-    def _counted(self, reader: Reader, found: TimeWindow) -> TimeWindow:
+    def _counted(self, reader: TimeReader, found: TimeWindow) -> TimeWindow:
         """The window, if it counts as the query does; before the first epoch with a time the newest one says how."""
         if found.unit is None:
             found = replace(found, unit=reader.time_window().unit)
@@ -120,7 +116,7 @@ class Upstream:
             self._known_as = handle.feeds()
         return self._known_as
 
-    def _of_datasets(self) -> list[Reader]:
+    def _of_datasets(self) -> list[TimeReader]:
         """A reader for each pipeline that may write there: whoever knows another one says the same as it."""
         handle = self._handle()
         if self._name is not None:
@@ -130,7 +126,7 @@ class Upstream:
             names = (*self._readers, *(handle.writers() if isinstance(handle, Shared) else ()))
         for name in names:
             if name not in self._readers:
-                self._readers[name] = Reader(name, copy.copy(self._made_by))
+                self._readers[name] = TimeReader(name, copy.copy(self._made_by))
         return list(self._readers.values())
 
     def _handle(self) -> Sink:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.machine.facts import Refusal
 from onceonly.machine.source_order import Order, numbers, order, place_in_log
-from onceonly.protocol import Disturbance
+from onceonly.protocol import ExternalChange
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets, canonical, known, present
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _within(version: str, accepted: str | None) -> bool:
     return version == accepted
 
 
-def version_of(changes: Iterable[Disturbance]) -> str:
+def version_of(changes: Iterable[ExternalChange]) -> str:
     """Up to where others changed a sink: the newest version, or a name for what was seen where nothing is counted."""
     found = tuple(changes)
     counted = [event.at for event in found if event.at is not None]
@@ -325,7 +325,7 @@ def moved(accepted: tuple[Adoption, ...], end: SourceOffsets) -> bool:
     return False
 
 
-def repeats_from(start: SourceOffsets, slices: Mapping[int, Slice]) -> int:
+def duplicates_from(start: SourceOffsets, slices: Mapping[int, Slice]) -> int:
     """The first epoch of which a batch that starts there offers rows again.
 
     Args:

@@ -10,14 +10,7 @@ from onceonly_checkpoints.ledger import EventKind
 
 
 def replayed(pipeline: str, recorded: Epoch, last: Epoch, now: Code) -> tuple[Happening, ...]:
-    """A batch that stands already is offered again: whoever changed the code may expect it to be written anew.
-
-    Args:
-        pipeline: its name.
-        recorded: the epoch that the batch is.
-        last: the epoch that all sinks hold.
-        now: the code that runs.
-    """
+    """A batch that stands already is offered again: whoever changed the code may expect it to be written anew."""
     before = _of(recorded.lineage)
     said = _said(pipeline, before, last, now)
     if compare(before, now) is not Compared.CHANGED:

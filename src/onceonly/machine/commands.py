@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceonly.machine.facts import Happening, Reading, Refusal
-from onceonly.machine.writer_progress import Cut, Timed
-from onceonly.protocol import Disturbance, Sight
-from onceonly.protocol.batch import AsOf, Bound, Held, Trim
-from onceonly.protocol.row_times import Clock, Times
-from onceonly_checkpoints.digests import Digest, Output
+from onceonly.machine.writer_progress import RewoundPosition, TimedMarker
+from onceonly.protocol import ExternalChange, Peek
+from onceonly.protocol.batch import AsOf, Bound, RecordedInputFiles, Trim
+from onceonly.protocol.row_times import Clock, RowTimes
+from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import Slice
 
 
@@ -38,7 +38,7 @@ class Recalled:
 
     head: EpochRecord | None
     ended: frozenset[int] = frozenset()
-    cut: Cut | None = None
+    cut: RewoundPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Looked:
             only the newest one can be among them.
     """
 
-    sights: tuple[Sight, ...]
+    sights: tuple[Peek, ...]
     ahead: tuple[Epoch, ...] | None = None
 
 
@@ -154,7 +154,7 @@ class Gather:
 class Gathered:
     """The input files that epochs hold, as far as the ledger knows them."""
 
-    held: Held
+    held: RecordedInputFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Polled:
         unanswered: why some could not be read; empty where all could.
     """
 
-    timed: tuple[Timed, ...]
+    timed: tuple[TimedMarker, ...]
     unanswered: str = ""
 
 
@@ -260,9 +260,9 @@ class Staged:
     manifest: str | None
     rows: int
     digest: Digest
-    outputs: tuple[Output, ...] = ()
-    times: Times | None = None
-    panes: PaneState | None = None
+    outputs: tuple[OutputDigest, ...] = ()
+    times: RowTimes | None = None
+    panes: EpochWindows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +301,7 @@ class Prepared:
 
     rows: int
     digest: Digest
-    times: Times | None = None
+    times: RowTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +328,7 @@ class Committed:
     """
 
     receipt: Receipt
-    passed: tuple[Disturbance, ...] = ()
+    passed: tuple[ExternalChange, ...] = ()
     beside: tuple[Receipt, ...] = ()
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from onceonly.errors import caution
 from onceonly.machine import acceptance, overlap, refresh, rerun
-from onceonly.machine.facts import BatchFacts, Happening, Needed, NewEpoch, Offer, Refusal, Skip
+from onceonly.machine.facts import BatchFacts, Happening, NeedsInputFiles, NewEpoch, Offer, Refusal, Skip
 from onceonly.machine.source_order import (
     Order,
     counted,
@@ -24,7 +24,7 @@ from onceonly.machine.source_order import (
     same_inputs,
     same_origins,
 )
-from onceonly.protocol.batch import Cut, Trim, plain
+from onceonly.protocol.batch import Trim, TrimmedBatch, plain
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.ledger import EventKind
@@ -35,7 +35,7 @@ def _rr_replayed(facts: BatchFacts) -> NewEpoch | Skip | Refusal | None:
     return rerun.replayed(facts)
 
 
-def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | Needed | Refusal | None:
+def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | NeedsInputFiles | Refusal | None:
     recorded, offer = facts.recorded, facts.offer
     if recorded is None or recorded.lineage is None or recorded.adoption or facts.last is None:
         return None
@@ -199,7 +199,7 @@ def _r8_other_sources(facts: BatchFacts) -> Refusal | None:
     )
 
 
-def _r8_continues(facts: BatchFacts) -> NewEpoch | Needed | Refusal | None:
+def _r8_continues(facts: BatchFacts) -> NewEpoch | NeedsInputFiles | Refusal | None:
     last, offer = facts.last, facts.offer
     if last is None or last.written.end != offer.start or (_bound(last) and _new_lineage(facts)):
         return None
@@ -224,10 +224,10 @@ def _written(facts: BatchFacts, slice_: Slice) -> Slice | None:
     return None if slice_ == facts.offer.slice else slice_
 
 
-def _r8_continues_by_file(facts: BatchFacts, last: Epoch) -> NewEpoch | Needed | Refusal:
+def _r8_continues_by_file(facts: BatchFacts, last: Epoch) -> NewEpoch | NeedsInputFiles | Refusal:
     """A checkpoint that began with files of recorded epochs can offer more of them, wherever its own count stands."""
     if facts.held is None:
-        return Needed()
+        return NeedsInputFiles()
     if facts.held.lacking:
         return Refusal.of("E220", reason=facts.held.lacking, **_standing(facts, last))
     if not overlap.trim_files(facts.offer, facts.held).held:
@@ -250,18 +250,18 @@ def _other_parts(facts: BatchFacts) -> Refusal | None:
     return Refusal.of("E250", difference=" and ".join(said), **standing)
 
 
-def _r8_trimmed(facts: BatchFacts) -> NewEpoch | Needed | Refusal | None:
+def _r8_trimmed(facts: BatchFacts) -> NewEpoch | NeedsInputFiles | Refusal | None:
     last, offer = facts.last, facts.offer
     if facts.overlap == "stop" or last is None:
         return None
     if facts.held is None and not offer.stateful and overlap.reads_files(offer.sources):
-        return Needed()
+        return NeedsInputFiles()
     match overlap.cut(last, offer, facts.held):
         case None:
             return None
         case str() as reason:
             return Refusal.of("E220", reason=reason, **_standing(facts, last))
-        case Cut(slice_, trim):
+        case TrimmedBatch(slice_, trim):
             number = last.number + 1
             what = f"batch {offer.lineage.batch_id}, {_range(offer.slice, offer.lineage)}: {trim.told} stand in epochs"
             left_out = f"{what} up to {last.number} and are left out"
@@ -359,9 +359,9 @@ def _r11_input_gone(facts: BatchFacts, number: int, trim: Trim | None = None) ->
     return Refusal.of("E214", pipeline=facts.pipeline, epoch=number, missing=missing, first=number, last=number)
 
 
-def decide_batch(facts: BatchFacts) -> NewEpoch | Skip | Needed | Refusal:
+def decide_batch(facts: BatchFacts) -> NewEpoch | Skip | NeedsInputFiles | Refusal:
     """What the engine's batch is; the first rule that speaks decides."""
-    decision: NewEpoch | Skip | Needed | Refusal = (
+    decision: NewEpoch | Skip | NeedsInputFiles | Refusal = (
         _rr_replayed(facts)
         or _r7_known_batch(facts)
         or _rf_refreshed(facts)

@@ -2,7 +2,7 @@
 
 A reader concludes nothing of its own: it joins what commits have concluded, so that two readers of one state are told
 the same, whatever their clocks say. Source of the idea: Pravega's TimeWindow (PDP-33), whose bounds are of what was
-read; these are of what is committed.
+read. These are of what is committed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,18 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Literal
 
-from onceonly.machine.writer_progress import Timed, Vector, age, by_name, greatest, joined, least, one_unit, same_turns
-from onceonly_checkpoints.epoch_time import END, Unit, WriterMark
+from onceonly.machine.writer_progress import (
+    TimedMarker,
+    Vector,
+    age,
+    by_name,
+    greatest,
+    joined,
+    least,
+    one_unit,
+    same_turns,
+)
+from onceonly_checkpoints.epoch_time import END, Unit, WriterProgress
 from onceonly_checkpoints.model import pairs, present
 
 
@@ -86,12 +96,12 @@ EMPTY = TimeWindow(None, None)
 """Where nobody has noted anything."""
 
 
-def passed(mark: WriterMark, lower: int | None) -> bool:
+def passed(mark: WriterProgress, lower: int | None) -> bool:
     """Whether a writer has noted more than ``lower``; with ``None``, anything."""
     return mark.noted is not None and (lower is None or mark.noted > lower)
 
 
-def window(newest: Sequence[Timed], taken: Collection[str] = ()) -> TimeWindow:
+def window(newest: Sequence[TimedMarker], taken: Collection[str] = ()) -> TimeWindow:
     """What the newest epochs of a dataset's writers say together.
 
     Args:
@@ -121,30 +131,30 @@ def window(newest: Sequence[Timed], taken: Collection[str] = ()) -> TimeWindow:
     )
 
 
-def _still_silent(mark: WriterMark, one: Timed, at: Mapping[str, WriterMark]) -> bool:
+def _still_silent(mark: WriterProgress, one: TimedMarker, at: Mapping[str, WriterProgress]) -> bool:
     return mark.writer in one.time.silent and mark == at[mark.writer]
 
 
-def reaches(mark: WriterMark, lower: int) -> bool:
+def reaches(mark: WriterProgress, lower: int) -> bool:
     """Whether a writer has noted at least so much."""
     return mark.noted is not None and mark.noted >= lower
 
 
-def _gone(mark: WriterMark, held: Mapping[str, WriterMark], lost: Collection[str]) -> bool:
+def _gone(mark: WriterProgress, held: Mapping[str, WriterProgress], lost: Collection[str]) -> bool:
     """Whether an epoch that was seen is no longer in the sink."""
     if mark.writer not in lost or not mark.epoch:
         return False
     return mark.writer not in held or age(held[mark.writer]) < age(mark)
 
 
-def members(name: str, newest: Iterable[Timed]) -> tuple[Timed, ...]:
+def members(name: str, newest: Iterable[TimedMarker]) -> tuple[TimedMarker, ...]:
     """The writers of the dataset that one of them belongs to: those whom they know, and those who know them.
 
     Args:
         name: of one of its writers.
         newest: epochs of whoever may be another one.
     """
-    left, found = {one.writer: one for one in newest}, dict[str, Timed]()
+    left, found = {one.writer: one for one in newest}, dict[str, TimedMarker]()
     known = {name}
     while more := [one for one in left.values() if known & {mark.writer for mark in one.observed}]:
         for one in more:
@@ -160,7 +170,7 @@ Cut = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedEpoch:
     """An epoch and the place up to which its sink then held rows.
 
     Attributes:
@@ -168,7 +178,7 @@ class Placed:
         cut: after its last row, and the last row of every epoch that it has seen.
     """
 
-    timed: Timed
+    timed: TimedMarker
     cut: Cut
 
 
@@ -188,13 +198,13 @@ def passes(position: Cut, cut: Cut) -> bool:
     return all(part in position and position[part] >= offset for part, offset in cut.items())
 
 
-def started_before(placed: Iterable[Placed], position: Cut) -> frozenset[str]:
+def started_before(placed: Iterable[PlacedEpoch], position: Cut) -> frozenset[str]:
     """Writers with an epoch before a position: their older ones lie before it as well, and change nothing there."""
     before = (one for one in placed if passes(position, one.cut) and not passes(one.cut, position))
     return frozenset(one.timed.writer for one in before)
 
 
-def window_at(placed: Sequence[Placed], position: Cut, taken: Collection[str] = ()) -> TimeWindow:
+def window_at(placed: Sequence[PlacedEpoch], position: Cut, taken: Collection[str] = ()) -> TimeWindow:
     """What is complete for whoever has read up to a position, and how late a row it can have read.
 
     Places have no order of their own, only one in each partition: what a position has passed is one side, what has
@@ -213,7 +223,7 @@ def window_at(placed: Sequence[Placed], position: Cut, taken: Collection[str] = 
     return replace(below, upper=_latest_before(placed, position), unit=unit)
 
 
-def _latest_before(placed: Sequence[Placed], position: Cut) -> int | None:
+def _latest_before(placed: Sequence[PlacedEpoch], position: Cut) -> int | None:
     """No row before a position is later; ``None`` where one writer has not passed it, so that its rows may be."""
     above: dict[str, list[int | None]] = {each.timed.writer: [] for each in placed}
     for each in placed:
@@ -223,9 +233,9 @@ def _latest_before(placed: Sequence[Placed], position: Cut) -> int | None:
     return None if None in oldest else greatest(oldest)
 
 
-def newest_of(timed: Iterable[Timed]) -> tuple[Timed, ...]:
+def newest_of(timed: Iterable[TimedMarker]) -> tuple[TimedMarker, ...]:
     """The newest epoch of each writer, by name."""
-    found: dict[str, Timed] = {}
+    found: dict[str, TimedMarker] = {}
     for one in timed:
         found[one.writer] = max(found.get(one.writer, one), one, key=lambda each: age(each.mark))
     return tuple(found[name] for name in sorted(found))

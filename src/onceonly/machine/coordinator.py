@@ -59,12 +59,12 @@ from onceonly.machine.commands import (
     Stage,
     Wait,
 )
-from onceonly.machine.event_time import Noting
+from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Adopt, Offer, OnRefresh, OutOfPhase, Overlap
 from onceonly.machine.output_rules import MaxBad
 from onceonly.machine.state import Job, Opening, Phase, State
 from onceonly.machine.transitions import APPLY, compare
-from onceonly.machine.window_rules import Windows
+from onceonly.machine.window_rules import WindowsConfig
 from onceonly.protocol.batch import AsOf, Bound
 from onceonly.protocol.row_times import Clock
 from onceonly_checkpoints.epoch import Fence, Marker, receipts_of
@@ -87,8 +87,8 @@ def start(
     max_bad: MaxBad = None,
     together: tuple[tuple[str, ...], ...] = (),
     divided: bool = False,
-    noting: Noting | None = None,
-    windows: Windows | None = None,
+    noting: EventTimeConfig | None = None,
+    windows: WindowsConfig | None = None,
     rewound: tuple[str, ...] = (),
 ) -> State:
     """The state before an opening. ``owner`` is a fresh random token."""

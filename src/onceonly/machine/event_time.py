@@ -1,7 +1,7 @@
 """What an epoch says of time, from what the epoch before said and what its own rows are. Pure.
 
 Nothing here ever goes back but by a new series: what is said stays said, whoever says less. Idea: Pravega's noteTime
-(PDP-33), whose marks are of what was read; these are committed with the rows.
+(PDP-33), whose marks are of what was read. These are committed with the rows.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Literal
 
 from onceonly.machine import writer_progress
 from onceonly.machine.facts import Happening, Offer, Refusal
-from onceonly.machine.writer_progress import Cut, Timed, Writers, greatest
-from onceonly.protocol.row_times import NO_TIMES, Clock, Times
+from onceonly.machine.writer_progress import RewoundPosition, TimedMarker, WriterSet, greatest
+from onceonly.protocol.row_times import NO_TIMES, Clock, RowTimes
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage
-from onceonly_checkpoints.epoch_time import END, EpochTime, Unit, WriterMark
-from onceonly_checkpoints.ledger import EventKind, Superseded
+from onceonly_checkpoints.epoch_time import END, EpochTime, Unit, WriterProgress
+from onceonly_checkpoints.ledger import EventKind, RemovedEpoch
 
 By = Literal["rows", "ingest", "watermark", "function", "upstream"]
 """Whose word is noted: that of the rows' greatest time, of the engine's recorded clock or watermark, of the user, or of
@@ -25,7 +25,7 @@ the dataset that is read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Noting:
+class EventTimeConfig:
     """How a pipeline says up to when all is there: ``note_time=``, as the machine takes it.
 
     Attributes:
@@ -40,11 +40,11 @@ class Noting:
     unit: Unit = "ms"
     column: str | None = None
     delay: int = 0
-    writers: Writers | None = None
+    writers: WriterSet | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class TimeDecision:
     """What an epoch says of time, and what of that is worth a line in the pipeline's log."""
 
     time: EpochTime | None
@@ -52,7 +52,7 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PreviousTime:
     """What is known of time before the rows of an epoch are read.
 
     Attributes:
@@ -68,8 +68,8 @@ class Known:
     number: int
     last: Epoch | None
     begins: bool = False
-    polled: tuple[Timed, ...] = ()
-    cut: Cut | None = None
+    polled: tuple[TimedMarker, ...] = ()
+    cut: RewoundPosition | None = None
 
     @property
     def stood(self) -> EpochTime | None:
@@ -82,12 +82,12 @@ class Known:
         return None if self.begins else self.stood
 
     @property
-    def told(self) -> Timed | None:
+    def told(self) -> TimedMarker | None:
         """The epoch before, as other writers see it."""
-        return Timed(self.pipeline, self.last.number, self.last.time) if self.last and self.last.time else None
+        return TimedMarker(self.pipeline, self.last.number, self.last.time) if self.last and self.last.time else None
 
     @property
-    def forgotten(self) -> WriterMark | None:
+    def forgotten(self) -> WriterProgress | None:
         """Our newest epoch that others, or the ledger, have seen and that stands no longer; ``None`` without one."""
         own = [mark for one in self.polled for mark in one.observed if mark.writer == self.pipeline]
         newest = max((*own, *(self.cut.aside if self.cut else ())), key=writer_progress.age, default=None)
@@ -106,10 +106,10 @@ class Known:
             return self.stood.turn if self.stood else 0
         told = (self.told.observed,) if self.told else ()
         aside = self.cut.aside if self.cut else ()
-        return writer_progress.next_turn(self.pipeline, *told, aside, *(one.observed for one in self.polled))
+        return writer_progress.next_reset(self.pipeline, *told, aside, *(one.observed for one in self.polled))
 
 
-def cut(head: EpochRecord | None, aside: Iterable[Superseded], rewound: int) -> Cut | None:
+def cut(head: EpochRecord | None, aside: Iterable[RemovedEpoch], rewound: int) -> RewoundPosition | None:
     """Whether the newest epoch is one to which a rewind has put the position back; ``None`` where it is not.
 
     Args:
@@ -117,15 +117,15 @@ def cut(head: EpochRecord | None, aside: Iterable[Superseded], rewound: int) -> 
         aside: epochs beyond it that were set aside.
         rewound: generation of the newest rewind that cut back; 0 for none.
     """
-    timed = (Timed(one.pipeline, one.epoch.number, one.epoch.time) for one in aside if one.epoch.time)
+    timed = (TimedMarker(one.pipeline, one.epoch.number, one.epoch.time) for one in aside if one.epoch.time)
     seen = tuple(one.mark for one in timed)
     # A ledger that was set back with the sinks knows no epoch beyond, but who cut back to where it stands. One that was
     # pruned, or lost, may know of none that stands, but of those that were set aside.
     to = head.epoch.number if head and rewound > head.fence.generation else 0
-    return Cut(to, seen) if to or seen else None
+    return RewoundPosition(to, seen) if to or seen else None
 
 
-def clock(noting: Noting | None, known: Known) -> Clock | None:
+def clock(noting: EventTimeConfig | None, known: PreviousTime) -> Clock | None:
     """What is asked of an epoch's rows; ``None`` where no column says their time.
 
     Args:
@@ -137,17 +137,17 @@ def clock(noting: Noting | None, known: Known) -> Clock | None:
     return Clock(noting.column, noting.unit, horizon(known))
 
 
-def horizon(known: Known) -> int | None:
+def horizon(known: PreviousTime) -> int | None:
     """Before which the rows of the next epoch are late."""
     said = known.said
     alone = greatest((said.noted, said.lower)) if said else None
     if not known.polled:
         return alone
-    own = WriterMark(known.pipeline, known.number, None, 0, known.turn)
+    own = WriterProgress(known.pipeline, known.number, None, 0, known.turn)
     return greatest((said.noted if said else None, writer_progress.known_lower(own, known.told, known.polled)))
 
 
-def refused(noting: Noting | None, known: Known) -> Refusal | None:
+def refused(noting: EventTimeConfig | None, known: PreviousTime) -> Refusal | None:
     """Why time cannot go on: in another unit, as 10 minutes and block 600,000 are on no common line; after its end."""
     if noting is None:
         return None
@@ -176,7 +176,7 @@ MOST_WRITERS = 256
 _ANEW = "give the query that goes on a name of its own: queryName(...) and a checkpoint that is new"
 
 
-def timed(noting: Noting | None, known: Known, offer: Offer, times: Times | None) -> Noted:
+def timed(noting: EventTimeConfig | None, known: PreviousTime, offer: Offer, times: RowTimes | None) -> TimeDecision:
     """What the epoch of a batch says of time.
 
     Args:
@@ -187,29 +187,29 @@ def timed(noting: Noting | None, known: Known, offer: Offer, times: Times | None
     """
     before = known.stood
     if noting is None and before is None:
-        return Noted(None)
-    back = put_back(known)
+        return TimeDecision(None)
+    back = reset_time(known)
     if before and known.begins:
         unit = noting.unit if noting else before.unit
         ingest, observed = offer.lineage.batch_timestamp_ms, before.observed
         before = EpochTime(unit, None, None, None, ingest=ingest, observed=observed, turn=known.turn)
     if noting is None:
-        return Noted(carried(before, turn=known.turn), back)
+        return TimeDecision(carried(before, turn=known.turn), back)
     time, wanted = _timed(noting, known, before, offer, times or NO_TIMES)
     back = (*back, *_unsaid(times or NO_TIMES, known.number))
     if noting.writers or time.observed:
-        view = _together(noting.writers or Writers(), known, time)
+        view = _together(noting.writers or WriterSet(), known, time)
         time = replace(time, lower=view.lower, observed=view.observed, silent=view.silent)
         back = (*back, *_silenced(known, time))
-    return Noted(time, (*back, *_held(noting, before.noted if before else None, wanted, known.number)))
+    return TimeDecision(time, (*back, *_held(noting, before.noted if before else None, wanted, known.number)))
 
 
-def _together(writers: Writers, known: Known, time: EpochTime) -> writer_progress.View:
-    own = WriterMark(known.pipeline, known.number, time.noted, time.ingest, time.turn)
+def _together(writers: WriterSet, known: PreviousTime, time: EpochTime) -> writer_progress.DatasetView:
+    own = WriterProgress(known.pipeline, known.number, time.noted, time.ingest, time.turn)
     return writer_progress.concluded(own, known.told, known.polled, writers)
 
 
-def _silenced(known: Known, time: EpochTime) -> tuple[Happening, ...]:
+def _silenced(known: PreviousTime, time: EpochTime) -> tuple[Happening, ...]:
     """Writers that are left out from this epoch on, by the clocks that the engines recorded."""
     before = known.stood.silent if known.stood else ()
     seen = writer_progress.by_name(time.observed)
@@ -224,11 +224,11 @@ def _silenced(known: Known, time: EpochTime) -> tuple[Happening, ...]:
     )
 
 
-def _last_seen(mark: WriterMark) -> str:
+def _last_seen(mark: WriterProgress) -> str:
     return f"its epoch {mark.epoch} was planned" if mark.epoch else "no epoch of it was seen, and it was declared"
 
 
-def put_back(known: Known) -> tuple[Happening, ...]:
+def reset_time(known: PreviousTime) -> tuple[Happening, ...]:
     """That what was said of time counts no more, where a position was put back or begins anew."""
     said = known.stood
     if said and known.begins:
@@ -243,7 +243,7 @@ def put_back(known: Known) -> tuple[Happening, ...]:
     return (Happening(EventKind.TIME_BACK, what, known.number, once=True),)
 
 
-def _seen(known: Known) -> str:
+def _seen(known: PreviousTime) -> str:
     if gone := known.forgotten:
         who = "others" if known.polled else "readers"
         return f", and {who} {'have' if known.polled else 'may have'} seen epoch {gone.epoch}"
@@ -280,7 +280,7 @@ def carried(before: EpochTime | None, *, turn: int | None = None) -> EpochTime |
     return replace(before, turn=before.turn if turn is None else turn, **own)  # type: ignore[arg-type]
 
 
-def retired(known: Known) -> EpochTime | None:
+def retire_writer(known: PreviousTime) -> EpochTime | None:
     """What the epoch says after which a writer writes nothing: that all is there, and nobody waits for it any more.
 
     Args:
@@ -290,11 +290,11 @@ def retired(known: Known) -> EpochTime | None:
     if stood is None:
         return None
     gone = replace(stood, noted=END, turn=known.turn)
-    return replace(gone, lower=_together(Writers(), known, gone).lower if gone.observed else END)
+    return replace(gone, lower=_together(WriterSet(), known, gone).lower if gone.observed else END)
 
 
 def _timed(
-    noting: Noting, known: Known, before: EpochTime | None, offer: Offer, times: Times
+    noting: EventTimeConfig, known: PreviousTime, before: EpochTime | None, offer: Offer, times: RowTimes
 ) -> tuple[EpochTime, int | None]:
     """What an epoch says for its writer alone, and what it would have noted if nothing had been before."""
     stood = before or EpochTime(noting.unit, None, None, None)
@@ -324,7 +324,7 @@ def _noted(past: EpochTime, wanted: int | None) -> int | None:
     return greatest((past.noted, wanted))
 
 
-def _wanted(noting: Noting, past: EpochTime, times: Times, lineage: Lineage) -> int | None:
+def _wanted(noting: EventTimeConfig, past: EpochTime, times: RowTimes, lineage: Lineage) -> int | None:
     match noting.by:
         case "rows":
             latest = greatest((past.high, times.last))
@@ -337,7 +337,7 @@ def _wanted(noting: Noting, past: EpochTime, times: Times, lineage: Lineage) -> 
             return times.said
 
 
-def _held(noting: Noting, stands: int | None, wanted: int | None, number: int) -> tuple[Happening, ...]:
+def _held(noting: EventTimeConfig, stands: int | None, wanted: int | None, number: int) -> tuple[Happening, ...]:
     # That no row is later than those before it is nothing out of the ordinary.
     if noting.by == "rows" or stands is None or wanted is None or wanted >= stands:
         return ()
@@ -345,7 +345,7 @@ def _held(noting: Noting, stands: int | None, wanted: int | None, number: int) -
     return (Happening(EventKind.TIME_HELD, said, number),)
 
 
-def _unsaid(times: Times, number: int) -> tuple[Happening, ...]:
+def _unsaid(times: RowTimes, number: int) -> tuple[Happening, ...]:
     if not times.unsaid:
         return ()
     return (Happening(EventKind.UNPOLLED, f"what was noted stands: {times.unsaid}", number),)
@@ -364,7 +364,7 @@ def late(epoch: Epoch) -> tuple[Happening, ...]:
     return (Happening(EventKind.BEHIND, said, epoch.number),)
 
 
-def complete_through(epoch: Epoch) -> str:
+def complete_until(epoch: Epoch) -> str:
     """What an epoch says of time, behind what its line in the log says of rows; empty where it says nothing."""
     time = epoch.time
     if time is None or time.lower is None:

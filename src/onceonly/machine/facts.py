@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from onceonly.protocol import Position
-from onceonly.protocol.batch import Held, Trim
+from onceonly.protocol.batch import RecordedInputFiles, Trim
 from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, Receipt
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import Adoption, InputFile, Slice, SourceIdentity, SourceOffsets
-from onceonly_checkpoints.replayed import Replayed
-from onceonly_checkpoints.spark.previous_checkpoints import OldBatch
+from onceonly_checkpoints.replayed import ReplayedEpochs
+from onceonly_checkpoints.spark.previous_checkpoints import PreviousBatch
 
 Adopt = Literal["here"] | SourceOffsets | None
 """Take a target over as it stands; or the offsets that it already contains; or nothing."""
@@ -118,7 +118,7 @@ class OpeningFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PeekFacts:
     """What an unlocked look showed, to compare a batch with before anybody is fenced out.
 
     Attributes:
@@ -150,7 +150,7 @@ class Heal:
 
 
 @dataclass(frozen=True, slots=True)
-class Stood:
+class PreviousClock:
     """When the epoch before was, as windows go on from it.
 
     Attributes:
@@ -172,9 +172,9 @@ class Replays:
         stood: when the recorded epoch before the first of all was, where windows went on from its time; else ``None``.
     """
 
-    replayed: Replayed
+    replayed: ReplayedEpochs
     after: str | None = None
-    stood: Stood | None = None
+    stood: PreviousClock | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +207,11 @@ class Offer:
     files: tuple[InputFile, ...] = ()
     begins: SourceOffsets | None = None
     earlier: tuple[InputFile, ...] | None = None
-    earlier_checkpoints: tuple[OldBatch, ...] = ()
+    earlier_checkpoints: tuple[PreviousBatch, ...] = ()
     replays: Replays | None = None
 
     @property
-    def stood(self) -> Stood | None:
+    def stood(self) -> PreviousClock | None:
         """When the recorded epoch was that the first one of a rerun goes on from; ``None`` where there is none."""
         return self.replays.stood if self.replays else None
 
@@ -251,7 +251,7 @@ class BatchFacts:
     descent: tuple[Epoch, ...] = ()
     adopt: Adopt = None
     overlap: Overlap = "stop"
-    held: Held | None = None
+    held: RecordedInputFiles | None = None
     on_refresh: OnRefresh = "stop"
 
     @property
@@ -286,7 +286,7 @@ class NewEpoch:
 
 
 @dataclass(frozen=True, slots=True)
-class Needed:
+class NeedsInputFiles:
     """The decision hangs on the input files of all recorded epochs."""
 
 

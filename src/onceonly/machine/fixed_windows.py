@@ -17,7 +17,7 @@ Status = Literal["open", "complete", "closed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class FixedWindow:
     """A stretch of time.
 
     Attributes:
@@ -33,8 +33,8 @@ class Window:
 
 @checks_arguments
 @dataclass(frozen=True, slots=True)
-class Fixed:
-    """Windows of one size, side by side (``Fixed("2 minutes")``; ``Fixed(1000)`` of a dataset that counts integers).
+class FixedWindows:
+    """Windows of one size, side by side: ``FixedWindows("2 minutes")``, or of integers ``FixedWindows(1000)``.
 
     Attributes:
         size: a period in words, or a whole number.
@@ -54,9 +54,10 @@ class Fixed:
         if size is None or offset is None or not 0 <= offset < size or mixed:
             raise refuse(
                 "E110",
-                problem=f"Fixed({self.size!r}, offset={self.offset!r}) is no size of windows.",
+                problem=f"FixedWindows({self.size!r}, offset={self.offset!r}) is no size of windows.",
                 cause="a size is a period in words or a whole number above 0, an offset the same and less than it",
-                next='Fixed("2 minutes"), Fixed("1 hour", offset="15 minutes"); of integers: Fixed(1000)',
+                next='FixedWindows("2 minutes"), FixedWindows("1 hour", offset="15 minutes"); '
+                "of integers: FixedWindows(1000)",
             )
 
     @property
@@ -64,7 +65,7 @@ class Fixed:
         """What its numbers count."""
         return "ms" if isinstance(self.size, str) else "integer"
 
-    def over(self, known: TimeWindow, since: int) -> Iterator[Window]:
+    def over(self, known: TimeWindow, since: int) -> Iterator[FixedWindow]:
         """The windows from the one that holds ``since`` to the one that holds the latest row, oldest first.
 
         Args:
@@ -74,7 +75,7 @@ class Fixed:
         size, offset = _number(self.size) or 1, _number(self.offset) or 0
         start = (since - offset) // size * size + offset
         while known.upper is not None and start <= known.upper:
-            yield Window(start, start + size, status(known, start + size))
+            yield FixedWindow(start, start + size, status(known, start + size))
             start += size
 
 

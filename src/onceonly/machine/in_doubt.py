@@ -89,7 +89,7 @@ class Progress(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class InDoubtEpoch:
     """An epoch that was begun and is not in every sink.
 
     Attributes:
@@ -119,7 +119,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class PipelineSnapshot:
     """What is known of a pipeline at one moment.
 
     Attributes:
@@ -143,7 +143,7 @@ class Moment:
     grace_s: float = GRACE_S
 
 
-def begun(at: Moment) -> Begun | None:
+def begun(at: PipelineSnapshot) -> InDoubtEpoch | None:
     """The epoch that was begun and is not in every sink; ``None`` if there is none."""
     behind = tuple(sink for sink, number in at.stands.items() if number < at.newest)
     number = at.newest if behind else at.newest + 1
@@ -155,17 +155,17 @@ def begun(at: Moment) -> Begun | None:
         state, why = _nowhere(at, intent)
     else:
         return None
-    return Begun(number, state, fence, since, behind, why)
+    return InDoubtEpoch(number, state, fence, since, behind, why)
 
 
-def _partial(at: Moment, intent: Intent | None) -> tuple[Progress, str]:
+def _partial(at: PipelineSnapshot, intent: Intent | None) -> tuple[Progress, str]:
     """Some sinks hold it: it is finished by whoever goes on, so only a driver at work makes it none of our business."""
     if intent and _at_work(at, intent):
         return Progress.WRITING, "its driver goes from sink to sink"
     return Progress.UNKNOWN, "some sinks hold it and others do not"
 
 
-def _nowhere(at: Moment, intent: Intent) -> tuple[Progress, str]:
+def _nowhere(at: PipelineSnapshot, intent: Intent) -> tuple[Progress, str]:
     if at.generation > intent.fence.generation:
         return Progress.DEAD, f"generation {at.generation} has fenced its driver out"
     end = ending(at.events, intent.fence.generation)
@@ -178,7 +178,7 @@ def _nowhere(at: Moment, intent: Intent) -> tuple[Progress, str]:
     return Progress.UNKNOWN, "nothing was heard of its driver since"
 
 
-def _at_work(at: Moment, intent: Intent) -> bool:
+def _at_work(at: PipelineSnapshot, intent: Intent) -> bool:
     if at.generation > intent.fence.generation or ending(at.events, intent.fence.generation):
         return False
     return at.now_ms - intent.at_ms <= patience_ms(at.records, at.grace_s)

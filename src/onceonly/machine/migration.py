@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from onceonly.protocol import Transaction
+from onceonly.protocol import AppTransaction
 
 
 @dataclass(frozen=True, slots=True)
-class OldJob:
+class LegacyJob:
     """What is known of a job that is to become a pipeline.
 
     Attributes:
@@ -26,11 +26,11 @@ class OldJob:
     planned: int
     finished: int
     app: str = ""
-    wrote: tuple[tuple[str, Transaction | None], ...] = ()
+    wrote: tuple[tuple[str, AppTransaction | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Unproven:
+class UnprovenStart:
     """Why a starting point cannot be proven: the details of E221."""
 
     reason: str
@@ -51,48 +51,48 @@ class Start:
     proof: tuple[str, ...]
 
 
-def decide(job: OldJob) -> Start | Unproven:
+def decide(job: LegacyJob) -> Start | UnprovenStart:
     """Where a pipeline starts that takes a job over."""
     return (
         _unsound(job) or _never_finished(job) or _not_recorded(job) or _elsewhere(job) or _pending(job) or _proven(job)
     )
 
 
-def _unsound(job: OldJob) -> Unproven | None:
+def _unsound(job: LegacyJob) -> UnprovenStart | None:
     if not job.problem:
         return None
     verify = f"see all that is wrong: onceonly checkpoint verify {shlex.quote(job.checkpoint)}"
-    return Unproven(job.problem, "the checkpoint is damaged, or it is no checkpoint", verify)
+    return UnprovenStart(job.problem, "the checkpoint is damaged, or it is no checkpoint", verify)
 
 
-def _never_finished(job: OldJob) -> Unproven | None:
+def _never_finished(job: LegacyJob) -> UnprovenStart | None:
     if job.finished >= 0:
         return None
-    return Unproven(
+    return UnprovenStart(
         "no batch of it was ever finished",
         "the job has not run yet, or the checkpoint is another one",
         "if the target is empty there is nothing to take over: just start the query with exactly_once()",
     )
 
 
-def _not_recorded(job: OldJob) -> Unproven | None:
+def _not_recorded(job: LegacyJob) -> UnprovenStart | None:
     if not job.app:
         return None
     for sink, wrote in job.wrote:
         if wrote is None:
-            return Unproven(
+            return UnprovenStart(
                 f"{sink} keeps no application transactions",
                 "--from-delta-txn asks Delta tables, and was given another sink",
                 "take over one Delta sink alone; the others join later, with adopt=",
             )
         if wrote.version is None:
-            return Unproven(
+            return UnprovenStart(
                 f'{sink} holds no transaction of application "{job.app}"',
                 "another txnAppId, another table, or the option was never set",
                 "look for txnAppId in the old job; without one, leave --from-delta-txn out",
             )
         if disturbed := [event for event in wrote.since if event.fatal]:
-            return Unproven(
+            return UnprovenStart(
                 f"{sink} was changed since the job wrote its batch {wrote.version}: {disturbed[0].detail}",
                 "a RESTORE, overwrite or delete, which leaves the transaction as it was",
                 "compare the table with its source; if its rows are as wanted, leave --from-delta-txn out",
@@ -100,13 +100,13 @@ def _not_recorded(job: OldJob) -> Unproven | None:
     return None
 
 
-def _elsewhere(job: OldJob) -> Unproven | None:
+def _elsewhere(job: LegacyJob) -> UnprovenStart | None:
     """A table that is not where the checkpoint says; one batch ahead is the crash window, and not yet wrong."""
     for sink, wrote in job.wrote:
         version = wrote.version if wrote else None
         if version is not None and version not in {job.finished, job.planned}:
             ahead = version > job.finished
-            return Unproven(
+            return UnprovenStart(
                 f"{sink} was last written as batch {version}, and the checkpoint's last batch is {job.finished}",
                 "the checkpoint is not the one that wrote the table, or it was rolled back"
                 if ahead
@@ -118,22 +118,22 @@ def _elsewhere(job: OldJob) -> Unproven | None:
     return None
 
 
-def _pending(job: OldJob) -> Unproven | None:
+def _pending(job: LegacyJob) -> UnprovenStart | None:
     if job.planned == job.finished or (job.wrote and all(wrote.version == job.finished for _, wrote in _known(job))):
         return None
     what = "is in the table and not yet marked as finished" if job.wrote else "may have been written in part"
-    return Unproven(
+    return UnprovenStart(
         f"batch {job.planned} is planned and not finished: it {what}",
         "the job was stopped, or died, in the middle of a batch",
         f"start the old job once more until it has finished batch {job.planned}, stop it while it is idle, then repeat",
     )
 
 
-def _known(job: OldJob) -> list[tuple[str, Transaction]]:
+def _known(job: LegacyJob) -> list[tuple[str, AppTransaction]]:
     return [(sink, wrote) for sink, wrote in job.wrote if wrote is not None]
 
 
-def _proven(job: OldJob) -> Start:
+def _proven(job: LegacyJob) -> Start:
     proof = [f"the checkpoint is sound, and batch {job.finished} is the last one that was finished"]
     proof += [f'{sink}: application "{job.app}" last wrote version {wrote.version}' for sink, wrote in _known(job)]
     if job.planned > job.finished:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from onceonly.machine.acceptance import covers, stop_of, version_of
 from onceonly.machine.facts import Happening, Heal, OpeningFacts, Proceed, Reading, Refusal
 from onceonly.machine.rewind import level
-from onceonly.protocol import Disturbance
+from onceonly.protocol import ExternalChange
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
 from onceonly_checkpoints.ledger import EventKind
@@ -310,7 +310,7 @@ def _for_all(refusal: Refusal, facts: OpeningFacts) -> Refusal:
 _LOSSES = (_r6_replaced, _r6_behind_receipt, _r6_two_behind)
 
 
-def _noted(reading: Reading, event: Disturbance) -> Happening:
+def _noted(reading: Reading, event: ExternalChange) -> Happening:
     if event.allowed:
         return Happening(EventKind.FOREIGN, f"{reading.sink}: {event.detail}", reading.position.epoch)
     return Happening(EventKind.RESOLVED, event.detail, reading.position.epoch)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onceonly_checkpoints.digests import BAD, SEEN, Digest, Output, bad_in, repeated_in
+from onceonly_checkpoints.digests import BAD, SEEN, Digest, OutputDigest, bad_in, repeated_in
 
 ALWAYS = 100
 """Rows that a share lets through, however few rows there are: two bad ones of ten are no other source."""
@@ -18,19 +18,14 @@ MaxBad = int | float | None
 """How many rows of an epoch may be bad: a number, a share of them up to 1.0, or ``None`` for any number."""
 
 
-def rows_in(digest: Digest, outputs: Sequence[Output]) -> int:
+def rows_in(digest: Digest, outputs: Sequence[OutputDigest]) -> int:
     """Rows of a batch that are staged, good and bad; not those whose id had been seen before."""
     bad = bad_in(tuple(outputs))
     return digest.rows + (bad.digest.rows if bad else 0)
 
 
-def unbalanced(digest: Digest, outputs: Sequence[Output]) -> tuple[str, int, int] | None:
-    """The first output that does not add up: its name, the rows that it says there are, and those that there are.
-
-    Args:
-        digest: of the good rows.
-        outputs: of the batch.
-    """
+def unbalanced(digest: Digest, outputs: Sequence[OutputDigest]) -> tuple[str, int, int] | None:
+    """The first output that does not add up: its name, the rows that it says there are, and those that there are."""
     for one in outputs:
         told = one.filtered if one.name == BAD else one.digest.rows + one.filtered
         if told != digest.rows:
@@ -38,7 +33,7 @@ def unbalanced(digest: Digest, outputs: Sequence[Output]) -> tuple[str, int, int
     return _lost(digest, outputs)
 
 
-def _lost(digest: Digest, outputs: Sequence[Output]) -> tuple[str, int, int] | None:
+def _lost(digest: Digest, outputs: Sequence[OutputDigest]) -> tuple[str, int, int] | None:
     """Where rows may be dropped, whether all others are there."""
     offered = next((one.offered for one in outputs if one.name == SEEN), None)
     repeated = repeated_in(tuple(outputs))

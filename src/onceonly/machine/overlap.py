@@ -13,7 +13,16 @@ from collections.abc import Mapping, Sequence
 
 from onceonly.machine.facts import Offer
 from onceonly.machine.source_order import describe, name_origins, same_origins
-from onceonly.protocol.batch import FILE_COLUMNS, KAFKA_COLUMNS, Cut, FileTrim, Held, OffsetTrim, Span, plain
+from onceonly.protocol.batch import (
+    FILE_COLUMNS,
+    KAFKA_COLUMNS,
+    FileTrim,
+    OffsetTrim,
+    RecordedInputFiles,
+    Span,
+    TrimmedBatch,
+    plain,
+)
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.model import (
@@ -66,7 +75,7 @@ def compares_all(newest: Epoch) -> bool:
     return newest.standing.offered is not None and reads_files(newest.sources)
 
 
-def held_files(records: Sequence[EpochRecord], last: Epoch) -> Held:
+def held_files(records: Sequence[EpochRecord], last: Epoch) -> RecordedInputFiles:
     """The input files of a whole series, if its history is proven to be whole.
 
     Args:
@@ -77,15 +86,15 @@ def held_files(records: Sequence[EpochRecord], last: Epoch) -> Held:
     epochs = [record.epoch for record in records]
     files = {plain(file.path): file.modified_ms for record in records for file in record.files}
     if not chain.descends(last, epochs) or epochs[0].number != last.series:
-        return Held(files, f"the ledger does not hold every epoch up to {last.number}")
+        return RecordedInputFiles(files, f"the ledger does not hold every epoch up to {last.number}")
     if not epochs[0].written.start.unset:
-        return Held(
+        return RecordedInputFiles(
             files, f"the pipeline was begun in the middle of its source, at {describe(epochs[0].written.start)}"
         )
     for record in records:
         if reason := _lacking(record):
-            return Held(files, reason)
-    return Held(files)
+            return RecordedInputFiles(files, reason)
+    return RecordedInputFiles(files)
 
 
 def repeats(records: Sequence[EpochRecord], offered: Sequence[InputFile]) -> bool | None:
@@ -130,7 +139,7 @@ def _lacking(record: EpochRecord) -> str:
     return ""
 
 
-def cut(last: Epoch, offer: Offer, held: Held | None) -> Cut | str | None:
+def cut(last: Epoch, offer: Offer, held: RecordedInputFiles | None) -> TrimmedBatch | str | None:
     """What of a batch is left to write.
 
     Returns:
@@ -160,7 +169,7 @@ def _positions(offsets: SourceOffsets) -> Positions:
     return {(topic, int(number)): at for topic, numbers in topics.items() for number, at in numbers.items()}
 
 
-def _by_offset(last: Epoch, offer: Offer) -> Cut | str | None:
+def _by_offset(last: Epoch, offer: Offer) -> TrimmedBatch | str | None:
     held, first, end = map(_positions, (last.written.end, offer.start, offer.slice.end))
     for at in held.keys() | first.keys():
         name = f"partition {at[1]} of {at[0]}"
@@ -173,7 +182,7 @@ def _by_offset(last: Epoch, offer: Offer) -> Cut | str | None:
     if any(first[at] > held[at] for at in held):
         return None
     spans = tuple(Span(*at, first.get(at, 0), held.get(at, 0), end[at]) for at in sorted(end))
-    return Cut(Slice(last.written.end, _furthest(last, held, end)), OffsetTrim(spans))
+    return TrimmedBatch(Slice(last.written.end, _furthest(last, held, end)), OffsetTrim(spans))
 
 
 def _furthest(last: Epoch, held: Positions, end: Positions) -> SourceOffsets:
@@ -184,7 +193,7 @@ def _furthest(last: Epoch, held: Positions, end: Positions) -> SourceOffsets:
     return SourceOffsets.of({last.written.end.sources[0]: canonical(topics)})
 
 
-def _by_file(last: Epoch, offer: Offer, held: Held) -> Cut | str | None:
+def _by_file(last: Epoch, offer: Offer, held: RecordedInputFiles) -> TrimmedBatch | str | None:
     if held.lacking:
         return held.lacking
     for file in offer.earlier or ():
@@ -192,26 +201,26 @@ def _by_file(last: Epoch, offer: Offer, held: Held) -> Cut | str | None:
             return None
     if changed := [file.path for file in offer.files if _changed(held, file)]:
         return f"{changed[0]} was changed since an epoch wrote it"
-    return Cut(Slice(last.written.end, offer.slice.end), trim_files(offer, held))
+    return TrimmedBatch(Slice(last.written.end, offer.slice.end), trim_files(offer, held))
 
 
-def trim_files(offer: Offer, held: Held) -> FileTrim:
+def trim_files(offer: Offer, held: RecordedInputFiles) -> FileTrim:
     """The files of a batch that an epoch holds, and the others."""
     paths = [plain(file.path) for file in offer.files]
     taken = tuple(path for path in paths if path in held.files)
     return FileTrim(taken, tuple(path for path in paths if path not in held.files))
 
 
-def past_all(offer: Offer, held: Held) -> bool:
+def past_all(offer: Offer, held: RecordedInputFiles) -> bool:
     """Whether a checkpoint has handed out every file that epochs held before it: from then on its count says it all."""
     if offer.earlier is None or held.lacking:
         return False
     return held.files.keys() <= {plain(file.path) for file in (*offer.earlier, *offer.files)}
 
 
-def _holds(held: Held, file: InputFile) -> bool:
+def _holds(held: RecordedInputFiles, file: InputFile) -> bool:
     return held.files.get(plain(file.path)) == file.modified_ms
 
 
-def _changed(held: Held, file: InputFile) -> bool:
+def _changed(held: RecordedInputFiles, file: InputFile) -> bool:
     return plain(file.path) in held.files and not _holds(held, file)

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 
 from onceonly.machine import opening as rules
 from onceonly.machine.acceptance import Stop, stop_of
-from onceonly.machine.facts import Heal, Offer, OpeningFacts, Proceed, Reading, Refusal, Seen
-from onceonly.protocol import Disturbance, Position, Sight
+from onceonly.machine.facts import Heal, Offer, OpeningFacts, PeekFacts, Proceed, Reading, Refusal
+from onceonly.protocol import ExternalChange, Peek, Position
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, receipts_of
 
 _NOBODY = Fence(0, "")
 
 
-def lacks(sights: Iterable[Sight], recorded: int) -> bool:
+def lacks(sights: Iterable[Peek], recorded: int) -> bool:
     """Whether the ledger lacks more than the newest epoch, so that sinks have to be asked for those between."""
     return max((sight.epoch for sight in sights), default=0) > recorded + 1
 
 
 def facts(
-    pipeline: str, sinks: tuple[str, ...], sights: tuple[Sight, ...], head: EpochRecord | None, *, adopt: bool
+    pipeline: str, sinks: tuple[str, ...], sights: tuple[Peek, ...], head: EpochRecord | None, *, adopt: bool
 ) -> OpeningFacts:
     """What an opening is decided on, as far as it was seen."""
     receipts = receipts_of(head)
@@ -39,7 +39,7 @@ def facts(
 
 
 @dataclass(frozen=True, slots=True)
-class Testimony:
+class PeekedSink:
     """What a sink tells anybody who asks, without a fence.
 
     Attributes:
@@ -51,12 +51,12 @@ class Testimony:
 
     sink: str
     history: tuple[tuple[Marker, Receipt], ...]
-    disturbances: tuple[Disturbance, ...] = ()
+    disturbances: tuple[ExternalChange, ...] = ()
     content: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class OpeningRefusal:
     """What stops a pipeline that is opened now.
 
     Attributes:
@@ -70,7 +70,7 @@ class Stopped:
     staged: bool = False
 
 
-def stopped(pipeline: str, told: Sequence[Testimony], head: EpochRecord | None) -> Stopped | None:
+def opening_refusal(pipeline: str, told: Sequence[PeekedSink], head: EpochRecord | None) -> OpeningRefusal | None:
     """What would stop a pipeline if it was opened now, by the rules of an opening, before any start was refused."""
     receipts = receipts_of(head)
     number = head.epoch.number if head else 0
@@ -78,16 +78,18 @@ def stopped(pipeline: str, told: Sequence[Testimony], head: EpochRecord | None) 
     match rules.decide_opening(OpeningFacts(pipeline, readings, head.epoch if head else None, adopt=True)):
         case Refusal() as refusal:
             said = dict(refusal.details)
-            return Stopped(stop_of(refusal, head=number), bool(said.get("holds")), said.get("staged") is not None)
+            return OpeningRefusal(
+                stop_of(refusal, head=number), bool(said.get("holds")), said.get("staged") is not None
+            )
         case Heal(sinks, marker):
             lacking = marker.epoch.number
             staged = bool(marker.epoch.manifest or marker.epoch.adoption)
-            return Stopped(Stop("E219", sinks, lacking, lacking, head=number), staged=staged)
+            return OpeningRefusal(Stop("E219", sinks, lacking, lacking, head=number), staged=staged)
         case _:
             return None
 
 
-def _reading(told: Testimony, receipt: Receipt | None, head: int) -> Reading:
+def _reading(told: PeekedSink, receipt: Receipt | None, head: int) -> Reading:
     marker, newest = told.history[-1] if told.history else (None, None)
     # An epoch without rows can stand before the target does: only receipts of one epoch can be compared.
     same = newest is not None and (receipt is None or receipt.epoch == newest.epoch)
@@ -99,9 +101,9 @@ def _reading(told: Testimony, receipt: Receipt | None, head: int) -> Reading:
     return Reading(told.sink, position, receipt, ahead, told.content)
 
 
-def opening(
+def check_opening(
     found: OpeningFacts, ahead: tuple[Epoch, ...] | None = None, identities: Sequence[str | None] = ()
-) -> Seen | Refusal | None:
+) -> PeekFacts | Refusal | None:
     """What the batch is compared with, or why it need not be.
 
     Args:
@@ -127,21 +129,21 @@ def opening(
         return _aged_out(found)
     if max([recorded, *numbers]) > (last.number if last else 0):
         return None  # it is in no sink that was asked
-    return Seen(last, recorded, ahead)
+    return PeekFacts(last, recorded, ahead)
 
 
-def _aged_out(found: OpeningFacts) -> Seen | Refusal | None:
+def _aged_out(found: OpeningFacts) -> PeekFacts | Refusal | None:
     """No sink tells more than a number: the ledger knows that epoch, or nobody does."""
     match rules.forgotten(found):
         case Refusal() as refusal:
             return refusal
         case Proceed(Epoch() as last):
-            return Seen(last, last.number)
+            return PeekFacts(last, last.number)
         case _:
             return None
 
 
-def descent(seen: Seen, offer: Offer, recorded: tuple[Epoch, ...]) -> tuple[Epoch, ...] | None:
+def descent(seen: PeekFacts, offer: Offer, recorded: tuple[Epoch, ...]) -> tuple[Epoch, ...] | None:
     """The epochs from the one that the offered batch became to the newest that was seen.
 
     Where the ledger has a hole that no sink fills it has that hole under the fence, too, and the rules say so.

@@ -12,13 +12,13 @@ from functools import reduce
 from operator import add
 
 from onceonly.machine import event_time
-from onceonly.machine.event_time import Known
+from onceonly.machine.event_time import PreviousTime
 from onceonly.machine.facts import Refusal
-from onceonly.machine.writer_progress import Cut
+from onceonly.machine.writer_progress import RewoundPosition
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import Slice
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.replayed import ReplayedEpochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class PublishFacts:
     last: Epoch | None
     epochs: Mapping[int, Epoch]
     name: str
-    held: tuple[tuple[Epoch, Replayed], ...]
+    held: tuple[tuple[Epoch, ReplayedEpochs], ...]
     unfit: str
     ledger: str
     into: str
-    cut: Cut | None = None
+    cut: RewoundPosition | None = None
 
 
 def decide(facts: PublishFacts) -> Epoch | Refusal:
@@ -55,7 +55,7 @@ def decide(facts: PublishFacts) -> Epoch | Refusal:
     last, held = facts.last, facts.held
     if last is None or not held:
         return _unfit(facts, "the rerun holds no epoch" if last else f"{facts.sink} holds no epoch")
-    whole = Replayed(facts.name, held[0][0].number, held[-1][0].number, held[-1][0].chain)
+    whole = ReplayedEpochs(facts.name, held[0][0].number, held[-1][0].number, held[-1][0].chain)
     found = [epoch for epoch in (*facts.epochs.values(), last) if epoch.replays == whole]
     if found:
         where = {"name": facts.name, "epoch": found[0].number, "ledger": facts.ledger}
@@ -143,7 +143,7 @@ def standing_since(last: Epoch, epochs: Mapping[int, Epoch]) -> int | None:
     return begun
 
 
-def _epoch(facts: PublishFacts, last: Epoch, whole: Replayed) -> Epoch:
+def _epoch(facts: PublishFacts, last: Epoch, whole: ReplayedEpochs) -> Epoch:
     end, number = last.written.end, last.number + 1
     return chain.linked(
         Epoch(
@@ -159,7 +159,7 @@ def _epoch(facts: PublishFacts, last: Epoch, whole: Replayed) -> Epoch:
             carried=last.standing,
             series=number,
             replaces=(1, last.number),
-            time=event_time.carried(last.time, turn=Known(facts.pipeline, number, last, cut=facts.cut).turn),
+            time=event_time.carried(last.time, turn=PreviousTime(facts.pipeline, number, last, cut=facts.cut).turn),
             replays=whole,
         )
     )

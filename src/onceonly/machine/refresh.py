@@ -12,7 +12,7 @@ from onceonly.machine.source_order import describe
 from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import AdoptionKind, SourceOffsets
-from onceonly_checkpoints.spark.previous_checkpoints import OldBatch
+from onceonly_checkpoints.spark.previous_checkpoints import PreviousBatch
 
 
 def refreshed(facts: BatchFacts) -> NewEpoch | Refusal | None:
@@ -39,7 +39,7 @@ def proven(last: Epoch, offer: Offer) -> bool:
     return was is not None and any(still_held(old, was, last.reached) for old in offer.earlier_checkpoints)
 
 
-def still_held(old: OldBatch, was: Lineage, reached: SourceOffsets) -> bool:
+def still_held(old: PreviousBatch, was: Lineage, reached: SourceOffsets) -> bool:
     """Whether a batch that a sibling holds is the newest one: by query and number, by clock, by its end."""
     return (
         (old.lineage.query_id, old.lineage.batch_id) == (was.query_id, was.batch_id)

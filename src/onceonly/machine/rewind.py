@@ -48,7 +48,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RewindRequest:
     """What an operator wants.
 
     Attributes:
@@ -81,7 +81,7 @@ class RewindFacts:
             are not put elsewhere first.
     """
 
-    asked: Asked
+    asked: RewindRequest
     stands: Mapping[str, int]
     epochs: Mapping[int, Epoch]
     staged: Collection[int] = ()
@@ -139,7 +139,7 @@ class BringUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfit:
+class UnknownTarget:
     """What was asked for names something that is not there.
 
     Attributes:
@@ -152,7 +152,7 @@ class Unfit:
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class UnexpectedPosition:
     """A sink does not stand where it was said to stand.
 
     Attributes:
@@ -165,11 +165,11 @@ class Elsewhere:
     sink: str
     stands: int
     cause: str
-    instead: Asked
+    instead: RewindRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Outlived:
+class StaleMarkers:
     """A sink's markers outlived its target: they say of every epoch that it is there, and none could be written.
 
     Attributes:
@@ -184,7 +184,7 @@ class Outlived:
 
 
 @dataclass(frozen=True, slots=True)
-class Nowhere:
+class RowsUnavailable:
     """Rows of an epoch are not to be had.
 
     Attributes:
@@ -203,7 +203,7 @@ class Nowhere:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class SourceRowsMissing:
     """The source lacks rows that it would have to give again.
 
     Attributes:
@@ -217,7 +217,7 @@ class Gone:
     reason: str
 
 
-Hindered = Unfit | Elsewhere | Outlived | Nowhere | Gone
+Hindered = UnknownTarget | UnexpectedPosition | StaleMarkers | RowsUnavailable | SourceRowsMissing
 """Why a rewind is not carried out."""
 
 
@@ -234,14 +234,14 @@ def why(to: int, lost: Collection[int]) -> str:
     return f"{stood} and the loss of epochs {', '.join(spans)} was accepted" if spans else stood
 
 
-def level(stands: Mapping[str, int]) -> Asked:
+def level(stands: Mapping[str, int]) -> RewindRequest:
     """What loses nothing where sinks were set back: those behind are brought level, or, all alike, cut back to there.
 
     Args:
         stands: number of the newest epoch of each sink.
     """
     behind = tuple(sink for sink, epoch in stands.items() if epoch < max(stands.values()))
-    return Asked(min(stands.values(), default=0), behind)
+    return RewindRequest(min(stands.values(), default=0), behind)
 
 
 def decide(facts: RewindFacts) -> CutBack | BringUp | Hindered:
@@ -249,7 +249,7 @@ def decide(facts: RewindFacts) -> CutBack | BringUp | Hindered:
     asked = facts.asked
     if strangers := [sink for sink in asked.sinks if sink not in facts.stands]:
         known = ", ".join(facts.stands)
-        return Unfit(f"There is no sink {strangers[0]}.", f"its sinks are: {known}")
+        return UnknownTarget(f"There is no sink {strangers[0]}.", f"its sinks are: {known}")
     return _bring_up(facts) if asked.sinks else _cut_back(facts)
 
 
@@ -260,16 +260,16 @@ def _cut_back(facts: RewindFacts) -> CutBack | Hindered:
         sink, epoch = next(iter(elsewhere.items()))
         would = level(stands)
         cause = "sinks stand at different epochs" if would.sinks else "the epoch is another one, or the sink went on"
-        return Elsewhere(sink, epoch, cause, would)
+        return UnexpectedPosition(sink, epoch, cause, would)
     if not to:
-        return Unfit("There is no epoch to cut back to: no sink holds one.", "they were all made anew")
+        return UnknownTarget("There is no epoch to cut back to: no sink holds one.", "they were all made anew")
     beyond = tuple(sorted(number for number in facts.epochs if number > to))
     if lacking := _lacking(facts):
         return lacking
     return CutBack(to, beyond)
 
 
-def _lacking(facts: RewindFacts) -> Gone | None:
+def _lacking(facts: RewindFacts) -> SourceRowsMissing | None:
     """Whether the source lacks rows that it would have to give again, beyond what may be lost.
 
     Also of epochs that nobody knows any more, where the checkpoint tells what their batches read.
@@ -279,13 +279,13 @@ def _lacking(facts: RewindFacts) -> Gone | None:
     if all(first <= number <= last for number in gone):
         return None
     # What was accepted already is named again: the command takes one range, and would ask for the other part in turn.
-    return Gone(gone[0], gone[-1], facts.gone[gone[0]])
+    return SourceRowsMissing(gone[0], gone[-1], facts.gone[gone[0]])
 
 
 def _bring_up(facts: RewindFacts) -> BringUp | Hindered:
     asked, stands = facts.asked, facts.stands
     if anew := [sink for sink in asked.sinks if sink in facts.outlived]:
-        return Outlived(anew[0], stands[anew[0]], facts.outlived[anew[0]])
+        return StaleMarkers(anew[0], stands[anew[0]], facts.outlived[anew[0]])
     others_at = [stands[sink] for sink in stands if sink not in asked.sinks]
     # Level with the others, also where these lack epochs themselves: then all stand alike, and are cut back. Where one
     # that was made anew holds what they lack, as a decision that was killed on its way, they are brought level with it.
@@ -293,35 +293,39 @@ def _bring_up(facts: RewindFacts) -> BringUp | Hindered:
     short = tuple(sink for sink in asked.sinks if stands[sink] < asked.to)
     if short:
         least = min(stands[sink] for sink in asked.sinks)
-        return Elsewhere(short[0], stands[short[0]], "it lacks more than that", Asked(least, asked.sinks))
+        return UnexpectedPosition(
+            short[0], stands[short[0]], "it lacks more than that", RewindRequest(least, asked.sinks)
+        )
     others = tuple(sink for sink in stands if sink not in asked.sinks and stands[sink] < newest)
     if others:
         least = min(stands[sink] for sink in (*asked.sinks, *others))
-        return Elsewhere(others[0], stands[others[0]], "it lacks epochs, too", Asked(least, (*asked.sinks, *others)))
+        return UnexpectedPosition(
+            others[0], stands[others[0]], "it lacks epochs, too", RewindRequest(least, (*asked.sinks, *others))
+        )
     steps: list[Step] = []
     for sink in asked.sinks:
         for number in range(stands[sink] + 1, newest + 1):
             found = _step(facts, sink, number)
-            if isinstance(found, Nowhere):
+            if isinstance(found, RowsUnavailable):
                 return found
             if found:
                 steps.append(found)
     return BringUp(newest, tuple(steps))
 
 
-def _step(facts: RewindFacts, sink: str, number: int) -> Step | Nowhere | None:
+def _step(facts: RewindFacts, sink: str, number: int) -> Step | RowsUnavailable | None:
     epoch, before = facts.epochs.get(number), facts.epochs.get(number - 1)
     if epoch is None or not chain.sound(epoch) or (before and epoch.previous_chain != before.chain):
-        return Nowhere(sink, number, "neither the ledger nor a sink knows it in full", unknown=True)
+        return RowsUnavailable(sink, number, "neither the ledger nor a sink knows it in full", unknown=True)
     if number < dict(epoch.sinks).get(sink, number + 1):
         return None  # the sink joined later
     below = facts.stands[sink]
     if number == below + 1 and facts.chains.get(sink, epoch.previous_chain) != epoch.previous_chain:
-        return Nowhere(sink, number, f"the sink holds another epoch {below} than the one that it follows")
+        return RowsUnavailable(sink, number, f"the sink holds another epoch {below} than the one that it follows")
     origin = _origin(facts, sink, epoch)
     if origin:
         return Step(sink, epoch, origin)
-    return Nowhere(sink, number, _nowhere(facts, number), unread=_code_may_give(facts, epoch))
+    return RowsUnavailable(sink, number, _nowhere(facts, number), unread=_code_may_give(facts, epoch))
 
 
 def _nowhere(facts: RewindFacts, number: int) -> str:

@@ -173,12 +173,7 @@ def describe(offsets: SourceOffsets) -> str:
 
 
 def kafka_identity(cluster: str, topics: Mapping[str, str]) -> str:
-    """Identity of a Kafka source.
-
-    Args:
-        cluster: the cluster's id.
-        topics: topic id by name.
-    """
+    """Identity of a Kafka source."""
     return SourceKind.KAFKA.named(canonical({"cluster": cluster, "topics": dict(topics)}))
 
 
@@ -244,12 +239,7 @@ def _says_directory(source: SourceIdentity) -> bool:
 
 
 def carried(last: tuple[SourceIdentity, ...], offered: tuple[SourceIdentity, ...]) -> tuple[SourceIdentity, ...]:
-    """Identities to record: where a source cannot say now what it is, what it was stays the measure for the next batch.
-
-    Args:
-        last: of the epoch before.
-        offered: of the batch.
-    """
+    """Identities to record: where a source cannot say now what it is, the former one is kept for the next batch."""
     known = {source.source: source for source in last}
     return tuple(_remembering(known.get(source.source), source) for source in offered)
 
@@ -263,7 +253,7 @@ def _remembering(last: SourceIdentity | None, offered: SourceIdentity) -> Source
 
 
 def same_origins(one: tuple[SourceIdentity, ...], other: tuple[SourceIdentity, ...]) -> bool:
-    """Whether ``other`` has every source of ``one``, in order and with its identity; it may have more, by name."""
+    """Whether ``other`` has every source of ``one``, in order and with its identity. It may have more, by name."""
     known, offered = [source.source for source in one], [source.source for source in other]
     named = all(not source.isdigit() for source in offered)
     if known != offered and not (named and [source for source in offered if source in known] == known):

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from onceonly.machine import window_rules
-from onceonly.machine.event_time import Known, Noting
-from onceonly.machine.facts import Adopt, Happening, Offer, OnRefresh, OutOfPhase, Overlap, Reading, Refusal, Seen
+from onceonly.machine.event_time import EventTimeConfig, PreviousTime
+from onceonly.machine.facts import Adopt, Happening, Offer, OnRefresh, OutOfPhase, Overlap, PeekFacts, Reading, Refusal
 from onceonly.machine.output_rules import MaxBad
-from onceonly.machine.window_rules import Windows
-from onceonly.machine.writer_progress import Cut, Timed
-from onceonly.protocol.batch import Held, Trim
+from onceonly.machine.window_rules import WindowsConfig
+from onceonly.machine.writer_progress import RewoundPosition, TimedMarker
+from onceonly.protocol.batch import RecordedInputFiles, Trim
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.model import Adoption, Slice
 
@@ -85,8 +85,8 @@ class Job:
     max_bad: MaxBad = None
     together: tuple[tuple[str, ...], ...] = ()
     divided: bool = False
-    noting: Noting | None = None
-    windows: Windows | None = None
+    noting: EventTimeConfig | None = None
+    windows: WindowsConfig | None = None
     rewound: tuple[str, ...] = ()
 
     @property
@@ -153,14 +153,14 @@ class Opening:
     conflicts: int = 0
     ended: frozenset[int] = frozenset()
     head: EpochRecord | None = None
-    seen: Seen | None = None
+    seen: PeekFacts | None = None
     readings: tuple[Reading, ...] = ()
     last: Epoch | None = None
     healed: int = 0
     lost: int = 0
     unindexed: tuple[tuple[Marker, tuple[Receipt, ...]], ...] = ()
-    cut: Cut | None = None
-    held: Held | None = None
+    cut: RewoundPosition | None = None
+    held: RecordedInputFiles | None = None
 
     @property
     def standing(self) -> Opening:
@@ -199,7 +199,7 @@ class Work:
     written: Slice | None = None
     trim: Trim | None = None
     replaces: tuple[int, int] | None = None
-    polled: tuple[Timed, ...] | None = None
+    polled: tuple[TimedMarker, ...] | None = None
     number: int = 0
     epoch: Epoch | None = None
     receipts: tuple[Receipt, ...] = ()
@@ -290,10 +290,10 @@ class State:
         return self.opening.last.series if self.opening.last else 1
 
     @property
-    def known(self) -> Known:
+    def known(self) -> PreviousTime:
         """What is known of time before the rows of the epoch at hand are read."""
         work, opening = self.work, self.opening
-        return Known(self.job.pipeline, work.number, opening.last, self.begins, work.polled or (), opening.cut)
+        return PreviousTime(self.job.pipeline, work.number, opening.last, self.begins, work.polled or (), opening.cut)
 
     @property
     def begins(self) -> bool:

@@ -30,15 +30,15 @@ from onceonly.machine.facts import (
     BatchFacts,
     Happening,
     Heal,
-    Needed,
+    NeedsInputFiles,
     NewEpoch,
     Offer,
     OpeningFacts,
     OutOfPhase,
+    PeekFacts,
     Proceed,
     Reading,
     Refusal,
-    Seen,
     Skip,
 )
 from onceonly.machine.opening import decide_opening, not_ours
@@ -46,7 +46,7 @@ from onceonly.machine.output_rules import allowed, rows_in, unbalanced
 from onceonly.machine.source_order import carried
 from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State, Work
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import Output, bad_in, former
+from onceonly_checkpoints.digests import OutputDigest, bad_in, former
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_checkpoints.epoch_time import EpochTime
 from onceonly_checkpoints.ledger import EventKind
@@ -76,12 +76,12 @@ def _looked(state: State, outcome: Looked) -> State:
         if refusal := not_ours(job.pipeline, sink, (sight.marker,) if sight.marker else ()):
             return _refused(_unfenced(state), refusal)
     found = precheck.facts(job.pipeline, job.sinks, outcome.sights, state.opening.head, adopt=job.adopt is not None)
-    match precheck.opening(found, outcome.ahead, [sight.identity for sight in outcome.sights]):
+    match precheck.check_opening(found, outcome.ahead, [sight.identity for sight in outcome.sights]):
         case None:
             return _fences(state)
         case Refusal() as refusal:
             return _refused(_unfenced(state), refusal)
-        case Seen() as seen:
+        case PeekFacts() as seen:
             opening = replace(state.opening, seen=seen, last=seen.last)
             return compare(replace(state, opening=opening, work=Work(descent=None if seen.last else ())))
 
@@ -189,7 +189,7 @@ def _heal(state: State, heal: Heal) -> State:
 
 
 def _not_healed(
-    state: State, sinks: tuple[str, ...], epoch: Epoch, reason: str, others: tuple[Output, ...] = ()
+    state: State, sinks: tuple[str, ...], epoch: Epoch, reason: str, others: tuple[OutputDigest, ...] = ()
 ) -> State:
     calls = ", ".join(one.call for one in others)
     refusal = Refusal.of(
@@ -258,7 +258,7 @@ def _the_same_again(state: State, outcome: Staged) -> State:
     return replace(state, phase=Phase.PREPARE)
 
 
-def _too_many(state: State, bad: Output, rows: int, most: int) -> Refusal:
+def _too_many(state: State, bad: OutputDigest, rows: int, most: int) -> Refusal:
     """More are bad than may be: an operator decides."""
     aside = f"to set them aside all the same, start once with quality=Quality(..., max_bad={bad.digest.rows})"
     nowhere = "to set bad rows aside, give them a sink: quality=Quality(..., quarantine=sink)"
@@ -296,16 +296,16 @@ def compare(state: State) -> State:
     return _decided(state, offer, decision)
 
 
-def _not_refused(state: State, seen: Seen, decision: NewEpoch | Skip | Needed) -> State:
+def _not_refused(state: State, seen: PeekFacts, decision: NewEpoch | Skip | NeedsInputFiles) -> State:
     """A look neither skips nor writes; only what a refusal may still hang on is asked for."""
     # Without the newest epoch in the ledger its file lists would seem incomplete.
     whole = seen.last is not None and seen.recorded == seen.last.number
-    return replace(state, phase=Phase.GATHER) if isinstance(decision, Needed) and whole else _fences(state)
+    return replace(state, phase=Phase.GATHER) if isinstance(decision, NeedsInputFiles) and whole else _fences(state)
 
 
-def _decided(state: State, offer: Offer, decision: NewEpoch | Skip | Needed | Refusal) -> State:
+def _decided(state: State, offer: Offer, decision: NewEpoch | Skip | NeedsInputFiles | Refusal) -> State:
     match decision:
-        case Needed():
+        case NeedsInputFiles():
             return replace(state, phase=Phase.GATHER)
         case Refusal() as refusal:
             refused = _unfenced(state) if state.opening.seen else state

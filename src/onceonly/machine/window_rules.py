@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from onceonly.errors import caution
 from onceonly.machine.event_time import text
-from onceonly.machine.facts import Happening, Refusal, Stood
+from onceonly.machine.facts import Happening, PreviousClock, Refusal
 from onceonly.protocol.batch import AsOf, Bound
 from onceonly_checkpoints.digests import LATE, STATE
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import END, EpochTime
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.ledger import EventKind
 
 _SOON = 0.8
@@ -22,7 +22,7 @@ _SOON = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class WindowsConfig:
     """How a pipeline defines its windows: ``panes=``, as the machine takes it.
 
     Attributes:
@@ -42,7 +42,7 @@ class Windows:
     closing: str = ""
 
 
-def refused(windows: Windows | None, pipeline: str, last: Epoch | None, *, begins: bool) -> Refusal | None:
+def refused(windows: WindowsConfig | None, pipeline: str, last: Epoch | None, *, begins: bool) -> Refusal | None:
     """Why the pipeline cannot go on so.
 
     Args:
@@ -90,7 +90,7 @@ def _other(pipeline: str, problem: str, cause: str, way: str) -> Refusal:
     return Refusal.of("E142", pipeline=pipeline, problem=problem, cause=cause, next=way)
 
 
-def bound(as_of: AsOf, last: Epoch | None, *, begins: bool, stood: Stood | None = None) -> Bound:
+def bound(as_of: AsOf, last: Epoch | None, *, begins: bool, stood: PreviousClock | None = None) -> Bound:
     """What the windows of an epoch go on from.
 
     Args:
@@ -132,7 +132,7 @@ def computable(epoch: Epoch, healing: tuple[str, ...], past: Epoch | None) -> bo
     return keeps and (past is not None or epoch.replaces is not None or epoch.number == 1)
 
 
-def too_many(windows: Windows | None, pipeline: str, number: int, panes: PaneState | None) -> Refusal | None:
+def too_many(windows: WindowsConfig | None, pipeline: str, number: int, panes: EpochWindows | None) -> Refusal | None:
     """Why an epoch must not be written for the windows that it would leave open."""
     if windows is None or windows.most is None or panes is None or panes.open.rows <= windows.most:
         return None
@@ -140,7 +140,7 @@ def too_many(windows: Windows | None, pipeline: str, number: int, panes: PaneSta
     return Refusal.of("E527", **said)
 
 
-def many(windows: Windows | None, pipeline: str, last: Epoch | None, epoch: Epoch) -> tuple[Happening, ...]:
+def many(windows: WindowsConfig | None, pipeline: str, last: Epoch | None, epoch: Epoch) -> tuple[Happening, ...]:
     """That windows get many, said by the epoch that is the first to have so many."""
     if windows is None or windows.most is None or epoch.panes is None:
         return ()
@@ -151,7 +151,7 @@ def many(windows: Windows | None, pipeline: str, last: Epoch | None, epoch: Epoc
     return (Happening(EventKind.WARNED, str(caution("W705", pipeline=pipeline, **said)), epoch.number),)
 
 
-def dropped(windows: Windows | None, pipeline: str, epoch: Epoch) -> tuple[Happening, ...]:
+def dropped(windows: WindowsConfig | None, pipeline: str, epoch: Epoch) -> tuple[Happening, ...]:
     """That rows of an epoch are in no window: a warning where nobody else keeps them."""
     panes = epoch.panes
     if windows is None or panes is None or not panes.dropped or epoch.adoption is not None:
@@ -165,7 +165,7 @@ def dropped(windows: Windows | None, pipeline: str, epoch: Epoch) -> tuple[Happe
     return (Happening(EventKind.WARNED, caution("W719", **said), epoch.number),)
 
 
-def _of_rows(panes: PaneState, *, overlap: bool) -> str:
+def _of_rows(panes: EpochWindows, *, overlap: bool) -> str:
     if overlap:
         return f"{panes.dropped} times one of its {panes.rows} rows"
     if panes.dropped == panes.rows:
@@ -173,7 +173,7 @@ def _of_rows(panes: PaneState, *, overlap: bool) -> str:
     return f"{panes.dropped} of its {panes.rows} rows"
 
 
-def closed(time: EpochTime | None, windows: Windows | None) -> EpochTime | None:
+def closed(time: EpochTime | None, windows: WindowsConfig | None) -> EpochTime | None:
     """The time of an epoch with windows, behind which nothing changes any more: no window there takes rows."""
     if time is None or windows is None or time.noted is None:
         return time

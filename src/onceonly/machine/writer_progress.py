@@ -16,7 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
-from onceonly_checkpoints.epoch_time import END, EpochTime, Unit, WriterMark
+from onceonly_checkpoints.epoch_time import END, EpochTime, Unit, WriterProgress
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class RewoundPosition:
     """That a position was cut back.
 
     Attributes:
@@ -34,17 +34,17 @@ class Cut:
     """
 
     to: int
-    aside: tuple[WriterMark, ...] = ()
+    aside: tuple[WriterProgress, ...] = ()
 
 
-Vector = tuple[WriterMark, ...]
+Vector = tuple[WriterProgress, ...]
 """A mark for each writer that was seen, by name."""
 
 _BEFORE_ALL = -(2**63)
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedMarker:
     """A committed epoch that says something of time, and whose it is.
 
     Attributes:
@@ -65,10 +65,10 @@ class Timed:
         return cls(marker.pipeline, marker.epoch.number, marker.epoch.time)
 
     @property
-    def mark(self) -> WriterMark:
+    def mark(self) -> WriterProgress:
         """The writer's own mark."""
         time = self.time
-        return WriterMark(self.writer, self.epoch, time.noted, time.ingest, time.turn)
+        return WriterProgress(self.writer, self.epoch, time.noted, time.ingest, time.turn)
 
     @property
     def observed(self) -> Vector:
@@ -79,30 +79,30 @@ class Timed:
 # ---- Joining what is known.
 
 
-def joined(*vectors: Iterable[WriterMark]) -> Vector:
+def joined(*vectors: Iterable[WriterProgress]) -> Vector:
     """The newest mark of each writer, whoever saw it and in whatever order.
 
     Marks are compared as (turn, epoch): epochs that were cut off have numbers that come again. Of two epochs 0 the one
     that was declared later is newer.
     """
-    found: dict[str, WriterMark] = {}
+    found: dict[str, WriterProgress] = {}
     for mark in chain.from_iterable(vectors):
         found[mark.writer] = max(found.get(mark.writer, mark), mark, key=age)
     return tuple(found[name] for name in sorted(found))
 
 
-def age(mark: WriterMark) -> tuple[int, int, int, int]:
+def age(mark: WriterProgress) -> tuple[int, int, int, int]:
     """What marks of one writer are compared by."""
     noted = _BEFORE_ALL if mark.noted is None else mark.noted
     return mark.turn, mark.epoch, mark.ingest, noted
 
 
-def by_name(vector: Vector) -> Mapping[str, WriterMark]:
+def by_name(vector: Vector) -> Mapping[str, WriterProgress]:
     """The marks of a vector by the names of their writers."""
     return {mark.writer: mark for mark in vector}
 
 
-def next_turn(writer: str, *vectors: Iterable[WriterMark]) -> int:
+def next_reset(writer: str, *vectors: Iterable[WriterProgress]) -> int:
     """The turn of the epoch with which a writer goes on after its position was put back, or with a new series.
 
     Args:
@@ -112,13 +112,13 @@ def next_turn(writer: str, *vectors: Iterable[WriterMark]) -> int:
     return 1 + max((mark.turn for mark in chain.from_iterable(vectors) if mark.writer == writer), default=0)
 
 
-def one_unit(timed: Iterable[Timed]) -> Unit | None:
+def one_unit(timed: Iterable[TimedMarker]) -> Unit | None:
     """The unit in which all of them count; ``None`` without any.
 
     Raises:
         ConfigurationError: E134, two of them count differently.
     """
-    first: Timed | None = None
+    first: TimedMarker | None = None
     for one in timed:
         first = first or one
         if one.time.unit != first.time.unit:
@@ -130,7 +130,7 @@ def one_unit(timed: Iterable[Timed]) -> Unit | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Writers:
+class WriterSet:
     """What is said of a dataset's writers.
 
     Attributes:
@@ -144,7 +144,7 @@ class Writers:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class DatasetView:
     """What one commit knows of the dataset.
 
     Attributes:
@@ -163,7 +163,7 @@ def clamped(said: int | None, before: int | None) -> int | None:
     return greatest((said, before))
 
 
-def known_lower(own: WriterMark, last: Timed | None, polled: Sequence[Timed]) -> int | None:
+def known_lower(own: WriterProgress, last: TimedMarker | None, polled: Sequence[TimedMarker]) -> int | None:
     """What the dataset is complete through before a commit, for its horizon: as its writer and its peers have noted.
 
     Args:
@@ -175,7 +175,9 @@ def known_lower(own: WriterMark, last: Timed | None, polled: Sequence[Timed]) ->
     return _concluded(told, by_name(joined(*(one.observed for one in told), (own,))))
 
 
-def concluded(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writers: Writers) -> View:
+def concluded(
+    own: WriterProgress, last: TimedMarker | None, polled: Sequence[TimedMarker], writers: WriterSet
+) -> DatasetView:
     """What a commit knows of the dataset: writers seen and silent, and what it is complete through.
 
     A writer whose peers cannot be asked goes on with what it knows: an old view lags, it says nothing wrong, because
@@ -193,16 +195,16 @@ def concluded(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writ
     silent = _silent(own, observed, writers)
     active = [mark.noted for mark in observed if mark.writer not in silent]
     lower = greatest((_concluded(told, by_name(observed)), least(active)))
-    return View(observed, silent, lower)
+    return DatasetView(observed, silent, lower)
 
 
-def _declared(own: WriterMark, before: Vector, writers: Writers) -> Vector:
+def _declared(own: WriterProgress, before: Vector, writers: WriterSet) -> Vector:
     """Those who were never seen; their time begins with the epoch that declares them, and is not begun again."""
     known = {mark.writer for mark in before} | {own.writer}
-    return tuple(WriterMark(name, 0, None, own.ingest) for name in writers.declared if name not in known)
+    return tuple(WriterProgress(name, 0, None, own.ingest) for name in writers.declared if name not in known)
 
 
-def _silent(own: WriterMark, observed: Vector, writers: Writers) -> tuple[str, ...]:
+def _silent(own: WriterProgress, observed: Vector, writers: WriterSet) -> tuple[str, ...]:
     limit = writers.timeout
     if limit is None:
         return ()
@@ -210,12 +212,12 @@ def _silent(own: WriterMark, observed: Vector, writers: Writers) -> tuple[str, .
     return tuple(mark.writer for mark in others if own.ingest - mark.ingest >= limit)
 
 
-def _concluded(told: Iterable[Timed], now: Mapping[str, WriterMark]) -> int | None:
+def _concluded(told: Iterable[TimedMarker], now: Mapping[str, WriterProgress]) -> int | None:
     """The greatest conclusion that others have drawn and that still stands."""
     return greatest(one.time.lower for one in told if same_turns(one, now))
 
 
-def same_turns(one: Timed, now: Mapping[str, WriterMark]) -> bool:
+def same_turns(one: TimedMarker, now: Mapping[str, WriterProgress]) -> bool:
     """Whether no writer was put back since; what was concluded from an epoch that is cut off is void.
 
     A writer of which no epoch was seen was not concluded from.

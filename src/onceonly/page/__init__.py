@@ -242,14 +242,7 @@ def embedded(document: dict[str, Any]) -> str:
 
 
 def facts(version: int, taken: Taken, verdict: str, **parts: Any) -> dict[str, Any]:
-    """The document behind a page.
-
-    Args:
-        version: of the embedded form.
-        taken: when.
-        verdict: over all.
-        parts: the rest.
-    """
+    """The document behind a page."""
     return {
         "schema_version": version,
         "taken_ms": taken.at_ms,

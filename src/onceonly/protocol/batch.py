@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from onceonly.protocol.row_times import Clock, Times, TimeTally
-from onceonly_checkpoints.digests import Digest, Output
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly.protocol.row_times import Clock, RowTimes, TimeTally
+from onceonly_checkpoints.digests import Digest, OutputDigest
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.storage import file_system
 
@@ -106,7 +106,7 @@ class InFiles(Protocol):
 class Divided(Protocol):
     """A batch with outputs: what some sinks get instead of all rows; how they lie: ``runtime.staged_outputs``."""
 
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputDigest, ...]:
         """Counted in the same action as ``digest``, and as valid."""
         ...
 
@@ -124,7 +124,7 @@ class Timeable(Protocol):
 class TellsTime(Protocol):
     """A batch that tells what its rows say of time."""
 
-    def times(self) -> Times:
+    def times(self) -> RowTimes:
         """From the same action as ``digest``, and as valid."""
         ...
 
@@ -191,7 +191,7 @@ class Bound:
         return self.as_of.clock_ms if before is None else max(before, self.as_of.clock_ms)
 
 
-Notes = Callable[[Times, int], "tuple[Times, int | None]"]
+Notes = Callable[[RowTimes, int], "tuple[RowTimes, int | None]"]
 """Says what an epoch notes whose rows say this of time, and how many they are: with the user's word, which is asked for
 once, and the number that is noted."""
 
@@ -222,7 +222,7 @@ class Paned(Batch, Divided, TellsTime, Protocol):
     Its times are what the rows that were aggregated said, and the user.
     """
 
-    def panes(self) -> PaneState:
+    def panes(self) -> EpochWindows:
         """What the epoch says of its windows."""
         ...
 
@@ -321,7 +321,7 @@ Trim = OffsetTrim | FileTrim
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TrimmedBatch:
     """A batch without what recorded epochs hold.
 
     Attributes:
@@ -334,7 +334,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RecordedInputFiles:
     """Input files of all recorded epochs.
 
     Attributes:
@@ -476,10 +476,10 @@ class ArrowBatch:
         """The same rows, asked for their time."""
         return ArrowBatch(self._table, self._partitions, duplicate_attempt=self._duplicate, clock=clock)
 
-    def times(self) -> Times:
+    def times(self) -> RowTimes:
         """What the rows say of time; nothing where they were not asked."""
         if self._clock is None:
-            return Times()
+            return RowTimes()
         tally = TimeTally(self._clock)
         for piece in self._table.column(self._clock.column).chunks:
             tally.add(piece)

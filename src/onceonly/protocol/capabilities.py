@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.protocol.row_rules import Condition, Rule
-from onceonly.protocol.values import Allowed, Disturbance, Expired, Milestone, Total, Transaction
+from onceonly.protocol.values import AppTransaction, ExpiredRows, ExternalChange, PrunedEpochs, ToleratedChanges, Total
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.model import SourceIdentity
 
@@ -27,7 +27,7 @@ class Forgets(Protocol):
     Without it markers that are gone are epochs that are lost.
     """
 
-    def milestone(self) -> Milestone | None:
+    def milestone(self) -> PrunedEpochs | None:
         """What went; ``None`` if nothing did."""
         ...
 
@@ -45,7 +45,7 @@ class Expires(Protocol):
         """From the next opening on, remove rows of epochs that were planned longer ago than this."""
         ...
 
-    def expired(self) -> Expired | None:
+    def expired(self) -> ExpiredRows | None:
         """What was removed so; ``None`` if nothing was. After ``open``, without a fence."""
         ...
 
@@ -57,7 +57,7 @@ class Witness(Protocol):
     Without it such a change is told by ``position`` alone, at the next opening, and by a recount.
     """
 
-    def disturbances(self, since: Receipt | None) -> Sequence[Disturbance]:
+    def disturbances(self, since: Receipt | None) -> Sequence[ExternalChange]:
         """What others did since a receipt, oldest first; ``None``: since ever, as far back as it is known."""
         ...
 
@@ -69,11 +69,11 @@ class Permissive(Protocol):
     What was let pass is an event of the pipeline, never silence. Without it nothing is let pass.
     """
 
-    def passed(self) -> Sequence[Disturbance]:
+    def passed(self) -> Sequence[ExternalChange]:
         """What the newest commit let pass, oldest first; asked after it, each is told once."""
         ...
 
-    def allowed(self) -> Allowed:
+    def allowed(self) -> ToleratedChanges:
         """What was ever let pass, and would be now. Needs no fence."""
         ...
 
@@ -591,7 +591,7 @@ class LogsIn(Protocol):
 class KeepsTransactions(Protocol):
     """A sink whose target records application transactions, as Delta does. Optional; asked by ``queries adopt``."""
 
-    def transaction(self, app: str) -> Transaction:
+    def transaction(self, app: str) -> AppTransaction:
         """What an application last wrote. After ``open``; needs no fence and writes nothing."""
         ...
 

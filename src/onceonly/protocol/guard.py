@@ -48,7 +48,7 @@ def foreign(keeper: str, as_of: AsOf, problem: str) -> OnceOnlyError:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class NewestEpoch:
     """The newest epoch that a sink was found to hold.
 
     Attributes:
@@ -118,7 +118,7 @@ def joins(marker: Marker) -> bool:
     return dict(marker.epoch.sinks).get(marker.sink) == marker.epoch.number
 
 
-def check_follows(marker: Marker, held: Held) -> OnceOnlyError | None:
+def check_follows(marker: Marker, held: NewestEpoch) -> OnceOnlyError | None:
     """Why the marker's epoch may not be committed on top of what the sink holds; ``None`` if it may.
 
     The chain is compared and not the number alone: after a lost checkpoint two epochs can have one number.

@@ -66,10 +66,6 @@ def sink_from_address(address: str, ledger: str | None = None) -> Sink:
 def keyed(address: str, key: Sequence[str]) -> str:
     """An address whose sink has a key, for whoever writes addresses by hand.
 
-    Args:
-        address: of a sink.
-        key: names of its columns.
-
     Raises:
         ConfigurationError: E110, sinks of this kind say their key in another way, or have none.
     """

@@ -29,7 +29,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class RowTimes:
     """What the rows of an epoch say, those that are good and no others; figures in the clock's unit.
 
     Attributes:
@@ -49,7 +49,7 @@ class Times:
     unsaid: str = ""
 
 
-NO_TIMES = Times()
+NO_TIMES = RowTimes()
 """Of an epoch without rows, and where nobody asked."""
 
 
@@ -79,11 +79,11 @@ class TimedEpoch:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsaid:
+class NoEventTime:
     """What stands in place of a word that could not be had: what was said before stands, and nobody waits.
 
     Attributes:
-        reason: why; it must hold no secret.
+        reason: why. It must hold no secret.
     """
 
     reason: str
@@ -119,7 +119,7 @@ class TimeTally:
             column = column.cast(pa.timestamp("us", kind.tz), safe=False)
         values: Any = column.cast(pa.int64())
         found, past = compute.min_max(values).as_py(), self.times
-        self.times = Times(
+        self.times = RowTimes(
             first=_of(min, past.first, self._whole(found["min"])),
             last=_of(max, past.last, self._whole(found["max"])),
             late=past.late + self._late(values),

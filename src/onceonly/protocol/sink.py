@@ -74,7 +74,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from onceonly.errors import refuse
 from onceonly.protocol.batch import Batch
-from onceonly.protocol.values import Capabilities, Position, Sight
+from onceonly.protocol.values import Capabilities, Peek, Position
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Prepared(Protocol):
 P = TypeVar("P", bound=Prepared)
 
 
-def own(prepared: Prepared | None, *kinds: type[P]) -> P | None:
+def check_prepared_by(prepared: Prepared | None, *kinds: type[P]) -> P | None:
     """What a sink prepared itself, in its own types; ``None`` where a marker is committed alone.
 
     Raises:
@@ -197,7 +197,7 @@ class Sink(Protocol):
         """Return the newest installed fence, whoever owns it; ``None`` if there is none."""
         ...
 
-    def look(self) -> Sight:
+    def look(self) -> Peek:
         """The newest marker as anybody sees it; waits for nobody, changes nothing."""
         ...
 
@@ -344,15 +344,15 @@ class SinkBase(ABC):
         """
         self.pipeline = pipeline
 
-    def look(self) -> Sight:
+    def look(self) -> Peek:
         """The newest marker of ``history``, all of which is read.
 
-        Not guaranteed: that rows of a stranger are refused before a fence is installed; they are, under the fence.
+        Not guaranteed: that rows of a stranger are refused before a fence is installed. They are, under the fence.
         """
         marker = None
         for marker, _ in self.history():  # noqa: B007  the last one is what is looked for
             pass
-        return Sight(marker, marker.epoch.number if marker else 0)
+        return Peek(marker, marker.epoch.number if marker else 0)
 
     def sweep(self) -> None:
         """Do nothing. Not guaranteed: that what killed drivers prepared is ever removed."""

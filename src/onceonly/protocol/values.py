@@ -65,7 +65,7 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True)
-class Disturbance:
+class ExternalChange:
     """Something that somebody else did to the target since our last receipt.
 
     Attributes:
@@ -105,7 +105,7 @@ class Position:
         identity: what the target *is*; see ``Receipt.identity``. Empty while the target does not exist.
         has_rows: whether the target holds any row at all.
         disturbances: what others did since the receipt.
-        writers: as in :class:`Sight`.
+        writers: as in :class:`Peek`.
     """
 
     fence: Fence
@@ -113,12 +113,12 @@ class Position:
     epoch: int
     identity: str
     has_rows: bool
-    disturbances: tuple[Disturbance, ...] = ()
+    disturbances: tuple[ExternalChange, ...] = ()
     writers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Peek:
     """What stands in a sink, read without a fence: true when it was read, and perhaps no longer.
 
     Attributes:
@@ -141,7 +141,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class Milestone:
+class PrunedEpochs:
     """What the epochs were whose markers a sink has let go.
 
     Attributes:
@@ -158,7 +158,7 @@ class Milestone:
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
+class ExpiredRows:
     """Rows that a sink removed, as it was told to, once the time was over for which they are kept; oldest first.
 
     Attributes:
@@ -182,7 +182,7 @@ class Expired:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class RowTotals:
     """Rows of a target in all, where it does not tell whose they are.
 
     Attributes:
@@ -231,7 +231,7 @@ class Total:
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class ToleratedChanges:
     """What others did to a target and was let pass, as far back as the target remembers.
 
     Attributes:
@@ -240,13 +240,13 @@ class Allowed:
         sums: of the whole target, where it does not; ``None`` where neither is known, or the other one is.
     """
 
-    changes: tuple[Disturbance, ...] = ()
+    changes: tuple[ExternalChange, ...] = ()
     removed: Mapping[int, int] = field(default_factory=dict[int, int])
-    sums: Sums | None = None
+    sums: RowTotals | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class AppTransaction:
     """What another application last wrote, by the target's own record of it.
 
     Attributes:
@@ -255,4 +255,4 @@ class Transaction:
     """
 
     version: int | None
-    since: tuple[Disturbance, ...]
+    since: tuple[ExternalChange, ...]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class EpochGone(Exception):
+class EpochExpired(Exception):
     """Rows as of an epoch were there once and are not all there any more. The words hold no secret.
 
     Attributes:

@@ -12,12 +12,12 @@ from onceonly.errors.arguments import checks_arguments
 from onceonly.machine.admission import spelled
 from onceonly.protocol import Keeps, Remembers, Sink
 from onceonly.quality.quality import Quality
-from onceonly.quality.spark_dedupe import Repeats
+from onceonly.quality.spark_dedupe import DedupeConfig
 from onceonly_checkpoints.period import milliseconds
 
 
 @runtime_checkable
-class Keeper(Sink, Remembers, Protocol):
+class SeenIdsSink(Sink, Remembers, Protocol):
     """A sink that holds ids and can be asked for them."""
 
 
@@ -50,7 +50,7 @@ class Dedupe:
     key: str | Sequence[str]
     within: str
     keep: Sink
-    keeper: Keeper = field(init=False, repr=False, compare=False)
+    keeper: SeenIdsSink = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the arguments, and find the sink of ids."""
@@ -74,9 +74,9 @@ class Dedupe:
         return ", ".join(self.parts)
 
     @property
-    def repeats(self) -> Repeats:
+    def repeats(self) -> DedupeConfig:
         """Which rows are repeated, as the engine finds out."""
-        return Repeats(self.parts, self.keeper.id, self.keeper.lookup)
+        return DedupeConfig(self.parts, self.keeper.id, self.keeper.lookup)
 
     def beside(self, quality: Quality | None) -> Quality:
         """What is expected of each row, and that it has an id: of one without, nobody can say whether it came twice."""
@@ -89,12 +89,12 @@ _SHORT = re.compile(r"[\w., ]{1,48}")
 """What can stand in the name of an expectation as it is."""
 
 
-def _keeper(keep: object, seconds: int) -> Keeper:
+def _keeper(keep: object, seconds: int) -> SeenIdsSink:
     if not isinstance(keep, Keeps):
         what = "keep= is missing" if keep is None else f"keep={keep!r} cannot hold ids and be asked for them"
         raise refuse("E122", problem=what, next=_WAY)
     found = keep.keeper(seconds)
-    if not isinstance(found, Keeper):
+    if not isinstance(found, SeenIdsSink):
         raise refuse("E122", problem=f"keep={keep!r} cannot be asked for ids", next=_WAY)
     return found
 
@@ -104,10 +104,6 @@ _WAY = 'name a table of Postgres: Dedupe(..., keep=pg.table("orders_seen"))'
 
 def check(dedupe: Dedupe | None, sinks: Sequence[Sink]) -> None:
     """Refuse what is no Dedupe, and a table for ids that gets rows as well.
-
-    Args:
-        dedupe: what was said.
-        sinks: of the call, without the one of ids.
 
     Raises:
         ConfigurationError: E110, E122.

@@ -109,11 +109,7 @@ class Quality:
         return tuple(sink for sink in asked if isinstance(sink, DemandingSink) and sink is not self.quarantine)
 
     def breaks(self, sinks: Sequence[Sink]) -> str:
-        """What a bad row does, in words.
-
-        Args:
-            sinks: of the call.
-        """
+        """What a bad row does, in words."""
         expectation = [f"an expectation ({self.text})"] if self.expect else []
         return " or ".join([*expectation, *(f"a rule of {sink.id}" for sink in self.demanding(sinks))])
 
@@ -132,7 +128,7 @@ _OF_ROWS = ("E503", "E504", "E505", "E506", "E517")
 """Codes of a row or a column that a target does not take."""
 
 
-def said_of(quality: Quality | None, refused: OnceOnlyError) -> OnceOnlyError:
+def refusal_text(quality: Quality | None, refused: OnceOnlyError) -> OnceOnlyError:
     """What is said of a refusal: of a row that the quarantine does not take, something else than of a good one.
 
     What leads out of it for good rows, a condition that sets them aside, does not lead out here.
@@ -173,10 +169,6 @@ def _unkept(quality: Quality, cause: str, way: str) -> Exception:
 
 def check(quality: Quality | None, sinks: Sequence[Sink]) -> None:
     """Refuse what cannot be expected of rows of these sinks.
-
-    Args:
-        quality: what was said.
-        sinks: those of good rows.
 
     Raises:
         ConfigurationError: E110.

@@ -14,7 +14,7 @@ from typing import Any
 from onceonly.errors import refuse
 from onceonly.protocol import Readable, Sink
 from onceonly.protocol.capabilities import Span
-from onceonly_checkpoints.digests import Output
+from onceonly_checkpoints.digests import OutputDigest
 from onceonly_checkpoints.epoch import Epoch
 
 
@@ -75,7 +75,7 @@ def _of_record(value: bytes | str) -> Mapping[str, Any]:
     return found
 
 
-def set_aside(epochs: Iterable[Epoch], reason: str | None = None) -> tuple[tuple[Epoch, Output], ...]:
+def set_aside(epochs: Iterable[Epoch], reason: str | None = None) -> tuple[tuple[Epoch, OutputDigest], ...]:
     """Those of the epochs that set rows aside, each with its output of bad rows.
 
     Args:
@@ -86,12 +86,12 @@ def set_aside(epochs: Iterable[Epoch], reason: str | None = None) -> tuple[tuple
     return tuple((one, bad) for one, bad in found if bad and count(bad, reason))
 
 
-def count(bad: Output, reason: str | None = None) -> int:
+def count(bad: OutputDigest, reason: str | None = None) -> int:
     """Bad rows of an epoch; with a reason, those that broke it."""
     return dict(bad.reasons).get(reason, 0) if reason else bad.digest.rows
 
 
-def in_all(aside: Iterable[tuple[Epoch, Output]]) -> tuple[int, Mapping[str, int]]:
+def in_all(aside: Iterable[tuple[Epoch, OutputDigest]]) -> tuple[int, Mapping[str, int]]:
     """Bad rows of these epochs, and how many broke what; the most frequent comes first."""
     rows, reasons = 0, Counter[str]()
     for _, bad in aside:
@@ -100,7 +100,7 @@ def in_all(aside: Iterable[tuple[Epoch, Output]]) -> tuple[int, Mapping[str, int
     return rows, dict(reasons.most_common())
 
 
-def newest(aside: Sequence[tuple[Epoch, Output]], limit: int, reason: str | None = None) -> Span | None:
+def newest(aside: Sequence[tuple[Epoch, OutputDigest]], limit: int, reason: str | None = None) -> Span | None:
     """The epochs that hold the newest rows, as many of them as by their markers are needed for so many rows."""
     first = last = 0
     for epoch, bad in reversed(aside):

@@ -17,10 +17,10 @@ from onceonly.protocol.capabilities import AT, ID, Lookup
 from onceonly.quality.row_ids import NoText, id_of
 from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput
 from onceonly.spark import digest, expression_check, frames
-from onceonly.spark.batch import told
+from onceonly.spark.batch import columns_refused
 from onceonly.spark.repeatshere import Judged, judge
 from onceonly.spark.tally import Tally, tally
-from onceonly_checkpoints.digests import SEEN, Digest, Output, column_of
+from onceonly_checkpoints.digests import SEEN, Digest, OutputDigest, column_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ _OFFERED = "offered"
 
 
 @dataclass(frozen=True, slots=True)
-class Repeats:
+class DedupeConfig:
     """Which rows are repeated, and who knows.
 
     Attributes:
@@ -79,7 +79,7 @@ def _clock(clock_ms: int) -> Column:
 # ---- The batch.
 
 
-class RecallingBatch(DividedBatch):
+class DedupingBatch(DividedBatch):
     """Spark's micro-batch, without rows whose id was seen before once it is said when: :meth:`as_of`.
 
     Until then all rows are there: what is run for Spark's state alone asks nobody.
@@ -102,7 +102,7 @@ class RecallingBatch(DividedBatch):
         leave_out: frozenset[str] = frozenset(),
         without: Callable[[Trim], DataFrame] | None = None,
         *,
-        repeats: Repeats,
+        repeats: DedupeConfig,
         lookup: Lookup | None = None,
     ) -> None:
         super().__init__(rows, outputs, estimate, leave_out, without)
@@ -111,7 +111,7 @@ class RecallingBatch(DividedBatch):
         self._lookup = lookup
         self._dropped: Callable[[], tuple[Digest, int]] | None = None
 
-    def as_of(self, as_of: AsOf) -> RecallingBatch:
+    def as_of(self, as_of: AsOf) -> DedupingBatch:
         """The batch without rows that are repeated: the first of each id that was not known then is left.
 
         Raises:
@@ -120,7 +120,7 @@ class RecallingBatch(DividedBatch):
         timed = [_at(one, as_of.clock_ms) if one.wanted.name == SEEN else one for one in self._outputs]
         return self._like(self._rows, timed, self._repeats.lookup(as_of))
 
-    def trimmed(self, trim: Trim) -> RecallingBatch:
+    def trimmed(self, trim: Trim) -> DedupingBatch:
         """The batch without the rows that are left out.
 
         Raises:
@@ -130,9 +130,9 @@ class RecallingBatch(DividedBatch):
             raise TypeError("this batch cannot be trimmed")
         return self._like(self._without(trim), self._outputs, self._lookup)
 
-    def _like(self, rows: DataFrame, outputs: Sequence[ResolvedOutput], lookup: Lookup | None) -> RecallingBatch:
+    def _like(self, rows: DataFrame, outputs: Sequence[ResolvedOutput], lookup: Lookup | None) -> DedupingBatch:
         said = (rows, outputs, self._estimate, self._leave_out)
-        return RecallingBatch(*said, repeats=self._repeats, lookup=lookup)
+        return DedupingBatch(*said, repeats=self._repeats, lookup=lookup)
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
         """As of any batch with outputs.
@@ -141,7 +141,7 @@ class RecallingBatch(DividedBatch):
             TooLargeForDriver: there are more than Spark brings to a driver.
             DestinationError: whoever keeps ids does not answer an executor.
         """
-        with told(self.session):
+        with columns_refused(self.session):
             judged = self._judged_here()
             yield from super().arrow() if judged is None else self._counted_here(*judged)
 
@@ -151,10 +151,10 @@ class RecallingBatch(DividedBatch):
         Raises:
             DestinationError: whoever keeps ids does not answer an executor.
         """
-        with told(self.session):
+        with columns_refused(self.session):
             super().write(directory)
 
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputDigest, ...]:
         """What some sinks get instead of all rows, and what nobody gets, counted in the action that staged them."""
         found = super().outputs()
         if self._dropped is None:

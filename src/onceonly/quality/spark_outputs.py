@@ -20,10 +20,10 @@ from onceonly.protocol.batch import Trim
 from onceonly.spark import determinism, digest, expression_check, frames
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.detect import engine_for
-from onceonly.spark.engine import Plan
+from onceonly.spark.engine import QueryPlan
 from onceonly.spark.tally import Tally, tally
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import BAD, MOST_SAID, Output, column_of
+from onceonly_checkpoints.digests import BAD, MOST_SAID, OutputDigest, column_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,16 +106,22 @@ class ResolvedOutput:
         name = self.wanted.name
         return digest.Summed(column_of(name), self.left_out, name == BAD, self.wanted.reasons)
 
-    def counted(self, values: Mapping[str, Any]) -> Output:
+    def counted(self, values: Mapping[str, Any]) -> OutputDigest:
         """What the metrics of a finished action say of it."""
         one, wanted = self.summed, self.wanted
         found, filtered = digest.from_metrics(values, one.left_out, one.within), digest.filtered(values, one.within)
         said = wanted.said if len(wanted.said) <= MOST_SAID else ""
-        return Output(wanted.name, wanted.sinks, self.schema, found, filtered, digest.reasons(values, one), said=said)
+        return OutputDigest(
+            wanted.name, wanted.sinks, self.schema, found, filtered, digest.reasons(values, one), said=said
+        )
 
 
 def resolve(
-    plan: Plan, pipeline: str, rows: DataFrame, outputs: Sequence[OutputSpec], left_out: frozenset[str] = frozenset()
+    plan: QueryPlan,
+    pipeline: str,
+    rows: DataFrame,
+    outputs: Sequence[OutputSpec],
+    left_out: frozenset[str] = frozenset(),
 ) -> tuple[ResolvedOutput, ...]:
     """Resolve what outputs make of the rows: a few hundred calls into the JVM each, so not for each batch.
 
@@ -149,7 +155,7 @@ def _taken(pipeline: str, name: str, column: str) -> OnceOnlyError:
 
 
 def _resolved(
-    plan: Plan, pipeline: str, rows: DataFrame, wanted: OutputSpec, left_out: frozenset[str]
+    plan: QueryPlan, pipeline: str, rows: DataFrame, wanted: OutputSpec, left_out: frozenset[str]
 ) -> ResolvedOutput:
     what = f'Output "{wanted.name}"'
     try:
@@ -264,7 +270,7 @@ class DividedBatch(SparkBatch):
     def _summed(self) -> tuple[digest.Summed, ...]:
         return tuple(one.summed for one in self._outputs)
 
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputDigest, ...]:
         """What some sinks get instead of all rows, counted in the action that staged them."""
         values = self._values()
         return tuple(one.counted(values) for one in self._outputs)

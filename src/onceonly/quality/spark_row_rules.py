@@ -56,7 +56,7 @@ class Demanded:
                 broken = ~f.coalesce(f.expr(one.sql), f.lit(False))
             else:
                 column = f.col(quote(one.column)) if taken is None else taken.part(one.column)
-                broken = ~met(one, column, kinds[one.column])
+                broken = ~satisfied(one, column, kinds[one.column])
             if taken is not None or isinstance(one, Condition):
                 asked = expected if taken is None else expected & condition(taken.where)
                 broken = f.coalesce(f.when(asked, broken), f.lit(False))
@@ -89,14 +89,8 @@ def _name(one: Rule | Condition) -> str:
     return _UNQUOTED.sub("?", one.says)[:_LONGEST]
 
 
-def met(rule: Rule, column: Column, kind: DataType) -> Column:
-    """Whether a column's value meets a rule: true or false, never null.
-
-    Args:
-        rule: the rule.
-        column: the column of it.
-        kind: its type.
-    """
+def satisfied(rule: Rule, column: Column, kind: DataType) -> Column:
+    """Whether a column's value meets a rule: true or false, never null."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 

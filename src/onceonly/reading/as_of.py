@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable
 from contextlib import closing, contextmanager
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.protocol import EpochGone, NotVersioned, Sink
+from onceonly.protocol import EpochExpired, NotVersioned, Sink
 from onceonly_checkpoints.epoch import Receipt
 
 
@@ -54,24 +54,18 @@ def receipt_of(receipts: Iterable[Receipt], sink: str, pipeline: str, epoch: int
 def refusing(sink: str, pipeline: str, epoch: int, ledger: str) -> Generator[None]:
     """Say in our words why rows cannot be read as of an epoch.
 
-    Args:
-        sink: its id.
-        pipeline: its name.
-        epoch: as of which it is read.
-        ledger: its address.
-
     Raises:
         IdentityError: E243 or E244.
     """
     try:
         yield
-    except EpochGone as gone:
+    except EpochExpired as gone:
         raise gone_at(sink, pipeline, epoch, gone, f"take a newer point: {point_command(pipeline, ledger)}") from gone
     except NotVersioned as reason:
         raise not_versioned(sink, pipeline, epoch, reason, ledger) from reason
 
 
-def gone_at(sink: str, pipeline: str, epoch: int, gone: EpochGone, next_: str) -> OnceOnlyError:
+def gone_at(sink: str, pipeline: str, epoch: int, gone: EpochExpired, next_: str) -> OnceOnlyError:
     """E243."""
     said = {"reason": gone.reason, "cause": gone.cause, "next": next_}
     return refuse("E243", sink=sink, pipeline=pipeline, epoch=epoch, **said)

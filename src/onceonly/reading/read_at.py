@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.arguments import checks_arguments
-from onceonly.protocol import EpochGone, NotVersioned, Sink, Versioned
+from onceonly.protocol import EpochExpired, NotVersioned, Sink, Versioned
 from onceonly.protocol.registry import sink_from_address
 from onceonly.reading import as_of
 from onceonly.reading.read_point import ReadPoint, opened, read_point
@@ -147,7 +147,7 @@ class _Question:
         if any(one.epoch.chain == at.chain for one in recorded) or (not recorded and newest > at.epoch):
             return at
         now = "its number has come again" if recorded else f"the ledger ends at epoch {newest}"
-        gone = EpochGone(
+        gone = EpochExpired(
             f"the epoch of this point was taken back, and {now}",
             "sinks or the ledger were restored and the pipeline was rewound since the point was taken",
         )
@@ -193,7 +193,7 @@ class _Question:
     def _refusing(self, sink: Sink, epoch: int) -> Generator[None]:
         try:
             yield
-        except EpochGone as gone:
+        except EpochExpired as gone:
             raise as_of.gone_at(sink.id, self.pipeline, epoch, gone, self._way_out(sink)) from gone
         except NotVersioned as reason:
             raise as_of.not_versioned(sink.id, self.pipeline, epoch, reason, self.ledger.address) from reason
@@ -219,6 +219,6 @@ class _Question:
             return False
         try:
             sink.check_at(receipts[0])
-        except (EpochGone, NotVersioned):
+        except (EpochExpired, NotVersioned):
             return False
         return True

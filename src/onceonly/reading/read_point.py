@@ -66,7 +66,7 @@ class ReadPoint:
         A table of Postgres is read by its epoch column or its history, one of Delta by ``VERSION AS OF``.
 
         Args:
-            sink: one of its own on the target, not one that a query writes with; it is opened and closed.
+            sink: one of its own on the target, not one that a query writes with. It is opened and closed.
 
         Raises:
             ConfigurationError: E110, the epoch did not go to such a sink.

@@ -16,7 +16,7 @@ from onceonly.runtime.events import EventLog
 from onceonly.runtime.unreadable_markers import naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.replayed import ReplayedEpochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _decided(of: Publication, last: Epoch | None) -> Epoch:
     return found
 
 
-def _unfit(of: Publication, last: Epoch | None, held: tuple[tuple[Epoch, Replayed | None], ...]) -> str:
+def _unfit(of: Publication, last: Epoch | None, held: tuple[tuple[Epoch, ReplayedEpochs | None], ...]) -> str:
     if any(ran is None or ran.pipeline != of.pipeline for _, ran in held):
         return f"{of.name} is no rerun of {of.pipeline}"
     if isinstance(of.sink, Placed) and isinstance(of.source, Placed) and of.sink.place() == of.source.place():

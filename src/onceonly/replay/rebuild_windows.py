@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from onceonly.errors import refuse
 from onceonly.protocol import Sink
 from onceonly.replay import records
-from onceonly.replay.replay_windows import WindowsAgain
+from onceonly.replay.replay_windows import WindowReplay
 from onceonly.replay.spark_replay import Replay
 from onceonly.windows import rebuild_state
 from onceonly.windows.epoch_step import state_digest
-from onceonly.windows.rebuild_state import Difference, Keeper, Left
+from onceonly.windows.rebuild_state import Difference, ReadableWindowStore, StoredWindows
 from onceonly.windows.rules.spec import Panes
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import Ledger
@@ -31,7 +31,7 @@ def rebuild_panes(
     job: Job,
     panes: Panes,
     sinks: Sequence[Sink],
-    keeper: Keeper,
+    keeper: ReadableWindowStore,
     ledger: Ledger,
     spark: SparkSession,
     accepted: Adoption,
@@ -61,7 +61,7 @@ def rebuild_panes(
     """
     found = ledger.epochs(pipeline)
     newest = found[-1].epoch
-    again = WindowsAgain(
+    again = WindowReplay(
         Replay(spark, job, found, records.checkpoint(found, checkpoint), ledger.address, before), panes
     )
     last = next(one.epoch for one in reversed(found) if one.epoch.lineage)
@@ -74,5 +74,5 @@ def rebuild_panes(
         said = {"epoch": newest.number, "problem": problem, "ledger": shlex.quote(ledger.address)}
         raise refuse("E226", sink=keeper.id, pipeline=pipeline, **said)
     outputs = next(one.epoch.outputs for one in reversed(found) if one.epoch.outputs)
-    left = Left(wanted, digest, outputs)
+    left = StoredWindows(wanted, digest, outputs)
     return rebuild_state.rebuild(sinks, keeper, ledger, pipeline, accepted=accepted, left=left)

@@ -15,7 +15,7 @@ from onceonly.replay import records
 from onceonly.replay.spark_digests import Digests
 from onceonly.replay.spark_replay import Replay
 from onceonly.windows.read_results import read_differing
-from onceonly.windows.result_batch import PanedBatch
+from onceonly.windows.result_batch import WindowResultBatch
 from onceonly.windows.results import named
 from onceonly.windows.rules.spec import Panes
 from onceonly_checkpoints.digests import PANES, STATE, Digest
@@ -90,7 +90,7 @@ class _Others:
 
     found: list[tuple[Epoch, list[Any], list[Any]]] = field(default_factory=list[tuple[Epoch, list[Any], list[Any]]])
 
-    def take(self, epoch: Epoch, made: PanedBatch) -> None:
+    def take(self, epoch: Epoch, made: WindowResultBatch) -> None:
         """Keep it if it differs, until there are as many as windows are named."""
         if len(self.found) < NAMED and made.digest() != epoch.computed:
             self.found.append((epoch, made.rows_of(PANES).to_pylist(), made.rows_of(STATE).to_pylist()))

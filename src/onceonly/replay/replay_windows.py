@@ -15,16 +15,16 @@ from onceonly.machine import window_rules as windows
 from onceonly.protocol import Estimate
 from onceonly.protocol.batch import AsOf
 from onceonly.protocol.capabilities import GONE, StateRow, StateWanted
-from onceonly.protocol.row_times import Times
+from onceonly.protocol.row_times import RowTimes
 from onceonly.replay.spark_replay import Replay
 from onceonly.windows import spark_partials
-from onceonly.windows.batch import PanesBatch
-from onceonly.windows.epoch_step import Stepping, Targets
-from onceonly.windows.result_batch import PanedBatch
+from onceonly.windows.batch import WindowedBatch
+from onceonly.windows.epoch_step import Targets, WindowStepper
+from onceonly.windows.result_batch import WindowResultBatch
 from onceonly.windows.rules.spec import Definition, Panes, define
 from onceonly_checkpoints.digests import LATE, PANES, STATE
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import AdoptionKind
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ Place = tuple[str, int, int]
 
 
 @dataclass
-class Remembered:
+class InMemoryWindowStore:
     """The state of windows in this process: a ``RecallsState`` that is told what each epoch changes.
 
     Attributes:
@@ -70,12 +70,12 @@ def _wakes(row: Mapping[str, Any], wanted: StateWanted) -> bool:
     return by_clock or (time is not None and row["wake_time"] <= time)
 
 
-Take = Callable[[Epoch, PanedBatch], None]
+Take = Callable[[Epoch, WindowResultBatch], None]
 """Gets a recorded epoch, and what its windows give now."""
 
 
 @dataclass
-class WindowsAgain:
+class WindowReplay:
     """Steps the windows of recorded epochs again.
 
     Args:
@@ -86,7 +86,7 @@ class WindowsAgain:
 
     replay: Replay
     panes: Panes
-    kept: Remembered = field(default_factory=Remembered)
+    kept: InMemoryWindowStore = field(default_factory=InMemoryWindowStore)
 
     def run(self, epochs: range, take: Take) -> None:
         """Run epochs again, oldest first, and before them all those whose windows go on in them.
@@ -101,8 +101,8 @@ class WindowsAgain:
         """
         known = {record.epoch.number: record.epoch for record in self.replay.records}
         begun = began(known, epochs.start, pipeline=self._pipeline, ledger=self.replay.ledger)
-        self.kept = Remembered()
-        stood: PaneState | None = None
+        self.kept = InMemoryWindowStore()
+        stood: EpochWindows | None = None
         definition: Definition | None = None
 
         def each(ran: tuple[EpochRecord, ...], rows: DataFrame) -> None:
@@ -120,17 +120,17 @@ class WindowsAgain:
 
         self.replay.run(range(begun, epochs.stop), each)
 
-    def _stepped(self, rows: DataFrame, definition: Definition, epoch: Epoch, last: Epoch | None) -> PanedBatch:
+    def _stepped(self, rows: DataFrame, definition: Definition, epoch: Epoch, last: Epoch | None) -> WindowResultBatch:
         clock = epoch.lineage.batch_timestamp_ms if epoch.lineage else 0
         to = windows.bound(
             AsOf(epoch.series, epoch.number, clock, self._pipeline), last, begins=epoch.replaces is not None
         )
         noted = epoch.time.noted if epoch.time else None
 
-        def notes(times: Times, _: int) -> tuple[Times, int | None]:
+        def notes(times: RowTimes, _: int) -> tuple[RowTimes, int | None]:
             return times, noted
 
-        batch = PanesBatch(rows, Stepping(definition, self.kept, _targets(epoch)), Estimate(None, None))
+        batch = WindowedBatch(rows, WindowStepper(definition, self.kept, _targets(epoch)), Estimate(None, None))
         return batch.bound(to, None, notes)
 
     def _kinds(self, rows: DataFrame) -> Mapping[str, str]:
@@ -171,7 +171,7 @@ def began(known: Mapping[int, Epoch], first: int, *, pipeline: str, ledger: str)
     return begun
 
 
-def _behind(known: Mapping[int, Epoch], number: int, stood: PaneState | None) -> Epoch | None:
+def _behind(known: Mapping[int, Epoch], number: int, stood: EpochWindows | None) -> Epoch | None:
     """The epoch before one, with the windows that were computed; ``None`` before the first."""
     last = known.get(number - 1)
     if last is None or stood is None:

@@ -25,14 +25,14 @@ from onceonly.protocol.capabilities import Legible
 from onceonly.reading.read_at import read_at
 from onceonly.replay import records
 from onceonly.replay.diff import Difference, compared, difference
-from onceonly.replay.rerun_request import Asked
+from onceonly.replay.rerun_request import RerunRequest
 from onceonly.replay.rerun_windows import windowed
 from onceonly.replay.spark_replay import Replay
 from onceonly.spark.detect import engine_for
 from onceonly.windows.rules.spec import Panes
 from onceonly_checkpoints.digests import PANES, Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_checkpoints.spark.replay_plan import StateFrom
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Rerun:
     """
 
     name: str
-    held: tuple[tuple[Epoch, Replayed], ...]
+    held: tuple[tuple[Epoch, ReplayedEpochs], ...]
     recorded: tuple[Digest, ...]
     written: int
     sink: Sink = field(repr=False)
@@ -68,7 +68,7 @@ class Rerun:
         return sum(epoch.rows for epoch, _ in self.held)
 
     @property
-    def different(self) -> tuple[tuple[Epoch, Replayed], ...]:
+    def different(self) -> tuple[tuple[Epoch, ReplayedEpochs], ...]:
         """Epochs whose rows are not those on record, by their digests."""
         both = zip(self.held, self.recorded, strict=True)
         return tuple(one for one, recorded in both if _given(one[0]) != recorded)
@@ -184,7 +184,7 @@ def rerun(
     wanted = records.demanded(pipeline, found, epochs, begun or 1)
     # Of a sink that was opened no other handle can be made: the query opens the one that was given.
     unopened = copy.copy(into)
-    asked = Asked(pipeline, own, wanted, found, unopened, address, before is not None)
+    asked = RerunRequest(pipeline, own, wanted, found, unopened, address, before is not None)
     asked.demand_target(places, panes=panes is not None)
     if panes and coalesce != 1:
         raise refuse(
@@ -206,7 +206,7 @@ def rerun(
 
     def each(ran: tuple[EpochRecord, ...], rows: DataFrame) -> None:
         first, last = ran[0].epoch, ran[-1].epoch
-        replays = Replays(Replayed(pipeline, first.number, last.number, last.chain), chains[-1])
+        replays = Replays(ReplayedEpochs(pipeline, first.number, last.number, last.chain), chains[-1])
         if over:
             over.go_to(last)
             replays = replace(replays, stood=over.stood)

@@ -13,14 +13,14 @@ from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Placed, Sink
 from onceonly.protocol.registry import sink_from_address
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.replayed import ReplayedEpochs
 
-Held = tuple[tuple[Epoch, Replayed], ...]
+Held = tuple[tuple[Epoch, ReplayedEpochs], ...]
 """Epochs of a rerun, each with what it ran again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RerunRequest:
     """Epochs to be run again, and the target that they go to.
 
     Attributes:
@@ -52,14 +52,7 @@ class Asked:
         return [record.epoch for record in self.found if record.epoch.lineage and record.epoch.number in self.wanted]
 
     def command(self, *, first: int | None = None, last: int | None = None, into: str = "", panes: bool = True) -> str:
-        """The command that asks for it.
-
-        Args:
-            first: another first epoch.
-            last: another last one.
-            into: address of another target.
-            panes: whether it steps windows.
-        """
+        """The command that asks for it."""
         begin, end = self.wanted.start if first is None else first, self.wanted.stop - 1 if last is None else last
         query, ledger, own = map(shlex.quote, (self.pipeline, self.ledger, self.own))
         target, windows = shlex.quote(into or self.into.address), " --panes MODULE:NAME" if panes else ""

@@ -14,12 +14,12 @@ from urllib.parse import quote
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.event_time import event_time_argument
-from onceonly.machine.event_time import Noting
-from onceonly.machine.facts import Stood
+from onceonly.machine.event_time import EventTimeConfig
+from onceonly.machine.facts import PreviousClock
 from onceonly.protocol import KeepsState, Sink
 from onceonly.protocol.row_times import TimedEpoch
 from onceonly.replay.replay_windows import began
-from onceonly.replay.rerun_request import Asked, Held
+from onceonly.replay.rerun_request import Held, RerunRequest
 from onceonly.runtime import shared_transaction
 from onceonly.windows import windows_argument as paning
 from onceonly.windows.rules.spec import INGEST, Panes
@@ -28,7 +28,7 @@ from onceonly_checkpoints.epoch import Epoch
 
 if TYPE_CHECKING:
     from onceonly.protocol import DataFrame
-    from onceonly.spark.engine import Plan
+    from onceonly.spark.engine import QueryPlan
 
 
 @dataclass
@@ -41,16 +41,16 @@ class Windowed:
         stood: what the first of them goes on from; ``None`` for nothing.
     """
 
-    chosen: paning.Chosen
-    time: event_time_argument.Chosen | None
-    stood: Stood | None
+    chosen: paning.WindowsArgument
+    time: event_time_argument.EventTimeArgument | None
+    stood: PreviousClock | None
     _at: _At = field(repr=False)
 
     def go_to(self, epoch: Epoch) -> None:
         """Say what this recorded epoch noted, until another one is gone to."""
         self._at.noted = epoch.time.noted if epoch.time else None
 
-    def demand(self, asked: Asked, plan: Plan, rows: DataFrame, held: Held) -> None:
+    def demand(self, asked: RerunRequest, plan: QueryPlan, rows: DataFrame, held: Held) -> None:
         """Refuse a query that windows do not go with, and a target that holds others.
 
         Args:
@@ -82,7 +82,7 @@ class _At:
         return self.noted
 
 
-def windowed(asked: Asked, panes: Panes, taken: Mapping[str, str]) -> Windowed:
+def windowed(asked: RerunRequest, panes: Panes, taken: Mapping[str, str]) -> Windowed:
     """Windows over recorded epochs.
 
     Args:
@@ -102,7 +102,7 @@ def windowed(asked: Asked, panes: Panes, taken: Mapping[str, str]) -> Windowed:
         raise _stateless(asked, taken, f"the table of state beside {asked.into.id} is the query's own")
     at = _At()
     time = _time(asked, panes, at)
-    chosen = paning.chosen(replace(panes, state=None, late_rows="count"), (asked.into,), time)
+    chosen = paning.check_windows(replace(panes, state=None, late_rows="count"), (asked.into,), time)
     assert chosen is not None
     return Windowed(chosen, time, _stood(asked, first), at)
 
@@ -110,7 +110,7 @@ def windowed(asked: Asked, panes: Panes, taken: Mapping[str, str]) -> Windowed:
 # ---- where windows begin
 
 
-def _begun(asked: Asked) -> Epoch:
+def _begun(asked: RerunRequest) -> Epoch:
     """The first epoch, behind which no window is open."""
     batches = asked.batches
     first = batches[0] if batches else None
@@ -132,7 +132,7 @@ def _begun(asked: Asked) -> Epoch:
     return first
 
 
-def _in_the_middle(asked: Asked, begins: int, anew: int | None, cause: str) -> OnceOnlyError:
+def _in_the_middle(asked: RerunRequest, begins: int, anew: int | None, cause: str) -> OnceOnlyError:
     return refuse(
         "E110",
         problem=f"The windows of {asked.text} are not those of one beginning.",
@@ -141,28 +141,28 @@ def _in_the_middle(asked: Asked, begins: int, anew: int | None, cause: str) -> O
     )
 
 
-def _stood(asked: Asked, first: Epoch) -> Stood | None:
+def _stood(asked: RerunRequest, first: Epoch) -> PreviousClock | None:
     """What the first epoch goes on from: time goes on where an operator gave windows up, and not in a new series."""
     if first.windows_since == first.series:
         return None
     before = next(record.epoch for record in asked.found if record.epoch.number == first.number - 1)
-    return Stood(before.panes.clock if before.panes else None, before.time.noted if before.time else None)
+    return PreviousClock(before.panes.clock if before.panes else None, before.time.noted if before.time else None)
 
 
 # ---- where state is
 
 
-def _keeper(asked: Asked, taken: Mapping[str, str]) -> Sink:
+def _keeper(asked: RerunRequest, taken: Mapping[str, str]) -> Sink:
     into = asked.into
     if not isinstance(into, KeepsState):
         raise _stateless(asked, taken, f"{into.id} holds none")
     keeper = into.state_keeper(beside=True)
-    if shared_transaction.groups((into, keeper)) != ((into.id, keeper.id),):
+    if shared_transaction.transaction_groups((into, keeper)) != ((into.id, keeper.id),):
         raise _stateless(asked, taken, f"{into.id} does not commit it together with results")
     return keeper
 
 
-def _stateless(asked: Asked, taken: Mapping[str, str], problem: str) -> OnceOnlyError:
+def _stateless(asked: RerunRequest, taken: Mapping[str, str], problem: str) -> OnceOnlyError:
     outputs = (output for epoch in asked.batches for output in epoch.outputs)
     keeper = next((sink for output in outputs if output.name == STATE for sink in output.sinks), "")
     database, _, _ = taken.get(keeper, "").rpartition("#")
@@ -175,7 +175,7 @@ def _stateless(asked: Asked, taken: Mapping[str, str], problem: str) -> OnceOnly
 # ---- when epochs were
 
 
-def _time(asked: Asked, panes: Panes, at: _At) -> event_time_argument.Chosen | None:
+def _time(asked: RerunRequest, panes: Panes, at: _At) -> event_time_argument.EventTimeArgument | None:
     batches = asked.batches
     said = next((epoch.time for epoch in reversed(batches) if epoch.time), None)
     if said is None and not panes.needs_time and panes.time != INGEST:
@@ -186,9 +186,9 @@ def _time(asked: Asked, panes: Panes, at: _At) -> event_time_argument.Chosen | N
         way = "give Panes whose trigger and time need none: AtPeriod or AtCount, and a column of the rows for time="
         raise refuse("E140", problem=problem, cause=cause, next=way)
     if panes.time == INGEST:
-        return event_time_argument.chosen("ingest")
+        return event_time_argument.check_event_time("ingest")
     words = f"what {asked.text} noted"
-    return event_time_argument.Chosen(Noting("function", said.unit, said.column), at.says, words)
+    return event_time_argument.EventTimeArgument(EventTimeConfig("function", said.unit, said.column), at.says, words)
 
 
 def _by_ingest(batches: Sequence[Epoch]) -> bool:

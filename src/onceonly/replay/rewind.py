@@ -18,27 +18,27 @@ from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.acceptance import GAPS, Stop, applicable
 from onceonly.machine.rewind import (
-    Asked,
     BringUp,
     CutBack,
-    Elsewhere,
-    Gone,
     Hindered,
-    Nowhere,
     OriginKind,
-    Outlived,
     RewindFacts,
+    RewindRequest,
+    RowsUnavailable,
+    SourceRowsMissing,
+    StaleMarkers,
     Step,
-    Unfit,
+    UnexpectedPosition,
+    UnknownTarget,
     decide,
     why,
 )
 from onceonly.machine.state import State
 from onceonly.machine.undone_epochs import became, unread
-from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Sight, Sink, Superseded
-from onceonly.replay.source_check import Beyond, IsThere, beyond, by_lists, is_there
+from onceonly.protocol import Batch, Legible, OutcomeUnknown, Peek, Prepared, Sink, Superseded
+from onceonly.replay.source_check import IsThere, SourceAvailability, beyond, by_lists, is_there
 from onceonly.runtime import operator_epoch, refresh, runs, staging, stale_markers
-from onceonly.runtime.remedies import Where, content, filled, last, rewound
+from onceonly.runtime.remedies import CommandContext, content, filled, last, rewound
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.unreadable_markers import histories, naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, receipts_of
@@ -76,13 +76,13 @@ class Pipeline:
     name: str
     sinks: tuple[Sink, ...]
     ledger: Ledger
-    where: Where
+    where: CommandContext
     is_there: IsThere = is_there
     checkpoint: Callable[[Epoch], Readable | None] = nowhere
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RewindPlan:
     """A rewind before it happens.
 
     Attributes:
@@ -106,7 +106,7 @@ class Plan:
         return frozenset(step.origin.kind for step in steps) & _READ
 
 
-def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
+def plan(of: Pipeline, asked: RewindRequest, *, code: bool = False) -> RewindPlan:
     """What a rewind would do; fences nobody out and changes nothing.
 
     Args:
@@ -122,7 +122,7 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
         sink.open(of.name)
     sights = {sink.id: _sight(sink) for sink in of.sinks}
     told = {sink: sight.epoch for sink, sight in sights.items()}
-    anew = stale_markers.by(of.sinks, told, receipts_of(of.ledger.head(of.name)))
+    anew = stale_markers.stale_sinks(of.sinks, told, receipts_of(of.ledger.head(of.name)))
     holds = {one.id: content(one) for one in of.sinks}
     # One that came with its rows from elsewhere, as out of a dump, takes the place of the old one where it stands.
     standing = {one: at for one, at in holds.items() if at is not None and (at < told[one] or one in anew)}
@@ -148,10 +148,10 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
     found = decide(facts)
     if not isinstance(found, CutBack | BringUp):
         raise _hindered(of, asked, found, facts)
-    return Plan(found, epochs, source.gone, source.unasked, standing)
+    return RewindPlan(found, epochs, source.gone, source.unasked, standing)
 
 
-def plan_unseen(of: Pipeline, asked: Asked, records: Sequence[EpochRecord]) -> Plan:
+def plan_unseen(of: Pipeline, asked: RewindRequest, records: Sequence[EpochRecord]) -> RewindPlan:
     """What is left to do where sinks are not to be found from here: the checkpoint alone is cut back.
 
     Args:
@@ -167,13 +167,13 @@ def plan_unseen(of: Pipeline, asked: Asked, records: Sequence[EpochRecord]) -> P
     facts = RewindFacts(asked, {}, epochs, gone=source.gone)
     found = decide(facts)
     if isinstance(found, CutBack):
-        return Plan(found, epochs, source.gone, source.unasked)
+        return RewindPlan(found, epochs, source.gone, source.unasked)
     if isinstance(found, BringUp):
         raise TypeError(f"{found} cuts nothing back")
     raise _hindered(of, asked, found, facts)
 
 
-def _sight(sink: Sink) -> Sight:
+def _sight(sink: Sink) -> Peek:
     with naming(sink):
         return sink.look()
 
@@ -187,32 +187,32 @@ def _is_staged(reference: str) -> bool:
 
 
 def _source(
-    of: Pipeline, asked: Asked, epochs: Mapping[int, Epoch], records: Sequence[EpochRecord], *, code: bool
-) -> Beyond:
+    of: Pipeline, asked: RewindRequest, epochs: Mapping[int, Epoch], records: Sequence[EpochRecord], *, code: bool
+) -> SourceAvailability:
     """Whether the source still has what a rewind reads of it."""
     if stood := None if asked.sinks else epochs.get(asked.to):
         return beyond(stood, epochs, records, of.checkpoint(stood), of.is_there)
-    return by_lists(records, asked.to, of.is_there) if code or not asked.sinks else Beyond({})
+    return by_lists(records, asked.to, of.is_there) if code or not asked.sinks else SourceAvailability({})
 
 
-def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -> OnceOnlyError:
+def _hindered(of: Pipeline, asked: RewindRequest, found: Hindered, facts: RewindFacts) -> OnceOnlyError:
     """The error of a rewind that is not carried out, with the command that would be."""
     audit = f"see where the sinks stand: onceonly audit {of.where.query}"
     match found:
-        case Unfit():
+        case UnknownTarget():
             return refuse("E110", problem=found.problem, cause=found.cause, next=audit)
-        case Elsewhere():
+        case UnexpectedPosition():
             stood = {"sink": found.sink, "stands": found.stands, "cause": found.cause}
             way = rewound(of.where, found.instead)
             return refuse("E231", pipeline=of.name, to=asked.to, next=way, **stood)
-        case Outlived():
+        case StaleMarkers():
             [sink] = [one for one in of.sinks if one.id == found.sink]
             return stale_markers.refused(sink, of.where, found.stands, found.now)
-        case Gone():
+        case SourceRowsMissing():
             gone = {"first": found.first, "last": found.last, "reason": found.reason}
             way = f"{rewound(of.where, asked)} --accept-loss {found.first}..{found.last}"
             return refuse("E230", pipeline=of.name, next=f"or accept that just these rows are lost: {way}", **gone)
-        case Nowhere():
+        case RowsUnavailable():
             way = filled(of.where) if found.unknown else ""
             if found.unread:
                 again = f"{rewound(of.where, asked)} --with MODULE:FUNCTION"
@@ -224,7 +224,7 @@ def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -
             return refuse("E232", pipeline=of.name, **said, next=way)
 
 
-def _alone(facts: RewindFacts, found: Nowhere) -> str | None:
+def _alone(facts: RewindFacts, found: RowsUnavailable) -> str | None:
     """Why no other sink can give the rows, where only this one ever got them: ids, bad rows, an output of its own."""
     epoch = facts.epochs.get(found.epoch)
     output = epoch.output(found.sink) if epoch else None
@@ -234,7 +234,7 @@ def _alone(facts: RewindFacts, found: Nowhere) -> str | None:
     return f'no other sink got this part of the epoch (output "{output.name}"); and {kept}'
 
 
-def undone(of: Pipeline, planned: Plan) -> tuple[str, ...]:
+def undone(of: Pipeline, planned: RewindPlan) -> tuple[str, ...]:
     """What a cut back sets aside that Spark does not read again, each with the way to have it again."""
     beyond_ = planned.way.beyond if isinstance(planned.way, CutBack) else ()
     return tuple(
@@ -252,7 +252,7 @@ def _once_more(of: Pipeline, epoch: Epoch) -> str:
     return "decide it anew once the query has gone on"
 
 
-def instead(of: Pipeline, planned: Plan) -> str:
+def instead(of: Pipeline, planned: RewindPlan) -> str:
     """What an operator types in place of a cut back that cannot be, on a line of its own."""
     at = planned.way.to if isinstance(planned.way, CutBack) else 0
     given_up = _given_up(of, {sink.id: at for sink in of.sinks}, max((*planned.epochs, at)))
@@ -298,12 +298,8 @@ class Rewound:
     said: tuple[str, ...]
 
 
-def cut_back(of: Pipeline, planned: Plan) -> Rewound:
+def cut_back(of: Pipeline, planned: RewindPlan) -> Rewound:
     """Fence every driver out of every sink, and set the ledger's records beyond an epoch aside.
-
-    Args:
-        of: the pipeline.
-        planned: the plan.
 
     Raises:
         OnceOnlyError: a sink went on since the plan (E110), or what opening raises.
@@ -333,7 +329,7 @@ def cut_back(of: Pipeline, planned: Plan) -> Rewound:
     return Rewound(generation, (said,))
 
 
-def bring_up(of: Pipeline, planned: Plan, asked: Asked, give: Give) -> Rewound:
+def bring_up(of: Pipeline, planned: RewindPlan, asked: RewindRequest, give: Give) -> Rewound:
     """Fence every driver out, and give the named sinks the epochs that they lack.
 
     Args:

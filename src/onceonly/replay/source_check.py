@@ -34,7 +34,7 @@ def is_there(url: str) -> bool | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Beyond:
+class SourceAvailability:
     """The source beyond an epoch.
 
     Attributes:
@@ -46,14 +46,14 @@ class Beyond:
     unasked: tuple[str, ...] = ()
 
 
-def by_lists(records: Iterable[EpochRecord], after: int, there: IsThere) -> Beyond:
+def by_lists(records: Iterable[EpochRecord], after: int, there: IsThere) -> SourceAvailability:
     """The source of epochs beyond one, as far as the ledger lists their files."""
     return _looked_for({one.epoch.number: one.files for one in records if one.epoch.number > after}, there)
 
 
 def beyond(
     stood: Epoch, known: Mapping[int, Epoch], records: Sequence[EpochRecord], log: Readable | None, there: IsThere
-) -> Beyond:
+) -> SourceAvailability:
     """The source beyond an epoch, also of batches that no ledger and no sink knows of, or knows the files of.
 
     Args:
@@ -71,10 +71,10 @@ def beyond(
         {number: (*listed.get(number, ()), *files.get(number, ())) for number in {*listed, *files}}, there
     )
     unasked = [*found.unasked, *_unknown(stood, unlisted, log), *_not_files(stood)]
-    return Beyond(found.gone, tuple(unasked))
+    return SourceAvailability(found.gone, tuple(unasked))
 
 
-def _looked_for(files: Mapping[int, Iterable[InputFile]], there: IsThere) -> Beyond:
+def _looked_for(files: Mapping[int, Iterable[InputFile]], there: IsThere) -> SourceAvailability:
     gone: dict[int, str] = {}
     unknown = 0
     for number, those in sorted(files.items()):
@@ -82,7 +82,7 @@ def _looked_for(files: Mapping[int, Iterable[InputFile]], there: IsThere) -> Bey
         unknown += sum(answer is None for _, answer in found)
         if lost := [mask(path) for path, answer in found if answer is False]:
             gone[number] = f"{lost[0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}"
-    return Beyond(gone, (f"whether {unknown} input files are still there",) if unknown else ())
+    return SourceAvailability(gone, (f"whether {unknown} input files are still there",) if unknown else ())
 
 
 # ---- What the log of a file source lists beyond an epoch, and which epochs or batches that belongs to.

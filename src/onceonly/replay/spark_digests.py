@@ -9,10 +9,10 @@ from operator import add
 from typing import TYPE_CHECKING
 
 from onceonly.protocol import Estimate
-from onceonly.replay.replay_windows import Take, WindowsAgain
+from onceonly.replay.replay_windows import Take, WindowReplay
 from onceonly.replay.spark_replay import Replay
 from onceonly.spark.batch import SparkBatch
-from onceonly.windows.result_batch import PanedBatch
+from onceonly.windows.result_batch import WindowResultBatch
 from onceonly.windows.rules.spec import Panes
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
@@ -63,12 +63,12 @@ class Digests:
         """
         if self.panes:
 
-            def stepped(epoch: Epoch, made: PanedBatch) -> None:
+            def stepped(epoch: Epoch, made: WindowResultBatch) -> None:
                 take(epoch.number, made.digest())
                 if self.shows:
                     self.shows(epoch, made)
 
-            WindowsAgain(self.replay, self.panes).run(epochs, stepped)
+            WindowReplay(self.replay, self.panes).run(epochs, stepped)
             return
 
         def each(ran: tuple[EpochRecord, ...], rows: DataFrame) -> None:

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.spark import input
 from onceonly.spark.detect import engine_for
-from onceonly.spark.engine import Plan, Run
+from onceonly.spark.engine import QueryPlan, Run
 from onceonly.spark.writers import stream_of
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.model import SourceOffsets
 from onceonly_checkpoints.spark.replay_files import Origin, discard, prepare, replays_of
-from onceonly_checkpoints.spark.replay_plan import CannotReplay, Lacking, StateFrom, Step, plan_steps
-from onceonly_checkpoints.storage import Storage, open_storage, root_by_spark
+from onceonly_checkpoints.spark.replay_plan import CannotReplay, MissingInput, StateFrom, Step, plan_steps
+from onceonly_checkpoints.storage import FileStore, open_storage, root_by_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +60,7 @@ class Replay:
         job: gives the query; asked once.
         records: the pipeline's epochs, with their file lists: all from the first where state is grown, where batches
             were trimmed, and for where state comes from.
-        checkpoint: the query's own, as it was recorded; it may be lost where no state is copied from it.
+        checkpoint: the query's own, as it was recorded. It may be lost where no state is copied from it.
         ledger: the ledger's address, for the commands of refusals.
         before: the query's ``before=``.
     """
@@ -73,7 +73,7 @@ class Replay:
     before: Callable[[DataFrame], DataFrame] | None = None
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> QueryPlan:
         """What the query's plan is, with ``before=``.
 
         Raises:
@@ -184,11 +184,11 @@ class Replay:
             yield
         except CannotReplay as found:
             about = {"pipeline": self._pipeline, "first": found.first, "reason": found.reason}
-            if found.lacking is Lacking.STATE:
+            if found.lacking is MissingInput.STATE:
                 raise refuse("E235", next=self._grown(), **about) from found
             raise refuse("E234", last=found.last, ledger=self.ledger, **about) from found
 
-    def _start(self, step: Step, storage: Storage, at: str, each: Each) -> None:
+    def _start(self, step: Step, storage: FileStore, at: str, each: Each) -> None:
         """One start of Spark, which runs one batch."""
         query, stopped, came, done = self._query, list[BaseException](), list[int](), list[int]()
 

@@ -13,8 +13,8 @@ from onceonly.machine.admission import Pair
 from onceonly.machine.facts import Happening
 from onceonly.machine.state import Phase, State
 from onceonly.protocol import Sink
-from onceonly.spark.determinism import Written
-from onceonly.spark.engine import Plan
+from onceonly.spark.determinism import Determinism
+from onceonly.spark.engine import QueryPlan
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import Event, EventKind, KeptPlan, Ledger, LedgerUnavailable
 
@@ -112,7 +112,7 @@ def kept(text: str) -> Happening:
 
 
 def warned(
-    pipeline: str, plan: Plan, written: Written, shared: Sequence[Pair], further: Sequence[str]
+    pipeline: str, plan: QueryPlan, written: Determinism, shared: Sequence[Pair], further: Sequence[str]
 ) -> Iterator[Happening]:
     """Warnings of a run: two sinks on one target, columns outside of the digest, sources that cannot replay.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from onceonly.machine import event_time, opening
 from onceonly.machine.facts import Offer
-from onceonly.machine.writer_progress import Cut
+from onceonly.machine.writer_progress import RewoundPosition
 from onceonly.protocol import Sink
 from onceonly.runtime.unreadable_markers import histories
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage
@@ -39,7 +39,7 @@ def enter(ledger: Ledger, sinks: Sequence[Sink], pipeline: str, lineage: Lineage
     )
 
 
-def cut(ledger: Ledger, pipeline: str, head: EpochRecord | None) -> Cut | None:
+def cut(ledger: Ledger, pipeline: str, head: EpochRecord | None) -> RewoundPosition | None:
     """Whether a rewind has put the newest epoch on record where it is; the ledger is asked for that alone.
 
     Args:
@@ -80,7 +80,7 @@ def complete(ledger: Ledger, pipeline: str, epoch: Epoch, files: tuple[InputFile
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class LedgerAttachment:
     """Adds what only the runner knows to the record that a sink writes in its own transaction.
 
     Attributes:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine import acceptance, event_time, opening
 from onceonly.machine.acceptance import Stop
-from onceonly.machine.event_time import Known
+from onceonly.machine.event_time import PreviousTime
 from onceonly.machine.facts import OpeningFacts, Refusal
 from onceonly.machine.state import State
 from onceonly.protocol import Expires, Permissive, Sink
 from onceonly.runtime import operator_epoch, remedies
 from onceonly.runtime import refresh as refresh_rules
-from onceonly_checkpoints.epoch import Epoch, Lineage, Standing
+from onceonly_checkpoints.epoch import Epoch, Lineage, ResumePoint
 from onceonly_checkpoints.epoch_time import EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets
@@ -202,7 +202,7 @@ def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastB
     if newest := max(reading.position.epoch for reading in state.opening.readings):
         raise begun_already(pipeline, newest)
     begun = operator_epoch.decision(
-        state, batch.written, accepted, stood=Standing(batch.lineage), lineage=batch.lineage
+        state, batch.written, accepted, stood=ResumePoint(batch.lineage), lineage=batch.lineage
     )
     return operator_epoch.write(state, sinks, ledger, begun)
 
@@ -298,7 +298,9 @@ def retire(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adopt
     """
     state = operator_epoch.opened(sinks, ledger, pipeline)
     last = state.opening.last
-    time = event_time.retired(Known(pipeline, last.number + 1, last, cut=state.opening.cut)) if last else None
+    time = (
+        event_time.retire_writer(PreviousTime(pipeline, last.number + 1, last, cut=state.opening.cut)) if last else None
+    )
     if last is None or time is None:
         raise nothing_to_retire(pipeline)
     refuse_open_windows(pipeline, last)
@@ -472,7 +474,7 @@ def _adopt(
         else SourceOffsets(tuple((source, None) for source in end.sources))
     )
     known = base.sources if base else sources
-    stood = base.standing if base else Standing()
+    stood = base.standing if base else ResumePoint()
     if base and stood.offered and end != base.written.end:
         stood = replace(stood, offered=Slice(end, end))  # a checkpoint that is put back goes on behind the gap, too
     moved = operator_epoch.decision(

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine import coordinator, event_time, opening
-from onceonly.machine.event_time import Known
+from onceonly.machine.event_time import PreviousTime
 from onceonly.machine.facts import Happening, Refusal
 from onceonly.machine.state import State
 from onceonly.protocol import Conflict, OutcomeUnknown, Prepared, Sink, Superseded
@@ -21,9 +21,9 @@ from onceonly.runtime.runner import Runner
 from onceonly.runtime.unreadable_markers import histories, naming
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage, Marker, Receipt, Standing
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage, Marker, Receipt, ResumePoint
 from onceonly_checkpoints.epoch_time import EpochTime
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity
 
@@ -117,7 +117,7 @@ def put_back(state: State, epoch: Epoch, newest: Epoch | None) -> Sequence[Happe
     """
     if epoch.time is None:
         return ()
-    return event_time.put_back(Known(state.job.pipeline, epoch.number, newest, cut=state.opening.cut))
+    return event_time.reset_time(PreviousTime(state.job.pipeline, epoch.number, newest, cut=state.opening.cut))
 
 
 def committed(
@@ -172,7 +172,7 @@ def decision(
     slice_: Slice,
     accepted: Adoption,
     *,
-    stood: Standing,
+    stood: ResumePoint,
     sources: tuple[SourceIdentity, ...] = (),
     lineage: Lineage | None = None,
     base: Epoch | None = None,
@@ -181,7 +181,7 @@ def decision(
     """The epoch without rows that says what an operator decided."""
     last = state.opening.last
     number = 1 + max(reading.position.epoch for reading in state.opening.readings)
-    known = Known(state.job.pipeline, number, base, cut=state.opening.cut)
+    known = PreviousTime(state.job.pipeline, number, base, cut=state.opening.cut)
     comes_again = base is not None and number <= base.number
     epoch = Epoch(
         number=number,
@@ -202,13 +202,13 @@ def decision(
     return chain.linked(epoch)
 
 
-def _panes(base: Epoch | None, accepted: Adoption, number: int) -> PaneState | None:
+def _panes(base: Epoch | None, accepted: Adoption, number: int) -> EpochWindows | None:
     """What is open stays open, unless just that was given up."""
     stood = base.panes if base else None
     return stood.given_up(number) if stood and accepted.kind is AdoptionKind.RESET_PANES else stood
 
 
-def _carried(stood: Standing, accepted: Adoption) -> Standing:
+def _carried(stood: ResumePoint, accepted: Adoption) -> ResumePoint:
     """What stood before stands on, with one decision more; one that moves the position also ends the old count."""
     offered = None if accepted.kind in MOVING else stood.offered
     offered = Slice(offered.end, offered.end) if offered else None

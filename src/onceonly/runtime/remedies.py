@@ -11,8 +11,8 @@ from onceonly.errors.codes import Family
 from onceonly.machine import acceptance, overlap
 from onceonly.machine.acceptance import KINDS, Stop
 from onceonly.machine.facts import Offer, Refusal
-from onceonly.machine.in_doubt import RECENT, WINDOW, Begun, Moment, begun
-from onceonly.machine.rewind import Asked, level
+from onceonly.machine.in_doubt import RECENT, WINDOW, InDoubtEpoch, PipelineSnapshot, begun
+from onceonly.machine.rewind import RewindRequest, level
 from onceonly.machine.source_order import describe
 from onceonly.protocol import Settable, Sink
 from onceonly.runtime import file_lists, refresh
@@ -29,7 +29,7 @@ from onceonly_checkpoints.spark.offsets import log_offset
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class CommandContext:
     """What every command has to name.
 
     Attributes:
@@ -72,7 +72,9 @@ def rows_of(records: Iterable[EpochRecord], first: int, last: int, sinks: Sequen
     return sum(known[number] for number in wanted) if all(number in known for number in wanted) else None
 
 
-def set_back(where: Where, lost: Adoption, *, level: Asked, staged: bool, told: str, gone: str = "") -> str:
+def set_back(
+    where: CommandContext, lost: Adoption, *, level: RewindRequest, staged: bool, told: str, gone: str = ""
+) -> str:
     """What can be done for a sink that no longer holds epochs which it once confirmed.
 
     Args:
@@ -100,29 +102,29 @@ def set_back(where: Where, lost: Adoption, *, level: Asked, staged: bool, told: 
     return "\n".join(ways)
 
 
-def put_back(where: Where) -> str:
+def put_back(where: CommandContext) -> str:
     """The way that writes the checkpoint anew, as it was after the newest epoch; what comes next begins on a line."""
     place = shlex.quote(where.checkpoint) if where.checkpoint else "PATH"
     return "put the checkpoint back:      onceonly checkpoint rebuild " + f"{place} {where.query}\nor "
 
 
-def filled(where: Where) -> str:
+def filled(where: CommandContext) -> str:
     """The way that proves more by filling the ledger from the sinks; what comes next begins on a line."""
     return "fill the ledger and restart:  onceonly ledger rebuild " + f"{where.query}\nor "
 
 
-def rewound(where: Where, asked: Asked) -> str:
+def rewound(where: CommandContext, asked: RewindRequest) -> str:
     """The command that cuts a pipeline back to an epoch, or brings sinks level that stand there."""
     command = "onceonly queries rewind " + f"{shlex.quote(where.pipeline)}{where.ledger} --to {asked.to}"
     return command + acceptance.named(asked.sinks)
 
 
-def again(where: Where, accepted: Adoption | None, told: str) -> str:
+def again(where: CommandContext, accepted: Adoption | None, told: str) -> str:
     """The way to write rows of epochs again, on a line of its own; empty where it does not apply."""
     return f"\nor write {told} again on purpose: {where.adopt(accepted)}" if accepted else ""
 
 
-def after_it(where: Where, accepted: Adoption | None, told: str) -> str:
+def after_it(where: CommandContext, accepted: Adoption | None, told: str) -> str:
     """The second decision that the same batch needs, on a line of its own; empty where none is known."""
     if accepted is None:
         return ""
@@ -135,7 +137,7 @@ def after_it(where: Where, accepted: Adoption | None, told: str) -> str:
     return f"\nand after it: {what}: {where.adopt(accepted)}"
 
 
-def onward(where: Where, accepted: Adoption | None, epoch: int, told: str) -> str:
+def onward(where: CommandContext, accepted: Adoption | None, epoch: int, told: str) -> str:
     """The way on for a source that starts where an epoch ended, on a line of its own; empty where it does not.
 
     Args:
@@ -150,7 +152,7 @@ def onward(where: Where, accepted: Adoption | None, epoch: int, told: str) -> st
     return f"\nor, the source starting where epoch {epoch} ended{doubt}: {where.adopt(accepted)}"
 
 
-def refill(where: Where, unable: tuple[Sink, str] | None) -> str:
+def refill(where: CommandContext, unable: tuple[Sink, str] | None) -> str:
     """The way out of a full refresh by which its rows take the place of those that stand.
 
     Args:
@@ -165,7 +167,7 @@ def refill(where: Where, unable: tuple[Sink, str] | None) -> str:
     return f"have the new rows take the place of the old ones: {command}\n{always}"
 
 
-def moved(where: Where, accepted: Adoption | None) -> str:
+def moved(where: CommandContext, accepted: Adoption | None) -> str:
     """The way out for a sink that was moved with all it held, on a line of its own; empty where it does not apply."""
     if accepted is None:
         return ""
@@ -183,13 +185,8 @@ Contents = Mapping[str, tuple[int, int | None]]
 """Of each sink the newest epoch that it tells of, and the one whose rows it holds, ``None`` where it does not say."""
 
 
-def undo(where: Where, stop: Stop, contents: Contents) -> str:
+def undo(where: CommandContext, stop: Stop, contents: Contents) -> str:
     """The rewind of sinks that were set back under their markers, or made anew, before any other way.
-
-    Args:
-        where: what it names.
-        stop: what stops the query.
-        contents: of every sink.
 
     Returns:
         Words that others follow; empty where a sink that is named holds rows of no epoch, or none is to be had.
@@ -202,7 +199,7 @@ def undo(where: Where, stop: Stop, contents: Contents) -> str:
     if others or not (asked.sinks or asked.to):
         return ""
     rows = "being staged, in another sink or in the source" if asked.sinks else "still in the source"
-    rows = "being there" if asked == Asked(max(told for told, _ in contents.values())) else rows
+    rows = "being there" if asked == RewindRequest(max(told for told, _ in contents.values())) else rows
     return f"the rows {rows}, nothing is lost by: {rewound(where, asked)}\nor "
 
 
@@ -260,10 +257,10 @@ def error_of(
     details: dict[str, object] = {"ledger": name, "where": _named(sinks)}
     if Family.of(refusal.code) is Family.IDENTITY:
         refusal = _still_staged(refusal, fetch)
-        where = Where(at.pipeline, f" --ledger {name}", at.checkpoint)
+        where = CommandContext(at.pipeline, f" --ledger {name}", at.checkpoint)
         unable = refresh.unable(sinks, (1, at.newest.number)) if refusal.code == "E246" and at.newest else None
         contents = _contents(sinks) if refusal.code in ("E208", "E209") else {}
-        told = tell(refusal, ledger, where, at.newest, at.offer, unable=unable, contents=contents)
+        told = explain_refusal(refusal, ledger, where, at.newest, at.offer, unable=unable, contents=contents)
         details |= told.details
         remember(ledger, at.pipeline, at.fence, told.stop)
     return refuse(refusal.code, **{**details, **dict(refusal.details)})
@@ -312,7 +309,7 @@ def _elsewhere(pipeline: str, ledger: Ledger, sinks: Sequence[Sink]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ExplainedRefusal:
     """A refusal in full.
 
     Attributes:
@@ -324,16 +321,16 @@ class Explained:
     stop: Stop
 
 
-def tell(
+def explain_refusal(
     refusal: Refusal,
     ledger: Ledger,
-    where: Where,
+    where: CommandContext,
     newest: Epoch | None,
     offer: Offer | None,
     *,
     unable: tuple[Sink, str] | None = None,
     contents: Contents | None = None,
-) -> Explained:
+) -> ExplainedRefusal:
     """Ask the ledger how much a refusal is about.
 
     Args:
@@ -370,7 +367,7 @@ def tell(
         details |= _left_out(where, refusal, told.epoch if told else 0)
     if refusal.code == "E207" and (lost := acceptance.applicable(AdoptionKind.ACCEPT_LOSS, stop, end)):
         gone, staged, level = str(said.get("gone") or ""), said.get("staged") is not None, said.get("level")
-        asked = level if isinstance(level, Asked) else Asked(0)
+        asked = level if isinstance(level, RewindRequest) else RewindRequest(0)
         details["ways"] = set_back(where, lost, level=asked, staged=staged, told=counted, gone=gone)
     if refusal.code == "E208":
         same = acceptance.applicable(AdoptionKind.SAME_DATA, stop) if said.get("holds") else None
@@ -382,10 +379,10 @@ def tell(
     if refusal.code == "E246":
         details["replace"] = refill(where, unable)
         details["source"] = _beginnings(ledger, where.pipeline, stop.first, str(said.get("begins", "")))
-    return Explained(details, stop)
+    return ExplainedRefusal(details, stop)
 
 
-def _left_out(where: Where, refusal: Refusal, confirmed: int) -> Mapping[str, str]:
+def _left_out(where: CommandContext, refusal: Refusal, confirmed: int) -> Mapping[str, str]:
     """Of a sink that the call lacks: the way that brings it level, and what it may lack where nobody knows."""
     said = dict(refusal.details)
     if confirmed == (epoch := said.get("epoch", 0)):
@@ -425,7 +422,7 @@ _SECOND = (AdoptionKind.ACCEPT_DUPLICATES, AdoptionKind.ACCEPT_LOSS, AdoptionKin
 """What a batch may need beside the loss of its state; the first one that applies is printed."""
 
 
-def _then(ledger: Ledger, where: Where, stop: Stop | None, end: SourceOffsets | None, gap: str) -> str:
+def _then(ledger: Ledger, where: CommandContext, stop: Stop | None, end: SourceOffsets | None, gap: str) -> str:
     accepted = next((one for kind in _SECOND if (one := acceptance.applicable(kind, stop, end))), None)
     if stop is None or accepted is None:
         return ""
@@ -455,11 +452,11 @@ def _first(refusal: Refusal, ledger: Ledger, pipeline: str, newest: Epoch, offer
     while upto >= begun:
         records = ledger.epochs(pipeline, max(begun, upto - _WINDOW + 1), upto)
         slices |= {record.epoch.number: record.epoch.written for record in records}
-        found = acceptance.repeats_from(offer.start, slices) if slices else begun
+        found = acceptance.duplicates_from(offer.start, slices) if slices else begun
         if not records or found > min(slices):
             return found
         upto -= _WINDOW
-    return acceptance.repeats_from(offer.start, slices) if slices else begun
+    return acceptance.duplicates_from(offer.start, slices) if slices else begun
 
 
 def _repeats(ledger: Ledger, pipeline: str, newest: Epoch, offer: Offer) -> bool | None:
@@ -478,7 +475,7 @@ def _repeats(ledger: Ledger, pipeline: str, newest: Epoch, offer: Offer) -> bool
     return False if known else None
 
 
-def _all_listed(ledger: Ledger, where: Where, newest: Epoch | None) -> bool:
+def _all_listed(ledger: Ledger, where: CommandContext, newest: Epoch | None) -> bool:
     """Whether the files of every epoch of the newest one's job are known: of these the log in a checkpoint is made."""
     lineage = newest.standing.lineage if newest else None
     upto, own = newest.number if newest else 0, list[EpochRecord]()
@@ -512,7 +509,7 @@ def open_epoch(
     pipeline: Pipeline,
     now_ms: int,
     stands: Mapping[str, int] | None = None,
-) -> Begun | None:
+) -> InDoubtEpoch | None:
     """The epoch of a pipeline that was begun and is not everywhere.
 
     Intents are read before the head, so that an epoch that was just recorded is none.
@@ -535,4 +532,4 @@ def open_epoch(
     entry = next((one for one in ledger.pipelines() if one.name == pipeline.name), pipeline)
     records = ledger.epochs(pipeline.name, max(1, recorded - RECENT + 1)) if recorded else ()
     events = ledger.events(pipeline.name, WINDOW)
-    return begun(Moment(entry.generation, newest, intents, events, records, now_ms, stands or {}))
+    return begun(PipelineSnapshot(entry.generation, newest, intents, events, records, now_ms, stands or {}))

@@ -24,19 +24,19 @@ from onceonly.machine import coordinator, in_doubt, precheck
 from onceonly.machine.facts import Offer, OutOfPhase, Reading
 from onceonly.machine.overlap import held_files
 from onceonly.machine.state import State
-from onceonly.machine.writer_progress import Timed
+from onceonly.machine.writer_progress import TimedMarker
 from onceonly.protocol import (
     Batch,
     Conflict,
-    Disturbance,
     Enlists,
+    ExternalChange,
     Identified,
     OutcomeUnknown,
+    Peek,
     Permissive,
     Prepared,
     Settable,
     Shared,
-    Sight,
     Sink,
     Superseded,
     TooLargeForDriver,
@@ -55,9 +55,9 @@ from onceonly.runtime import (
     time_callback,
 )
 from onceonly.runtime.events import EventLog
-from onceonly.runtime.ledger_sync import Carried
-from onceonly.runtime.staging import Stages, Still
-from onceonly.runtime.time_callback import Says
+from onceonly.runtime.ledger_sync import LedgerAttachment
+from onceonly.runtime.staging import RereadableBatch, StagingArea
+from onceonly.runtime.time_callback import TimeCallback
 from onceonly.runtime.unreadable_markers import histories, naming
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Receipt, receipts_of
@@ -66,7 +66,7 @@ from onceonly_checkpoints.manifest import UnreadableManifest
 
 log = logging.getLogger(__name__)
 
-ReadPeers = Callable[[str, Sequence[str]], tuple[tuple[Timed, ...], str]]
+ReadPeers = Callable[[str, Sequence[str]], tuple[tuple[TimedMarker, ...], str]]
 """Newest epochs of a pipeline's peers, some of them known by name, and why others were not read; it does not raise."""
 
 
@@ -110,10 +110,10 @@ class Runner:
         ledger: Ledger,
         *,
         carried: bool = False,
-        staging: Stages | None = None,
-        fetch: Callable[[str, Batch | None], Still] = staging.fetch,
+        staging: StagingArea | None = None,
+        fetch: Callable[[str, Batch | None], RereadableBatch] = staging.fetch,
         standing: Mapping[str, int] | None = None,
-        says: Says | None = None,
+        says: TimeCallback | None = None,
         peers: ReadPeers | None = None,
         guard: Callable[[], None] = lambda: None,
         admit: Callable[[Offer | None], None] = lambda _: None,
@@ -133,7 +133,7 @@ class Runner:
         self._admit = admit
         self._sleep = sleep
         self._batch: Batch | None = None
-        self._staged: Still | None = None
+        self._staged: RereadableBatch | None = None
         self._borrowed: str | None = None
         self._prepared: dict[str, Prepared] = {}
         self.phases: dict[str, float] = {}
@@ -249,7 +249,7 @@ class Runner:
     def _look(self, state: State, _: c.Look) -> c.Outcome:
         with self._timed("open"):
             receipts = receipts_of(state.opening.head)
-            sights: list[Sight] = []
+            sights: list[Peek] = []
             for sink in self._of(state):
                 with naming(sink):
                     sights.append(_sight(sink, receipts.get(sink.id)))
@@ -361,7 +361,7 @@ class Runner:
         with self._timed("stage"):
             if command.as_of and isinstance(rows, Recalling):
                 rows = rows.as_of(command.as_of)
-            still = None if command.lasting else shared_transaction.collect(paned or rows, self._of(state))
+            still = None if command.lasting else shared_transaction.collect_in_memory(paned or rows, self._of(state))
             reference, self._staged = (None, still) if still else self._in_files(state, command, paned or rows)
             # Not in the action that stages them: the horizon would have it compiled anew for each epoch.
             times = self._staged.times_of(command.clock) if command.clock and not paned else NO_TIMES
@@ -373,7 +373,7 @@ class Runner:
             if command.healing
             else paned.times()
             if paned
-            else time_callback.said(state, times, digest, self._says)
+            else time_callback.call_time_callback(state, times, digest, self._says)
         )
         faults.fire(Point.STAGE_AFTER)
         windows = paned.panes() if paned else None
@@ -392,7 +392,7 @@ class Runner:
                 # The message must stand alone: the commands that it prints name the ledger.
                 raise refuse(error.code, **{**error.details, "ledger": shlex.quote(self._ledger.address)}) from error
 
-    def _in_files(self, state: State, command: c.Stage, rows: Batch) -> tuple[str, Still]:
+    def _in_files(self, state: State, command: c.Stage, rows: Batch) -> tuple[str, RereadableBatch]:
         if self._staging is None:
             raise OutOfPhase(state.phase.value, "a staging area")
         made = self._staging.write(rows, command.number, command.fence, command.slice)
@@ -403,7 +403,7 @@ class Runner:
             raise OutOfPhase(state.phase.value, "rows")
         return self._batch
 
-    def _lying(self, state: State) -> Still:
+    def _lying(self, state: State) -> RereadableBatch:
         if self._staged is None:
             raise OutOfPhase(state.phase.value, "staged rows")
         return self._staged
@@ -411,7 +411,7 @@ class Runner:
     def _prepare(self, state: State, command: c.Prepare) -> c.Outcome:
         sink = self._sinks[command.sink]
         rows = None if self._staged else time_callback.trimmed(self._rows(state), command.trim)
-        batch = time_callback.timed(rows, command.clock) if rows else self._lying(state).output(command.output)
+        batch = time_callback.with_row_times(rows, command.clock) if rows else self._lying(state).output(command.output)
         faults.fire(Point.PREPARE_BEFORE)
         if earlier := self._prepared.pop(command.sink, None):
             earlier.abandon()
@@ -427,7 +427,7 @@ class Runner:
             self._prepared[command.sink] = prepared
             counted = batch.digest()
         times = batch.times() if command.clock and isinstance(batch, TellsTime) else NO_TIMES
-        told = time_callback.said(state, times, counted, self._says) if rows else None
+        told = time_callback.call_time_callback(state, times, counted, self._says) if rows else None
         faults.fire(Point.PREPARE_AFTER)
         return c.Prepared(prepared.rows, counted, told)
 
@@ -443,7 +443,7 @@ class Runner:
         sink = self._sinks[command.marker.sink]
         whole = 1 + len(command.beside) == len(state.job.sinks)  # not where one is brought to the epoch of the others
         carries = self._carried and whole
-        recorder = Carried(self._ledger, state.job.offer, tuple(self.phases.items())) if carries else None
+        recorder = LedgerAttachment(self._ledger, state.job.offer, tuple(self.phases.items())) if carries else None
         faults.fire(Point.COMMIT_BEFORE)
         with self._timed("commit"), naming(sink):
             try:
@@ -459,7 +459,7 @@ class Runner:
         faults.fire(Point.COMMIT_AFTER)
         return c.Committed(receipt, self._let_pass(command), tuple(beside))
 
-    def _committed_in(self, sink: Sink, command: c.Commit, recorder: Carried | None) -> tuple[Receipt, ...]:
+    def _committed_in(self, sink: Sink, command: c.Commit, recorder: LedgerAttachment | None) -> tuple[Receipt, ...]:
         prepared, marker = self._prepared.get(sink.id), command.marker
         if not command.beside:
             return (sink.commit(prepared, marker, recorder),)
@@ -468,7 +468,7 @@ class Runner:
         others = [(self._sinks[one.sink], self._prepared.get(one.sink), one) for one in command.beside]
         return sink.commit_beside(prepared, marker, others, recorder)
 
-    def _let_pass(self, command: c.Commit | c.LookUp) -> tuple[Disturbance, ...]:
+    def _let_pass(self, command: c.Commit | c.LookUp) -> tuple[ExternalChange, ...]:
         sinks = [self._sinks[one.sink] for one in (command.marker, *command.beside)]
         return tuple(passed for sink in sinks if isinstance(sink, Permissive) for passed in sink.passed())
 
@@ -535,7 +535,7 @@ class Runner:
         raise remedies.error_of(command.refusal, refused, self._ledger, self._all, self._fetch_staged)
 
 
-def _sight(sink: Sink, receipt: Receipt | None) -> Sight:
+def _sight(sink: Sink, receipt: Receipt | None) -> Peek:
     """What a look shows; whose rows are there is asked where they are not ours, what it is where some lack."""
     sight = sink.look()
     if receipt and sight.epoch < receipt.epoch and isinstance(sink, Identified):

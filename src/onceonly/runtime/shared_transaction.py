@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import Attempt, Batch, Enlists, Estimate, Sink, Task
 from onceonly.protocol.batch import Divided
-from onceonly.protocol.row_times import Clock, Times
+from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.runtime import staged_outputs
-from onceonly_checkpoints.digests import Digest, Output
+from onceonly_checkpoints.digests import Digest, OutputDigest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onceonly.protocol import DataFrame
 
 
-def groups(sinks: Sequence[Sink]) -> tuple[tuple[str, ...], ...]:
+def transaction_groups(sinks: Sequence[Sink]) -> tuple[tuple[str, ...], ...]:
     """Ids of the sinks that can commit in one transaction, group by group; who cannot with anybody is in none."""
     found: list[list[Sink]] = []
     for sink in sinks:
@@ -33,7 +33,7 @@ def _shares(one: Sink, other: Sink) -> bool:
     return isinstance(one, Enlists) and isinstance(other, Enlists) and one.shares(other)
 
 
-def collect(batch: Batch, sinks: Sequence[Sink]) -> InMemory | None:
+def collect_in_memory(batch: Batch, sinks: Sequence[Sink]) -> InMemory | None:
     """Run the batch's action and keep the rows here; ``None`` where they are too many, or nobody says what is too many.
 
     Args:
@@ -72,7 +72,7 @@ class InMemory:
         divided: the outputs of the same action.
     """
 
-    def __init__(self, table: pa.Table, digest: Digest, divided: tuple[Output, ...]) -> None:
+    def __init__(self, table: pa.Table, digest: Digest, divided: tuple[OutputDigest, ...]) -> None:
         self._table = table
         self._digest = digest
         self._outputs = divided
@@ -118,11 +118,11 @@ class InMemory:
         return self._digest
 
     @property
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputDigest, ...]:
         """What some sinks get instead of all rows."""
         return self._outputs
 
-    def times_of(self, clock: Clock) -> Times:
+    def times_of(self, clock: Clock) -> RowTimes:
         """What its good rows say of time."""
         return staged_outputs.times_of(self._table.to_batches(), clock, self._outputs)
 

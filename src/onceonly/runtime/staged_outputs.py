@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Batch, Estimate, Task
-from onceonly.protocol.row_times import Clock, Times, TimeTally
+from onceonly.protocol.row_times import Clock, RowTimes, TimeTally
 from onceonly.spark.digest import quote
-from onceonly_checkpoints.digests import BAD, Digest, Output, bad_in, column_of
+from onceonly_checkpoints.digests import BAD, Digest, OutputDigest, bad_in, column_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +64,7 @@ class Pick:
         return wide.where(f"{quote(self.output)} IS NOT NULL").select(f"{quote(self.output)}.*")
 
 
-def pick(outputs: tuple[Output, ...], output: str | None, wide: pa.Schema) -> Pick:
+def pick(outputs: tuple[OutputDigest, ...], output: str | None, wide: pa.Schema) -> Pick:
     """How one output is taken out of wide rows.
 
     Args:
@@ -80,7 +80,7 @@ def pick(outputs: tuple[Output, ...], output: str | None, wide: pa.Schema) -> Pi
     return Pick(column_of(output), tuple(field.name for field in kind))
 
 
-class Wide(Batch, Protocol):
+class WideRows(Batch, Protocol):
     """Wide rows that lie still."""
 
     def picked(self, pick: Pick, task: Task) -> list[Mapping[str, Any]]:
@@ -97,7 +97,7 @@ class OutputBatch:
         digest: of what is taken.
     """
 
-    def __init__(self, wide: Wide, taken: Pick, digest: Digest) -> None:
+    def __init__(self, wide: WideRows, taken: Pick, digest: Digest) -> None:
         self._wide = wide
         self._pick = taken
         self._digest = digest
@@ -131,7 +131,7 @@ class OutputBatch:
         return self._digest
 
 
-def of(wide: Wide, outputs: tuple[Output, ...], name: str | None) -> OutputBatch:
+def of(wide: WideRows, outputs: tuple[OutputDigest, ...], name: str | None) -> OutputBatch:
     """What a sink gets of wide rows: an output by its name, or all good rows.
 
     Raises:
@@ -141,7 +141,7 @@ def of(wide: Wide, outputs: tuple[Output, ...], name: str | None) -> OutputBatch
     return OutputBatch(wide, pick(outputs, name, wide.schema), digest)
 
 
-def times_of(pieces: Iterable[pa.RecordBatch], clock: Clock, outputs: tuple[Output, ...]) -> Times:
+def times_of(pieces: Iterable[pa.RecordBatch], clock: Clock, outputs: tuple[OutputDigest, ...]) -> RowTimes:
     """What good rows say of time: a date of the year 9999 is bad, or it would have all that follows be late.
 
     Args:

@@ -23,10 +23,10 @@ from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.machine.output_rules import rows_in
 from onceonly.protocol import Attempt, Batch, Estimate, Sink, Task
 from onceonly.protocol.batch import Divided
-from onceonly.protocol.row_times import Clock, Times
+from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.runtime import staged_outputs
 from onceonly.runtime.staged_files import Directory, LocalDirectory, directory, hindrance
-from onceonly_checkpoints.digests import BAD, Digest, Output, bad_in, column_of
+from onceonly_checkpoints.digests import BAD, Digest, OutputDigest, bad_in, column_of
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.manifest import NAME, Manifest, Reference, StagedFile, UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.model import Slice, canonical
@@ -64,7 +64,7 @@ class Shapeable(Protocol):
         ...
 
 
-class Still(Batch, Protocol):
+class RereadableBatch(Batch, Protocol):
     """A batch that lies still: it may be read any number of times."""
 
     @property
@@ -73,7 +73,7 @@ class Still(Batch, Protocol):
         ...
 
     @property
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputDigest, ...]:
         """What some sinks get instead of all rows."""
         ...
 
@@ -81,13 +81,13 @@ class Still(Batch, Protocol):
         """What a sink gets: an output by its name, or all rows."""
         ...
 
-    def times_of(self, clock: Clock) -> Times:
+    def times_of(self, clock: Clock) -> RowTimes:
         """What its good rows say of time."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedData:
     """A batch as it lies still.
 
     Attributes:
@@ -96,13 +96,13 @@ class Staged:
     """
 
     reference: Reference
-    batch: Still
+    batch: RereadableBatch
 
 
-class Stages(Protocol):
+class StagingArea(Protocol):
     """Where a runner stages epochs: :class:`StagedEpochs`, or the fault lab's memory."""
 
-    def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> Staged:
+    def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> StagedData:
         """Run the batch's action into bytes that last."""
         ...
 
@@ -139,7 +139,7 @@ class StagedEpochs:
         self._kin = folder_of(pipeline)
         self._root = self._place.child(f"{self._kin}{_hash(canonical(self._sinks))}")
 
-    def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> Staged:
+    def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> StagedData:
         """Run the batch's action into files and make them durable.
 
         Raises:
@@ -168,7 +168,7 @@ class StagedEpochs:
         except BaseException:
             made.remove(NAME)
             raise
-        return Staged(Reference.to(manifest, made.address), _batch(manifest, made, batch))
+        return StagedData(Reference.to(manifest, made.address), _batch(manifest, made, batch))
 
     def _act(self, batch: Stageable, epoch: int, made: Directory) -> None:
         try:
@@ -367,7 +367,7 @@ class StagedBatch:
         return self._manifest.digest
 
     @property
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputDigest, ...]:
         """What some sinks get instead of all rows."""
         return self._manifest.outputs
 
@@ -381,7 +381,7 @@ class StagedBatch:
             return self
         return staged_outputs.of(self, self.outputs, name)
 
-    def times_of(self, clock: Clock) -> Times:
+    def times_of(self, clock: Clock) -> RowTimes:
         """What its good rows say of time: of each file the one column is read, and what tells bad rows from them."""
         columns = [clock.column, *([f"{column_of(BAD)}.reasons"] if bad_in(self.outputs) else [])]
         pieces = (piece for file in self._manifest.files for piece in self._pieces(file, columns))

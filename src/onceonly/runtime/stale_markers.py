@@ -11,13 +11,13 @@ from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.acceptance import Stop, applicable
 from onceonly.machine.facts import Reading
 from onceonly.protocol import Identified, Settable, Sink, Witness
-from onceonly.runtime.remedies import Where
+from onceonly.runtime.remedies import CommandContext
 from onceonly.runtime.unreadable_markers import naming
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.model import AdoptionKind
 
 
-def by(sinks: Sequence[Sink], stands: Mapping[str, int], recorded: Mapping[str, Receipt]) -> dict[str, str]:
+def stale_sinks(sinks: Sequence[Sink], stands: Mapping[str, int], recorded: Mapping[str, Receipt]) -> dict[str, str]:
     """What is there now, in words, by sinks of which that can be told without a fence.
 
     Args:
@@ -51,7 +51,7 @@ def _in_place_of(sink: Sink, known: Receipt) -> str:
     return next((event.detail for event in events if event.kind == "recreated"), "")
 
 
-def demand(sinks: Sequence[Sink], where: Where, readings: Sequence[Reading]) -> None:
+def demand(sinks: Sequence[Sink], where: CommandContext, readings: Sequence[Reading]) -> None:
     """Refuse it under the fence, which also tells of sinks that say nothing without one.
 
     Args:
@@ -71,7 +71,7 @@ def demand(sinks: Sequence[Sink], where: Where, readings: Sequence[Reading]) -> 
             raise refused(sink, where, stands, now)
 
 
-def refused(sink: Sink, where: Where, stands: int, now: str) -> OnceOnlyError:
+def refused(sink: Sink, where: CommandContext, stands: int, now: str) -> OnceOnlyError:
     """The error of a sink whose markers tell of a target that is there no more.
 
     Args:

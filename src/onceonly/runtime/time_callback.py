@@ -12,11 +12,11 @@ from onceonly.machine.source_order import carried
 from onceonly.machine.state import State
 from onceonly.protocol import Batch
 from onceonly.protocol.batch import Timeable, Trim, Trimmable
-from onceonly.protocol.row_times import Clock, TimedEpoch, Times, Unsaid
+from onceonly.protocol.row_times import Clock, NoEventTime, RowTimes, TimedEpoch
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch_time import END, Unit
 
-Says = Callable[[TimedEpoch], object]
+TimeCallback = Callable[[TimedEpoch], object]
 """The user's word: an integer in the pipeline's unit, a datetime with a time zone, or ``None`` for nothing new."""
 
 _1970 = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -35,7 +35,7 @@ def trimmed(batch: Batch, trim: Trim | None) -> Batch:
     return batch.trimmed(trim)
 
 
-def timed(batch: Batch, clock: Clock | None) -> Batch:
+def with_row_times(batch: Batch, clock: Clock | None) -> Batch:
     """The batch, whose action also tells what its rows say of time.
 
     Raises:
@@ -48,7 +48,7 @@ def timed(batch: Batch, clock: Clock | None) -> Batch:
     return batch.timed(clock)
 
 
-def said(state: State, found: Times, digest: Digest, says: Says | None) -> Times | None:
+def call_time_callback(state: State, found: RowTimes, digest: Digest, says: TimeCallback | None) -> RowTimes | None:
     """What the rows of the epoch at hand say of time, and the user of it; ``None`` where nobody says anything.
 
     Args:
@@ -68,12 +68,12 @@ def said(state: State, found: Times, digest: Digest, says: Says | None) -> Times
     sources = carried(last.sources if last else (), offer.sources)
     epoch = TimedEpoch(state.work.number, state.written, digest.rows, found.first, found.last, ingest, past, sources)
     answer = _answer(state, says, epoch)
-    if isinstance(answer, Unsaid):
+    if isinstance(answer, NoEventTime):
         return replace(found, unsaid=answer.reason)
     return replace(found, said=_said(state, answer, wanted.unit))
 
 
-def noted(state: State, says: Says | None, found: Times, rows: int) -> tuple[Times, int | None]:
+def noted(state: State, says: TimeCallback | None, found: RowTimes, rows: int) -> tuple[RowTimes, int | None]:
     """What the epoch at hand notes, before its windows are closed by it: as the machine notes it afterwards.
 
     Of an epoch that sinks are brought to, what it noted; nobody is asked again.
@@ -90,12 +90,12 @@ def noted(state: State, says: Says | None, found: Times, rows: int) -> tuple[Tim
     if state.work.healing:
         time = state.current.time
         return found, time.noted if time else None
-    told = said(state, found, Digest(rows), says) or found
+    told = call_time_callback(state, found, Digest(rows), says) or found
     time = event_time.timed(state.job.noting, state.known, state.offered, told).time
     return told, time.noted if time else None
 
 
-def _answer(state: State, says: Says, epoch: TimedEpoch) -> object:
+def _answer(state: State, says: TimeCallback, epoch: TimedEpoch) -> object:
     try:
         return says(epoch)
     except Exception as error:

@@ -14,7 +14,7 @@ from onceonly.errors import OnceOnlyError, read_refusal
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Estimate, Task, TooLargeForDriver
 from onceonly.protocol.batch import FileTrim, OffsetTrim, Trim
-from onceonly.protocol.row_times import NO_TIMES, Clock, Times, TimeTally
+from onceonly.protocol.row_times import NO_TIMES, Clock, RowTimes, TimeTally
 from onceonly.spark import digest, frames, interpreter, row_times
 from onceonly.spark.detect import engine_for
 from onceonly_checkpoints.digests import Digest
@@ -150,7 +150,7 @@ class SparkBatch:
         self._schema = frames.arrow_schema(df)
         self._digest: Callable[[], Digest] | None = None
         self._clock: Clock | None = None
-        self._times: Callable[[], Times] = lambda: NO_TIMES
+        self._times: Callable[[], RowTimes] = lambda: NO_TIMES
 
     @property
     def session(self) -> SparkSession:
@@ -203,7 +203,7 @@ class SparkBatch:
 
     def _brought(self, rows: DataFrame) -> Iterator[pa.RecordBatch]:
         """Rows as they arrive at the driver, in the engine's own types."""
-        with self._pieces(), told(self.session), closing(self._engine.arrow(rows)) as batches, _collecting():
+        with self._pieces(), columns_refused(self.session), closing(self._engine.arrow(rows)) as batches, _collecting():
             yield from batches
 
     def _pieces(self) -> AbstractContextManager[None]:
@@ -234,7 +234,7 @@ class SparkBatch:
         # PySpark looks columns up by name there, and takes a dot for a path.
         numbered = self.dataframe.toDF(*map(str, range(len(self._schema))))
         # One action with an answer per task: of a task that ran twice Spark keeps one. ``foreachPartition`` has none.
-        with told(self.session):
+        with columns_refused(self.session):
             answers = numbered.mapInArrow(_on_partition(task, self._schema), "answer string").collect()
         return [json.loads(row.answer) for row in answers]
 
@@ -250,16 +250,16 @@ class SparkBatch:
         with frames.setting(self._df, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
             writer.parquet(_spelled(directory))
 
-    def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> LyingRows:
+    def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> MaterializedRows:
         """Rows out of Parquet files; their number is not known here."""
         session, ours = self._df.sparkSession, schema.equals(self._schema)
         if not paths:
             empty = self._df.limit(0) if ours else frames.of_arrow(session, schema.empty_table())
-            return LyingRows(empty, _UNKNOWN)
+            return MaterializedRows(empty, _UNKNOWN)
         # Told the columns of this batch, Spark would look for them in files of others, and find nulls where there are
         # none, or swap two. What it wrote it knows from the files, which takes a job of its own.
         reader = session.read.schema(self._df.schema) if ours else session.read
-        return LyingRows(reader.parquet(*map(_spelled, paths)), _UNKNOWN)
+        return MaterializedRows(reader.parquet(*map(_spelled, paths)), _UNKNOWN)
 
     def trimmed(self, trim: Trim) -> SparkBatch:
         """The batch without the rows that are left out.
@@ -277,7 +277,7 @@ class SparkBatch:
         asked._clock = clock
         return asked
 
-    def times(self) -> Times:
+    def times(self) -> RowTimes:
         """What the rows of the last attempt say of time; as valid as its digest."""
         return self._times()
 
@@ -299,7 +299,7 @@ class SparkBatch:
         return self._digest()
 
 
-class LyingRows(SparkBatch):
+class MaterializedRows(SparkBatch):
     """Rows that lie in files: whoever wrote these has hashed them, so they are only read."""
 
     @property
@@ -307,9 +307,9 @@ class LyingRows(SparkBatch):
         """The rows."""
         return self._df
 
-    def shaped(self, shape: Callable[[DataFrame], DataFrame]) -> LyingRows:
+    def shaped(self, shape: Callable[[DataFrame], DataFrame]) -> MaterializedRows:
         """What is taken of them, of which Spark reads the columns that it needs."""
-        return LyingRows(shape(self._df), _UNKNOWN)
+        return MaterializedRows(shape(self._df), _UNKNOWN)
 
 
 @contextmanager
@@ -324,7 +324,7 @@ def _collecting() -> Generator[None]:
 
 
 @contextmanager
-def told(session: SparkSession) -> Generator[None]:
+def columns_refused(session: SparkSession) -> Generator[None]:
     """Raise what a task raised, or why it cannot run, and not the error that Spark makes of it.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.spark.engine import SparkEngine
-from onceonly.spark.versions import LINES, Line, minor_of
+from onceonly.spark.versions import LINES, SparkVersion, minor_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,7 +29,7 @@ def engine_for(df: DataFrame) -> SparkEngine:
     return _connect()
 
 
-def line() -> Line:
+def line() -> SparkVersion:
     """The line of the PySpark that this process has imported. Asks nothing of Spark.
 
     Raises:
@@ -50,7 +50,7 @@ def installed() -> str | None:
         return None
 
 
-def line_of(version: str) -> Line:
+def line_of(version: str) -> SparkVersion:
     """The line of a version of PySpark.
 
     Raises:
@@ -80,7 +80,7 @@ def _order(minor: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdecimal() else 0 for part in minor.split("."))
 
 
-def _without_connect(of: Line) -> OnceOnlyError:
+def _without_connect(of: SparkVersion) -> OnceOnlyError:
     oldest = next(line.minor for line in LINES.values() if line.spark_connect)
     return refuse(
         "E113",
@@ -91,7 +91,7 @@ def _without_connect(of: Line) -> OnceOnlyError:
 
 
 @cache
-def _classic(of: Line) -> SparkEngine:
+def _classic(of: SparkVersion) -> SparkEngine:
     from onceonly.spark.classic import ClassicEngine
 
     return ClassicEngine(of)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.spark import fingerprint, float_lineage
 from onceonly.spark.detect import engine_for
-from onceonly.spark.engine import Plan
+from onceonly.spark.engine import QueryPlan
 
 if TYPE_CHECKING:
     from onceonly.protocol import DataFrame
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Determinism:
     """What is found of the plan of the written rows, once per run and columns.
 
     Attributes:
@@ -36,13 +36,8 @@ class Written:
     text: str = ""
 
 
-def look(plan: Plan, rows: DataFrame) -> Written:
-    """Look at what is written: a few hundred calls into the JVM, so not for each batch.
-
-    Args:
-        plan: of the query.
-        rows: a batch as it is written.
-    """
+def look(plan: QueryPlan, rows: DataFrame) -> Determinism:
+    """Look at what is written: a few hundred calls into the JVM, so not for each batch."""
     analysed = engine_for(rows).analysed(rows, started=True)
     text = analysed.text()
     unstable = plan.nondeterministic or analysed.nondeterministic()
@@ -50,13 +45,13 @@ def look(plan: Plan, rows: DataFrame) -> Written:
         plans = (float_lineage.parse(plan.text), float_lineage.parse(text)) if plan.text and text else ()
         left_out = _left_out(plans, rows) if plan.stateful else frozenset[str]()
         spelled = fingerprint.spell(*plans, delays=plan.delays) if plans else ""
-        return Written(left_out, unstable, float_lineage.functions(*plans), spelled)
+        return Determinism(left_out, unstable, float_lineage.functions(*plans), spelled)
     except RecursionError:
         log.info("the plan is nested too deeply to follow its columns")
-        return Written(_left_out((), rows) if plan.stateful else frozenset(), unstable)
+        return Determinism(_left_out((), rows) if plan.stateful else frozenset(), unstable)
 
 
-def foreseen(plan: Plan, rows: DataFrame) -> Written:
+def foreseen(plan: QueryPlan, rows: DataFrame) -> Determinism:
     """What is known of the rows that a query will write: less than of a batch, whose floats are followed.
 
     Args:
@@ -65,7 +60,7 @@ def foreseen(plan: Plan, rows: DataFrame) -> Written:
     """
     analysed = engine_for(rows).analysed(rows, started=False)
     text = analysed.text()
-    return Written(
+    return Determinism(
         nondeterministic=plan.nondeterministic or analysed.nondeterministic(),
         functions=float_lineage.functions(float_lineage.parse(text)) if text else (),
     )

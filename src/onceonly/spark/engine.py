@@ -66,7 +66,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class QueryPlan:
     """What the query's plan is, found once per run.
 
     Attributes:
@@ -117,7 +117,7 @@ class Run:
     mode: str | None
     temporary: bool
     session: str
-    plan: Plan
+    plan: QueryPlan
     engine: QueryEngine = field(repr=False, compare=False)
     handle: Any = field(repr=False, compare=False)
     files: Readable = field(repr=False, compare=False)
@@ -140,7 +140,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class QueryHint:
     """What the callback was given to say of its query; an engine that finds it by itself does not ask.
 
     Attributes:
@@ -152,7 +152,7 @@ class Told:
     checkpoint: str | None = None
 
 
-NOTHING_TOLD = Told()
+NOTHING_TOLD = QueryHint()
 
 
 class AnalysedPlan(Protocol):
@@ -200,7 +200,7 @@ class QueryEngine(Protocol):
 
     # ---- who is calling
 
-    def caller(self, df: DataFrame, told: Told = NOTHING_TOLD) -> Caller:
+    def caller(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Caller:
         """Whose batch this is; asked for each batch.
 
         Raises:
@@ -216,7 +216,7 @@ class QueryEngine(Protocol):
         """Spark's id of the application."""
         ...
 
-    def discover(self, df: DataFrame, told: Told = NOTHING_TOLD) -> Run:
+    def discover(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Run:
         """Everything that stays the same for one start of the query: once per run.
 
         Raises:
@@ -259,7 +259,7 @@ class SparkEngine(QueryEngine, Protocol):
 
     # ---- plans
 
-    def foreseen(self, df: DataFrame) -> Plan:
+    def foreseen(self, df: DataFrame) -> QueryPlan:
         """The plan of a query that is not started yet, by its streaming DataFrame. Runs nothing."""
         ...
 

@@ -98,7 +98,7 @@ def text_of(said: str | Column) -> str:
     """An expression as text, the same in each process: Spark writes addresses of objects into that of a Column.
 
     What a Python function is given stands in the text of the classic Column as Spark's own objects, with the lines of
-    the program that made them; it is left out.
+    the program that made them. It is left out.
     """
     if isinstance(said, str):
         return said

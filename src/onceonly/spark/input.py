@@ -30,7 +30,7 @@ from onceonly_checkpoints.storage import LocalStorage, Readable
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class InputLogs:
     """What is read for each batch; fields as in ``machine.facts.Offer``."""
 
     slice: Slice
@@ -40,7 +40,7 @@ class Seen:
     begins: SourceOffsets | None
 
 
-def see(batch_id: int, run: Run) -> Seen:
+def see(batch_id: int, run: Run) -> InputLogs:
     """What the engine says of this batch: by the files of its offset log, where they lie on a disk of this machine.
 
     Elsewhere the running query is asked; files only where it has no such log.
@@ -70,7 +70,7 @@ def _on_disk(run: Run, numbers: Sequence[int]) -> dict[int, str] | None:
         return None
 
 
-def see_on_disk(storage: Readable, batch_id: int, run: Run) -> Seen:
+def see_on_disk(storage: Readable, batch_id: int, run: Run) -> InputLogs:
     """The same from the checkpoint's files; the fallback, and what :func:`see` is tested against.
 
     Raises:
@@ -83,12 +83,12 @@ def see_on_disk(storage: Readable, batch_id: int, run: Run) -> Seen:
     return _seen(texts, batch_id, run)
 
 
-def _seen(texts: dict[int, str], batch_id: int, run: Run) -> Seen:
+def _seen(texts: dict[int, str], batch_id: int, run: Run) -> InputLogs:
     with _readable(run):
         slice_, clock = offsets.slice_from(texts, batch_id)
         files, begins = _input_files(run, slice_), _begins(run, slice_)
     lineage = Lineage(run.query_id, run.run_id, run.checkpoint, batch_id, clock.batch_timestamp_ms, clock.watermark_ms)
-    return Seen(slice_, lineage, _identities(run, slice_, files), files, begins)
+    return InputLogs(slice_, lineage, _identities(run, slice_, files), files, begins)
 
 
 @contextmanager
@@ -218,7 +218,7 @@ class Input:
     earlier: tuple[InputFile, ...] | None
     covered: int | None
     estimate: Estimate
-    earlier_checkpoints: tuple[previous_checkpoints.OldBatch, ...] = ()
+    earlier_checkpoints: tuple[previous_checkpoints.PreviousBatch, ...] = ()
 
     def offer(self, columns: Sequence[tuple[str, str]], *, stateful: bool) -> Offer:
         """What the coordinator decides on.

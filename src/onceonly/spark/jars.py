@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.spark import detect
-from onceonly.spark.versions import LINES, Line
+from onceonly.spark.versions import LINES, SparkVersion
 
 if TYPE_CHECKING:
     from onceonly.protocol import SparkSession
@@ -43,9 +43,6 @@ SCALA_LINE = "2.13"
 
 def pyspark_version(what: str) -> str:
     """Version of the PySpark that is installed.
-
-    Args:
-        what: needs it.
 
     Raises:
         ConfigurationError: E108, there is none.
@@ -145,7 +142,7 @@ def kafka_source_jars(cache: Path | None = None) -> list[Path]:
     return fetched(_kafka_source(line, line.kafka), cache)
 
 
-def _kafka_source(line: Line, version: str) -> Sequence[Artifact]:
+def _kafka_source(line: SparkVersion, version: str) -> Sequence[Artifact]:
     return (
         Artifact("org.apache.spark", line.kafka_jar, version),
         Artifact("org.apache.spark", f"spark-token-provider-kafka-0-10_{line.scala}", line.kafka_tokens),

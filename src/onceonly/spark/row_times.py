@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors.arguments import checks_arguments
 from onceonly.protocol import EPOCH
-from onceonly.protocol.row_times import Clock, Times
+from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.spark import digest
 from onceonly.spark.digest import quote
 from onceonly_checkpoints.epoch_time import Unit
@@ -53,7 +53,7 @@ def _aggregates(time: str, whole: str, late: str) -> Iterator[str]:
 _HORIZON, _ROWS = "__onceonly_horizon", "rows"
 
 
-def by_epoch(rows: DataFrame, column: str, unit: Unit, horizons: Mapping[int, int | None]) -> Mapping[int, Times]:
+def by_epoch(rows: DataFrame, column: str, unit: Unit, horizons: Mapping[int, int | None]) -> Mapping[int, RowTimes]:
     """What the rows of epochs say, which stand in a sink; nothing of an epoch without rows.
 
     Args:
@@ -73,13 +73,13 @@ def by_epoch(rows: DataFrame, column: str, unit: Unit, horizons: Mapping[int, in
     return {row[f"{_HORIZON}_of"]: _times(row.asDict()[_ROWS], row.asDict()) for row in counted.collect()}
 
 
-def from_metrics(values: Mapping[str, Any]) -> Times:
+def from_metrics(values: Mapping[str, Any]) -> RowTimes:
     """What the observed metrics of a finished action say, with those of its digest."""
     return _times(values[digest.metric("rows", "")], values)
 
 
-def _times(rows: int, values: Mapping[str, Any]) -> Times:
-    return Times(values[_FIRST], values[_LAST], values[_LATE], rows - values[_TIMED])
+def _times(rows: int, values: Mapping[str, Any]) -> RowTimes:
+    return RowTimes(values[_FIRST], values[_LAST], values[_LATE], rows - values[_TIMED])
 
 
 @checks_arguments

@@ -1,7 +1,7 @@
 # pyright: reportPrivateUsage=false
-"""What differs between the minor versions of PySpark that are known: a value or a small function of a :class:`Line`.
+"""Differences between minor versions of PySpark: each a value or small function of a :class:`SparkVersion`.
 
-``choose`` finds the line of the PySpark that runs. Whoever meets a difference asks that line for it; nobody else asks
+``detect`` finds the line of the PySpark that runs. Whoever meets a difference asks that line for it; nobody else asks
 which version this is. The defaults are those of the newest line; each older one says what is its own.
 """
 
@@ -107,7 +107,7 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SparkVersion:
     """One minor version of PySpark.
 
     Attributes:
@@ -178,7 +178,7 @@ def _schema(columns: StructType) -> pa.Schema:
     return schema
 
 
-_4_3 = Line("4.3")
+_4_3 = SparkVersion("4.3")
 _4_2 = replace(_4_3, minor="4.2", delta=Delta("delta-spark_4.2_2.13"), kafka="4.2.0")
 _4_1 = replace(
     _4_2,
@@ -297,5 +297,5 @@ _3_5 = replace(
     java_vectors=False,
 )
 
-LINES: Mapping[str, Line] = MappingProxyType({line.minor: line for line in (_3_5, _4_0, _4_1, _4_2, _4_3)})
+LINES: Mapping[str, SparkVersion] = MappingProxyType({line.minor: line for line in (_3_5, _4_0, _4_1, _4_2, _4_3)})
 """Lines by minor version, oldest first."""

@@ -9,15 +9,15 @@ from onceonly.protocol import Estimate
 from onceonly.protocol.batch import Bound, Notes, Trim
 from onceonly.protocol.row_times import Clock
 from onceonly.spark.batch import SparkBatch
-from onceonly.windows.epoch_step import Stepping
-from onceonly.windows.result_batch import PanedBatch
+from onceonly.windows.epoch_step import WindowStepper
+from onceonly.windows.result_batch import WindowResultBatch
 from onceonly.windows.spark_partials import Action
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class PanesBatch(SparkBatch):
+class WindowedBatch(SparkBatch):
     """Spark's micro-batch with windows.
 
     Args:
@@ -30,14 +30,14 @@ class PanesBatch(SparkBatch):
     def __init__(
         self,
         rows: DataFrame,
-        stepping: Stepping,
+        stepping: WindowStepper,
         estimate: Estimate,
         without: Callable[[Trim], DataFrame] | None = None,
     ) -> None:
         super().__init__(rows, estimate, without=without)
         self._stepping = stepping
 
-    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> PanedBatch:
+    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> WindowResultBatch:
         """Run the batch's one action, and what it makes of the state; see ``protocol.batch.Bindable``.
 
         Raises:
@@ -50,7 +50,7 @@ class PanesBatch(SparkBatch):
         action = Action(self._df, stepping.definition, to, horizon, late, self._brought, self._tasks)
         return stepping.stepped(to, action.counted(few=self._few), notes, self)
 
-    def trimmed(self, trim: Trim) -> PanesBatch:
+    def trimmed(self, trim: Trim) -> WindowedBatch:
         """The batch without the rows that are left out.
 
         Raises:
@@ -58,4 +58,4 @@ class PanesBatch(SparkBatch):
         """
         if self._without is None:
             raise TypeError("this batch cannot be trimmed")
-        return PanesBatch(self._without(trim), self._stepping, self._estimate)
+        return WindowedBatch(self._without(trim), self._stepping, self._estimate)

@@ -8,12 +8,12 @@ from typing import Any
 
 from onceonly.protocol.capabilities import GONE, OpenWindow
 from onceonly.windows.results import Result, Window, read, window_of
-from onceonly_checkpoints.epoch_windows import PaneForm
+from onceonly_checkpoints.epoch_windows import ResultSchema
 
 Row = Mapping[str, Any]
 
 
-def of_results(form: PaneForm, computed: Iterable[Row], stand: Iterable[Row]) -> Iterator[Window]:
+def of_results(form: ResultSchema, computed: Iterable[Row], stand: Iterable[Row]) -> Iterator[Window]:
     """Windows whose results are others.
 
     Args:
@@ -29,18 +29,12 @@ def of_results(form: PaneForm, computed: Iterable[Row], stand: Iterable[Row]) ->
     yield from (result.window for result, _ in others)
 
 
-def _results(form: PaneForm, rows: Iterable[Row]) -> Iterator[tuple[Result, tuple[object, ...]]]:
+def _results(form: ResultSchema, rows: Iterable[Row]) -> Iterator[tuple[Result, tuple[object, ...]]]:
     return ((read(form, row), (row.get("timing"), row.get("final"))) for row in rows)
 
 
 def of_state(number: int, computed: Iterable[Row], stand: Iterable[OpenWindow]) -> Iterator[Window]:
-    """Windows whose state is another. What later epochs wrote or took away tells nothing of this one.
-
-    Args:
-        number: of the epoch.
-        computed: rows of state that it changes.
-        stand: all rows that stand.
-    """
+    """Windows whose state is another. What later epochs wrote or took away tells nothing of this one."""
     now = {(row["key"], row["start"], row["stop"]): None if row[GONE] else row["body"] for row in computed}
     for one in stand:
         row = one.state

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 from onceonly.protocol.batch import Bound, Notes
 from onceonly.protocol.capabilities import RecallsState, StateRow, StateWanted
 from onceonly.protocol.guard import foreign
-from onceonly.protocol.row_times import Times
-from onceonly.windows.result_batch import PanedBatch, Part, digest_of, part
+from onceonly.protocol.row_times import RowTimes
+from onceonly.windows.result_batch import OutputRows, WindowResultBatch, digest_of, part
 from onceonly.windows.rules import json_values
 from onceonly.windows.rules.arrow_rows import pane_table, state_table
 from onceonly.windows.rules.spec import Definition
-from onceonly.windows.rules.state import Kept, Moment, Partial, Place, Stepped
+from onceonly.windows.rules.state import EpochClock, OpenWindowState, Partial, Stepped, WindowKey
 from onceonly.windows.rules.step import step, wanted
 from onceonly_checkpoints.digests import LATE, PANES, STATE, Digest
-from onceonly_checkpoints.epoch_windows import PaneState, Timings
+from onceonly_checkpoints.epoch_windows import EpochWindows, ResultCounts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class EpochAggregates:
     """What one action over a batch gave.
 
     Attributes:
@@ -44,7 +44,7 @@ class Counted:
 
     partials: Sequence[Partial]
     rows: int
-    times: Times
+    times: RowTimes
     late: pa.Table | None = None
 
 
@@ -64,7 +64,7 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True)
-class Stepping:
+class WindowStepper:
     """Steps the windows of one pipeline from epoch to epoch.
 
     Attributes:
@@ -77,7 +77,9 @@ class Stepping:
     keeper: RecallsState
     targets: Targets
 
-    def stepped(self, to: Bound, counted: Counted, notes: Notes, live: SparkBatch | None = None) -> PanedBatch:
+    def stepped(
+        self, to: Bound, counted: EpochAggregates, notes: Notes, live: SparkBatch | None = None
+    ) -> WindowResultBatch:
         """The rows of an epoch, for each of its outputs.
 
         Args:
@@ -93,7 +95,7 @@ class Stepping:
         """
         definition, targets = self.definition, self.targets
         times, noted = notes(counted.times, counted.rows)
-        moment = Moment(to.clock, noted, to.noted_before)
+        moment = EpochClock(to.clock, noted, to.noted_before)
         found = self._recalled(moment, counted.partials, to)
         held = [_read(row, targets.state, to) for row in found]
         done = step(definition, moment, held, counted.partials)
@@ -102,42 +104,42 @@ class Stepping:
         dropped = done.dropped + times.untimed
         told = (definition.fingerprint, definition.meaning, left, counted.rows, dropped, to.clock, to.since)
         results = pane_table(definition, done.rows)
-        panes = PaneState(*told, definition.form, _timings(results))
+        panes = EpochWindows(*told, definition.form, _timings(results))
         session = live.session if live else None
         parts = [
             part(PANES, targets.panes, results, session),
             part(STATE, (targets.state,), state_table(done.kept, done.gone), session),
             *_late(counted.late, targets.late, session),
         ]
-        return PanedBatch(parts, times, panes, live)
+        return WindowResultBatch(parts, times, panes, live)
 
-    def _recalled(self, moment: Moment, partials: Sequence[Partial], to: Bound) -> Sequence[StateRow]:
+    def _recalled(self, moment: EpochClock, partials: Sequence[Partial], to: Bound) -> Sequence[StateRow]:
         asked = wanted(self.definition, moment, partials)
         places = [(one.key, one.start, one.end) for one in asked.places]
         return self.keeper.recall(StateWanted(places, asked.keys, asked.wake_clock, asked.wake_time), to.as_of)
 
 
-def _timings(results: pa.Table) -> Timings:
+def _timings(results: pa.Table) -> ResultCounts:
     """How many of them are early, on time and late."""
     import pyarrow.compute as pc
 
     compute: Any = pc
     counted = compute.value_counts(results.filter(compute.greater(results["sign"], 0))["timing"])
     found = {one["values"]: one["counts"] for one in counted.to_pylist()}
-    return Timings(found.get("EARLY", 0), found.get("ON_TIME", 0), found.get("LATE", 0))
+    return ResultCounts(found.get("EARLY", 0), found.get("ON_TIME", 0), found.get("LATE", 0))
 
 
-def _late(rows: pa.Table | None, sink: str | None, session: SparkSession | None) -> list[Part]:
+def _late(rows: pa.Table | None, sink: str | None, session: SparkSession | None) -> list[OutputRows]:
     return [part(LATE, (sink,), rows, session)] if rows is not None and sink is not None else []
 
 
-def _place(row: StateRow) -> Place:
-    return Place(row.key, row.start, row.stop)
+def _place(row: StateRow) -> WindowKey:
+    return WindowKey(row.key, row.start, row.stop)
 
 
-def _read(row: StateRow, keeper: str, to: Bound) -> Kept:
+def _read(row: StateRow, keeper: str, to: Bound) -> OpenWindowState:
     try:
-        return Kept.read(_place(row), row.body)
+        return OpenWindowState.read(_place(row), row.body)
     except ValueError as error:
         problem = f"the window of key {row.key} from {row.start} on cannot be read"
         raise foreign(keeper, to.as_of, problem) from error
@@ -161,7 +163,7 @@ def state_digest(rows: Iterable[tuple[str, int, int, str]]) -> Digest:
     """The digest of rows of state, as epochs keep it.
 
     Args:
-        rows: key, start, end and body of windows, in any order; they are taken piece by piece.
+        rows: key, start, end and body of windows, in any order. They are taken piece by piece.
     """
     import pyarrow as pa
 

@@ -23,7 +23,7 @@ ADDED = (START, CLOSED, HORIZON)
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class LateRowContext:
     """What tells late rows from others.
 
     Attributes:
@@ -44,7 +44,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RowGroup:
     """Groups of rows, as Spark gave them.
 
     Attributes:
@@ -56,7 +56,9 @@ class Piece:
     rows: Any
 
 
-def of_rows(setting: Setting, rows: Sequence[Row], whole: Sequence[Any], partials: Sequence[Partial]) -> pa.Table:
+def of_rows(
+    setting: LateRowContext, rows: Sequence[Row], whole: Sequence[Any], partials: Sequence[Partial]
+) -> pa.Table:
     """Late ones among rows of the driver.
 
     Args:
@@ -80,7 +82,7 @@ def of_rows(setting: Setting, rows: Sequence[Row], whole: Sequence[Any], partial
     return _table(setting, taken.combine_chunks() if taken is not None else None, starts, ends)
 
 
-def _windows(setting: Setting, row: Row, partials: Sequence[Partial]) -> list[tuple[int | None, int | None]]:
+def _windows(setting: LateRowContext, row: Row, partials: Sequence[Partial]) -> list[tuple[int | None, int | None]]:
     if row.time is None:
         return [(None, None)]
     definition, time = setting.definition, row.time
@@ -94,7 +96,7 @@ def _windows(setting: Setting, row: Row, partials: Sequence[Partial]) -> list[tu
     ]
 
 
-def of_pieces(setting: Setting, pieces: Sequence[Piece]) -> pa.Table:
+def of_pieces(setting: LateRowContext, pieces: Sequence[RowGroup]) -> pa.Table:
     """Late ones among groups of rows."""
     import pyarrow as pa
 
@@ -112,7 +114,7 @@ def of_pieces(setting: Setting, pieces: Sequence[Piece]) -> pa.Table:
     return _table(setting, pa.concat_arrays(taken) if taken else None, starts, ends)
 
 
-def _table(setting: Setting, rows: Any, starts: Sequence[int | None], ends: Sequence[int | None]) -> pa.Table:
+def _table(setting: LateRowContext, rows: Any, starts: Sequence[int | None], ends: Sequence[int | None]) -> pa.Table:
     import pyarrow as pa
 
     schema = frames.in_arrow(setting.columns)

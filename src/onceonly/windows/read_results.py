@@ -12,10 +12,10 @@ from onceonly.protocol.capabilities import OpenWindow, Span
 from onceonly.runtime.read_errors import UNREADABLE, reason_of
 from onceonly.windows import diff
 from onceonly.windows.epoch_step import state_digest
-from onceonly.windows.results import Expected, Rows, Untold, Window, Wrong, expect
+from onceonly.windows.results import Expected, Rows, UnreadableResults, Window, WindowMismatch, expect
 from onceonly_checkpoints.digests import PANES, STATE, Digest
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epoch_windows import PaneForm
+from onceonly_checkpoints.epoch_windows import ResultSchema
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Results:
         why: why they cannot be told; empty where they can.
     """
 
-    wrong: tuple[Wrong, ...] = ()
+    wrong: tuple[WindowMismatch, ...] = ()
     more: int = 0
     why: str = ""
 
@@ -96,7 +96,7 @@ def read_state(sink: Sink, epochs: Sequence[Epoch]) -> StateFacts | None:
 class _Read:
     """Rows of state on their way to being hashed, and what they say of results."""
 
-    def __init__(self, form: PaneForm | None) -> None:
+    def __init__(self, form: ResultSchema | None) -> None:
         self._form = form
         self.windows: dict[Window, Expected] = {}
         self.why = ""
@@ -106,7 +106,7 @@ class _Read:
             try:
                 if self._form and not self.why:
                     expect(self.windows, self._form, row)
-            except Untold as error:
+            except UnreadableResults as error:
                 self.why = str(error)
             yield row.key, row.start, row.stop, row.body
 
@@ -132,7 +132,7 @@ def read_results(sink: Sink, epochs: Sequence[Epoch], state: StateFacts | None, 
         if panes.form.upserts and next(iter(sink.history(epochs[-1].number)), None):
             return Results()  # a running driver went on, and rows that stood are replaced
         return Results(told, more)
-    except Untold as error:
+    except UnreadableResults as error:
         return Results(why=str(error))
     except UNREADABLE as error:
         log.info("results in %s cannot be read: %s", sink.id, type(error).__name__)
@@ -140,8 +140,8 @@ def read_results(sink: Sink, epochs: Sequence[Epoch], state: StateFacts | None, 
 
 
 def _wrong(
-    sink: Sink, epochs: Sequence[Epoch], form: PaneForm, state: Mapping[Window, Expected] | None, unjudged: int
-) -> Iterator[Wrong]:
+    sink: Sink, epochs: Sequence[Epoch], form: ResultSchema, state: Mapping[Window, Expected] | None, unjudged: int
+) -> Iterator[WindowMismatch]:
     since = {epoch.number: epoch.windows_since for epoch in epochs}
     oldest, newest = epochs[0], epochs[-1]
     rows = Rows(form, unjudged)
@@ -173,7 +173,7 @@ def _rows(sink: Sink, span: Span, *, upserts: bool) -> Iterator[tuple[int, Mappi
     elif isinstance(sink, Readable):
         found = sink.read_rows(span)
     if found is None:
-        raise Untold(_NOT_TOLD)
+        raise UnreadableResults(_NOT_TOLD)
     yield from found
 
 
@@ -204,6 +204,6 @@ def read_differing(
                 found |= set(diff.of_results(form, results, stand))
             elif panes and gets(sink, STATE, [epoch]) and isinstance(sink, ShowsState):
                 found |= set(diff.of_state(epoch.number, state, sink.open_windows(panes.since)))
-        except (*UNREADABLE, Untold) as error:
+        except (*UNREADABLE, UnreadableResults) as error:
             log.info("windows of epoch %d in %s cannot be read: %s", epoch.number, sink.id, type(error).__name__)
     return sorted(found, key=lambda one: (one[1] is not None, one[1] or 0, one[0]))

@@ -15,9 +15,9 @@ from onceonly.runtime import operator_epoch
 from onceonly.runtime.unreadable_markers import naming
 from onceonly.windows.result_batch import digest_of, fingerprint
 from onceonly.windows.rules.arrow_rows import state_table
-from onceonly.windows.rules.state import Place
+from onceonly.windows.rules.state import WindowKey
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import STATE, Digest, Output
+from onceonly_checkpoints.digests import STATE, Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import Adoption, Slice
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Keeper(Sink, ShowsState, Protocol):
+class ReadableWindowStore(Sink, ShowsState, Protocol):
     """The sink of state, whose rows can be read."""
 
 
@@ -35,7 +35,7 @@ Rows = Mapping[tuple[str, int, int], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class StoredWindows:
     """What an epoch left of windows.
 
     Attributes:
@@ -46,7 +46,7 @@ class Left:
 
     rows: Rows
     digest: Digest
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputDigest, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Difference:
     """
 
     missing: tuple[Mapping[str, Any], ...]
-    foreign: tuple[Place, ...]
+    foreign: tuple[WindowKey, ...]
 
     @property
     def text(self) -> str:
@@ -75,13 +75,13 @@ def difference(standing: Iterable[OpenWindow], wanted: Rows, newest: int) -> Dif
         wanted: what the newest epoch left.
         newest: its number: a row that says a higher one is nobody's, whatever else it says.
     """
-    right, foreign = set[tuple[str, int, int]](), list[Place]()
+    right, foreign = set[tuple[str, int, int]](), list[WindowKey]()
     for one in standing:
         row = one.state
         place = row.key, row.start, row.stop
         known = wanted.get(place)
         if known is None:
-            foreign.append(Place(*place))
+            foreign.append(WindowKey(*place))
         elif row.epoch <= newest and _says(one) == (known["body"], known["wake_clock"], known["wake_time"]):
             right.add(place)
     return Difference(tuple(row for place, row in wanted.items() if place not in right), tuple(foreign))
@@ -99,7 +99,13 @@ def _table(found: Difference) -> pa.Table:
 
 
 def rebuild(
-    sinks: Sequence[Sink], keeper: Keeper, ledger: Ledger, pipeline: str, *, accepted: Adoption, left: Left
+    sinks: Sequence[Sink],
+    keeper: ReadableWindowStore,
+    ledger: Ledger,
+    pipeline: str,
+    *,
+    accepted: Adoption,
+    left: StoredWindows,
 ) -> tuple[Epoch, Difference] | None:
     """Have the state stand as the newest epoch left it, by an epoch of its own; ``None``: it does already.
 
@@ -143,8 +149,8 @@ def rebuild(
     return epoch, found
 
 
-def _output(was: Output, rows: pa.Table) -> Output:
+def _output(was: OutputDigest, rows: pa.Table) -> OutputDigest:
     """State gets these rows, others nothing."""
     if was.name == STATE:
-        return Output(STATE, was.sinks, fingerprint(rows.schema), digest_of(rows))
-    return Output(was.name, was.sinks, was.schema, Digest(0), rows.num_rows)
+        return OutputDigest(STATE, was.sinks, fingerprint(rows.schema), digest_of(rows))
+    return OutputDigest(was.name, was.sinks, was.schema, Digest(0), rows.num_rows)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import Batch
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.protocol.row_times import Times
+from onceonly.protocol.row_times import RowTimes
 from onceonly.spark import digest, frames
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import Digest, Output, column_of
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.digests import Digest, OutputDigest, column_of
+from onceonly_checkpoints.epoch_windows import EpochWindows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OutputRows:
     """Rows of one output.
 
     Attributes:
@@ -44,7 +44,7 @@ class Part:
     schema: str
 
 
-def part(name: str, sinks: Sequence[str], rows: pa.Table, session: SparkSession | None) -> Part:
+def part(name: str, sinks: Sequence[str], rows: pa.Table, session: SparkSession | None) -> OutputRows:
     """Rows of one output, counted.
 
     Args:
@@ -53,7 +53,7 @@ def part(name: str, sinks: Sequence[str], rows: pa.Table, session: SparkSession 
         rows: in the types that Spark gives them in Arrow.
         session: counts rows of columns that only Spark can hash; ``None`` where there is none.
     """
-    return Part(name, tuple(sinks), rows, digest_of(rows, session), fingerprint(rows.schema))
+    return OutputRows(name, tuple(sinks), rows, digest_of(rows, session), fingerprint(rows.schema))
 
 
 def digest_of(rows: pa.Table, session: SparkSession | None = None) -> Digest:
@@ -87,7 +87,7 @@ def struct_of(schema: pa.Schema) -> Any:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-class PanedBatch(ArrowBatch):
+class WindowResultBatch(ArrowBatch):
     """Rows of all outputs, which lie here, and what else the machine is told.
 
     Args:
@@ -97,7 +97,9 @@ class PanedBatch(ArrowBatch):
         live: the batch that they came of, whose session can read staged files; ``None`` without Spark.
     """
 
-    def __init__(self, parts: Sequence[Part], times: Times, panes: PaneState, live: SparkBatch | None = None) -> None:
+    def __init__(
+        self, parts: Sequence[OutputRows], times: RowTimes, panes: EpochWindows, live: SparkBatch | None = None
+    ) -> None:
         super().__init__(_union({column_of(one.name): one.rows for one in parts}), partitions=1)
         self._parts = tuple(parts)
         self._times = times
@@ -118,18 +120,18 @@ class PanedBatch(ArrowBatch):
         """Of the rows of all outputs."""
         return sum((one.digest for one in self._parts), Digest(0))
 
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputDigest, ...]:
         """What each sink gets: a row is in one of them."""
         whole = self._table.num_rows
         return tuple(
-            Output(one.name, one.sinks, one.schema, one.digest, whole - one.rows.num_rows) for one in self._parts
+            OutputDigest(one.name, one.sinks, one.schema, one.digest, whole - one.rows.num_rows) for one in self._parts
         )
 
-    def times(self) -> Times:
+    def times(self) -> RowTimes:
         """What the rows that were aggregated said of time, and the user."""
         return self._times
 
-    def panes(self) -> PaneState:
+    def panes(self) -> EpochWindows:
         """Of the epoch's windows."""
         return self._panes
 

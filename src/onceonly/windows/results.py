@@ -17,21 +17,21 @@ from onceonly.protocol.capabilities import StateRow
 from onceonly.windows.rules import json_values
 from onceonly.windows.rules.assigners import LEAST
 from onceonly.windows.rules.json_values import Json
-from onceonly.windows.rules.state import Kept, Place
+from onceonly.windows.rules.state import OpenWindowState, WindowKey
 from onceonly_checkpoints.epoch_time import END
-from onceonly_checkpoints.epoch_windows import PaneForm
+from onceonly_checkpoints.epoch_windows import ResultSchema
 from onceonly_checkpoints.model import canonical
 
 Window = tuple[str, int | None, int | None]
 """Key in canonical JSON, start and end; no bound where its column is null."""
 
 
-class Untold(Exception):
+class UnreadableResults(Exception):
     """Rows or state cannot be read as those of windows; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
+class WindowMismatch:
     """A window whose rows are not what they must be.
 
     Attributes:
@@ -61,22 +61,17 @@ class Expected:
 # ---- windows by the state
 
 
-def expect(found: dict[Window, Expected], form: PaneForm, row: StateRow) -> None:
+def expect(found: dict[Window, Expected], form: ResultSchema, row: StateRow) -> None:
     """Add what must stand of a window that is open, by its state.
-
-    Args:
-        found: of the others, by window.
-        form: of the rows of panes.
-        row: of state.
 
     Raises:
         Untold: it is none.
     """
-    place = Place(row.key, row.start, row.stop)
+    place = WindowKey(row.key, row.start, row.stop)
     try:
-        kept = Kept.read(place, row.body)
+        kept = OpenWindowState.read(place, row.body)
     except ValueError as error:
-        raise Untold(f"the state of {named(window_of(*place))} says: {error}") from error
+        raise UnreadableResults(f"the state of {named(window_of(*place))} says: {error}") from error
     found.setdefault(window_of(*place), Expected(row.epoch))
     if form.accumulation == "retracting":
         for one in kept.emitted:
@@ -123,12 +118,8 @@ class Result(NamedTuple):
     values: tuple[Json, ...]
 
 
-def read(form: PaneForm, row: Mapping[str, Any]) -> Result:
+def read(form: ResultSchema, row: Mapping[str, Any]) -> Result:
     """What a row says.
-
-    Args:
-        form: of the rows.
-        row: by the names of its columns.
 
     Raises:
         Untold: it has other columns than a row of panes, or they hold something else.
@@ -139,9 +130,9 @@ def read(form: PaneForm, row: Mapping[str, Any]) -> Result:
         values = tuple(_coded(name, kind, row[name]) for name, kind in form.values)
         return Result(window, row["kind"], int(row["sign"]), int(row["pane"]), values)
     except KeyError as error:
-        raise Untold(f"its rows have no column {error.args[0]}") from error
+        raise UnreadableResults(f"its rows have no column {error.args[0]}") from error
     except TypeError as error:
-        raise Untold(f"its rows are none of panes: {error}") from error
+        raise UnreadableResults(f"its rows are none of panes: {error}") from error
 
 
 @dataclass(slots=True)
@@ -166,7 +157,7 @@ class Rows:
             known in part.
     """
 
-    def __init__(self, form: PaneForm, unjudged: int = 0) -> None:
+    def __init__(self, form: ResultSchema, unjudged: int = 0) -> None:
         self._form, self._unjudged = form, unjudged
         self._seen: dict[tuple[int, Window], _Seen] = {}
 
@@ -192,7 +183,7 @@ class Rows:
         if sign > 0 and (one.newest is None or pane >= one.newest[0]):
             one.newest = pane, values
 
-    def closed(self, before: int | None) -> Iterator[Wrong]:
+    def closed(self, before: int | None) -> Iterator[WindowMismatch]:
         """Judge windows that get no rows any more, and forget them.
 
         Args:
@@ -205,7 +196,7 @@ class Rows:
         for place in over:
             yield from self._judged(place[1], self._seen.pop(place), None)
 
-    def left(self, since: int, state: Mapping[Window, Expected] | None) -> Iterator[Wrong]:
+    def left(self, since: int, state: Mapping[Window, Expected] | None) -> Iterator[WindowMismatch]:
         """Judge all others.
 
         Args:
@@ -219,18 +210,18 @@ class Rows:
             there = {window for began, window in self._seen if began == since}
             for window, wanted in state.items():
                 if wanted.pane is not None and window not in there:
-                    yield Wrong(
+                    yield WindowMismatch(
                         wanted.epoch, f"{named(window)}: by the state pane {wanted.pane} stands, and no row does"
                     )
 
-    def _judged(self, window: Window, one: _Seen, wanted: Expected | None) -> Iterator[Wrong]:
+    def _judged(self, window: Window, one: _Seen, wanted: Expected | None) -> Iterator[WindowMismatch]:
         whole = one.begins or self._form.upserts
         if one.first <= self._unjudged or (self._unjudged and not whole):
             return
         if said := one.odd or self._wrong(one):
-            yield Wrong(one.last, f"{named(window)}: {said}")
+            yield WindowMismatch(one.last, f"{named(window)}: {said}")
         elif wanted and (said := _differs(one, wanted)):
-            yield Wrong(max(one.last, wanted.epoch), f"{named(window)}: {said}")
+            yield WindowMismatch(max(one.last, wanted.epoch), f"{named(window)}: {said}")
 
     def _wrong(self, one: _Seen) -> str:
         """What its own rows say against it."""
@@ -295,7 +286,7 @@ def _coded(name: str, kind: str, given: Any) -> Json:
         return None
     value: Any = bytes(given) if isinstance(given, memoryview) else given
     if not _is(kind, value):
-        raise Untold(f"column {name} holds {type(value).__name__}, and {kind} was written")
+        raise UnreadableResults(f"column {name} holds {type(value).__name__}, and {kind} was written")
     if kind in _UNSPELLED:
         return None
     if size := json_values.decimal(kind):
@@ -303,7 +294,7 @@ def _coded(name: str, kind: str, given: Any) -> Json:
             number: Decimal = value
             return format(number.quantize(Decimal(1).scaleb(-size[1])), "f")
         except InvalidOperation as error:
-            raise Untold(f"column {name} holds more digits than {kind}") from error
+            raise UnreadableResults(f"column {name} holds more digits than {kind}") from error
     return json_values.encode(kind, value)
 
 

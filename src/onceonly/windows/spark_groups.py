@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol.row_times import Times
+from onceonly.protocol.row_times import RowTimes
 from onceonly.windows import late_rows
 from onceonly.windows.rules.assigners import Span
 from onceonly.windows.rules.local_partials import joined, key_text
 from onceonly.windows.rules.spec import Definition
-from onceonly.windows.rules.state import Partial, Place
+from onceonly.windows.rules.state import Partial, WindowKey
 from onceonly.windows.spark_aggregates import Aggregated, cells
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Groups:
         self._values = tuple(values)
         self._slices: dict[tuple[Any, ...], list[Partial]] = {}
         self.rows = 0
-        self.times = Times()
+        self.times = RowTimes()
 
     def join(self, piece: pa.RecordBatch) -> None:
         """Take groups."""
@@ -53,13 +53,13 @@ class Groups:
             if one[2] is not None:
                 self._slices.setdefault(key, []).append(Partial(_NOWHERE, values, *one))
 
-    def late(self, piece: pa.RecordBatch) -> late_rows.Piece:
+    def late(self, piece: pa.RecordBatch) -> late_rows.RowGroup:
         """Those of a piece that bring rows which may be late."""
         own: Any = piece.column(ROW)
         at = [place for place, count in enumerate(own.value_lengths().to_pylist()) if count]
         firsts, lasts = cells(piece.column(FIRST)), cells(piece.column(LAST))
         spans = [None if firsts[one] is None else self._spans(firsts[one], lasts[one]) for one in at]
-        return late_rows.Piece(spans, own.take(_numbers(at)))
+        return late_rows.RowGroup(spans, own.take(_numbers(at)))
 
     def partials(self) -> list[Partial]:
         """One for each window."""
@@ -82,7 +82,7 @@ class Groups:
                 sum_, begin, end = slices[first], first, first + 1
             if behind > end:
                 sum_, end = joined(self._is, _NOWHERE, [sum_, *slices[end:behind]]), behind
-            yield sum_._replace(place=Place(key, *span))
+            yield sum_._replace(place=WindowKey(key, *span))
 
     def _read(self, piece: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
         each: list[list[Any]] = []
@@ -99,11 +99,11 @@ class Groups:
         untimed = sum(count for count, first in zip(rows, firsts, strict=True) if first is None)
         ends = [time for time in (*firsts, *lasts, past.first, past.last) if time is not None]
         first, last = min(ends, default=None), max(ends, default=None)
-        self.times = Times(first, last, past.late + sum(late), past.untimed + untimed)
+        self.times = RowTimes(first, last, past.late + sum(late), past.untimed + untimed)
         self.rows += sum(rows)
 
 
-_NOWHERE = Place("", 0, 0)
+_NOWHERE = WindowKey("", 0, 0)
 """Of a slice, which is a part of windows and none itself."""
 
 

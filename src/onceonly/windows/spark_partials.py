@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol.batch import Bound
-from onceonly.protocol.row_times import Times
+from onceonly.protocol.row_times import RowTimes
 from onceonly.quality.spark_outputs import beyond_a_row
 from onceonly.spark import expression_check, frames
 from onceonly.spark.digest import quote
 from onceonly.windows import late_rows
-from onceonly.windows.epoch_step import Counted
+from onceonly.windows.epoch_step import EpochAggregates
 from onceonly.windows.rules.assigners import wrong
 from onceonly.windows.rules.local_partials import Row, partials_of
 from onceonly.windows.rules.spec import INGEST, Definition, Panes
@@ -92,7 +92,7 @@ class Action:
     bring: Bring
     tasks: int | None = None
 
-    def counted(self, *, few: bool) -> Counted:
+    def counted(self, *, few: bool) -> EpochAggregates:
         """Run it.
 
         Args:
@@ -139,7 +139,7 @@ class Action:
 
     # ---- few rows
 
-    def _here(self) -> Counted:
+    def _here(self) -> EpochAggregates:
         rows: list[Row] = []
         whole: list[pa.Array[Any]] = []
         # A literal that is another in each epoch would have Spark compile the plan anew for each.
@@ -149,7 +149,7 @@ class Action:
             whole += [piece.column(ROW)] if self.keeps_late else []
         partials = partials_of(self.definition, rows)
         late = late_rows.of_rows(self._late_setting(), rows, whole, partials) if self.keeps_late else None
-        return Counted(partials, len(rows), _told(rows, self.horizon), late)
+        return EpochAggregates(partials, len(rows), _told(rows, self.horizon), late)
 
     def _rows_of(self, piece: pa.RecordBatch) -> Iterator[Row]:
         panes, count = self.definition.panes, piece.num_rows
@@ -159,22 +159,22 @@ class Action:
         marks = cells(piece.column(_MARK)) if panes.marks else [False] * count
         return map(Row, keys, times, inputs, marks)
 
-    def _late_setting(self) -> late_rows.Setting:
-        return late_rows.Setting(self.definition, self.rows.schema, self.to.noted_before)
+    def _late_setting(self) -> late_rows.LateRowContext:
+        return late_rows.LateRowContext(self.definition, self.rows.schema, self.to.noted_before)
 
     # ---- any number of rows
 
-    def _there(self) -> Counted:
+    def _there(self) -> EpochAggregates:
         values = self._aggregated()
         found = Groups(self.definition, values)
-        late: list[late_rows.Piece] = []
+        late: list[late_rows.RowGroup] = []
         with self._tasks():
             for piece in self.bring(self._grouped(values)):
                 found.join(piece)
                 if self.keeps_late:
                     late.append(found.late(piece))
         kept = late_rows.of_pieces(self._late_setting(), late) if self.keeps_late else None
-        return Counted(found.partials(), found.rows, found.times, kept)
+        return EpochAggregates(found.partials(), found.rows, found.times, kept)
 
     def _tasks(self) -> AbstractContextManager[None]:
         return nullcontext() if self.tasks is None else frames.setting(self.rows, _TASKS, str(self.tasks))
@@ -221,8 +221,8 @@ def _columns(values: Sequence[Aggregated]) -> list[Column]:
     return [one.alias(f"{VALUE}{at}") for at, one in enumerate(said)]
 
 
-def _told(rows: Sequence[Row], horizon: int | None) -> Times:
+def _told(rows: Sequence[Row], horizon: int | None) -> RowTimes:
     """What rows say of time."""
     known = [row.time for row in rows if row.time is not None]
     late = 0 if horizon is None else sum(time < horizon for time in known)
-    return Times(min(known, default=None), max(known, default=None), late, len(rows) - len(known))
+    return RowTimes(min(known, default=None), max(known, default=None), late, len(rows) - len(known))

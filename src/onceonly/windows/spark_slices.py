@@ -95,10 +95,6 @@ def late_before(definition: Definition, noted: int | None) -> int | None:
     """Rows of windows that were closed when so much was noted are before this time; ``None`` where none were.
 
     Exact but for sessions: one may end later than a row alone says, so there it is an upper bound.
-
-    Args:
-        definition: of the windows.
-        noted: with the epoch before.
     """
     if noted is None:
         return None

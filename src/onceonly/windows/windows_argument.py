@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.event_time import event_time_argument
-from onceonly.machine.window_rules import Windows
+from onceonly.machine.window_rules import WindowsConfig
 from onceonly.protocol import KeepsState, RecallsState, Sink
-from onceonly.spark.engine import Plan
+from onceonly.spark.engine import QueryPlan
 from onceonly.windows import late_rows, spark_partials
 from onceonly.windows.epoch_step import Targets
 from onceonly.windows.rules.assigners import Global, Sessions
@@ -26,7 +26,7 @@ class StateSink(Sink, RecallsState, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class WindowsArgument:
     """Panes of a call, with the sinks of what is beside them.
 
     Attributes:
@@ -51,7 +51,7 @@ class Chosen:
         panes = tuple(sink.id for sink in sinks if sink not in self.sinks)
         return Targets(panes, self.keeper.id, self.late.id if self.late else None)
 
-    def defined(self, pipeline: str, rows: DataFrame, time: event_time_argument.Chosen | None) -> Definition:
+    def defined(self, pipeline: str, rows: DataFrame, time: event_time_argument.EventTimeArgument | None) -> Definition:
         """The windows over such rows.
 
         Args:
@@ -94,10 +94,10 @@ class Chosen:
                 raise _no_record(self.records, f"column {part} of pane rows is {kind}")
 
     @staticmethod
-    def windows(definition: Definition) -> Windows:
+    def windows(definition: Definition) -> WindowsConfig:
         """As the machine takes it."""
         said = (definition.fingerprint, definition.meaning, definition.lateness, definition.panes.at_most)
-        return Windows(*said, overlap=definition.overlap, closing=definition.closing)
+        return WindowsConfig(*said, overlap=definition.overlap, closing=definition.closing)
 
     @property
     def words(self) -> str:
@@ -105,9 +105,9 @@ class Chosen:
         return f"{self.panes.words}; state in {self.keeper.id}"
 
 
-def chosen(
-    panes: Panes | None, sinks: Sequence[Sink], time: event_time_argument.Chosen | None, others: str = ""
-) -> Chosen | None:
+def check_windows(
+    panes: Panes | None, sinks: Sequence[Sink], time: event_time_argument.EventTimeArgument | None, others: str = ""
+) -> WindowsArgument | None:
     """Find the sinks that panes take, and refuse what does not go with them.
 
     Args:
@@ -152,7 +152,7 @@ def chosen(
     keeper, records = _keeper(panes, sinks), next((sink.id for sink in sinks if sink.capabilities.records), "")
     if records and "value" not in (*panes.keys, *panes.values):
         raise _no_record(records, "pane rows have no column value")
-    return Chosen(panes, keeper, late, records)
+    return WindowsArgument(panes, keeper, late, records)
 
 
 def _check_key(panes: Panes, sink: Sink) -> None:
@@ -184,7 +184,7 @@ def _named_by(panes: Panes) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return ends, (*panes.keys, *(ends if isinstance(panes.window, Sessions) else ends[:1]))
 
 
-def said_of(chosen: Chosen | None, refused: OnceOnlyError) -> OnceOnlyError:
+def said_of(chosen: WindowsArgument | None, refused: OnceOnlyError) -> OnceOnlyError:
     """What is said of a refusal: of several results of one window, something else than of several rows of a key."""
     said = refused.details
     if chosen is None or refused.code != "E505" or said["sink"] in {one.id for one in chosen.sinks}:
@@ -219,7 +219,7 @@ def _keeper(panes: Panes, sinks: Sequence[Sink]) -> StateSink:
 _WAY = 'name a table of Postgres: Panes(..., state=pg.table("scores_state"))'
 
 
-def refuse_state(plan: Plan, query: str) -> None:
+def refuse_state(plan: QueryPlan, query: str) -> None:
     """Refuse a plan that keeps state of its own.
 
     Raises:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from onceonly.protocol import Sink
 from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.conformance.harness import ConformanceFailure, SinkHarness, told
-from onceonly_lab.conformance.scenario import Driver, Plan
+from onceonly_lab.conformance.scenario import Driver, PlannedEpoch
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -46,7 +46,7 @@ class Order:
 
     harness: SinkHarness
     fence: Fence
-    planned: Plan
+    planned: PlannedEpoch
     connect: Callable[[], Sink] | None = None
 
 

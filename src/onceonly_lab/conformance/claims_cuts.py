@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Changes
 from onceonly_lab.conformance.harness import NotTested, SinkHarness, claims_of
-from onceonly_lab.conformance.scenario import Story, expect
+from onceonly_lab.conformance.scenario import Scenario, expect
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +57,7 @@ def the_cut_of_a_batch_decides_nothing(harness: SinkHarness) -> None:
     plain = [name for name, told in stories.items() if len({step for step, *_ in told}) == len(told)]
     # What is refused of one story is refused of all that share its epochs.
     groups = [plain, *([name] for name in stories if name not in plain)]
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         player = _Player(story, changes)
         for names, cut in itertools.product(groups, _CUTS):
             found = player.plays([stories[name] for name in names], cut)
@@ -85,7 +85,7 @@ def _left(changes: Changes, told: Iterable[Change]) -> list[tuple[int, str]]:
 class _Player:
     """Writes changes to a target, each time under keys of their own."""
 
-    def __init__(self, story: Story, changes: Changes) -> None:
+    def __init__(self, story: Scenario, changes: Changes) -> None:
         self._changes = changes
         self._rows = story.harness.rows
         self._driver = story.driver()

@@ -13,8 +13,8 @@ from onceonly.protocol.row_rules import Rule
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_lab.conformance.child_process import Child, Order
 from onceonly_lab.conformance.harness import LANDS_LATE, SHOWS_PARTS, NotTested, SinkHarness, claims_of, told
-from onceonly_lab.conformance.scenario import PIPELINE, Driver, Plan, Story, expect, plan, refused, unknown
-from onceonly_lab.conformance.type_table import KINDS, Answer, Case, Cell, Kind, alike, arrow_type
+from onceonly_lab.conformance.scenario import PIPELINE, Driver, PlannedEpoch, Scenario, expect, plan, refused, unknown
+from onceonly_lab.conformance.type_table import KINDS, Case, Cell, Kind, TypeResult, alike, arrow_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def a_commit_whose_answer_was_lost_is_unknown_and_there_once(harness: SinkHarness) -> None:
     """A commit whose answer was lost is called unknown and is not sent again by the sink: its rows are there once."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         planned = driver.plan()
         prepared = driver.prepares(planned)
@@ -35,7 +35,7 @@ def a_commit_whose_answer_was_lost_is_unknown_and_there_once(harness: SinkHarnes
 
 def looking_up_finds_a_commit_whose_answer_was_lost(harness: SinkHarness) -> None:
     """Looking up a commit that landed returns its receipt, again and again, and the next epoch follows it."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first, planned = driver.writes(), driver.plan()
         _loses_the_answer(driver, planned)
@@ -48,7 +48,7 @@ def looking_up_finds_a_commit_whose_answer_was_lost(harness: SinkHarness) -> Non
 
 def looking_up_a_marker_alone_finds_it(harness: SinkHarness) -> None:
     """Looking up a marker that was committed without rows returns its receipt."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         planned = driver.plan(rows=0)
         unknown(Point.COMMIT_SENT, lambda: driver.commits(planned, None))
@@ -58,9 +58,9 @@ def looking_up_a_marker_alone_finds_it(harness: SinkHarness) -> None:
 
 def looking_up_what_was_never_sent_finds_nothing(harness: SinkHarness) -> None:
     """Looking up an epoch that was not committed returns None, and it can be committed then."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
-        written: list[Plan] = []
+        written: list[PlannedEpoch] = []
         for _ in range(2):
             planned = driver.plan()
             driver.prepares(planned).abandon()
@@ -73,7 +73,7 @@ def looking_up_what_was_never_sent_finds_nothing(harness: SinkHarness) -> None:
 
 def looking_up_is_not_content_with_the_number(harness: SinkHarness) -> None:
     """Looking up an epoch that has the number of the newest one and another chain does not find it."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first = driver.writes()
         second = driver.writes()
@@ -85,7 +85,7 @@ def looking_up_is_not_content_with_the_number(harness: SinkHarness) -> None:
 
 def looking_up_does_not_take_anothers_epoch_for_ours(harness: SinkHarness) -> None:
     """The same epoch written by our successor under its own fence is not ours."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         zombie = story.driver(1)
         planned = zombie.plan()
         zombie.prepares(planned).abandon()
@@ -97,7 +97,7 @@ def looking_up_does_not_take_anothers_epoch_for_ours(harness: SinkHarness) -> No
 
 def the_next_driver_finds_a_commit_whose_answer_was_lost(harness: SinkHarness) -> None:
     """A commit whose driver died before the answer is in the position of the next driver, who goes on after it."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         lost = story.driver(1)
         planned = lost.plan()
         _loses_the_answer(lost, planned)
@@ -107,12 +107,12 @@ def the_next_driver_finds_a_commit_whose_answer_was_lost(harness: SinkHarness) -
         story.holds(planned, owner.writes())
 
 
-def _loses_the_answer(driver: Driver, planned: Plan) -> None:
+def _loses_the_answer(driver: Driver, planned: PlannedEpoch) -> None:
     prepared = driver.prepares(planned)
     unknown(Point.COMMIT_SENT, lambda: driver.commits(planned, prepared))
 
 
-def _found(driver: Driver, planned: Plan) -> Receipt | None:
+def _found(driver: Driver, planned: PlannedEpoch) -> Receipt | None:
     """What looking up finds; that it cannot be said, or that somebody else stands there, is not finding it."""
     try:
         return driver.looks_up(planned)
@@ -139,12 +139,12 @@ _PATIENCE_S = 60.0
 
 def a_row_that_the_destination_refuses_is_refused_with_a_code(harness: SinkHarness) -> None:
     """An epoch with a row that the destination refuses leaves nothing, has a code, and is never called unknown."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first = driver.writes()
         note = harness.forbid()
         planned = driver.plan(rows=6)
-        poisoned = Plan(planned.epoch, _with_note(planned.table, 3, note))
+        poisoned = PlannedEpoch(planned.epoch, _with_note(planned.table, 3, note))
         refused("A row that the destination refuses", lambda: driver.tries(poisoned), DestinationError)
         story.holds(first)
         story.holds(first, driver.writes())
@@ -160,7 +160,7 @@ def _with_note(table: pa.Table, row: int, note: str) -> pa.Table:
 
 def a_target_that_is_replaced_after_prepare_takes_nothing_in_silence(harness: SinkHarness) -> str:
     """An epoch prepared for a target that was replaced since is refused: what was lost with the old one is told."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first, planned = driver.writes(), driver.plan()
         prepared = driver.prepares(planned)
@@ -178,7 +178,7 @@ def a_target_that_is_replaced_after_prepare_takes_nothing_in_silence(harness: Si
 
 def a_locked_target_is_waited_for_or_refused_with_a_code(harness: SinkHarness) -> str:
     """An epoch for a target that others keep locked waits and lands, or is refused with a code and lands later."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first, planned = driver.writes(), driver.plan()
         with ThreadPoolExecutor(1) as pool:
@@ -200,7 +200,7 @@ def a_locked_target_is_waited_for_or_refused_with_a_code(harness: SinkHarness) -
     return "waited for"
 
 
-def _tries(driver: Driver, planned: Plan) -> Exception | None:
+def _tries(driver: Driver, planned: PlannedEpoch) -> Exception | None:
     try:
         driver.tries(planned)
     except Exception as error:  # noqa: BLE001  judged by the claim
@@ -210,7 +210,7 @@ def _tries(driver: Driver, planned: Plan) -> Exception | None:
 
 def a_failure_that_passes_is_no_end(harness: SinkHarness) -> str:
     """After a commit that failed in passing nothing is there, its outcome is known, and the same epoch lands again."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first, planned = driver.writes(), driver.plan()
         with harness.deadlocked():
@@ -227,10 +227,10 @@ def a_failure_that_passes_is_no_end(harness: SinkHarness) -> str:
 
 def two_pipelines_beside_each_other_keep_their_own_epochs(harness: SinkHarness) -> None:
     """Two pipelines that write to one target in turns each have their own epochs, and all rows are there once."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         ours, theirs = story.driver(), story.stranger(1, "other", pipeline=f"{PIPELINE}-other")
         theirs.fences()
-        written: dict[Driver, list[Plan]] = {ours: [], theirs: []}
+        written: dict[Driver, list[PlannedEpoch]] = {ours: [], theirs: []}
         for number in range(3):
             for salt, driver in enumerate((ours, theirs)):
                 last = written[driver][-1].epoch if number else None
@@ -247,7 +247,7 @@ def two_pipelines_beside_each_other_keep_their_own_epochs(harness: SinkHarness) 
 
 def looking_up_waits_for_a_commit_that_is_late(harness: SinkHarness) -> str:
     """What looking up said stays true when a commit that was still on its way arrives, from a driver that has died."""
-    with harness.wire() as wire, Story(harness) as story:
+    with harness.wire() as wire, Scenario(harness) as story:
         driver = story.driver()
         first, planned = driver.writes(), driver.plan()
         held = threading.Event()
@@ -301,10 +301,10 @@ def _refusal(harness: SinkHarness, kind: Kind, case: Case) -> str:
     import pyarrow as pa
 
     what, said = f"{kind.spark}, {case.name}", harness.cell(kind, case)
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         one = driver.plan(rows=1)
-        planned = Plan(one.epoch, pa.table({"value": pa.array([case.value], arrow_type(kind))}))
+        planned = PlannedEpoch(one.epoch, pa.table({"value": pa.array([case.value], arrow_type(kind))}))
         error = _tries(driver, planned)
         if error is None:
             _is_said(what, harness.values(), kind, case, said)
@@ -313,7 +313,7 @@ def _refusal(harness: SinkHarness, kind: Kind, case: Case) -> str:
         expect(isinstance(error, OnceOnlyError), f"{what} was answered with {told(error)}.")
         expected = said.code if said else getattr(error, "code", "")
         expect(getattr(error, "code", "") == expected, f"{what} was refused with {told(error)}, not with {expected}.")
-        expect(said is None or said.answer is Answer.REFUSED, f"{what} was refused: {told(error)}.")
+        expect(said is None or said.answer is TypeResult.REFUSED, f"{what} was refused: {told(error)}.")
         expect(not list(story.reader().history()), f"{what} was refused, and a marker stands.")
         expect(not harness.values(), f"{what} was refused, and rows stand.")
         return f"{what}, {told(error)}"
@@ -321,7 +321,7 @@ def _refusal(harness: SinkHarness, kind: Kind, case: Case) -> str:
 
 def _is_said(what: str, values: list[object], kind: Kind, case: Case, said: Cell | None) -> None:
     expect(len(values) == 1, f"{what}: of one row {len(values)} are there.")
-    expect(said is None or said.answer is not Answer.REFUSED, f"{what} was not refused.")
+    expect(said is None or said.answer is not TypeResult.REFUSED, f"{what} was not refused.")
     wanted = said.becomes if said and said.becomes is not ... else case.value
     expect(alike(wanted, values[0], kind), f"{what}: {wanted!r} was read back as {values[0]!r}.")
 

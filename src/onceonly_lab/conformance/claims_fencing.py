@@ -6,10 +6,10 @@ import time
 from contextlib import suppress
 
 from onceonly.faults import Point
-from onceonly.protocol import Identified, OutcomeUnknown, Sight, Superseded, is_default
+from onceonly.protocol import Identified, OutcomeUnknown, Peek, Superseded, is_default
 from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.conformance.harness import FENCES_NOBODY, NotTested, SinkHarness, claims_of
-from onceonly_lab.conformance.scenario import Story, expect, refused, superseded, unknown
+from onceonly_lab.conformance.scenario import Scenario, expect, refused, superseded, unknown
 
 # ---- Claims about fences: who may install one, and what it leaves standing.
 
@@ -18,7 +18,7 @@ _SHOWN_S = 20.0
 
 def a_fresh_target_has_no_fence_and_no_marker(harness: SinkHarness) -> None:
     """A fresh target has no fence, no marker and no rows, and opening it installs none."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         reader = story.reader()
         expect(reader.fence() is None, f"A fresh target has the fence {reader.fence()}.")
         expect(not list(reader.history()), "A fresh target has a history.")
@@ -31,7 +31,7 @@ def a_fresh_target_has_no_fence_and_no_marker(harness: SinkHarness) -> None:
 
 def installing_raises_the_fence(harness: SinkHarness) -> None:
     """A fence with a higher generation is installed, skipping any, and every handle sees it."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         reader = story.reader()
         for generation in (1, 2, 7):
             driver = story.driver(generation)
@@ -43,7 +43,7 @@ def installing_raises_the_fence(harness: SinkHarness) -> None:
 
 def a_lower_generation_is_refused(harness: SinkHarness) -> None:
     """A fence with a lower generation is refused, naming the one that stands."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         owner = story.driver(5)
         late = story.stranger(4, "late")
         superseded("Generation 4 after 5", lambda: late.sink.install(late.fence), by=owner.fence)
@@ -52,7 +52,7 @@ def a_lower_generation_is_refused(harness: SinkHarness) -> None:
 
 def an_equal_generation_of_another_owner_is_refused(harness: SinkHarness) -> None:
     """A fence with the same generation and another owner is refused, naming the one that stands."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         owner = story.driver(5)
         rival = story.stranger(5, "rival")
         superseded("The same generation of another owner", lambda: rival.sink.install(rival.fence), by=owner.fence)
@@ -61,7 +61,7 @@ def an_equal_generation_of_another_owner_is_refused(harness: SinkHarness) -> Non
 
 def reinstalling_our_own_fence_succeeds(harness: SinkHarness) -> None:
     """Installing the fence that stands already succeeds, from the same handle and from another, and changes nothing."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first = driver.writes()
         driver.fences()
@@ -73,7 +73,7 @@ def reinstalling_our_own_fence_succeeds(harness: SinkHarness) -> None:
 
 def a_fence_leaves_the_newest_marker_standing(harness: SinkHarness) -> None:
     """After a new fence the newest marker is still readable, as it was written."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver(1)
         driver.writes()
         written = driver.marker(driver.writes().epoch)
@@ -84,7 +84,7 @@ def a_fence_leaves_the_newest_marker_standing(harness: SinkHarness) -> None:
 
 def a_lost_answer_to_an_install_is_found_by_installing_again(harness: SinkHarness) -> None:
     """An install whose answer was lost is unknown; installing the same fence again finds it."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.stranger(3, "unlucky")
         unknown(Point.INSTALL_SENT, lambda: driver.sink.install(driver.fence))
         expect(_comes_to_stand(story, driver.fence), "The fence whose answer was lost does not stand.")
@@ -94,7 +94,7 @@ def a_lost_answer_to_an_install_is_found_by_installing_again(harness: SinkHarnes
         story.holds(driver.writes())
 
 
-def _comes_to_stand(story: Story, fence: Fence) -> bool:
+def _comes_to_stand(story: Scenario, fence: Fence) -> bool:
     """Whether readers find a fence in the end: an install that was decided may show a moment after its answer."""
     until = time.monotonic() + _SHOWN_S
     while story.reader().fence() != fence:
@@ -106,14 +106,14 @@ def _comes_to_stand(story: Story, fence: Fence) -> bool:
 
 def position_is_refused_to_a_superseded_driver(harness: SinkHarness) -> None:
     """A driver that was fenced out cannot read its position any more."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         zombie, owner = story.driver(1), story.driver(2)
         superseded("The position of a zombie", zombie.position, by=owner.fence)
 
 
 def a_handle_can_be_opened_again(harness: SinkHarness) -> None:
     """After an answer that could not be resolved the same handle opens again under a higher fence of its own."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver(1)
         first = driver.writes()
         driver.prepares(driver.plan()).abandon()
@@ -125,7 +125,7 @@ def a_handle_can_be_opened_again(harness: SinkHarness) -> None:
 
 def another_pipeline_sees_nothing_of_ours(harness: SinkHarness) -> None:
     """Another pipeline on the same target finds rows, but no fence and no marker, and neither fences the other."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         ours = story.driver(4)
         first = ours.writes()
         other = story.stranger(1, "other", pipeline="conformance-other")
@@ -144,7 +144,7 @@ def another_pipeline_sees_nothing_of_ours(harness: SinkHarness) -> None:
 
 def closing_may_repeat_and_the_fence_stays(harness: SinkHarness) -> None:
     """A handle may be closed twice and before it was opened; the fence it installed stays."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         harness.connect().close()
         driver = story.driver()
         driver.sink.close()
@@ -173,15 +173,15 @@ OPENING_CLAIMS = claims_of(
 
 def a_look_shows_the_newest_marker(harness: SinkHarness) -> None:
     """A look shows the newest marker to whoever asks, to another pipeline rows without one, and the same target."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         reader = story.reader()
         own = not is_default(reader, "look")
-        expect(reader.look() == Sight(None, 0), f"On a fresh target a look shows {reader.look()}.")
+        expect(reader.look() == Peek(None, 0), f"On a fresh target a look shows {reader.look()}.")
         driver = story.driver(1)
         driver.writes()
         newest = driver.marker(driver.writes().epoch)
         shown = reader.look()
-        expect(shown == Sight(newest, newest.epoch.number), f"After two epochs a look shows {shown}.")
+        expect(shown == Peek(newest, newest.epoch.number), f"After two epochs a look shows {shown}.")
         if isinstance(reader, Identified):
             *_, (_, receipt) = reader.history()
             told = reader.identity_beside(receipt.identity)
@@ -189,14 +189,14 @@ def a_look_shows_the_newest_marker(harness: SinkHarness) -> None:
         shown = story.driver(2).sink.look()
         expect(shown.marker == newest, f"Under the next fence a look shows {shown.marker}, not {newest}.")
         other = story.stranger(1, "other", pipeline="conformance-other").sink.look()
-        expect(other == Sight(None, 0, strangers=own), f"Another pipeline, where there are rows, is shown {other}.")
+        expect(other == Peek(None, 0, strangers=own), f"Another pipeline, where there are rows, is shown {other}.")
     if not own:
         raise NotTested("A look of the sink shows the newest marker, and no rows of a stranger: it has no look().")
 
 
 def a_look_changes_nothing(harness: SinkHarness) -> None:
     """A look while a driver is writing shows the epoch before, leaves its fence, and its epoch is committed."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first = driver.writes()
         planned = driver.plan()
@@ -217,7 +217,7 @@ LOOKING_CLAIMS = claims_of(a_look_shows_the_newest_marker, a_look_changes_nothin
 
 def a_zombie_fenced_before_it_prepares_writes_nothing(harness: SinkHarness) -> None:
     """A driver fenced out before its action is refused by then or at the commit, and writes nothing."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         zombie = story.driver(1)
         first, planned = zombie.writes(), zombie.plan()
         owner = story.driver(2)
@@ -228,7 +228,7 @@ def a_zombie_fenced_before_it_prepares_writes_nothing(harness: SinkHarness) -> N
 
 def a_zombie_fenced_between_prepare_and_commit_writes_nothing(harness: SinkHarness) -> None:
     """A driver fenced out after its last check is refused at the commit, and writes nothing."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         zombie = story.driver(1)
         first, planned = zombie.writes(), zombie.plan()
         prepared = zombie.prepares(planned)
@@ -241,7 +241,7 @@ def a_zombie_fenced_between_prepare_and_commit_writes_nothing(harness: SinkHarne
 
 def a_zombie_does_not_repeat_what_its_successor_wrote(harness: SinkHarness) -> None:
     """A driver that wakes up after its successor wrote the very same epoch writes nothing."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         zombie = story.driver(1)
         planned = zombie.plan()
         prepared = zombie.prepares(planned)
@@ -255,7 +255,7 @@ def a_zombie_does_not_repeat_what_its_successor_wrote(harness: SinkHarness) -> N
 
 def a_zombie_with_a_marker_alone_writes_nothing(harness: SinkHarness) -> None:
     """A driver that was fenced out cannot move the position without rows either."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         zombie = story.driver(1)
         planned = zombie.plan(rows=0)
         owner = story.driver(2)
@@ -266,7 +266,7 @@ def a_zombie_with_a_marker_alone_writes_nothing(harness: SinkHarness) -> None:
 
 def a_stale_generation_with_a_fresh_handle_writes_nothing(harness: SinkHarness) -> None:
     """A handle made after the newest fence does not make an old generation new: neither install nor commit is taken."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         first = story.driver(1).writes()
         owner = story.driver(2)
         stale = story.stranger(1, "owner-1")
@@ -279,7 +279,7 @@ def a_stale_generation_with_a_fresh_handle_writes_nothing(harness: SinkHarness) 
 
 def a_rival_of_the_same_generation_writes_nothing(harness: SinkHarness) -> None:
     """Where two drivers picked one generation, the one whose owner does not stand writes nothing."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         owner = story.driver(1)
         first = owner.writes()
         rival = story.stranger(1, "rival")
@@ -291,7 +291,7 @@ def a_rival_of_the_same_generation_writes_nothing(harness: SinkHarness) -> None:
 
 def a_lower_generation_is_refused_after_maintenance(harness: SinkHarness) -> None:
     """Cleaning the target's history up does not make an old generation new."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         zombie = story.driver(3)
         written = [zombie.writes() for _ in range(3)]
         planned = zombie.plan()
@@ -307,7 +307,7 @@ def a_lower_generation_is_refused_after_maintenance(harness: SinkHarness) -> Non
 
 def a_driver_that_hangs_with_a_preparation_holds_nobody_up(harness: SinkHarness) -> None:
     """While a driver hangs between prepare and commit another one opens, writes and is not held up."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         hanging = story.driver(1)
         planned = hanging.plan(rows=50)
         prepared = hanging.prepares(planned)
@@ -322,7 +322,7 @@ def a_driver_that_hangs_with_a_preparation_holds_nobody_up(harness: SinkHarness)
 
 def what_a_lost_driver_prepared_never_appears(harness: SinkHarness) -> None:
     """A preparation whose driver is gone stays invisible, before and after the sweep of the next driver."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         lost = story.driver(1)
         first = lost.writes()
         lost.prepares(lost.plan(rows=50, salt=1))
@@ -338,7 +338,7 @@ def what_a_lost_driver_prepared_never_appears(harness: SinkHarness) -> None:
 
 def a_zombie_cannot_sweep_its_successor_away(harness: SinkHarness) -> None:
     """A sweep by a driver that was fenced out leaves what its successor prepared."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         zombie, owner = story.driver(1), story.driver(2)
         planned = owner.plan(rows=50)
         prepared = owner.prepares(planned, duplicate_attempts=True)

@@ -17,7 +17,7 @@ from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_lab.conformance.child_process import Child, Order
 from onceonly_lab.conformance.harness import SHOWS_PARTS, NotTested, SinkHarness, claims_of
-from onceonly_lab.conformance.scenario import Driver, Plan, Story, expect, plan
+from onceonly_lab.conformance.scenario import Driver, PlannedEpoch, Scenario, expect, plan
 
 # ---- Claims about drivers that are killed while they commit: SIGKILL to a process of their own, at many moments.
 
@@ -38,7 +38,7 @@ _GLANCE_S = 0.002
 
 def a_driver_killed_while_it_commits_leaves_its_epoch_or_nothing(harness: SinkHarness) -> str:
     """A driver that is killed at any moment of a commit leaves the epoch's rows and its marker, or neither."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         life = Life(story)
         usual = usual_seconds(life.commits, harness.moments)
         tried = within_budget(harness.moments, lambda part: life.dies(part * usual * BEYOND))
@@ -57,7 +57,7 @@ def a_driver_killed_in_its_first_commit_leaves_its_epoch_or_nothing(harness: Sin
 
 def a_driver_killed_between_two_statements_leaves_its_epoch_or_nothing(harness: SinkHarness) -> str:
     """A driver that is killed before any of the statements of a commit leaves the epoch, or nothing."""
-    with harness.wire() as wire, Story(harness) as story:
+    with harness.wire() as wire, Scenario(harness) as story:
         life = Life(story, wire.connect)
         life.commits()
         number = life.dies_before_each(wire.hold)
@@ -99,7 +99,7 @@ def _spread(most: int) -> Iterator[float]:
 def _first_commit(harness: SinkHarness, act: Callable[[Life], Answer]) -> Answer:
     fresh = harness.another()
     try:
-        with Story(fresh) as story:
+        with Scenario(fresh) as story:
             life = Life(story)
             answer = act(life)
             life.goes_on()
@@ -117,10 +117,10 @@ class Life:
         next: who fenced the target last; the process that commits next goes by its owner token.
     """
 
-    def __init__(self, story: Story, connect: Callable[[], Sink] | None = None) -> None:
+    def __init__(self, story: Scenario, connect: Callable[[], Sink] | None = None) -> None:
         self.story = story
         self._connect = connect
-        self.last: Plan | None = None
+        self.last: PlannedEpoch | None = None
         self.next: Driver = story.driver()
 
     def commits(self) -> float:
@@ -168,17 +168,17 @@ class Life:
         """Have the last driver write an epoch: whatever happened, the chain goes on."""
         self.next.tries(self.planned())
 
-    def planned(self) -> Plan:
+    def planned(self) -> PlannedEpoch:
         """The epoch to commit next."""
         return plan(self.last.epoch if self.last else None, self.next.sink.id, _ROWS)
 
-    def _child(self, planned: Plan) -> Child:
+    def _child(self, planned: PlannedEpoch) -> Child:
         fence, harness = self.next.fence, self.story.harness
         # A handle that stays open here would be open in the process, too.
         self.next.sink.close()
         return Child(Order(harness, fence, planned, self._connect))
 
-    def look(self, planned: Plan, when: str) -> None:
+    def look(self, planned: PlannedEpoch, when: str) -> None:
         """Fence, so that nothing is on its way any more, and see that rows and marker are there, or neither."""
         number = planned.epoch.number
         landed = self.landed(planned)
@@ -187,7 +187,7 @@ class Life:
         stands = f"the marker of epoch {number} {'stands' if landed else 'does not stand'}"
         expect(rows == wanted, f"{when}, {stands} and {rows} of its {_ROWS} rows are there.")
 
-    def landed(self, planned: Plan) -> bool:
+    def landed(self, planned: PlannedEpoch) -> bool:
         """Whether the marker of an epoch stands, asked under a new fence: then it is the last."""
         self.next = self.story.driver()
         marker = self.next.position().marker
@@ -218,14 +218,14 @@ _NEW_KEYS = 40
 
 def a_marker_never_stands_before_all_of_its_rows(harness: SinkHarness) -> str:
     """A marker never stands before all rows of its epoch do, at whatever moment its driver is killed by a SIGKILL."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         life = _PuttingLife(story)
         return _killed(harness.moments, life.commits, life.dies)
 
 
 def a_cut_off_epoch_that_is_replayed_leaves_each_key_once_with_its_newest_row(harness: SinkHarness) -> str:
     """An epoch cut off by a SIGKILL at any moment, and replayed, leaves each key once with its newest row."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         life = _PuttingLife(story)
 
         def dies(seconds: float) -> bool:
@@ -246,7 +246,7 @@ def rows_of_a_cut_off_first_epoch_are_not_called_a_strangers(harness: SinkHarnes
 
 
 def _on_a_fresh_target(harness: SinkHarness, act: Callable[[_PuttingLife], Answer]) -> Answer:
-    with closing(harness.another()) as fresh, Story(fresh) as story:
+    with closing(harness.another()) as fresh, Scenario(fresh) as story:
         return act(_PuttingLife(story))
 
 
@@ -283,9 +283,9 @@ def _at_parts_of(usual: float, dies: Callable[[float], bool], died: list[bool]) 
 class _PuttingLife:
     """Drivers in processes of their own, one after the other; what is cut off is replayed by the next one."""
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, story: Scenario) -> None:
         self._story = story
-        self._last: Plan | None = None
+        self._last: PlannedEpoch | None = None
         self._next: Driver = story.driver()
         self._newest: dict[int, int] = {}
 
@@ -322,19 +322,19 @@ class _PuttingLife:
         short, surplus = (wanted - found).total(), (found - wanted).total()
         expect(found == wanted, f"Of {len(wanted)} keys {short} lack their newest row; {surplus} rows are too many.")
 
-    def _planned(self) -> Plan:
+    def _planned(self) -> PlannedEpoch:
         planned = _replacing(self._last.epoch if self._last else None, self._next.sink.id)
         self._last = planned
         self._newest.update(dict.fromkeys(planned.ids, planned.epoch.number))
         return planned
 
-    def _child(self, planned: Plan) -> Child:
+    def _child(self, planned: PlannedEpoch) -> Child:
         fence, harness = self._next.fence, self._story.harness
         # A handle that stays open here would be open in the process, too.
         self._next.sink.close()
         return Child(Order(harness, fence, planned))
 
-    def _looks(self, planned: Plan) -> tuple[bool, int]:
+    def _looks(self, planned: PlannedEpoch) -> tuple[bool, int]:
         """Whether the marker of an epoch stands, and then all rows with it; and how many of its rows do."""
         self._next = self._story.driver()
         position, number = self._next.position(), planned.epoch.number
@@ -349,7 +349,7 @@ class _PuttingLife:
         return landed, len(there)
 
 
-def _replacing(after: Epoch | None, sink: str) -> Plan:
+def _replacing(after: Epoch | None, sink: str) -> PlannedEpoch:
     """The next epoch, most of whose rows replace rows of earlier ones."""
     import pyarrow as pa
 
@@ -357,7 +357,7 @@ def _replacing(after: Epoch | None, sink: str) -> Plan:
     first = planned.epoch.number * _NEW_KEYS
     place = planned.table.schema.get_field_index("id")
     table = planned.table.set_column(place, "id", pa.array(range(first, first + _PUT_ROWS), pa.int64()))
-    return Plan(linked(replace(planned.epoch, digest=ArrowBatch(table).digest())), table)
+    return PlannedEpoch(linked(replace(planned.epoch, digest=ArrowBatch(table).digest())), table)
 
 
 PUT_CLAIMS = claims_of(

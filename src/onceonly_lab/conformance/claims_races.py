@@ -21,7 +21,7 @@ from onceonly_lab.conformance.harness import (
     SinkHarness,
     claims_of,
 )
-from onceonly_lab.conformance.scenario import Driver, Plan, Story, expect, plan
+from onceonly_lab.conformance.scenario import Driver, PlannedEpoch, Scenario, expect, plan
 
 _RACERS = 4
 _LATE_EPOCHS = 3
@@ -46,7 +46,7 @@ def _at_once(acts: Sequence[Callable[[], Answer]]) -> list[Answer]:
 
 def one_of_racing_commits_lands(harness: SinkHarness) -> None:
     """When several handles commit the same epoch under the same fence at once, it lands once, and the chain goes on."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         written = [driver.writes()]
         for _ in range(3):
@@ -58,13 +58,13 @@ def one_of_racing_commits_lands(harness: SinkHarness) -> None:
             expect(len(receipts) <= 1, f"One epoch was answered with {len(receipts)} different receipts.")
 
 
-def _commit_of_a_twin(story: Story, owner: Driver, planned: Plan) -> Callable[[], object]:
+def _commit_of_a_twin(story: Scenario, owner: Driver, planned: PlannedEpoch) -> Callable[[], object]:
     twin = story.stranger(owner.fence.generation, owner.fence.owner)
     twin.fences()
     return partial(_commits, twin, planned, twin.prepares(planned))
 
 
-def _commits(twin: Driver, planned: Plan, prepared: Prepared) -> object:
+def _commits(twin: Driver, planned: PlannedEpoch, prepared: Prepared) -> object:
     try:
         return twin.commits(planned, prepared)
     except Exception as error:  # noqa: BLE001  how a loser is refused is its sink's business; the target is the judge
@@ -75,7 +75,7 @@ def _commits(twin: Driver, planned: Plan, prepared: Prepared) -> object:
 
 def one_of_racing_installs_owns_the_generation(harness: SinkHarness) -> None:
     """When several drivers install the same generation at once, one owns it and the others are told so."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         for generation in (1, 2, 3):
             rivals = [story.stranger(generation, f"rival-{number}") for number in range(_RACERS)]
             owners = [driver for driver in _at_once([partial(_installs, rival) for rival in rivals]) if driver]
@@ -99,12 +99,12 @@ def _installs(driver: Driver) -> Driver | None:
 
 def nothing_of_an_older_fence_appears_after_an_install(harness: SinkHarness) -> None:
     """Once a fence is installed nothing of an older one appears, at whatever moment it came between."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         for moment in range(_MOMENTS):
             _fences_between(story, moment / _MOMENTS)
 
 
-def _fences_between(story: Story, moment: float) -> None:
+def _fences_between(story: Scenario, moment: float) -> None:
     """Have a driver write as fast as it can, fence it out at a fraction of an epoch, and see nothing change."""
     writer, owner = _Writer(story.driver()), story.newcomer()
     with ThreadPoolExecutor(1) as pool:
@@ -154,7 +154,7 @@ class _Writer:
 
 def rows_and_marker_appear_together(harness: SinkHarness) -> str:
     """Whoever looks while epochs are committed sees an epoch's rows all or not at all, and never without the marker."""
-    with Story(harness) as story, _switching_often():
+    with Scenario(harness) as story, _switching_often():
         driver = story.driver()
         done = threading.Event()
         with ThreadPoolExecutor(_WATCHERS) as pool:
@@ -187,9 +187,9 @@ def _switching_often() -> Generator[None]:
         sys.setswitchinterval(usual)
 
 
-def _writes_watched(driver: Driver, watching: Sequence[Future[int]], commits: int) -> list[Plan]:
+def _writes_watched(driver: Driver, watching: Sequence[Future[int]], commits: int) -> list[PlannedEpoch]:
     """Write epochs until there are enough, nobody watches any more, or time is up."""
-    written: list[Plan] = []
+    written: list[PlannedEpoch] = []
     ends = time.monotonic() + _WATCHED_S
     while len(written) < commits and time.monotonic() < ends and not any(one.done() for one in watching):
         planned = plan(written[-1].epoch if written else None, driver.sink.id, _WATCHED_ROWS)
@@ -198,7 +198,7 @@ def _writes_watched(driver: Driver, watching: Sequence[Future[int]], commits: in
     return written
 
 
-def _watches(story: Story, done: threading.Event) -> int:
+def _watches(story: Scenario, done: threading.Event) -> int:
     """Look at rows, then markers, then rows: what is seen may only grow, so each order proves one direction."""
     reader, looks = story.reader(), 0
     while not done.is_set():
@@ -216,13 +216,13 @@ def _watches(story: Story, done: threading.Event) -> int:
     return looks
 
 
-def _rows_per_epoch(story: Story) -> Counter[int]:
+def _rows_per_epoch(story: Scenario) -> Counter[int]:
     return Counter(row["step"] for row in story.harness.rows())
 
 
 def a_driver_is_not_held_up_by_readers(harness: SinkHarness) -> None:
     """A history that somebody has begun to read and left open does not hold a driver up."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first, second = driver.writes(), driver.writes()
         reading = story.reader().history()

@@ -13,12 +13,12 @@ from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_lab.conformance.claims_kills import BEYOND, Life, usual_seconds, within_budget
 from onceonly_lab.conformance.harness import SHOWS_PARTS, NotTested, SinkHarness, claims_of
-from onceonly_lab.conformance.scenario import PIPELINE, Driver, Plan, Story, expect, plan, refused, replayed
+from onceonly_lab.conformance.scenario import PIPELINE, Driver, PlannedEpoch, Scenario, expect, plan, refused, replayed
 
 
 def an_epoch_that_replaces_takes_the_old_rows_away_and_brings_its_own(harness: SinkHarness) -> None:
     """An epoch that replaces all before it takes their rows away and brings its own; the next epoch adds to these."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = _refreshed(story)
         driver.writes()
         driver.writes()
@@ -34,7 +34,7 @@ def an_epoch_that_replaces_takes_the_old_rows_away_and_brings_its_own(harness: S
 
 def an_empty_epoch_replaces_too(harness: SinkHarness) -> None:
     """An epoch without rows takes the old rows away all the same."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = _refreshed(story)
         driver.writes()
         driver.tries(_replacing(driver, rows=0))
@@ -44,7 +44,7 @@ def an_empty_epoch_replaces_too(harness: SinkHarness) -> None:
 
 def nothing_leaves_before_an_epoch_that_replaces_is_committed(harness: SinkHarness) -> None:
     """While an epoch that replaces others is only prepared their rows stand, and after it was abandoned."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = _refreshed(story)
         old = [driver.writes(), driver.writes()]
         prepared = driver.prepares(_replacing(driver))
@@ -55,7 +55,7 @@ def nothing_leaves_before_an_epoch_that_replaces_is_committed(harness: SinkHarne
 
 def a_marker_that_replaces_is_obeyed_however_its_rows_were_prepared(harness: SinkHarness) -> None:
     """Rows leave because the marker says so: also where its rows were prepared as those of any other epoch."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = _refreshed(story)
         driver.writes()
         planned = _replacing(driver)
@@ -66,7 +66,7 @@ def a_marker_that_replaces_is_obeyed_however_its_rows_were_prepared(harness: Sin
 
 def markers_of_replaced_epochs_stand(harness: SinkHarness) -> None:
     """Markers of replaced epochs stand, that of the new one says what it replaced, and no old row is counted."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = _refreshed(story)
         old = [driver.writes(), driver.writes()]
         planned = _replacing(driver)
@@ -86,7 +86,7 @@ def markers_of_replaced_epochs_stand(harness: SinkHarness) -> None:
 
 def rows_that_stand_are_not_replaced_again(harness: SinkHarness) -> None:
     """Neither a replay of an epoch that replaced others, nor a new fence, takes rows away again."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = _refreshed(story)
         driver.writes()
         planned = _replacing(driver)
@@ -103,7 +103,7 @@ def rows_that_stand_are_not_replaced_again(harness: SinkHarness) -> None:
 
 def a_zombie_replaces_nothing(harness: SinkHarness) -> None:
     """A driver that was fenced out takes no row away, and what its successor wrote stands."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         zombie = _refreshed(story)
         old = zombie.writes()
         planned = _replacing(zombie)
@@ -117,7 +117,7 @@ def a_zombie_replaces_nothing(harness: SinkHarness) -> None:
 
 def rows_of_another_pipeline_stay_or_the_replacement_is_refused(harness: SinkHarness) -> str:
     """Rows that another pipeline wrote to the target stand after a replacement, or it is refused and all rows stand."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = _refreshed(story)
         other = story.stranger(1, "other", pipeline=f"{PIPELINE}-other")
         other.fences()
@@ -128,7 +128,7 @@ def rows_of_another_pipeline_stay_or_the_replacement_is_refused(harness: SinkHar
 
 def rows_of_a_stranger_stay_or_the_replacement_is_refused(harness: SinkHarness) -> str:
     """Rows that somebody added without any sink stand after a replacement, or it is refused and all rows stand."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = _refreshed(story)
         driver.writes(rows=0)
         theirs = plan(None, driver.sink.id, salt=1)
@@ -136,7 +136,7 @@ def rows_of_a_stranger_stay_or_the_replacement_is_refused(harness: SinkHarness) 
         return _beside(story, driver, theirs)
 
 
-def _beside(story: Story, driver: Driver, theirs: Plan) -> str:
+def _beside(story: Scenario, driver: Driver, theirs: PlannedEpoch) -> str:
     """Replace an epoch beside rows of others; return what became of it."""
     old = driver.writes()
     planned = _replacing(driver)
@@ -164,7 +164,7 @@ CLAIMS = claims_of(
 
 def a_driver_killed_while_it_replaces_leaves_all_old_rows_or_all_new_ones(harness: SinkHarness) -> str:
     """A driver that is killed at any moment while it replaces leaves all old rows, or all new ones and their marker."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         _refreshed(story)
         life = _Refreshing(story)
         usual = usual_seconds(life.commits, harness.moments)
@@ -177,7 +177,7 @@ def a_driver_killed_between_two_statements_of_a_replacement_leaves_all_old_rows_
     harness: SinkHarness,
 ) -> str:
     """A driver that is killed before any statement of a replacement leaves all old rows, or all new ones."""
-    with harness.wire() as wire, Story(harness) as story:
+    with harness.wire() as wire, Scenario(harness) as story:
         _refreshed(story)
         life = _Refreshing(story, wire.connect)
         life.commits()
@@ -196,12 +196,12 @@ KILLING_CLAIMS = claims_of(
 class _Refreshing(Life):
     """Drivers each of which replaces all that the one before it left."""
 
-    def planned(self) -> Plan:
+    def planned(self) -> PlannedEpoch:
         """The next epoch, in place of all before; the first has none before."""
         following = super().planned()
         return _in_place_of_all(following) if self.last else following
 
-    def look(self, planned: Plan, when: str) -> None:
+    def look(self, planned: PlannedEpoch, when: str) -> None:
         """Fence, and see that the rows are those of the newest marker's epoch, and no others."""
         stands = f"the marker of epoch {planned.epoch.number} {'stands' if self.landed(planned) else 'does not stand'}"
         found = Counter(row["id"] for row in self.story.harness.rows())
@@ -210,7 +210,7 @@ class _Refreshing(Life):
         expect(found == wanted, f"{when}, {stands}; {surplus} rows are too many and {missing} are missing.")
 
 
-def _refreshed(story: Story) -> Driver:
+def _refreshed(story: Scenario) -> Driver:
     """A driver that fenced the target and can replace there."""
     driver = story.driver()
     if reason := _able(driver.sink).keeps_from_replacing((1, 1)):
@@ -224,11 +224,11 @@ def _able(sink: Sink) -> Replaces:
     return sink
 
 
-def _replacing(driver: Driver, rows: int = 3) -> Plan:
+def _replacing(driver: Driver, rows: int = 3) -> PlannedEpoch:
     return _in_place_of_all(driver.plan(rows))
 
 
-def _in_place_of_all(planned: Plan) -> Plan:
+def _in_place_of_all(planned: PlannedEpoch) -> PlannedEpoch:
     number = planned.epoch.number
     span: Span = (1, number - 1)
     return replace(planned, epoch=linked(replace(planned.epoch, series=number, replaces=span)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Settable, Superseded
 from onceonly_lab.conformance.harness import NotTested, SinkHarness, claims_of
-from onceonly_lab.conformance.scenario import Driver, Plan, Story, expect, refused
+from onceonly_lab.conformance.scenario import Driver, PlannedEpoch, Scenario, expect, refused
 
 
 def a_target_that_was_set_back_stands_at_the_epoch_of_its_rows_and_gets_the_later_ones(harness: SinkHarness) -> None:
     """A target that was set back is put at the epoch of its rows, and takes and tells each later one again."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         written, at = _set_back(story)
         driver, sink = _newcomer(story)
         found = sink.content()
@@ -33,7 +33,7 @@ def a_target_that_was_set_back_stands_at_the_epoch_of_its_rows_and_gets_the_late
 
 def a_sink_stands_at_no_epoch_but_that_of_its_rows(harness: SinkHarness) -> None:
     """What is put at an epoch whose rows it does not hold refuses that, and nothing has happened."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         written, at = _set_back(story)
         driver, sink = _newcomer(story)
         before = driver.sink.fence()
@@ -45,7 +45,7 @@ def a_sink_stands_at_no_epoch_but_that_of_its_rows(harness: SinkHarness) -> None
 
 def a_sink_stands_elsewhere_under_a_greater_fence_alone(harness: SinkHarness) -> None:
     """Under an older fence a sink is not put at another epoch; once it was, no older driver commits to it."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         zombie = story.driver()
         _able(zombie)
         written, at = _set_back(story)
@@ -61,7 +61,7 @@ def a_sink_stands_elsewhere_under_a_greater_fence_alone(harness: SinkHarness) ->
         story.holds(*written[:at])
 
 
-def _set_back(story: Story) -> tuple[list[Plan], int]:
+def _set_back(story: Scenario) -> tuple[list[PlannedEpoch], int]:
     """Three epochs of a driver; then the target is set back. The epochs, and the number of the one whose rows stand."""
     driver = story.driver()
     _able(driver)
@@ -70,7 +70,7 @@ def _set_back(story: Story) -> tuple[list[Plan], int]:
     return written, story.harness.set_back(1)
 
 
-def _newcomer(story: Story) -> tuple[Driver, Settable]:
+def _newcomer(story: Scenario) -> tuple[Driver, Settable]:
     driver = story.newcomer()
     return driver, _able(driver)
 

@@ -11,7 +11,7 @@ from onceonly.faults import Point
 from onceonly.protocol import Enlists, Prepared, Sink
 from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
 from onceonly_lab.conformance.harness import NotTested, SinkHarness, claims_of
-from onceonly_lab.conformance.scenario import Driver, Plan, Story, expect, plan, refused, superseded, unknown
+from onceonly_lab.conformance.scenario import Driver, PlannedEpoch, Scenario, expect, plan, refused, superseded, unknown
 
 
 def nothing_of_two_sinks_is_seen_until_they_commit_together(harness: SinkHarness) -> None:
@@ -118,7 +118,7 @@ CLAIMS = claims_of(
 class Both:
     """An epoch of two sinks: what each of them gets."""
 
-    plans: tuple[Plan, Plan]
+    plans: tuple[PlannedEpoch, PlannedEpoch]
 
 
 class _Two:
@@ -132,7 +132,7 @@ class _Two:
         self._leader = leader
 
     def plan(self, rows: tuple[int, int] = (3, 3), after: Both | None = None) -> Both:
-        found: list[Plan] = []
+        found: list[PlannedEpoch] = []
         for at, (one, count) in enumerate(zip(self.drivers, rows, strict=True)):
             last = after.plans[at].epoch if after else self._newest(one)
             found.append(plan(last, one.sink.id, count))
@@ -191,7 +191,7 @@ class _Pair:
 
     first: SinkHarness
     second: SinkHarness
-    stories: tuple[Story, Story]
+    stories: tuple[Scenario, Scenario]
 
     def driver(self) -> _Two:
         return _Two([story.driver() for story in self.stories], (self.first, self.second))
@@ -211,5 +211,5 @@ def _pair(harness: SinkHarness) -> Generator[_Pair]:
                 raise NotTested("Two sinks of this kind share no transaction: the sink is no Enlists.")
             expect(other.shares(one), "A sink shares a transaction with another one, which does not share it.")
             expect(one.id != other.id, "Two targets have one id.")
-        with Story(first) as ours, Story(second) as theirs:
+        with Scenario(first) as ours, Scenario(second) as theirs:
             yield _Pair(first, second, (ours, theirs))

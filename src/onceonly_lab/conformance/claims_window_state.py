@@ -13,7 +13,7 @@ from onceonly.protocol.capabilities import GONE, OpenWindow, StateRow, StateWant
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
 from onceonly_lab.conformance.harness import NotTested, SinkHarness, claims_of
-from onceonly_lab.conformance.scenario import PIPELINE, Plan, expect, plan, refused, refused_as
+from onceonly_lab.conformance.scenario import PIPELINE, PlannedEpoch, expect, plan, refused, refused_as
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,8 +23,8 @@ def windows_are_recalled_by_key_and_bounds(harness: SinkHarness) -> None:
     """Windows are recalled by key and both bounds, as they were committed, with their epoch; no others are."""
     with _state(harness) as state:
         driver = state.driver()
-        first = [Window("a", 0, 10, "one"), Window("a", 0, 20, "two"), Window("b", 0, 10, "three")]
-        second = [Window("a", 10, 20, 'ünï "x" %s \\'), Window("a", _LEAST, _END, "")]
+        first = [StateRowCase("a", 0, 10, "one"), StateRowCase("a", 0, 20, "two"), StateRowCase("b", 0, 10, "three")]
+        second = [StateRowCase("a", 10, 20, 'ünï "x" %s \\'), StateRowCase("a", _LEAST, _END, "")]
         driver.writes(*first)
         driver.writes(*second)
         driver.recalls(StateWanted(places=[first[1].place, ("a", 0, 30), ("c", 0, 10)]), (first[1], 1))
@@ -37,7 +37,7 @@ def all_windows_of_a_key_are_recalled(harness: SinkHarness) -> None:
     with _state(harness) as state:
         driver = state.driver()
         keys = ['["a"]', '["A"]', '["a "]', '["aa"]', '["ä"]', '["%_\\""]', "[null]", ""]
-        windows = [Window(key, start, start + 10, f"{key} {start}") for key in keys for start in (0, 10)]
+        windows = [StateRowCase(key, start, start + 10, f"{key} {start}") for key in keys for start in (0, 10)]
         driver.writes(*windows)
         for key in keys:
             driver.recalls(StateWanted(keys=[key]), *((one, 1) for one in windows if one.key == key))
@@ -49,9 +49,9 @@ def windows_are_recalled_once_they_are_due(harness: SinkHarness) -> None:
     with _state(harness) as state:
         driver = state.driver()
         early, late, asleep = (
-            Window("a", 0, 10, "", clock=100, time=7),
-            Window("a", 10, 20, "", clock=101, time=8),
-            Window("a", 20, 30, "", clock=None, time=_END),
+            StateRowCase("a", 0, 10, "", clock=100, time=7),
+            StateRowCase("a", 10, 20, "", clock=101, time=8),
+            StateRowCase("a", 20, 30, "", clock=None, time=_END),
         )
         driver.writes(early, late, asleep)
         driver.recalls(StateWanted(wake_clock=99))
@@ -66,7 +66,7 @@ def a_window_is_recalled_once_however_often_it_is_asked_for(harness: SinkHarness
     """A window that is asked for by place, twice, by key, by clock and by time is recalled once."""
     with _state(harness) as state:
         driver = state.driver()
-        window = Window("a", 0, 10, "", clock=1, time=1)
+        window = StateRowCase("a", 0, 10, "", clock=1, time=1)
         driver.writes(window)
         driver.recalls(StateWanted([window.place, window.place], ["a", "a"], 5, 5), (window, 1))
 
@@ -75,7 +75,10 @@ def windows_that_are_gone_are_not_recalled(harness: SinkHarness) -> None:
     """A window that comes again takes the place of what it was, and is recalled no more once it is gone."""
     with _state(harness) as state:
         driver = state.driver()
-        first, other = Window("a", 0, 10, "one", clock=1, time=1), Window("a", 10, 20, "stays", clock=1, time=1)
+        first, other = (
+            StateRowCase("a", 0, 10, "one", clock=1, time=1),
+            StateRowCase("a", 10, 20, "stays", clock=1, time=1),
+        )
         again = replace(first, body="again", clock=None, time=5)
         driver.writes(first, other)
         driver.writes(again)
@@ -83,7 +86,7 @@ def windows_that_are_gone_are_not_recalled(harness: SinkHarness) -> None:
         driver.recalls(everything, (again, 2), (other, 1))
         driver.recalls(StateWanted(wake_clock=9), (other, 1))
         driver.recalls(StateWanted(wake_time=4), (other, 1))
-        driver.writes(gone=[again, Window("never", 0, 10, "")])
+        driver.writes(gone=[again, StateRowCase("never", 0, 10, "")])
         driver.recalls(everything, (other, 1))
 
 
@@ -91,7 +94,7 @@ def what_is_only_prepared_is_not_recalled(harness: SinkHarness) -> None:
     """Nothing is recalled before the first epoch, and of an epoch that is only prepared nothing is."""
     with _state(harness) as state:
         driver = state.driver()
-        window = Window("a", 0, 10, "one", clock=1, time=1)
+        window = StateRowCase("a", 0, 10, "one", clock=1, time=1)
         everything = StateWanted([window.place], ["a"], 9, 9)
         driver.recalls(everything)
         driver.prepares(driver.plan([window])).abandon()
@@ -107,7 +110,7 @@ def windows_of_an_older_series_are_not_recalled(harness: SinkHarness) -> None:
     """A full refresh begins without windows: those of older epochs are not recalled, and its own are."""
     with _state(harness) as state:
         driver = state.driver()
-        old, new = Window("a", 0, 10, "old", clock=1, time=1), Window("b", 0, 10, "new", clock=1, time=1)
+        old, new = StateRowCase("a", 0, 10, "old", clock=1, time=1), StateRowCase("b", 0, 10, "new", clock=1, time=1)
         driver.writes(old)
         everything = StateWanted([old.place, new.place], ["a", "b"], 9, 9)
         driver.recalls(everything, series=2)
@@ -122,7 +125,7 @@ def windows_of_a_later_epoch_are_refused(harness: SinkHarness) -> None:
     """State that the epoch which asks has written itself, or a later one, is refused with E226."""
     with _state(harness) as state:
         driver = state.driver()
-        first, second = Window("a", 0, 10, "one"), Window("b", 0, 10, "two", time=1)
+        first, second = StateRowCase("a", 0, 10, "one"), StateRowCase("b", 0, 10, "two", time=1)
         driver.writes(first)
         driver.writes(second)
         for epoch in (1, 2):
@@ -135,7 +138,7 @@ def what_a_zombie_recalled_is_of_no_use_to_it(harness: SinkHarness) -> None:
     """A driver recalls state and is fenced out: it commits nothing by it, whether its successor has written or not."""
     with _state(harness) as state:
         zombie = state.driver()
-        window = Window("a", 0, 10, "one")
+        window = StateRowCase("a", 0, 10, "one")
         zombie.writes(window)
         zombie.recalls(StateWanted([window.place]), (window, 1))
         planned = zombie.plan([replace(window, body="the zombie's")])
@@ -153,8 +156,8 @@ def windows_that_are_open_are_shown_without_a_fence(harness: SinkHarness) -> Non
     with _state(harness) as state:
         driver, shows = state.driver(), state.viewer()
         shows.sees(1)
-        late, soon = Window("a", 0, 10, "late", clock=7, time=30), Window("b", 0, 10, "soon", time=-5)
-        gone, never = Window("a", 10, 20, "gone", time=20), Window("a", 20, 30, "never")
+        late, soon = StateRowCase("a", 0, 10, "late", clock=7, time=30), StateRowCase("b", 0, 10, "soon", time=-5)
+        gone, never = StateRowCase("a", 10, 20, "gone", time=20), StateRowCase("a", 20, 30, "never")
         driver.writes(late, gone, never)
         driver.writes(soon)
         shows.sees(1, (soon, 2), (gone, 1), (late, 1), (never, 1))
@@ -173,7 +176,7 @@ def windows_that_were_given_up_are_not_shown(harness: SinkHarness) -> None:
     """Of windows that an operator gave up at an epoch only those are shown and counted that were written since."""
     with _state(harness) as state:
         driver, shows = state.driver(), state.viewer()
-        old, kept, new = (Window(key, 0, 10, "", time=at) for at, key in enumerate("abc"))
+        old, kept, new = (StateRowCase(key, 0, 10, "", time=at) for at, key in enumerate("abc"))
         driver.writes(old, kept)
         driver.writes(new)
         again = replace(kept, body="again")
@@ -204,7 +207,7 @@ _LEAST, _END = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class StateRowCase:
     """A row of state: the window, the rest of it, and when it wakes."""
 
     key: str
@@ -220,7 +223,7 @@ class Window:
         return self.key, self.start, self.stop
 
 
-def table_of(kept: Sequence[Window], gone: Sequence[Window] = ()) -> pa.Table:
+def table_of(kept: Sequence[StateRowCase], gone: Sequence[StateRowCase] = ()) -> pa.Table:
     """The batch of state in which some windows are written and others leave."""
     import pyarrow as pa
 
@@ -256,26 +259,26 @@ class Holder:
 
     def plan(
         self,
-        kept: Sequence[Window] = (),
-        gone: Sequence[Window] = (),
+        kept: Sequence[StateRowCase] = (),
+        gone: Sequence[StateRowCase] = (),
         *,
         refresh: bool = False,
-    ) -> Plan:
+    ) -> PlannedEpoch:
         """The next epoch: windows that it writes, and those that leave; as ``refresh`` in place of all before."""
         table = table_of(kept, gone)
         made = plan(self.last, self.sink.id, 0).epoch
         if refresh:
             made = replace(made, series=made.number, replaces=(1, made.number - 1))
-        return Plan(linked(replace(made, digest=ArrowBatch(table).digest())), table)
+        return PlannedEpoch(linked(replace(made, digest=ArrowBatch(table).digest())), table)
 
-    def prepares(self, planned: Plan) -> Prepared:
+    def prepares(self, planned: PlannedEpoch) -> Prepared:
         """Run the action of an epoch."""
         batch, epoch = ArrowBatch(planned.table), planned.epoch
         if epoch.replaces:
             return _replaces(self.sink).prepare_replacing(batch, epoch.number, epoch.replaces)
         return self.sink.prepare(batch, epoch.number)
 
-    def commits(self, planned: Plan) -> None:
+    def commits(self, planned: PlannedEpoch) -> None:
         """Prepare and commit an epoch."""
         prepared = self.prepares(planned)
         try:
@@ -284,7 +287,7 @@ class Holder:
             prepared.abandon()
         self.last = planned.epoch
 
-    def writes(self, *kept: Window, gone: Sequence[Window] = ()) -> None:
+    def writes(self, *kept: StateRowCase, gone: Sequence[StateRowCase] = ()) -> None:
         """Plan, prepare and commit the next epoch."""
         self.commits(self.plan(kept, gone))
 
@@ -296,7 +299,7 @@ class Holder:
         return sorted(found, key=lambda row: (row.key, row.start, row.stop))
 
     def recalls(
-        self, wanted: StateWanted, *rows: tuple[Window, int], epoch: int | None = None, series: int = 1
+        self, wanted: StateWanted, *rows: tuple[StateRowCase, int], epoch: int | None = None, series: int = 1
     ) -> None:
         """Check that these windows are recalled, each of its epoch, and no others."""
         told = [StateRow(one.key, one.start, one.stop, one.body, of) for one, of in rows]
@@ -312,7 +315,9 @@ class Viewer:
         sink.open(PIPELINE)
         self._sink = sink
 
-    def sees(self, since: int, *rows: tuple[Window, int], key: str | None = None, limit: int | None = None) -> None:
+    def sees(
+        self, since: int, *rows: tuple[StateRowCase, int], key: str | None = None, limit: int | None = None
+    ) -> None:
         """Check that these windows are shown, in this order, each of its epoch, and that all of them are counted."""
         if not isinstance(self._sink, ShowsState):
             raise NotTested("The sink of state shows nobody what is open: it is no ShowsState.")

@@ -8,10 +8,20 @@ from dataclasses import replace
 
 from onceonly.protocol import Witness, is_default
 from onceonly_checkpoints.chain import first_break, linked
-from onceonly_checkpoints.epoch import Marker, Standing
+from onceonly_checkpoints.epoch import Marker, ResumePoint
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
 from onceonly_lab.conformance.harness import NotTested, SinkHarness, claims_of
-from onceonly_lab.conformance.scenario import PIPELINE, Driver, Plan, Story, expect, plan, refused, refused_as, replayed
+from onceonly_lab.conformance.scenario import (
+    PIPELINE,
+    Driver,
+    PlannedEpoch,
+    Scenario,
+    expect,
+    plan,
+    refused,
+    refused_as,
+    replayed,
+)
 
 # ---- One driver's epochs.
 
@@ -20,7 +30,7 @@ _AWKWARD = "naÃ¯ve \"quoted\" 'single' back\\slash tab\t line\nbreak $1 {x} %s æ
 
 def nothing_is_visible_before_the_commit(harness: SinkHarness) -> None:
     """What was prepared is not visible; after the commit rows and marker both are."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         planned = driver.plan()
         prepared = driver.prepares(planned)
@@ -32,7 +42,7 @@ def nothing_is_visible_before_the_commit(harness: SinkHarness) -> None:
 
 def an_abandoned_preparation_leaves_nothing(harness: SinkHarness) -> None:
     """After abandon, which may repeat, nothing is visible, and the same epoch can be prepared again and committed."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         planned = driver.plan()
         for _ in range(2):
@@ -46,7 +56,7 @@ def an_abandoned_preparation_leaves_nothing(harness: SinkHarness) -> None:
 
 def a_batch_that_breaks_off_leaves_nothing(harness: SinkHarness) -> None:
     """An action that fails halfway leaves nothing, and the same handle can prepare the epoch again and commit it."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first = driver.writes()
         planned = driver.plan()
@@ -58,7 +68,7 @@ def a_batch_that_breaks_off_leaves_nothing(harness: SinkHarness) -> None:
 
 def an_empty_epoch_leaves_a_marker(harness: SinkHarness) -> None:
     """An epoch without rows is an epoch: it leaves a marker, and the next one follows it."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         epochs = [driver.writes(rows) for rows in (0, 3, 0, 0, 2)]
         story.holds(*epochs)
@@ -68,7 +78,7 @@ def an_empty_epoch_leaves_a_marker(harness: SinkHarness) -> None:
 
 def a_marker_alone_can_be_committed(harness: SinkHarness) -> None:
     """A commit without a preparation writes the marker alone, as the first epoch and later."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         adopted = driver.plan(rows=0)
         receipt = driver.commits(adopted, None)
@@ -81,7 +91,7 @@ def a_marker_alone_can_be_committed(harness: SinkHarness) -> None:
 
 def a_marker_comes_back_exactly(harness: SinkHarness) -> None:
     """A marker is read back exactly as it was written, whatever characters it holds."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         planned = _awkward(driver.plan())
         driver.tries(planned)
@@ -93,19 +103,19 @@ def a_marker_comes_back_exactly(harness: SinkHarness) -> None:
             expect(marker == written, "The texts are equal, the markers are not.")
 
 
-def _awkward(planned: Plan) -> Plan:
+def _awkward(planned: PlannedEpoch) -> PlannedEpoch:
     end = SourceOffsets.of({"0": json.dumps({_AWKWARD: 2**63}), "1": _AWKWARD, "2": None})
     slice_ = Slice(planned.epoch.written.start, end)
     sources = (SourceIdentity("0", _AWKWARD), SourceIdentity("1", None, "0" * 16))
     said = Adoption(AdoptionKind.ACCEPT_LOSS, sinks=(_AWKWARD,), offsets=slice_, reason=_AWKWARD)
-    carried = Standing(planned.epoch.lineage, (said,), slice_)
+    carried = ResumePoint(planned.epoch.lineage, (said,), slice_)
     epoch = replace(planned.epoch, written=slice_, sources=sources, adoption=said, offered=slice_, carried=carried)
     return replace(planned, epoch=linked(epoch))
 
 
 def duplicate_attempts_are_counted_once(harness: SinkHarness) -> None:
     """When every task ran twice, each row is there once, and counted once."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         planned = driver.plan(rows=50)
         prepared = driver.prepares(planned, duplicate_attempts=True)
@@ -117,7 +127,7 @@ def duplicate_attempts_are_counted_once(harness: SinkHarness) -> None:
 
 def a_receipt_says_what_was_committed(harness: SinkHarness) -> None:
     """The receipt names sink, epoch, chain, rows and identity, and history repeats it."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         for rows in (3, 0, 5):
             planned = driver.plan(rows)
@@ -132,7 +142,7 @@ def a_receipt_says_what_was_committed(harness: SinkHarness) -> None:
 
 def a_replayed_epoch_writes_nothing(harness: SinkHarness) -> None:
     """Committing the marker that already stands writes nothing; it is refused, or answered with the same receipt."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first = driver.plan()
         receipt = driver.tries(first)
@@ -157,7 +167,7 @@ def a_wrong_previous_chain_is_refused(harness: SinkHarness) -> None:
     _refuses_after_two(harness, "A foreign history", "E210", _of_another_history)
 
 
-def _of_another_history(first: Plan, driver: Driver) -> Plan:
+def _of_another_history(first: PlannedEpoch, driver: Driver) -> PlannedEpoch:
     other = driver.plan(salt=1, after=first.epoch)
     return driver.plan(salt=2, after=other.epoch)
 
@@ -167,9 +177,11 @@ def a_gap_is_refused(harness: SinkHarness) -> None:
     _refuses_after_two(harness, "Epoch 4 after 2", "E207", lambda first, driver: driver.plan(after=driver.plan().epoch))
 
 
-def _refuses_after_two(harness: SinkHarness, what: str, code: str, wrong: Callable[[Plan, Driver], Plan]) -> None:
+def _refuses_after_two(
+    harness: SinkHarness, what: str, code: str, wrong: Callable[[PlannedEpoch, Driver], PlannedEpoch]
+) -> None:
     """Write two epochs, have a wrong one refused by its code, and see that the handle can go on."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         first, second = driver.writes(), driver.writes()
         planned = wrong(first, driver)
@@ -180,7 +192,7 @@ def _refuses_after_two(harness: SinkHarness, what: str, code: str, wrong: Callab
 
 def a_first_epoch_with_another_number_is_refused(harness: SinkHarness) -> None:
     """On a target without a marker, only the sink's first epoch is taken."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         second = driver.plan(after=driver.plan().epoch)
         refused_as("E207", "Epoch 2 on a fresh target", lambda: driver.tries(second))
@@ -190,7 +202,7 @@ def a_first_epoch_with_another_number_is_refused(harness: SinkHarness) -> None:
 
 def a_sink_can_join_a_running_pipeline(harness: SinkHarness) -> None:
     """A sink whose first epoch, by its marker, is a later one takes that epoch first."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         before = plan(None, driver.sink.id, first=6)
         joined = plan(before.epoch, driver.sink.id, first=7)
@@ -202,7 +214,7 @@ def a_sink_can_join_a_running_pipeline(harness: SinkHarness) -> None:
 
 def a_sink_can_join_again_above_what_it_holds(harness: SinkHarness) -> None:
     """A sink that was out of the pipeline for a while takes, as its first epoch, any number above those it holds."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         old = driver.writes()
         before = plan(None, driver.sink.id, first=6)
@@ -236,8 +248,8 @@ CLAIMS = claims_of(
 
 def history_lists_each_epoch_once_in_order(harness: SinkHarness) -> None:
     """History lists each epoch once, oldest first, with an unbroken chain, however many fences lie between."""
-    with Story(harness) as story:
-        written: list[Plan] = []
+    with Scenario(harness) as story:
+        written: list[PlannedEpoch] = []
         for epochs in (1, 2, 0, 0, 1):
             driver = story.driver()
             written += [driver.writes() for _ in range(epochs)]
@@ -251,7 +263,7 @@ def history_lists_each_epoch_once_in_order(harness: SinkHarness) -> None:
 
 def history_names_the_fence_that_wrote(harness: SinkHarness) -> None:
     """Each marker in history names the fence under which it was written, not the one that stands now."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         first = story.driver(1)
         first.writes()
         second = story.driver(4)
@@ -263,7 +275,7 @@ def history_names_the_fence_that_wrote(harness: SinkHarness) -> None:
 
 def recount_equals_the_committed_rows(harness: SinkHarness) -> None:
     """Recounting gives the rows of each committed epoch and nothing else, or says that it cannot tell."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         sizes = (3, 0, 7, 1)
         for rows in sizes:
@@ -285,7 +297,7 @@ def _without_empty(counted: Mapping[int, int] | None) -> dict[int, int] | None:
 
 def a_position_names_identity_and_rows(harness: SinkHarness) -> None:
     """The position says whether there are rows, and what the target is, the same for every driver."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         driver.writes(rows=0)
         expect(not driver.position().has_rows, "After an empty epoch rows are said to be there.")
@@ -304,7 +316,7 @@ def a_position_names_identity_and_rows(harness: SinkHarness) -> None:
 
 def our_own_doings_are_no_disturbance(harness: SinkHarness) -> None:
     """Fences, epochs and maintenance are not reported as somebody else's doing, since a receipt or without one."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         receipt = driver.tries(driver.plan())
         driver.writes()
@@ -320,7 +332,7 @@ def our_own_doings_are_no_disturbance(harness: SinkHarness) -> None:
 
 def the_reading_half_needs_no_fence(harness: SinkHarness) -> None:
     """A handle that never fenced reads fence, history and recount, also while a driver is writing."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         reader = story.reader()
         expect(reader.fence() is None, f"On a fresh target it finds the fence {reader.fence()}.")
         expect(not list(reader.history()), "On a fresh target it finds a history.")
@@ -337,7 +349,7 @@ def the_reading_half_needs_no_fence(harness: SinkHarness) -> None:
 
 def the_address_finds_the_target_again(harness: SinkHarness) -> None:
     """The sink's address leads another handle to the same history under the same id."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         if is_default(driver.sink, "from_address"):
             raise NotTested("No address leads to the target: the sink has no from_address().")
@@ -354,7 +366,7 @@ def the_address_finds_the_target_again(harness: SinkHarness) -> None:
 
 def the_marker_survives_maintenance(harness: SinkHarness) -> None:
     """After maintenance rows, fence and newest marker stand, a replay writes nothing, and the next epoch follows."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         driver = story.driver()
         written = [driver.writes() for _ in range(4)]
         harness.maintain()
@@ -372,7 +384,7 @@ def the_marker_survives_maintenance(harness: SinkHarness) -> None:
 
 def sweeping_leaves_what_was_committed(harness: SinkHarness) -> None:
     """A sweep, which may repeat, leaves rows, markers and history as they are."""
-    with Story(harness) as story:
+    with Scenario(harness) as story:
         story.driver().sink.sweep()
         driver = story.driver()
         written = [driver.writes(rows=20), driver.writes()]

@@ -52,7 +52,7 @@ def refused_as(code: str, what: str, act: Callable[[], object]) -> None:
     expect(found == code, f"{what} was refused with {found}; every sink says {code} to it.")
 
 
-def replayed(driver: Driver, planned: Plan) -> Receipt | None:
+def replayed(driver: Driver, planned: PlannedEpoch) -> Receipt | None:
     """Write an epoch that stands already; ``None`` if that is refused in words."""
     try:
         return driver.tries(planned)
@@ -91,7 +91,7 @@ def unknown(point: Point, act: Callable[[], object]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlannedEpoch:
     """One epoch that a driver is about to write, with its rows."""
 
     epoch: Epoch
@@ -103,7 +103,7 @@ class Plan:
         return [row["id"] for row in self.table.to_pylist()]
 
 
-def plan(after: Epoch | None, sink: str, rows: int = 3, salt: int = 0, first: int = 1) -> Plan:
+def plan(after: Epoch | None, sink: str, rows: int = 3, salt: int = 0, first: int = 1) -> PlannedEpoch:
     """Plan the epoch that follows another.
 
     Args:
@@ -121,7 +121,7 @@ def plan(after: Epoch | None, sink: str, rows: int = 3, salt: int = 0, first: in
     lineage = Lineage("query", "run", "file:/checkpoint", number - 1, 1_700_000_000_000 + number, 0)
     series = after.series if after else 1
     made = Epoch(number, slice_, "", previous, digest, schema, ((sink, first),), lineage, series=series)
-    return Plan(linked(made), table)
+    return PlannedEpoch(linked(made), table)
 
 
 def _offsets(end: int) -> SourceOffsets:
@@ -166,7 +166,7 @@ class Driver:
         """The position under our fence."""
         return self.sink.position(None)
 
-    def plan(self, rows: int = 3, salt: int = 0, after: Epoch | None = None) -> Plan:
+    def plan(self, rows: int = 3, salt: int = 0, after: Epoch | None = None) -> PlannedEpoch:
         """Plan the epoch after ``after``; by default, after the newest one in the sink."""
         if after is None and (newest := self.position().marker):
             after = newest.epoch
@@ -176,7 +176,9 @@ class Driver:
         """The marker of an epoch under our fence."""
         return Marker(self._pipeline, self.sink.id, self.fence, epoch)
 
-    def prepares(self, planned: Plan, *, duplicate_attempts: bool = False, breaks_off: bool = False) -> Prepared:
+    def prepares(
+        self, planned: PlannedEpoch, *, duplicate_attempts: bool = False, breaks_off: bool = False
+    ) -> Prepared:
         """Run the action of an epoch."""
         batch = self._harness.batch(planned.table, duplicate_attempts=duplicate_attempts, breaks_off=breaks_off)
         span = planned.epoch.replaces
@@ -184,17 +186,17 @@ class Driver:
             return self.sink.prepare_replacing(batch, planned.epoch.number, span)
         return self.sink.prepare(batch, planned.epoch.number)
 
-    def commits(self, planned: Plan, prepared: Prepared | None) -> Receipt:
+    def commits(self, planned: PlannedEpoch, prepared: Prepared | None) -> Receipt:
         """Commit an epoch."""
         return self.sink.commit(prepared, self.marker(planned.epoch))
 
-    def writes(self, rows: int = 3) -> Plan:
+    def writes(self, rows: int = 3) -> PlannedEpoch:
         """Plan, prepare and commit the next epoch."""
         planned = self.plan(rows)
         self.tries(planned)
         return planned
 
-    def tries(self, planned: Plan) -> Receipt:
+    def tries(self, planned: PlannedEpoch) -> Receipt:
         """Prepare and commit an epoch; what is refused is given up."""
         prepared = self.prepares(planned)
         try:
@@ -203,12 +205,12 @@ class Driver:
             prepared.abandon()
             raise
 
-    def looks_up(self, planned: Plan) -> Receipt | None:
+    def looks_up(self, planned: PlannedEpoch) -> Receipt | None:
         """Look an epoch up after an unknown answer."""
         return self.sink.look_up(self.marker(planned.epoch))
 
 
-class Story:
+class Scenario:
     """A target's life. Drivers are numbered by generation; all their handles are closed at the end."""
 
     def __init__(self, harness: SinkHarness) -> None:
@@ -216,7 +218,7 @@ class Story:
         self._generation = 0
         self._sinks: list[Sink] = []
 
-    def __enter__(self) -> Story:
+    def __enter__(self) -> Scenario:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -244,14 +246,14 @@ class Story:
         """A handle that never fences."""
         return self.stranger(0, "reader").sink
 
-    def holds(self, *plans: Plan) -> None:
+    def holds(self, *plans: PlannedEpoch) -> None:
         """Check that the target holds the rows of these epochs, and their markers, once each and nothing else."""
         self.has_rows_of(*plans)
         history = [marker.epoch for marker, _ in self.reader().history()]
         expected = [planned.epoch for planned in plans]
         expect(history == expected, f"History lists {_names(history)}; expected {_names(expected)}.")
 
-    def has_rows_of(self, *plans: Plan) -> None:
+    def has_rows_of(self, *plans: PlannedEpoch) -> None:
         """Check that the target holds the rows of these epochs once each and nothing else."""
         found = Counter(row["id"] for row in self.harness.rows())
         wanted = Counter(id_ for planned in plans for id_ in planned.ids)

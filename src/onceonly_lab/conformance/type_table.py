@@ -23,7 +23,7 @@ SINKS = ("memory", "postgres", "delta", "kafka")
 """Columns of the table. Kafka's is the answer for a column ``value``; other columns of a row go through ``to_json``."""
 
 
-class Answer(StrEnum):
+class TypeResult(StrEnum):
     """What becomes of a value."""
 
     SAME = "same"
@@ -42,7 +42,7 @@ class Cell:
         becomes: the converted value, as the destination's own client reads it; ``...``: it reads as it was.
     """
 
-    answer: Answer
+    answer: TypeResult
     how: str = ""
     code: str = ""
     becomes: Any = ...
@@ -53,17 +53,17 @@ class Cell:
         return f"{self.answer}{f', {self.code}' if self.code else ''}{f': {self.how}' if self.how else ''}"
 
 
-SAME = Cell(Answer.SAME)
+SAME = Cell(TypeResult.SAME)
 
 
 def becomes(how: str, value: Any = ...) -> Cell:
     """It is converted."""
-    return Cell(Answer.CONVERTED, how, becomes=value)
+    return Cell(TypeResult.CONVERTED, how, becomes=value)
 
 
 def refused(code: str, how: str = "") -> Cell:
     """It is refused, and nothing of the epoch is written."""
-    return Cell(Answer.REFUSED, how, code)
+    return Cell(TypeResult.REFUSED, how, code)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from onceonly_checkpoints.digests import Output
+from onceonly_checkpoints.digests import OutputDigest
 from onceonly_checkpoints.epoch import Epoch, Marker
 from onceonly_checkpoints.ledger import Intent
 from onceonly_lab.checker import Anomaly
@@ -217,7 +217,7 @@ class SimulatedInput:
         count, filtered, aside = (self._rows * rows for rows in counted)
         return replace(named, count=count, filtered=filtered, bad=0 if output and output == bad else aside)
 
-    def parts(self, outputs: tuple[Output, ...]) -> tuple[Part, ...] | None:
+    def parts(self, outputs: tuple[OutputDigest, ...]) -> tuple[Part, ...] | None:
         """Outputs as a history tells them."""
         told = (Part(one.name, tuple(sorted(self.identities(records_in(one.digest))))) for one in outputs)
         return tuple(told) or None
@@ -280,7 +280,7 @@ class Scene(World):
         if self.bound.keeps(name):
             self._early[process.number] = self.targets[name]
 
-    def parts_of(self, outputs: tuple[Output, ...]) -> tuple[Part, ...] | None:
+    def parts_of(self, outputs: tuple[OutputDigest, ...]) -> tuple[Part, ...] | None:
         """Outputs as a history tells them."""
         return self._input.parts(outputs)
 

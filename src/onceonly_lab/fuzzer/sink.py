@@ -15,10 +15,10 @@ from onceonly.protocol import (
     Conflict,
     Estimate,
     OutcomeUnknown,
+    Peek,
     Position,
     Prepared,
     Recorder,
-    Sight,
     SinkBase,
     Superseded,
 )
@@ -50,7 +50,7 @@ def _sent(reply: Reply, target: Target) -> bool:
     return reply.fate is not Fate.ANSWERED or in_part
 
 
-def _found(sight: Sight) -> str:
+def _found(sight: Peek) -> str:
     return f"epoch {sight.epoch}" if sight.epoch else "no epoch"
 
 
@@ -127,7 +127,7 @@ class SceneSink(SinkBase):
         scene.told(f"{process.name} looks at sink '{self.id}' and finds {words}")
         return found
 
-    def look(self) -> Sight:
+    def look(self) -> Peek:
         """The newest marker."""
         scene, process = self._scene, self._process
         scene.step(process)

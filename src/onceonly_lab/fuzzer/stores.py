@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from onceonly.machine.facts import Offer
 from onceonly.protocol import Batch, Estimate, Task
 from onceonly.protocol.batch import Bound, Notes, Trim
-from onceonly.protocol.row_times import NO_TIMES, Clock, Times
-from onceonly.runtime.staging import Staged
-from onceonly_checkpoints.digests import Digest, Output
+from onceonly.protocol.row_times import NO_TIMES, Clock, RowTimes
+from onceonly.runtime.staging import StagedData
+from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
-from onceonly_checkpoints.epoch_windows import PaneState
-from onceonly_checkpoints.ledger import Event, EventKind, Intent, KeptPlan, LedgerConflict, Pin, Pipeline, Superseded
+from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.ledger import Event, EventKind, Intent, KeptPlan, LedgerConflict, Pin, Pipeline, RemovedEpoch
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
 from onceonly_checkpoints.model import Slice
 from onceonly_lab.fuzzer.scene import Scene
@@ -124,7 +124,7 @@ class WindowedBatch(SimulatedBatch):
     def __init__(self, batch: SimulatedBatch, scene: Scene, process: Process) -> None:
         super().__init__(batch._records, process, same=batch._same, division=batch._division)
         self._scene = scene
-        self._said: tuple[Times, PaneState] | None = None
+        self._said: tuple[RowTimes, EpochWindows] | None = None
 
     def trimmed(self, trim: Trim) -> WindowedBatch:
         """The same batch without the rows that are left out."""
@@ -145,17 +145,17 @@ class WindowedBatch(SimulatedBatch):
         """Rows as they were when the state was read."""
         return self.digest()
 
-    def times(self) -> Times:
+    def times(self) -> RowTimes:
         """What is said of time."""
         assert self._said is not None, "it was not bound"
         return self._said[0]
 
-    def panes(self) -> PaneState:
+    def panes(self) -> EpochWindows:
         """What the epoch says of its windows."""
         assert self._said is not None, "it was not bound"
         return self._said[1]
 
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputDigest, ...]:
         """All sinks get all rows; state is where the keeper's rows are."""
         return ()
 
@@ -179,7 +179,7 @@ class StillBatch(SimulatedBatch):
     """
 
     def __init__(
-        self, content: Digest, process: Process, meant: Digest | None = None, outputs: tuple[Output, ...] = ()
+        self, content: Digest, process: Process, meant: Digest | None = None, outputs: tuple[OutputDigest, ...] = ()
     ) -> None:
         super().__init__(records_in(content), process)
         self.rows = together(content, outputs).rows
@@ -192,7 +192,7 @@ class StillBatch(SimulatedBatch):
         """The bytes as they lie there."""
         return self._content
 
-    def times_of(self, clock: Clock) -> Times:
+    def times_of(self, clock: Clock) -> RowTimes:
         """There are none."""
         raise TypeError(_NO_ROWS)
 
@@ -215,7 +215,7 @@ class SceneStaging:
         self._scene = scene
         self._process = process
 
-    def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> Staged:
+    def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> StagedData:
         """Stage an epoch."""
         scene, process = self._scene, self._process
         scene.step(process)
@@ -230,7 +230,7 @@ class SceneStaging:
             scene.staging = scene.staging.add(staged)
         scene.recorder.staged(process.number, epoch, content, reference.text, outputs=scene.parts_of(outputs))
         scene.told(f"{process.name} stages epoch {epoch} as {reference.directory}")
-        return Staged(reference, StillBatch(content, process, outputs=outputs))
+        return StagedData(reference, StillBatch(content, process, outputs=outputs))
 
     def _fresh(self, content: Digest, epoch: int) -> Digest:
         """Rows without those whose key was seen before."""
@@ -241,7 +241,7 @@ class SceneStaging:
         scene.actors["a repeated key is left out"] += fresh != records_in(content)
         return computed(fresh, content.low)
 
-    def divided(self, content: Digest) -> tuple[Digest, tuple[Output, ...]]:
+    def divided(self, content: Digest) -> tuple[Digest, tuple[OutputDigest, ...]]:
         """What all sinks get of rows, and what some of them."""
         return self._scene.division(self._process.number).of(content)
 
@@ -401,13 +401,13 @@ class SceneLedger:
         kept = tuple(one for one in ledger.records if one.epoch.number < first)
         self._scene.ledger = replace(ledger, records=kept)
 
-    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[Superseded]:
+    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[RemovedEpoch]:
         """Set epochs from ``first`` on aside."""
-        aside = [Superseded(pipeline, one.epoch, why) for one in self.epochs(pipeline, first)]
+        aside = [RemovedEpoch(pipeline, one.epoch, why) for one in self.epochs(pipeline, first)]
         self._scene.ledger = self._scene.ledger.supersede(first)
         return aside
 
-    def superseded(self, pipeline: str, after: int = 0) -> Sequence[Superseded]:
+    def superseded(self, pipeline: str, after: int = 0) -> Sequence[RemovedEpoch]:
         """What operators have set aside beyond an epoch."""
         return self._scene.ledger.superseded(after)
 

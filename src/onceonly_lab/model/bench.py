@@ -8,12 +8,12 @@ from typing import Any
 
 from onceonly.machine.commands import Committed, Installed, Overtaken
 from onceonly.machine.facts import Reading
-from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, SinkBase, Superseded
+from onceonly.protocol import Batch, Capabilities, Peek, Position, Prepared, Recorder, SinkBase, Superseded
 from onceonly.protocol.guard import elsewhere
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, KeptPlan, LedgerConflict, Pin, Pipeline
-from onceonly_checkpoints.ledger import Superseded as SetAside
+from onceonly_checkpoints.ledger import RemovedEpoch as SetAside
 from onceonly_checkpoints.manifest import UnreadableManifest
 from onceonly_lab.model.parts import (
     DROPPED,
@@ -178,7 +178,7 @@ class BenchSink(SinkBase):
         """The newest fence."""
         return self._target.fence
 
-    def look(self) -> Sight:
+    def look(self) -> Peek:
         """The newest marker."""
         return self._wire.look(self._target)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onceonly_checkpoints.digests import Digest, Output
+from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_lab.model.parts import Records, picked, set_aside
 
 
@@ -24,9 +24,9 @@ class Division:
     bad: Records = 0
     quarantine: str = ""
 
-    def of(self, content: Digest) -> tuple[Digest, tuple[Output, ...]]:
+    def of(self, content: Digest) -> tuple[Digest, tuple[OutputDigest, ...]]:
         """What all sinks get of rows, and what some of them."""
-        aside: tuple[Output, ...] = ()
+        aside: tuple[OutputDigest, ...] = ()
         if self.quarantine:
             content, bad = set_aside(content, self.bad, self.quarantine)
             aside = (bad,)

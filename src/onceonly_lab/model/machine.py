@@ -9,7 +9,7 @@ from typing import Any
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator
 from onceonly.machine.state import Opening, Phase, State, Work
-from onceonly_checkpoints.digests import Digest, Output
+from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_lab.model import sinks as wire
 from onceonly_lab.model.parts import Left, brought, computed, kept, missing
 from onceonly_lab.model.rules import Rule
@@ -116,7 +116,7 @@ class Machine:
             return computed(found)
         return computed(found, salt(driver, state))
 
-    def divided(self, driver: Driver, content: Digest) -> tuple[Digest, tuple[Output, ...]]:
+    def divided(self, driver: Driver, content: Digest) -> tuple[Digest, tuple[OutputDigest, ...]]:
         """What the program of a driver has all sinks get of rows, and what some of them."""
         return self.bound.division(driver.number).of(content)
 

@@ -7,16 +7,16 @@ for ``tests/panes``; here only where their state comes from, and with what it is
 
 from __future__ import annotations
 
-from onceonly.machine.window_rules import Windows
+from onceonly.machine.window_rules import WindowsConfig
 from onceonly.protocol.batch import Bound
 from onceonly_checkpoints.digests import Digest
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_lab.model.parts import Records, records_in
 
-WINDOWS = Windows("a running sum", "a running sum")
+WINDOWS = WindowsConfig("a running sum", "a running sum")
 
 
-def behind(to: Bound, recalled: Records, brought: Digest) -> PaneState:
+def behind(to: Bound, recalled: Records, brought: Digest) -> EpochWindows:
     """What an epoch says of its windows.
 
     Args:
@@ -25,4 +25,4 @@ def behind(to: Bound, recalled: Records, brought: Digest) -> PaneState:
         brought: rows of the epoch.
     """
     open_ = Digest(recalled.bit_count() + brought.rows, recalled | records_in(brought))
-    return PaneState(WINDOWS.definition, WINDOWS.meaning, open_, brought.rows, 0, to.clock, to.since)
+    return EpochWindows(WINDOWS.definition, WINDOWS.meaning, open_, brought.rows, 0, to.clock, to.since)

@@ -10,11 +10,11 @@ from onceonly.machine.facts import Offer
 from onceonly.machine.overlap import held_files
 from onceonly.machine.source_order import kafka_identity
 from onceonly.protocol.batch import FileTrim, Trim, plain
-from onceonly.protocol.batch import Held as HeldFiles
+from onceonly.protocol.batch import RecordedInputFiles as HeldFiles
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import BAD, Digest, Output, bad_in
+from onceonly_checkpoints.digests import BAD, Digest, OutputDigest, bad_in
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
-from onceonly_checkpoints.ledger import Superseded
+from onceonly_checkpoints.ledger import RemovedEpoch
 from onceonly_checkpoints.model import InputFile, SourceIdentity, SourceKind, SourceOffsets, canonical
 from onceonly_lab.strenum import StrEnum
 
@@ -161,10 +161,10 @@ PICKED = "picked"
 """Name of the lab's one output beside that of bad rows."""
 
 
-def picked(content: Digest, wanted: Records, *sinks: str) -> Output:
+def picked(content: Digest, wanted: Records, *sinks: str) -> OutputDigest:
     """What sinks get instead of all rows: of the records that are wanted, in columns that no other call has."""
     found = computed(records_in(content) & wanted, content.low + _COLUMNS * wanted)
-    return Output(PICKED, sinks, "", found, content.rows - found.rows)
+    return OutputDigest(PICKED, sinks, "", found, content.rows - found.rows)
 
 
 def computation(content: Digest) -> int:
@@ -172,20 +172,20 @@ def computation(content: Digest) -> int:
     return content.low % _COLUMNS
 
 
-def set_aside(content: Digest, bad: Records, sink: str) -> tuple[Digest, Output]:
+def set_aside(content: Digest, bad: Records, sink: str) -> tuple[Digest, OutputDigest]:
     """What the good records of rows are, and the output of the others, whose columns no other call has."""
     good = computed(records_in(content) & ~bad, content.low)
     found = computed(records_in(content) & bad, content.low + _COLUMNS * bad)
-    return good, Output(BAD, (sink,), "", found, good.rows, (("expected", found.rows),) if found.rows else ())
+    return good, OutputDigest(BAD, (sink,), "", found, good.rows, (("expected", found.rows),) if found.rows else ())
 
 
-def together(content: Digest, outputs: tuple[Output, ...]) -> Digest:
+def together(content: Digest, outputs: tuple[OutputDigest, ...]) -> Digest:
     """Inverse of :func:`set_aside`: the rows as they were computed."""
     bad = bad_in(outputs)
     return computed(records_in(content) | records_in(bad.digest), content.low) if bad else content
 
 
-def brought(content: Digest | None, outputs: tuple[Output, ...], sink: str) -> Digest | None:
+def brought(content: Digest | None, outputs: tuple[OutputDigest, ...], sink: str) -> Digest | None:
     """What a sink gets of rows that lie ready with their outputs."""
     return next((one.digest for one in outputs if sink in one.sinks), content)
 
@@ -427,7 +427,7 @@ class StagedEpoch:
     content: Digest
     flushed: bool = True
     torn: bool = False
-    outputs: tuple[Output, ...] = ()
+    outputs: tuple[OutputDigest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,9 +505,9 @@ class SimulatedLedger:
         beyond = tuple(one.epoch for one in self.records if one.epoch.number >= first)
         return replace(self, records=self.records[: len(self.records) - len(beyond)], aside=(*self.aside, *beyond))
 
-    def superseded(self, after: int) -> tuple[Superseded, ...]:
+    def superseded(self, after: int) -> tuple[RemovedEpoch, ...]:
         """What was ever set aside of epochs beyond ``after``."""
-        return tuple(Superseded(PIPELINE, epoch, "cut back") for epoch in self.aside if epoch.number > after)
+        return tuple(RemovedEpoch(PIPELINE, epoch, "cut back") for epoch in self.aside if epoch.number > after)
 
     def completed(self, number: int, files: tuple[InputFile, ...]) -> SimulatedLedger:
         """With the files of an epoch whose record was read back from a marker, which names none."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from onceonly.machine.commands import Absent, Again, Committed, Installed, Outcome, Overtaken, Unknown
 from onceonly.machine.facts import Reading
-from onceonly.protocol import Disturbance, Position, Sight
+from onceonly.protocol import ExternalChange, Peek, Position
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_lab.model.parts import (
@@ -107,10 +107,10 @@ class Wire:
             return target.newest.fence if target.newest else None
         return target.fence
 
-    def look(self, target: Target) -> Sight:
+    def look(self, target: Target) -> Peek:
         """The newest marker as anybody sees it."""
         newest = target.newest
-        return Sight(newest, newest.epoch.number if newest else 0, strangers=bool(target.held) and newest is None)
+        return Peek(newest, newest.epoch.number if newest else 0, strangers=bool(target.held) and newest is None)
 
     def install(self, target: Target, fence: Fence, memory: int | None) -> Replies:
         """Make a fence the newest."""
@@ -508,8 +508,8 @@ def reading(target: Target, fence: Fence, since: Receipt | None, after: int) -> 
     return Reading(target.name, position, since, ahead)
 
 
-def _disturbances(target: Target) -> tuple[Disturbance, ...]:
+def _disturbances(target: Target) -> tuple[ExternalChange, ...]:
     if target.changed is None:
         return ()
     version = max(at for at, held in enumerate(target.held, start=1) if held.back)
-    return (Disturbance("restored", f"RESTORE behind entry {version}", fatal=True, at=version),)
+    return (ExternalChange("restored", f"RESTORE behind entry {version}", fatal=True, at=version),)

@@ -12,7 +12,7 @@ from functools import cache
 from onceonly.machine.facts import Offer
 from onceonly_checkpoints.epoch import Lineage
 from onceonly_checkpoints.model import Slice
-from onceonly_checkpoints.spark.previous_checkpoints import OldBatch
+from onceonly_checkpoints.spark.previous_checkpoints import PreviousBatch
 from onceonly_lab.model.parts import SOURCE, Records, between, directory, entries, files, is_there, offsets
 from onceonly_lab.strenum import StrEnum
 
@@ -82,7 +82,7 @@ class Checkpoint:
     begin: int = 0
     gone: bool = False
     unreadable: str = ""
-    beside: tuple[OldBatch, ...] = ()
+    beside: tuple[PreviousBatch, ...] = ()
     unlisted: Records = 0
 
     def next(self, records: int, longest: int, holding: int | None) -> Iterator[tuple[Checkpoint, Planned]]:
@@ -255,11 +255,11 @@ def damaged(checkpoint: Checkpoint, damage: Damage) -> Checkpoint | None:
     return after[damage]
 
 
-def _beside(checkpoint: Checkpoint) -> tuple[OldBatch, ...]:
+def _beside(checkpoint: Checkpoint) -> tuple[PreviousBatch, ...]:
     """What its offset log still tells of its newest batches; of a directory, in the log that the checkpoint keeps."""
     newest = [(batch, checkpoint.planned(batch)) for batch in range(len(checkpoint.entries))][-3:]
     return tuple(
-        OldBatch(Lineage(checkpoint.query, "", checkpoint.name, batch, planned.clock, 0), end)
+        PreviousBatch(Lineage(checkpoint.query, "", checkpoint.name, batch, planned.clock, 0), end)
         for batch, planned in newest
         for end in (offsets(planned.end), entries(batch + 1))
     )

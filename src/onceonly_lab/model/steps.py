@@ -9,7 +9,7 @@ from typing import Any, cast
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator, event_time, precheck
 from onceonly.machine.state import Phase, State
-from onceonly.protocol import Sight
+from onceonly.protocol import Peek
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt, receipts_of
 from onceonly_lab.model import sinks as wire
@@ -113,7 +113,7 @@ class Opening:
         )
         yield Change(f"{driver.name} compares its batch with what it sees{end(after)}", (after, *targets))
 
-    def _sight(self, target: Target, receipt: Receipt | None) -> Sight:
+    def _sight(self, target: Target, receipt: Receipt | None) -> Peek:
         """What a look shows; what the target is, too, where it lacks what it has confirmed and hides nothing."""
         sight = self._wire.look(target)
         if receipt is None or sight.epoch >= receipt.epoch or target.kind is Kind.KAFKA:

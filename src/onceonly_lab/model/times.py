@@ -5,19 +5,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from onceonly.machine.event_time import Noting
-from onceonly.protocol.row_times import TimedEpoch, Times
+from onceonly.machine.event_time import EventTimeConfig
+from onceonly.protocol.row_times import RowTimes, TimedEpoch
 from onceonly_checkpoints.digests import Digest
 from onceonly_lab.model.parts import records_in
 
-BY_RECORDS = Noting("function", "integer")
+BY_RECORDS = EventTimeConfig("function", "integer")
 """The unit is the number of a record."""
 
 
-def times_of(content: Digest) -> Times:
+def times_of(content: Digest) -> RowTimes:
     """What is said once these rows are written: that all records before the last of them are."""
     records = records_in(content)
-    return Times(said=records.bit_length() or None)
+    return RowTimes(said=records.bit_length() or None)
 
 
 def drawn(seed: int) -> Callable[[TimedEpoch], int]:

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 from onceonly.machine import acceptance
 from onceonly.machine.acceptance import KINDS, Stop
 from onceonly.machine.opening import by_epoch
-from onceonly.machine.rewind import Asked, CutBack, Step
+from onceonly.machine.rewind import CutBack, RewindRequest, Step
 from onceonly.protocol import Batch, Sink
 from onceonly.replay import rewind
 from onceonly.runtime import operator, remedies
@@ -229,8 +229,8 @@ def carry_out(way: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records = 0
 
 
 def _rewind(way: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records) -> None:
-    asked = Asked(way.at, way.sinks, lost=way.epochs if way.loses else None)
-    where = remedies.Where(PIPELINE, "")
+    asked = RewindRequest(way.at, way.sinks, lost=way.epochs if way.loses else None)
+    where = remedies.CommandContext(PIPELINE, "")
     of = rewind.Pipeline(PIPELINE, tuple(sinks), ledger, where, lambda path: is_there(path, gone))
     planned = rewind.plan(of, asked)
     if isinstance(planned.way, CutBack):

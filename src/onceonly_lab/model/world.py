@@ -8,7 +8,7 @@ from functools import cached_property
 from onceonly.machine import callback_rules, coordinator
 from onceonly.machine.facts import Offer, OnRefresh, Refusal
 from onceonly.machine.state import State
-from onceonly_checkpoints.digests import Digest, Output
+from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.model.division import Division
 from onceonly_lab.model.openwindows import WINDOWS
@@ -127,7 +127,7 @@ class Driver:
     hands: Records = 0
     rest: Records = 0
     knew: bool = False
-    outputs: tuple[Output, ...] = ()
+    outputs: tuple[OutputDigest, ...] = ()
     seen: Target | None = None
 
     def __hash__(self) -> int:

@@ -9,7 +9,7 @@ from onceonly import faults
 from onceonly.faults import Point
 from onceonly.machine.facts import Offer
 from onceonly.machine.state import State
-from onceonly.protocol import Batch, Disturbance, OutcomeUnknown, Prepared, Recorder, Sink, Superseded
+from onceonly.protocol import Batch, ExternalChange, OutcomeUnknown, Prepared, Recorder, Sink, Superseded
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.model import Slice
 from onceonly_lab.model.parts import PIPELINE, record_at
@@ -21,7 +21,7 @@ from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.delta.head import SinkState, accepted
 from onceonly_sinks.delta.marker import Note
 from onceonly_sinks.delta.prepared import Rows
-from onceonly_sinks.delta.writer import Writer
+from onceonly_sinks.delta.writer import TableWriter
 
 # ---- M8, M9, M15: a commit whose answer was lost is taken for a yes, for a no, or asked about too early.
 
@@ -130,10 +130,10 @@ class CountsInTheLedger(Driver):
         return replace(state, opening=replace(state.opening, fence=proposed))
 
 
-class CommitsByPath(Writer):
+class CommitsByPath(TableWriter):
     """M16: where the table stands was read on one handle, and the commit goes to the newest version of its path."""
 
-    def _ready(self, marker: Marker) -> tuple[SinkState, tuple[Disturbance, ...]]:
+    def _ready(self, marker: Marker) -> tuple[SinkState, tuple[ExternalChange, ...]]:
         before = accepted(self._need(marker.fence))
         return replace(before, judged=self._table.handle.version()), ()
 

@@ -10,7 +10,7 @@ from onceonly.machine.state import State
 from onceonly.protocol import AsOf, Batch, Prepared, Sink
 from onceonly.protocol.batch import ArrowBatch, Bound, Paned
 from onceonly.protocol.capabilities import StateRow, StateWanted
-from onceonly.runtime.ledger_sync import Carried
+from onceonly.runtime.ledger_sync import LedgerAttachment
 from onceonly_checkpoints.digests import STATE
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.epoch_time import END
@@ -39,7 +39,7 @@ class WritesStateAfterwards(RecordingRunner):
         prepared.rows = self._late.num_rows
         return prepared  # type: ignore[no-any-return]
 
-    def _committed_in(self, sink: Sink, command: c.Commit, recorder: Carried | None) -> tuple[Receipt, ...]:
+    def _committed_in(self, sink: Sink, command: c.Commit, recorder: LedgerAttachment | None) -> tuple[Receipt, ...]:
         receipts = super()._committed_in(sink, command, recorder)
         if self._late is not None:
             self._write(command.marker.epoch.number, self._late)

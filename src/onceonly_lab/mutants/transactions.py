@@ -14,11 +14,11 @@ from onceonly.machine import coordinator
 from onceonly.machine.state import State
 from onceonly.protocol import Attempt, Batch, OutcomeUnknown, Prepared, Recorder, Sink
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.protocol.row_times import Clock, Times
-from onceonly.runtime.ledger_sync import Carried
+from onceonly.protocol.row_times import Clock, RowTimes
+from onceonly.runtime.ledger_sync import LedgerAttachment
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
-from onceonly_checkpoints.digests import Output
+from onceonly_checkpoints.digests import OutputDigest
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.manifest import Reference
@@ -30,7 +30,7 @@ from onceonly_lab.reading import KafkaReader
 from onceonly_lab.stores.places import COLUMNS, Place
 from onceonly_lab.stores.runner import RecordingRunner
 from onceonly_lab.stores.world import Stores
-from onceonly_sinks.kafka.markers import Entry, Written
+from onceonly_sinks.kafka.markers import MarkerRecord, Written
 from onceonly_sinks.kafka.producer import nested, places
 from onceonly_sinks.memory import MemorySink
 
@@ -104,7 +104,7 @@ class ReusesItsProducer(Wrapped):
         written = self._vouched(prepared, marker)
         rows = [(row["value"], row["key"]) for row in prepared.table.to_pylist()]
         producer.begin_transaction()
-        entry = Entry(marker.fence, written, claim=False)
+        entry = MarkerRecord(marker.fence, written, claim=False)
         producer.produce(servers.marker_topic, entry.value, entry.key(servers.writer), 0)
         half = len(rows) // 2
         for part in (rows[:half], rows[half:]):
@@ -183,10 +183,10 @@ class _Believed(ArrowBatch):
         return self._table.num_rows
 
     @property
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputDigest, ...]:
         return ()
 
-    def times_of(self, clock: Clock) -> Times:
+    def times_of(self, clock: Clock) -> RowTimes:
         return self.timed(clock).times()
 
     def output(self, name: str | None) -> _Believed:
@@ -224,7 +224,7 @@ class CommitsOneByOne(RecordingRunner):
     def _prepared_in(self, sink: Sink, batch: Batch, command: c.Prepare) -> Prepared:
         return sink.prepare(batch, command.number)
 
-    def _committed_in(self, sink: Sink, command: c.Commit, recorder: Carried | None) -> tuple[Receipt, ...]:
+    def _committed_in(self, sink: Sink, command: c.Commit, recorder: LedgerAttachment | None) -> tuple[Receipt, ...]:
         markers = (command.marker, *command.beside)
         return tuple(self._sinks[one.sink].commit(self._prepared.get(one.sink), one) for one in markers)
 

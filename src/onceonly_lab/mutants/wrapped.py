@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, SinkBase
+from onceonly.protocol import Batch, Capabilities, Peek, Position, Prepared, Recorder, SinkBase
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_lab.model.parts import PIPELINE
 from onceonly_lab.stores.places import PATIENCE, KafkaPlace, Place, PostgresPlace
@@ -141,9 +141,9 @@ class Wrapped(SinkBase):
         found: Fence | None = self.inner.fence()
         return found
 
-    def look(self) -> Sight:
+    def look(self) -> Peek:
         """Handed on."""
-        found: Sight = self.inner.look()
+        found: Peek = self.inner.look()
         return found
 
     def install(self, fence: Fence) -> None:

@@ -193,7 +193,7 @@ class Driver(Turns):
             overlap="trim" if schedule.trims else "stop",
             stages=schedule.stages,
             on_refresh="replace" if schedule.replaces else "stop",
-            together=shared_transaction.groups(self._parts.sinks),
+            together=shared_transaction.transaction_groups(self._parts.sinks),
             divided=schedule.divided,
             noting=BY_RECORDS,
             windows=world.windows,

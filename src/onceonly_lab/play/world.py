@@ -13,7 +13,7 @@ from onceonly.faults import Point
 from onceonly.machine.callback_rules import Call
 from onceonly.machine.facts import Offer
 from onceonly.machine.state import State
-from onceonly.machine.window_rules import Windows
+from onceonly.machine.window_rules import WindowsConfig
 from onceonly.protocol import Batch, Sink
 from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.ledger import Ledger
@@ -204,7 +204,7 @@ class World(ABC):
             raise Killed
 
     @property
-    def windows(self) -> Windows | None:
+    def windows(self) -> WindowsConfig | None:
         """How rows are aggregated; ``None``: they are written as they come."""
         return WINDOWS if self.schedule.windows else None
 

@@ -16,7 +16,7 @@ from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.model import Slice
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_lab.model.parts import PIPELINE, offsets, record_at
 from onceonly_lab.reruns.designs import Design
 
@@ -96,7 +96,7 @@ class Rerun:
     """
 
     name: str
-    held: list[tuple[Epoch, Replayed]] = field(default_factory=list)
+    held: list[tuple[Epoch, ReplayedEpochs]] = field(default_factory=list)
     rows: Rows = ()
 
 
@@ -241,7 +241,7 @@ class World:
         if not those:
             return
         rows = tuple(row for epoch in those for row in self._brought[epoch.chain])
-        ran = Replayed(PIPELINE, those[0].number, those[-1].number, those[-1].chain)
+        ran = ReplayedEpochs(PIPELINE, those[0].number, those[-1].number, those[-1].chain)
         number, before = len(held) + 1, held[-1][0].chain if held else chain.GENESIS
         made = replace(those[-1], number=number, previous_chain=before, digest=_digest(rows), series=1, replays=ran)
         held.append((chain.linked(made), ran))
@@ -305,7 +305,7 @@ class World:
         """How many records the pipeline has taken."""
         return record_at(self.table.newest.written.end) if self.table.newest else 0
 
-    def published(self) -> Iterator[tuple[int, Replayed]]:
+    def published(self) -> Iterator[tuple[int, ReplayedEpochs]]:
         """Number of each epoch that published a rerun, and which."""
         for held in self.table.line:
             if held.epoch.replays:

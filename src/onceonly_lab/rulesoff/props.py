@@ -9,22 +9,22 @@ from typing import Any
 
 from onceonly.errors import OnceOnlyError
 from onceonly.machine import coordinator
-from onceonly.machine.event_time import Noting
+from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Offer, Overlap
 from onceonly.machine.state import State
-from onceonly.machine.window_rules import Windows
-from onceonly.machine.writer_progress import Timed
-from onceonly.protocol import Batch, Conflict, Disturbance, OutcomeUnknown, Position, Prepared, Recorder, Sight
+from onceonly.machine.window_rules import WindowsConfig
+from onceonly.machine.writer_progress import TimedMarker
+from onceonly.protocol import Batch, Conflict, ExternalChange, OutcomeUnknown, Peek, Position, Prepared, Recorder
 from onceonly.protocol.batch import Bound, Notes
-from onceonly.protocol.row_times import NO_TIMES, Clock, TimedEpoch, Times
+from onceonly.protocol.row_times import NO_TIMES, Clock, RowTimes, TimedEpoch
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.staging import Staged
+from onceonly.runtime.staging import StagedData
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import STATE, Digest, Output
+from onceonly_checkpoints.digests import STATE, Digest, OutputDigest
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import Slice
-from onceonly_checkpoints.spark.previous_checkpoints import OldBatch
+from onceonly_checkpoints.spark.previous_checkpoints import PreviousBatch
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.fuzzer.sink import PreparedContent, SceneSink, SinkRefused, TellingSink
@@ -51,7 +51,7 @@ Sinks = Mapping[str, type[SceneSink]]
 """Sinks that are not what they should be, by id."""
 
 
-Noted = tuple[Noting, Callable[[TimedEpoch], int]]
+Noted = tuple[EventTimeConfig, Callable[[TimedEpoch], int]]
 """How time is said, and what of each epoch."""
 
 _LONGEST = 2000
@@ -113,7 +113,7 @@ class Stage:
         self.scene = _World(Schedule(kinds, records=6, begins=True, **options))
         self._starts = 0
 
-    def elsewhere(self, begin: int, *beside: OldBatch) -> None:
+    def elsewhere(self, begin: int, *beside: PreviousBatch) -> None:
         """Another checkpoint takes the place of the one before, and begins behind so many records.
 
         Args:
@@ -126,7 +126,7 @@ class Stage:
         )
 
     @property
-    def newest(self) -> OldBatch:
+    def newest(self) -> PreviousBatch:
         """The batch that became the newest epoch, as the checkpoint's offset log tells it."""
         checkpoint = self.scene.checkpoints[-1]
         refreshed = damaged(checkpoint, Damage.REFRESHED)
@@ -139,8 +139,8 @@ class Stage:
         sinks: Sinks | None = None,
         changes: Callable[[Offer], Offer] | None = None,
         notes: Noted | None = None,
-        peers: Sequence[Timed] = (),
-        windows: Windows | None = None,
+        peers: Sequence[TimedMarker] = (),
+        windows: WindowsConfig | None = None,
     ) -> Start:
         """Start the query on the newest checkpoint.
 
@@ -200,8 +200,8 @@ class Start:
         changes: Callable[[Offer], Offer] | None,
         *,
         notes: Noted | None = None,
-        peers: tuple[Timed, ...] = (),
-        windows: Windows | None = None,
+        peers: tuple[TimedMarker, ...] = (),
+        windows: WindowsConfig | None = None,
     ) -> None:
         self._scene = scene
         self._process = Process(number, len(scene.checkpoints) - 1)
@@ -300,7 +300,7 @@ class WindowedBatch(SimulatedBatch):
         same: whether every computation gives the same rows.
     """
 
-    def __init__(self, records: Records, process: Process, windows: Windows, *, same: bool) -> None:
+    def __init__(self, records: Records, process: Process, windows: WindowsConfig, *, same: bool) -> None:
         super().__init__(records, process, same=same)
         self._windows = windows
         self._left = Digest(0)
@@ -311,31 +311,31 @@ class WindowedBatch(SimulatedBatch):
         self._left, self._clock = to.open + Digest(self.rows), to.clock
         return self
 
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputDigest, ...]:
         """None: panes are what lies in the sinks."""
         return ()
 
-    def times(self) -> Times:
+    def times(self) -> RowTimes:
         """Nothing is said of time."""
         return NO_TIMES
 
-    def panes(self) -> PaneState:
+    def panes(self) -> EpochWindows:
         """What is open behind the epoch."""
         windows = self._windows
-        return PaneState(windows.definition, windows.meaning, self._left, self.rows, 0, self._clock)
+        return EpochWindows(windows.definition, windows.meaning, self._left, self.rows, 0, self._clock)
 
 
 class _Staging(SceneStaging):
     """Staging, in which the files of one epoch may lack a row; see :func:`short_files`."""
 
-    def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> Staged:
+    def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> StagedData:
         """Stage an epoch."""
         made = super().write(batch, epoch, fence, slice_)
         if self._scene.desk.program == _SHORT:
             made.batch.rows -= 1  # type: ignore[misc]
         return made
 
-    def divided(self, content: Digest) -> tuple[Digest, tuple[Output, ...]]:
+    def divided(self, content: Digest) -> tuple[Digest, tuple[OutputDigest, ...]]:
         """The last sink's output, where it wants one or gets bad rows."""
         scene = self._scene
         assert isinstance(scene, _World)
@@ -392,14 +392,14 @@ class Changed(SceneSink):
 
     def position(self, since: Receipt | None) -> Position:
         """Where the target stands."""
-        told = Disturbance("deleted", "a DELETE that was none of ours", fatal=True, at=7)
+        told = ExternalChange("deleted", "a DELETE that was none of ours", fatal=True, at=7)
         return replace(super().position(since), disturbances=(told,))
 
 
 class Filled(SceneSink):
     """It held rows before the pipeline came."""
 
-    def look(self) -> Sight:
+    def look(self) -> Peek:
         """The newest marker."""
         found = super().look()
         return replace(found, strangers=found.marker is None)
@@ -476,7 +476,7 @@ class _Other(SceneSink):
     def another(self, marker: Marker) -> Marker:
         """What it makes of a marker."""
 
-    def look(self) -> Sight:
+    def look(self) -> Peek:
         """The newest marker."""
         found = super().look()
         return replace(found, marker=self.another(found.marker)) if found.marker else found

@@ -15,11 +15,11 @@ from onceonly.machine import publish
 from onceonly.machine.facts import Refusal
 from onceonly.machine.publish import PublishFacts
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import Digest, Output
+from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch, Lineage
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_lab.model.parts import PIPELINE, offsets
 
 SINK, OTHER = "one table", "another table"
@@ -64,7 +64,7 @@ class _Line:
     standing: set[int] = field(default_factory=set)
     kept: bool = False
 
-    def grow(self, kind: str, rows: int, again: Replayed | None = None) -> None:
+    def grow(self, kind: str, rows: int, again: ReplayedEpochs | None = None) -> None:
         """One more epoch, of a kind."""
         number, last = len(self.epochs) + 1, self.epochs[-1] if self.epochs else None
         anew = kind in {"refresh", "published"}
@@ -91,9 +91,9 @@ class _Line:
             self.standing = {number} if kind == "refresh" else self.standing | {number}
 
 
-def _kept(kind: str) -> tuple[tuple[Output, ...], PaneState | None]:
-    outputs = (Output("part", (SINK,), "columns", Digest(1)),) if kind == "outputs" else ()
-    return outputs, PaneState("sums", "sums", Digest(1), 1, 0, 0) if kind == "panes" else None
+def _kept(kind: str) -> tuple[tuple[OutputDigest, ...], EpochWindows | None]:
+    outputs = (OutputDigest("part", (SINK,), "columns", Digest(1)),) if kind == "outputs" else ()
+    return outputs, EpochWindows("sums", "sums", Digest(1), 1, 0, 0) if kind == "panes" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def _drawn(chance: Random) -> _Line:
         kind = chance.choice(_KINDS[:5] if plain else _KINDS) if number > began else "batch"
         if kind == "published" and (line.kept or not line.standing):
             kind = "operator"
-        again = Replayed(f"{PIPELINE}~v1", 1, 1, "v1") if kind == "published" or number <= began else None
+        again = ReplayedEpochs(f"{PIPELINE}~v1", 1, 1, "v1") if kind == "published" or number <= began else None
         line.grow(kind, chance.randint(0, 1), again)
     return line
 
@@ -173,25 +173,27 @@ def _part(chance: Random, line: _Line) -> list[int]:
     return those[first if how < 0.4 else 0 : last if 0.3 < how < 0.5 else len(those)]
 
 
-def _run_again(chance: Random, line: _Line, chosen: list[int], *, astray: bool) -> tuple[tuple[Epoch, Replayed], ...]:
+def _run_again(
+    chance: Random, line: _Line, chosen: list[int], *, astray: bool
+) -> tuple[tuple[Epoch, ReplayedEpochs], ...]:
     """A rerun of batches, one epoch for one or two of them; the last of another history, where it is astray."""
-    rerun, held = _Line(), list[tuple[Epoch, Replayed]]()
+    rerun, held = _Line(), list[tuple[Epoch, ReplayedEpochs]]()
     while chosen:
         count = chance.randint(1, 2)
         those, chosen = chosen[:count], chosen[count:]
         last = "of another history" if astray and not chosen else line.epochs[those[-1] - 1].chain
-        ran = Replayed(PIPELINE, those[0], those[-1], last)
+        ran = ReplayedEpochs(PIPELINE, those[0], those[-1], last)
         kind = chance.choice(("outputs", "panes")) if chance.random() < 0.05 else "batch"
         rerun.grow(kind, 1, ran)
         held.append((rerun.epochs[-1], ran))
     return tuple(held)
 
 
-def _published(chance: Random, line: _Line, held: tuple[tuple[Epoch, Replayed], ...]) -> int:
+def _published(chance: Random, line: _Line, held: tuple[tuple[Epoch, ReplayedEpochs], ...]) -> int:
     """Maybe the rerun is published already, and the pipeline may have gone on."""
     if not held or chance.random() < 0.85:
         return 0
-    line.grow("published", 1, Replayed(RERUN, held[0][0].number, held[-1][0].number, held[-1][0].chain))
+    line.grow("published", 1, ReplayedEpochs(RERUN, held[0][0].number, held[-1][0].number, held[-1][0].chain))
     number = len(line.epochs)
     if chance.random() < 0.5:
         line.grow(chance.choice(("batch", "operator")), 1)

@@ -12,7 +12,7 @@ from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.model import Slice
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_lab.model.parts import PIPELINE, offsets
 
 _OURS, _THEIRS = "of this history", "of another history"
@@ -27,8 +27,8 @@ class _Span:
     history: str = _OURS
 
     @property
-    def replayed(self) -> Replayed:
-        return Replayed(PIPELINE, self.first, self.last, f"{self.last} {self.history}")
+    def replayed(self) -> ReplayedEpochs:
+        return ReplayedEpochs(PIPELINE, self.first, self.last, f"{self.last} {self.history}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
-from onceonly.machine.rewind import Asked, Origin, OriginKind, RewindFacts
+from onceonly.machine.rewind import Origin, OriginKind, RewindFacts, RewindRequest
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import Digest, Output
+from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice
-from onceonly_checkpoints.replayed import Replayed
+from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_lab.model.parts import offsets
 
 SINKS = ("a", "b", "c")
@@ -123,8 +123,8 @@ def _line(kinds: list[str], joined: Mapping[str, int]) -> tuple[Epoch, ...]:
             there,
             None if kind in {"operator", "published"} else Lineage("query", "run", "checkpoint", number, number, 0),
             adoption=Adoption(AdoptionKind.ACCEPT_CHANGE) if kind == "operator" else None,
-            outputs=(Output("part", SINKS[-1:], "columns", Digest(1, number)),) if kind == "split" else (),
-            replays=Replayed("other", 1, 1, "theirs") if kind in {"rerun", "published"} else None,
+            outputs=(OutputDigest("part", SINKS[-1:], "columns", Digest(1, number)),) if kind == "split" else (),
+            replays=ReplayedEpochs("other", 1, 1, "theirs") if kind in {"rerun", "published"} else None,
         )
         made.append(chain.linked(plain))
     return tuple(made)
@@ -139,14 +139,14 @@ def _stands(chance: Random, joined: Mapping[str, int], newest: int) -> dict[str,
     return {sink: at if at >= joined[sink] else 0 for sink, at in stands.items()}
 
 
-def _asked(chance: Random, stands: Mapping[str, int], newest: int) -> Asked:
+def _asked(chance: Random, stands: Mapping[str, int], newest: int) -> RewindRequest:
     """What leads on where they stand, or anything."""
     least, most = min(stands.values()), max(stands.values())
-    asked = Asked(least, tuple(sink for sink, at in stands.items() if at < most))
+    asked = RewindRequest(least, tuple(sink for sink, at in stands.items() if at < most))
     if chance.random() < 0.3:
         among = [*stands, STRANGER] if chance.random() < 0.1 else [*stands]
         some = chance.sample(among, chance.randint(0, len(stands)))
-        asked = Asked(chance.randint(0, newest + 1), tuple(some))
+        asked = RewindRequest(chance.randint(0, newest + 1), tuple(some))
     if chance.random() < 0.3:
         others = [Origin(OriginKind.SINK, sink) for sink in stands]
         origin = chance.choice((Origin(OriginKind.STAGED), Origin(OriginKind.SOURCE), *others))
@@ -176,7 +176,7 @@ def _ruined(chance: Random, line: tuple[Epoch, ...]) -> tuple[dict[int, Epoch], 
 
 
 def _chains(
-    chance: Random, line: tuple[Epoch, ...], stands: Mapping[str, int], asked: Asked
+    chance: Random, line: tuple[Epoch, ...], stands: Mapping[str, int], asked: RewindRequest
 ) -> tuple[dict[str, str], str]:
     """What sinks say that they hold, where they are asked; one that is brought up may hold another history."""
     known = {sink: line[at - 1].chain for sink, at in stands.items() if at and chance.random() < 0.8}

@@ -12,18 +12,18 @@ from random import Random
 
 from onceonly.machine import rewind
 from onceonly.machine.rewind import (
-    Asked,
     BringUp,
     CutBack,
-    Elsewhere,
-    Gone,
-    Nowhere,
     Origin,
     OriginKind,
-    Outlived,
     RewindFacts,
+    RewindRequest,
+    RowsUnavailable,
+    SourceRowsMissing,
+    StaleMarkers,
     Step,
-    Unfit,
+    UnexpectedPosition,
+    UnknownTarget,
 )
 from onceonly_lab.rulesoff.rewindcases import Case, drawn
 
@@ -45,15 +45,15 @@ def judged(case: Case, found: object) -> Iterator[str]:
             yield from _of_cut_back(case, found)
         case BringUp():
             yield from _of_bring_up(case, found)
-        case Unfit():
+        case UnknownTarget():
             yield from _of_unfit(case)
-        case Elsewhere():
+        case UnexpectedPosition():
             yield from _of_elsewhere(case, found)
-        case Nowhere():
+        case RowsUnavailable():
             yield from _of_nowhere(case, found)
-        case Gone():
+        case SourceRowsMissing():
             yield from _of_gone(case, found)
-        case Outlived():
+        case StaleMarkers():
             yield from _of_outlived(case, found)
         case _:
             yield f"X-STUCK: {found!r} is no verdict"
@@ -144,7 +144,7 @@ def _of_unfit(case: Case) -> Iterator[str]:
         yield f"X-STUCK: {_wanted(asked)} is called unfit"
 
 
-def _of_elsewhere(case: Case, found: Elsewhere) -> Iterator[str]:
+def _of_elsewhere(case: Case, found: UnexpectedPosition) -> Iterator[str]:
     asked, stands = case.facts.asked, case.facts.stands
     if stands[found.sink] != found.stands:
         yield f"X-UNNAMED: {found.sink} is said to stand at {found.stands}, and stands at {stands[found.sink]}"
@@ -156,7 +156,7 @@ def _of_elsewhere(case: Case, found: Elsewhere) -> Iterator[str]:
         elsewhere = found.stands < max(stands.values())
     if not elsewhere:
         yield f"X-STUCK: {_wanted(asked)} is refused for {found.sink}, which stands at {found.stands}"
-    verdicts = takewhile(lambda one: isinstance(one, Elsewhere), _obeyed(case.facts, found))
+    verdicts = takewhile(lambda one: isinstance(one, UnexpectedPosition), _obeyed(case.facts, found))
     if sum(1 for _ in verdicts) > _GIVES_UP:
         yield f"X-UNNAMED: {_wanted(found.instead)} is printed, and what it prints leads nowhere"
 
@@ -165,11 +165,11 @@ def _obeyed(facts: RewindFacts, found: object) -> Iterator[object]:
     """A verdict, and that on the rewind which it prints, and so on."""
     for _ in range(_GIVES_UP + 1):
         yield found
-        if isinstance(found, Elsewhere):
+        if isinstance(found, UnexpectedPosition):
             found = rewind.decide(replace(facts, asked=found.instead))
 
 
-def _of_nowhere(case: Case, found: Nowhere) -> Iterator[str]:
+def _of_nowhere(case: Case, found: RowsUnavailable) -> Iterator[str]:
     sink, number, facts = found.sink, found.epoch, case.facts
     known, unfollowed = number not in case.ruined, case.astray == sink and number == facts.stands[sink] + 1
     if known and (found.unknown or number not in case.lacks(sink, len(case.line))):
@@ -181,7 +181,7 @@ def _of_nowhere(case: Case, found: Nowhere) -> Iterator[str]:
         yield from _of_words(case, found)
 
 
-def _of_words(case: Case, found: Nowhere) -> Iterator[str]:
+def _of_words(case: Case, found: RowsUnavailable) -> Iterator[str]:
     """What is wrong with what is said of rows that are nowhere."""
     facts, number, asked = case.facts, found.epoch, case.facts.asked.origin
     reads = facts.code and asked in (None, Origin(OriginKind.SOURCE))
@@ -196,7 +196,7 @@ def _of_words(case: Case, found: Nowhere) -> Iterator[str]:
         yield f"X-UNNAMED: of epoch {number} it is said that the query's code is missing: {found.unread}; it {may}"
 
 
-def _of_gone(case: Case, found: Gone) -> Iterator[str]:
+def _of_gone(case: Case, found: SourceRowsMissing) -> Iterator[str]:
     if case.facts.asked.sinks or not _lacking(case):
         yield f"X-STUCK: refused for epoch {found.first} of the source, which nothing reads again"
         return
@@ -205,7 +205,7 @@ def _of_gone(case: Case, found: Gone) -> Iterator[str]:
         yield f"X-UNNAMED: epochs {found.first}..{found.last} are named, and the source lacks {gone}"
 
 
-def _of_outlived(case: Case, found: Outlived) -> Iterator[str]:
+def _of_outlived(case: Case, found: StaleMarkers) -> Iterator[str]:
     facts = case.facts
     named = [sink for sink in facts.asked.sinks if sink in facts.outlived]
     if found.sink not in named:
@@ -218,5 +218,5 @@ def _spelled(stands: Mapping[str, int]) -> str:
     return ", ".join(f"{sink} {at}" for sink, at in stands.items())
 
 
-def _wanted(asked: Asked) -> str:
+def _wanted(asked: RewindRequest) -> str:
     return f"epoch {asked.to} for {', '.join(asked.sinks) or 'all'}"

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from onceonly.machine.event_time import Noting
+from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Offer
 from onceonly.machine.source_order import kafka_identity
-from onceonly.machine.window_rules import Windows
-from onceonly.machine.writer_progress import Timed, Writers
+from onceonly.machine.window_rules import WindowsConfig
+from onceonly.machine.writer_progress import TimedMarker, WriterSet
 from onceonly_checkpoints.epoch_time import EpochTime, Unit
 from onceonly_checkpoints.model import SourceIdentity
-from onceonly_checkpoints.spark.previous_checkpoints import OldBatch
+from onceonly_checkpoints.spark.previous_checkpoints import PreviousBatch
 from onceonly_lab.model.parts import Kind, SimulatedLedger, StagingArea, between, computed, offsets, records_in
 from onceonly_lab.rulesoff.props import (
     Bare,
@@ -260,7 +260,7 @@ def a_full_refresh() -> str:
     return _goes_on(stage, stage.starts().writes(1), 1)
 
 
-def _beside_something_else(change: Callable[[OldBatch], OldBatch]) -> str:
+def _beside_something_else(change: Callable[[PreviousBatch], PreviousBatch]) -> str:
     """A new checkpoint that begins behind a record, beside one that does not hold the newest epoch's batch."""
     stage = Stage(P, replaces=True)
     stage.starts().writes(2)
@@ -286,7 +286,7 @@ def beside_another_end() -> str:
 
 def _says(unit: Unit, *words: int) -> Noted:
     """Of each epoch, in the order of their numbers."""
-    return Noting("function", unit), lambda epoch: words[epoch.number - 1]
+    return EventTimeConfig("function", unit), lambda epoch: words[epoch.number - 1]
 
 
 def a_word_that_goes_back() -> str:
@@ -307,29 +307,29 @@ def times_in_another_unit() -> str:
 def a_writer_that_counts_otherwise() -> str:
     """A query notes heights of blocks, and another writer of its dataset milliseconds."""
     stage, (noting, says) = Stage(P), _says("integer", 10)
-    other = Timed("another", 1, EpochTime("ms", 10, 10, 10))
-    ended = stage.starts(notes=(replace(noting, writers=Writers()), says), peers=[other]).writes()
+    other = TimedMarker("another", 1, EpochTime("ms", 10, 10, 10))
+    ended = stage.starts(notes=(replace(noting, writers=WriterSet()), says), peers=[other]).writes()
     return _refused(ended, "X-TIME: numbers of two units stand in one dataset")
 
 
 def more_windows_than_may_be() -> str:
     """Each epoch opens windows, and after two of them no more may be open."""
     stage = Stage(P)
-    ended = stage.starts(windows=Windows("sums by team", "sums", most=2)).writes(3)
+    ended = stage.starts(windows=WindowsConfig("sums by team", "sums", most=2)).writes(3)
     return ended.code if ended.code.startswith("X-") else "" if ended.code else "X-PANE: more is open than may be"
 
 
 def windows_of_another_meaning() -> str:
     """A query that summed by team counts by player, on the state that it finds."""
     stage = Stage(P)
-    stage.starts(windows=Windows("sums by team", "sums")).writes(2)
-    ended = stage.starts(windows=Windows("counts by player", "counts")).writes()
+    stage.starts(windows=WindowsConfig("sums by team", "sums")).writes(2)
+    ended = stage.starts(windows=WindowsConfig("counts by player", "counts")).writes()
     return _refused(ended, "X-PANE: windows that held sums go on as counts")
 
 
-def _computed_again(stage: Stage, by: Windows) -> Ended:
+def _computed_again(stage: Stage, by: WindowsConfig) -> Ended:
     """A sink lacks an epoch of windows whose bytes are gone, and the query is started again with these."""
-    windows = Windows("sums by team", "sums")
+    windows = WindowsConfig("sums by team", "sums")
     stage.starts(windows=windows).writes(1)
     stage.starts(sinks={D: Dying}, windows=windows).writes()
     stage.scene.staging = StagingArea()
@@ -338,7 +338,7 @@ def _computed_again(stage: Stage, by: Windows) -> Ended:
 
 def an_epoch_whose_windows_went_on() -> str:
     """No sink that lacks the epoch keeps state: who keeps it holds what the epoch left."""
-    ended = _computed_again(Stage(P, D), Windows("sums by team", "sums"))
+    ended = _computed_again(Stage(P, D), WindowsConfig("sums by team", "sums"))
     return _refused(ended, "X-PANE: panes are computed again from state that holds their rows")
 
 
@@ -346,7 +346,7 @@ def an_epoch_whose_windows_are_defined_otherwise() -> str:
     """The keeper of state lacks the epoch, and by now its windows have another trigger."""
     stage = Stage(P, D)
     keeper(stage)
-    ended = _computed_again(stage, Windows("sums by team, and early ones", "sums"))
+    ended = _computed_again(stage, WindowsConfig("sums by team, and early ones", "sums"))
     return _refused(ended, "X-PANE: state of another definition stands under the marker of the one before")
 
 

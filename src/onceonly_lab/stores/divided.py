@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol.batch import ArrowBatch
-from onceonly_checkpoints.digests import BAD, Digest, Output, column_of
+from onceonly_checkpoints.digests import BAD, Digest, OutputDigest, column_of
 from onceonly_lab.history import Part
 from onceonly_lab.model.division import Division
 from onceonly_lab.model.parts import PICKED
@@ -52,15 +52,15 @@ class DividedTable(ArrowBatch):
         """Of all good rows."""
         return self._of(lambda identity: not self._bad(identity))
 
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[OutputDigest, ...]:
         """What some sinks get instead, each number counted by itself."""
         good, division = self.digest().rows, self.division
         sinks = {PICKED: division.pickers, BAD: (division.quarantine,)}
-        found: list[Output] = []
+        found: list[OutputDigest] = []
         for name, wants in self._wanted().items():
             digest, unwanted = self._of(wants), self._unwanted(wants)
             reasons = (("expected", digest.rows),) if name == BAD and digest.rows else ()
-            found.append(Output(name, sinks[name], "columns", digest, good if name == BAD else unwanted, reasons))
+            found.append(OutputDigest(name, sinks[name], "columns", digest, good if name == BAD else unwanted, reasons))
         return tuple(found)
 
     def _bad(self, identity: str) -> bool:

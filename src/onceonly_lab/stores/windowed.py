@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from onceonly.machine.window_rules import Windows
+from onceonly.machine.window_rules import WindowsConfig
 from onceonly.protocol import KeepsState, RecallsState, Sink
 from onceonly.protocol.batch import ArrowBatch, Bound, Notes
 from onceonly.protocol.row_times import NO_TIMES, Clock
-from onceonly.windows.epoch_step import Counted, Stepping, Targets
-from onceonly.windows.result_batch import PanedBatch
+from onceonly.windows.epoch_step import EpochAggregates, Targets, WindowStepper
+from onceonly.windows.result_batch import WindowResultBatch
 from onceonly.windows.rules.assigners import Global
 from onceonly.windows.rules.json_values import Json
 from onceonly.windows.rules.local_partials import Row as Given
@@ -70,7 +70,7 @@ DEFINITION = define(
     ),
     _COLUMNS,
 )
-WINDOWS = Windows(DEFINITION.fingerprint, DEFINITION.meaning)
+WINDOWS = WindowsConfig(DEFINITION.fingerprint, DEFINITION.meaning)
 
 
 class Keeper(Sink, RecallsState, Protocol):
@@ -86,10 +86,10 @@ def keeper_beside(sink: Sink) -> Keeper:
     return keeper
 
 
-def stepping(sinks: Sequence[Sink], keeper: Keeper) -> Stepping:
+def stepping(sinks: Sequence[Sink], keeper: Keeper) -> WindowStepper:
     """What ships steps the windows of a call: all sinks but the keeper get results."""
     targets = Targets(tuple(sink.id for sink in sinks if sink.id != keeper.id), keeper.id)
-    return Stepping(DEFINITION, keeper, targets)
+    return WindowStepper(DEFINITION, keeper, targets)
 
 
 class WindowedTable(ArrowBatch):
@@ -100,7 +100,7 @@ class WindowedTable(ArrowBatch):
         stepping: what ships.
     """
 
-    def __init__(self, table: pa.Table, stepping: Stepping) -> None:
+    def __init__(self, table: pa.Table, stepping: WindowStepper) -> None:
         super().__init__(table)
         self._stepping = stepping
 
@@ -108,10 +108,10 @@ class WindowedTable(ArrowBatch):
         """The same rows, which ask another one for their state."""
         return WindowedTable(self._table, replace(self._stepping, keeper=keeper))
 
-    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> PanedBatch:
+    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> WindowResultBatch:
         """Aggregate and step; see ``protocol.batch.Bindable``."""
         rows = [Given((row["key"],), row["amount"], (row["id"],)) for row in self._table.to_pylist()]
-        return self._stepping.stepped(to, Counted(partials_of(DEFINITION, rows), len(rows), NO_TIMES), notes)
+        return self._stepping.stepped(to, EpochAggregates(partials_of(DEFINITION, rows), len(rows), NO_TIMES), notes)
 
 
 # ---- What stands in the stores, read by plain SQL and JSON alone.

@@ -13,11 +13,11 @@ from onceonly.faults import Point
 from onceonly.machine import commands as c
 from onceonly.machine.callback_rules import Call
 from onceonly.machine.facts import Offer
-from onceonly.machine.window_rules import Windows
+from onceonly.machine.window_rules import WindowsConfig
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.staging import StagedEpochs
-from onceonly.windows.epoch_step import Stepping
+from onceonly.windows.epoch_step import WindowStepper
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.fuzzer.draw import draw_alone
 from onceonly_lab.history import Header, Part, Range
@@ -154,7 +154,7 @@ class Stores(World):
         for place in places:
             place.executors = terms.speculative
         self.places = {place.id: place for place in places}
-        self._steppings: dict[int, Stepping] = {}
+        self._steppings: dict[int, WindowStepper] = {}
         self.making, self._terms = making, terms
         # Whoever keeps the state of windows has a table beside the one of the first Postgres.
         self._keeping = next((one for one in places if one.kind is Kind.POSTGRES), None) if schedule.windows else None
@@ -188,7 +188,7 @@ class Stores(World):
         return self._ids
 
     @property
-    def windows(self) -> Windows | None:
+    def windows(self) -> WindowsConfig | None:
         """Those that ship."""
         return WINDOWS if self.schedule.windows else None
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from onceonly.machine import completeness, writer_progress
 from onceonly.machine.completeness import TimeWindow
-from onceonly.machine.writer_progress import Timed, Vector, View, Writers
-from onceonly_checkpoints.epoch_time import WriterMark
+from onceonly.machine.writer_progress import DatasetView, TimedMarker, Vector, WriterSet
+from onceonly_checkpoints.epoch_time import WriterProgress
 
-Conclude = Callable[[WriterMark, Timed | None, Sequence[Timed], Writers], View]
+Conclude = Callable[[WriterProgress, TimedMarker | None, Sequence[TimedMarker], WriterSet], DatasetView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +33,18 @@ class Design:
     clamped: Callable[[int | None, int | None], int | None]
     turn: Callable[[str, bool, Sequence[Vector]], int]
     recorded: Callable[[int, int], int]
-    read: Callable[[Sequence[Timed], int], TimeWindow]
+    read: Callable[[Sequence[TimedMarker], int], TimeWindow]
 
 
 def _turn(writer: str, back: bool, known: Sequence[Vector]) -> int:
-    return writer_progress.next_turn(writer, *known) - (0 if back else 1)
+    return writer_progress.next_reset(writer, *known) - (0 if back else 1)
 
 
 def _turn_of_the_first(writer: str, back: bool, known: Sequence[Vector]) -> int:
     return max(0, _turn(writer, back, known))
 
 
-def _read(newest: Sequence[Timed], clock: int) -> TimeWindow:
+def _read(newest: Sequence[TimedMarker], clock: int) -> TimeWindow:
     return completeness.window(newest)
 
 
@@ -57,24 +57,32 @@ SHIPPED = Design(
 )
 
 
-def _greatest_of_the_active(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writers: Writers) -> View:
+def _greatest_of_the_active(
+    own: WriterProgress, last: TimedMarker | None, polled: Sequence[TimedMarker], writers: WriterSet
+) -> DatasetView:
     view = writer_progress.concluded(own, last, polled, writers)
     active = (mark.noted for mark in view.observed if mark.writer not in view.silent)
     return replace(view, lower=writer_progress.greatest((view.lower, *active)))
 
 
-def _replaced_by_polled(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writers: Writers) -> View:
+def _replaced_by_polled(
+    own: WriterProgress, last: TimedMarker | None, polled: Sequence[TimedMarker], writers: WriterSet
+) -> DatasetView:
     if last is not None and polled:
         last = replace(last, time=replace(last.time, observed=()))
     return writer_progress.concluded(own, last, polled, writers)
 
 
-def _without_a_past(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writers: Writers) -> View:
+def _without_a_past(
+    own: WriterProgress, last: TimedMarker | None, polled: Sequence[TimedMarker], writers: WriterSet
+) -> DatasetView:
     told = [replace(one, time=replace(one.time, lower=None)) for one in (*polled, *((last,) if last else ()))]
     return writer_progress.concluded(own, told.pop() if last else None, told, writers)
 
 
-def _nobody_declared(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writers: Writers) -> View:
+def _nobody_declared(
+    own: WriterProgress, last: TimedMarker | None, polled: Sequence[TimedMarker], writers: WriterSet
+) -> DatasetView:
     return writer_progress.concluded(own, last, polled, replace(writers, declared=()))
 
 
@@ -82,7 +90,7 @@ PATIENCE = 40
 """How long the reader that has a clock of its own waits for a writer."""
 
 
-def _by_its_own_clock(newest: Sequence[Timed], clock: int) -> TimeWindow:
+def _by_its_own_clock(newest: Sequence[TimedMarker], clock: int) -> TimeWindow:
     found = completeness.window(newest)
     active = [mark.noted for mark in found.at if clock - mark.ingest < PATIENCE]
     return replace(found, lower=writer_progress.greatest((found.lower, writer_progress.least(active))))

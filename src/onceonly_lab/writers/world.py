@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from onceonly.machine.writer_progress import Timed, Vector, Writers, clamped, known_lower
-from onceonly_checkpoints.epoch_time import EpochTime, WriterMark
+from onceonly.machine.writer_progress import TimedMarker, Vector, WriterSet, clamped, known_lower
+from onceonly_checkpoints.epoch_time import EpochTime, WriterProgress
 from onceonly_lab.writers.designs import Design
 
 NAMES = ("A", "B", "C")
@@ -44,7 +44,7 @@ class Commit:
         planned: the clock when its batch was drawn, before whatever crash.
     """
 
-    timed: Timed
+    timed: TimedMarker
     before: Commit | None
     rows: tuple[int, ...]
     heard: Mapping[str, int]
@@ -90,7 +90,7 @@ class World:
         self.design, self.chance = design, chance
         self.writers = [Writer(name) for name in NAMES[: chance.choice((2, 2, 3))]]
         declared = tuple(one.name for one in self.writers) if chance.random() < 0.6 else ()
-        self.said = Writers(declared, chance.choice((15, 30, 60)))
+        self.said = WriterSet(declared, chance.choice((15, 30, 60)))
         self.clock = 0
         self.commits: list[Commit] = []
 
@@ -100,7 +100,7 @@ class World:
         return {writer.name: writer.turn for writer in self.writers}
 
     @property
-    def newest(self) -> tuple[Timed, ...]:
+    def newest(self) -> tuple[TimedMarker, ...]:
         """What a reader finds."""
         return tuple(writer.line[-1].timed for writer in self.writers if writer.line)
 
@@ -161,7 +161,7 @@ class World:
         )
         uncounted = tuple(row for row in batch.rows if horizon is None or row >= horizon)
         heard = _heard([*polled, *([last] if last else [])], writer)
-        before, timed = None if writer.returns else last, Timed(writer.name, own.epoch, time)
+        before, timed = None if writer.returns else last, TimedMarker(writer.name, own.epoch, time)
         made = Commit(timed, before, uncounted, heard, batch.planned)
         self.commits.append(made)
         writer.line.append(made)
@@ -169,11 +169,11 @@ class World:
         writer.returns, writer.pending, writer.known = False, None, (*writer.known, own)
         return made
 
-    def _own(self, writer: Writer, batch: Batch, last: Commit | None, polled: Sequence[Commit]) -> WriterMark:
+    def _own(self, writer: Writer, batch: Batch, last: Commit | None, polled: Sequence[Commit]) -> WriterProgress:
         noted = self.design.clamped(batch.said, last.timed.time.noted if last else None)
         turn = self.design.turn(writer.name, writer.returns, [writer.known, *(one.timed.observed for one in polled)])
         ingest = self.design.recorded(batch.planned, self.clock)
-        return WriterMark(writer.name, last.timed.epoch + 1 if last else 1, noted, ingest, turn)
+        return WriterProgress(writer.name, last.timed.epoch + 1 if last else 1, noted, ingest, turn)
 
 
 def _put_back(writer: Writer, to: int) -> None:

@@ -12,7 +12,7 @@ from onceonly.protocol import Batch, OutcomeUnknown, Position, Prepared, Superse
 from onceonly.protocol.batch import ArrowRows
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.memory.store import Entry, MemoryStore, Writer
+from onceonly_sinks.memory.store import MemoryStore, StoreEntry, Writer
 
 
 @caught_by(
@@ -33,7 +33,7 @@ from onceonly_sinks.memory.store import Entry, MemoryStore, Writer
 class CommitsWithoutFenceCheck(MemorySink):
     """Whoever continues the chain may commit."""
 
-    def _standing(self, fence: Fence | None) -> Entry:
+    def _standing(self, fence: Fence | None) -> StoreEntry:
         newest = self.store.newest(self._writer)
         assert newest is not None
         return newest
@@ -51,7 +51,7 @@ class AcceptsLowerGenerations(MemorySink):
     def install(self, fence: Fence) -> None:
         newest = self.store.newest(self._writer)
         if newest and newest.fence.generation > fence.generation:
-            self.store.add(Entry(self._writer, fence, newest.marker))
+            self.store.add(StoreEntry(self._writer, fence, newest.marker))
         super().install(fence)
 
 
@@ -68,7 +68,7 @@ class IgnoresTheOwner(MemorySink):
         super().install(found if found and found.generation == fence.generation else fence)
         self._fence = fence
 
-    def _standing(self, fence: Fence | None) -> Entry:
+    def _standing(self, fence: Fence | None) -> StoreEntry:
         found = self.fence()
         return super()._standing(found if found and fence and found.generation == fence.generation else fence)
 
@@ -91,7 +91,7 @@ class InstallsInTwoSteps(MemorySink):
         newest = self.store.newest(self._writer)
         time.sleep(WINDOW)
         if newest is None or newest.fence.generation < fence.generation:
-            self.store.add(Entry(self._writer, fence, newest.marker if newest else None))
+            self.store.add(StoreEntry(self._writer, fence, newest.marker if newest else None))
         self._fence = fence
         super().install(fence) if newest and newest.fence.generation >= fence.generation else self._answer(
             Point.INSTALL_SENT
@@ -108,7 +108,7 @@ class CommitsInTwoSteps(MemorySink):
         rows = prepared.table if isinstance(prepared, ArrowRows) else None
         count = prepared.rows if prepared else 0
         number, gone = marker.epoch.number, marker.epoch.replaces
-        made = Entry(self._writer, marker.fence, marker.text, number, rows, count, self._merge, replaces=gone)
+        made = StoreEntry(self._writer, marker.fence, marker.text, number, rows, count, self._merge, replaces=gone)
         entry = self.store.add(made)
         self._answer(Point.COMMIT_SENT)
         return self._receipt(entry, marker)
@@ -180,7 +180,7 @@ class OpensOnce(MemorySink):
         super().install(fence)
         self._fence = first or fence
 
-    def _standing(self, fence: Fence | None) -> Entry:
+    def _standing(self, fence: Fence | None) -> StoreEntry:
         return super()._standing(self._fence or fence)
 
 
@@ -204,7 +204,7 @@ class FencesWhenOpened(MemorySink):
     def open(self, pipeline: str) -> None:
         super().open(pipeline)
         if self.fence() is None:
-            self.store.add(Entry(self._writer, Fence(0, "opened")))
+            self.store.add(StoreEntry(self._writer, Fence(0, "opened")))
 
 
 @caught_by(

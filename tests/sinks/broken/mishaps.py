@@ -16,7 +16,7 @@ from onceonly.protocol.row_rules import NotNull, Rule
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
-from onceonly_sinks.sql import Writer
+from onceonly_sinks.sql import HeadScope
 from onceonly_sinks.sql.tables import advancing
 
 
@@ -62,8 +62,8 @@ class OnePipelineForAll(SQLiteSink):
     """Keeps one head for a target, whichever pipeline asks."""
 
     @property
-    def _writer(self) -> Writer:
-        return Writer("all", self.id)
+    def _writer(self) -> HeadScope:
+        return HeadScope("all", self.id)
 
 
 class CallsADeadlockUnknown(PostgresSink):

@@ -8,11 +8,11 @@ from weakref import WeakKeyDictionary
 
 from tests.sinks.broken.registry import caught_by, marker_of
 
-from onceonly.protocol import Batch, Disturbance, OutcomeUnknown, Position, Prepared
+from onceonly.protocol import Batch, ExternalChange, OutcomeUnknown, Position, Prepared
 from onceonly.protocol.batch import ArrowRows
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.memory.store import Entry, MemoryStore
+from onceonly_sinks.memory.store import MemoryStore, StoreEntry
 
 
 @caught_by("history_lists_each_epoch_once_in_order", "history_names_the_fence_that_wrote", and_others=True)
@@ -113,7 +113,7 @@ class DisturbedByItself(MemorySink):
         own = [
             entry for entry in self.store._log if entry.writer and not entry.epoch and entry.serial > self._known(since)
         ]
-        mishaps = tuple(Disturbance("overwritten", f"entry {entry.serial}", fatal=True) for entry in own)
+        mishaps = tuple(ExternalChange("overwritten", f"entry {entry.serial}", fatal=True) for entry in own)
         return replace(position, disturbances=mishaps)
 
 
@@ -121,9 +121,9 @@ class DisturbedByItself(MemorySink):
 class TellsOfItself(MemorySink):
     """Tells a reader of its own epochs as somebody else's doing."""
 
-    def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
+    def disturbances(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
         ours = self.store.epochs(self._writer)
-        return tuple(Disturbance("overwritten", f"entry {entry.serial}", fatal=True) for entry in ours)
+        return tuple(ExternalChange("overwritten", f"entry {entry.serial}", fatal=True) for entry in ours)
 
 
 @caught_by("the_address_finds_the_target_again")
@@ -140,7 +140,7 @@ class MaintenanceLosesTheMarker(MemorySink):
     """Keeps its marker in a log that is cleaned up."""
 
     @staticmethod
-    def after_maintenance(entry: Entry) -> Entry | None:
+    def after_maintenance(entry: StoreEntry) -> StoreEntry | None:
         return replace(entry, marker=None)
 
 
@@ -149,7 +149,7 @@ class MaintenanceLosesTheFence(MemorySink):
     """Keeps its fence in a log that is cleaned up."""
 
     @staticmethod
-    def after_maintenance(entry: Entry) -> Entry | None:
+    def after_maintenance(entry: StoreEntry) -> StoreEntry | None:
         return replace(entry, fence=Fence(0, "")) if entry.epoch else None
 
 

@@ -14,7 +14,7 @@ from onceonly.protocol.batch import ArrowRows
 from onceonly.protocol.capabilities import OpenWindow, StateRow, StateWanted
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.memory.store import Entry, standing
+from onceonly_sinks.memory.store import StoreEntry, standing
 
 
 class _Keeping(MemorySink):
@@ -146,7 +146,7 @@ class HidesWhatIsLater(_Keeping):
 class CommitsStateUnderAnyFence(_Keeping):
     """Its head is moved by whoever knows where it stands."""
 
-    def _standing(self, fence: Fence | None) -> Entry:
+    def _standing(self, fence: Fence | None) -> StoreEntry:
         found = self.store.newest(self._writer)
         return replace(found, fence=fence) if found and fence and self._merge.key else super()._standing(fence)
 

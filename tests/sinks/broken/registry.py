@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from onceonly_checkpoints.epoch import Marker
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.memory.store import Entry
+from onceonly_sinks.memory.store import StoreEntry
 
 WINDOW = 0.02
 """Seconds between the two halves of what should be one step; long enough for whoever watches or races.
@@ -42,5 +42,5 @@ class ReplacesNothing(MemorySink):
         return "whose a row is, is not known"
 
 
-def marker_of(entry: Entry) -> Marker | None:
+def marker_of(entry: StoreEntry) -> Marker | None:
     return Marker.from_json(json.loads(entry.marker)) if entry.marker else None

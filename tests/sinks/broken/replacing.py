@@ -11,15 +11,15 @@ from onceonly.protocol import Batch, Prepared
 from onceonly.protocol.batch import ArrowRows
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.memory.store import Entry
+from onceonly_sinks.memory.store import StoreEntry
 
 
 class _Removing(MemorySink):
-    def _without(self, gone: Callable[[Entry], bool]) -> None:
+    def _without(self, gone: Callable[[StoreEntry], bool]) -> None:
         with self.store.lock:
             self.store._log = [replace(entry, rows=None) if gone(entry) else entry for entry in self.store._log]
 
-    def _ours(self, span: tuple[int, int]) -> Callable[[Entry], bool]:
+    def _ours(self, span: tuple[int, int]) -> Callable[[StoreEntry], bool]:
         return lambda entry: entry.writer == self._writer and span[0] <= entry.epoch <= span[1]
 
     def _keep_rows(self, marker: Marker) -> None:

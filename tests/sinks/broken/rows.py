@@ -13,7 +13,7 @@ from onceonly.protocol import Attempt, Batch, Prepared
 from onceonly.protocol.batch import ArrowRows
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.memory.store import Entry
+from onceonly_sinks.memory.store import StoreEntry
 
 
 @caught_by("one_of_racing_commits_lands", "rows_and_marker_appear_together")
@@ -28,7 +28,7 @@ class RowsThenMarker(ReplacesNothing):
             self.store.append_foreign(rows)
         time.sleep(WINDOW)
         entry = self.store.add(
-            Entry(self._writer, marker.fence, marker.text, marker.epoch.number, None, len(rows or ()))
+            StoreEntry(self._writer, marker.fence, marker.text, marker.epoch.number, None, len(rows or ()))
         )
         self._answer(Point.COMMIT_SENT)
         return self._receipt(entry, marker)
@@ -70,7 +70,7 @@ class NoMarkerForEmptyEpoch(MemorySink):
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
         if prepared is not None and not prepared.rows:
-            return self._receipt(Entry(serial=0), marker)
+            return self._receipt(StoreEntry(serial=0), marker)
         return super().commit(prepared, marker)
 
 
@@ -84,7 +84,7 @@ class NoMarkerAlone(MemorySink):
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
         if prepared is None:
-            return self._receipt(Entry(serial=0), marker)
+            return self._receipt(StoreEntry(serial=0), marker)
         return super().commit(prepared, marker)
 
 

@@ -12,7 +12,7 @@ from onceonly.protocol import Batch, Prepared, Sink
 from onceonly.protocol.batch import ArrowRows
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.memory.store import Entry
+from onceonly_sinks.memory.store import StoreEntry
 
 Beside = Sequence[tuple[Sink, Prepared | None, Marker]]
 
@@ -81,7 +81,7 @@ class _LooksAtTheFirst(MemorySink):
 
 @caught_by("a_newer_fence_in_either_stops_both")
 class LooksAtTheFenceOfTheFirst(_LooksAtTheFirst):
-    def _standing(self, fence: Any) -> Entry:
+    def _standing(self, fence: Any) -> StoreEntry:
         if not self.trusting:
             return super()._standing(fence)
         newest = self.store.newest(self._writer)

@@ -9,7 +9,7 @@ from onceonly.protocol import OutcomeUnknown, Prepared
 from onceonly.protocol.batch import ArrowRows
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.memory.store import Entry
+from onceonly_sinks.memory.store import StoreEntry
 
 
 @caught_by(
@@ -101,7 +101,7 @@ class FindsEverything(MemorySink):
     """Looking up always says that it is there."""
 
     def look_up(self, marker: Marker) -> Receipt | None:
-        return self._receipt(Entry(serial=0), marker)
+        return self._receipt(StoreEntry(serial=0), marker)
 
 
 @caught_by("looking_up_is_not_content_with_the_number")

@@ -54,7 +54,7 @@ class Silence:
 
 
 @dataclass(frozen=True, slots=True)
-class UpToWhen:
+class EventTimeChart:
     """What the epochs of a pipeline say of time.
 
     Attributes:
@@ -88,11 +88,7 @@ class UpToWhen:
         return tuple((epoch, time) for epoch, time in self.epochs if time.late)
 
     def to_json(self, columns: Sequence[int]) -> dict[str, Any]:
-        """For the facts behind the page; a list has a place for each of the columns.
-
-        Args:
-            columns: numbers of all epochs of the page.
-        """
+        """For the facts behind the page; a list has a place for each of the columns."""
         times = {epoch.number: time for epoch, time in self.epochs}
         listed = [times.get(number) for number in columns]
         return {
@@ -109,7 +105,7 @@ def said(number: int | None, unit: Unit) -> str:
     return "not known" if number is None else text(number, unit)
 
 
-def up_to_when(epochs: Sequence[Epoch]) -> UpToWhen | None:
+def up_to_when(epochs: Sequence[Epoch]) -> EventTimeChart | None:
     """What epochs say of time; ``None`` where none says anything.
 
     Args:
@@ -120,7 +116,7 @@ def up_to_when(epochs: Sequence[Epoch]) -> UpToWhen | None:
         return None
     unit = timed[-1][1].unit
     same = tuple((epoch, time) for epoch, time in timed if time.unit == unit)
-    return UpToWhen(unit, same, tuple(_silences(same)))
+    return EventTimeChart(unit, same, tuple(_silences(same)))
 
 
 def _silences(epochs: Sequence[tuple[Epoch, EpochTime]]) -> Iterator[Silence]:
@@ -134,7 +130,7 @@ def _silences(epochs: Sequence[tuple[Epoch, EpochTime]]) -> Iterator[Silence]:
     yield from sorted((*ended, *runs.values()), key=lambda one: (one.first, one.writer))
 
 
-def steps_of(told: UpToWhen, at_most: int) -> tuple[Step, ...]:
+def steps_of(told: EventTimeChart, at_most: int) -> tuple[Step, ...]:
     """The epochs in at most so many columns."""
     width = -(-len(told.epochs) // at_most) or 1
     parts = [told.epochs[start : start + width] for start in range(0, len(told.epochs), width)]
@@ -160,7 +156,7 @@ _MOST_MS = 8_640_000_000_000_000
 """The last moment that a calendar in a browser has."""
 
 
-def picture(told: UpToWhen, at_most: int) -> Spec:
+def picture(told: EventTimeChart, at_most: int) -> Spec:
     """Lower and upper by epoch, late rows as marks at the time that they are of; below, a lane per silent writer."""
     steps = steps_of(told, at_most)
     first, last = steps[0].first, steps[-1].last
@@ -184,7 +180,7 @@ def picture(told: UpToWhen, at_most: int) -> Spec:
     return {"vconcat": [upper, bands], "spacing": 10, "padding": room(lanes)}
 
 
-def _lines(told: UpToWhen, steps: Sequence[Step]) -> Iterator[Spec]:
+def _lines(told: EventTimeChart, steps: Sequence[Step]) -> Iterator[Spec]:
     y = _scale(told, steps)
     edges = [*((step.first - 0.5, step) for step in steps), (steps[-1].last + 0.5, steps[-1])]
     for name, color in (("upper", "var(--marked)"), ("lower", "var(--exact)")):
@@ -217,7 +213,7 @@ def _turns(steps: Sequence[Step]) -> Iterator[Spec]:
     return layer(begun, edge, x={"field": "from", "type": "quantitative"}, description=TIP)
 
 
-def _marks(told: UpToWhen, steps: Sequence[Step]) -> Iterator[Spec]:
+def _marks(told: EventTimeChart, steps: Sequence[Step]) -> Iterator[Spec]:
     late = [
         {
             "from": (step.first + step.last) / 2,
@@ -248,7 +244,7 @@ def _bands(silences: Sequence[Silence], lanes: Sequence[str]) -> Iterator[Spec]:
     return layer(values, mark, x=x, x2={"field": "to"}, y=y, description=TIP)
 
 
-def _scale(told: UpToWhen, steps: Sequence[Step]) -> Spec:
+def _scale(told: EventTimeChart, steps: Sequence[Step]) -> Spec:
     if told.unit == "integer":
         shown = quantity("time", None, scale={"zero": False}, axis={"format": ",d", "tickCount": 5})
     else:

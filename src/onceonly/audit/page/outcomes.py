@@ -9,7 +9,7 @@ from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts, SinkFacts
 from onceonly.audit.finding import Finding, worst
 from onceonly.audit.result import AuditResult, lines_of
-from onceonly.audit.sink_history import Line
+from onceonly.audit.sink_history import SinkHistory
 from onceonly.machine.source_order import numbers
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.model import SourceOffsets
@@ -124,13 +124,13 @@ def grid_of(facts: Facts, result: AuditResult) -> Grid:
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    line: Line
+    line: SinkHistory
     held: frozenset[int]
     proven: frozenset[int]
     adopted: frozenset[int]
 
     @classmethod
-    def of(cls, line: Line) -> _Lane:
+    def of(cls, line: SinkHistory) -> _Lane:
         adopted = frozenset(epoch.number for epoch in line.epochs if epoch.adoption is not None)
         held, proven = (frozenset(epoch.number for epoch in some) for some in (line.held, line.proven))
         return cls(line, held, proven, adopted)

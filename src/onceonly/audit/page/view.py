@@ -15,7 +15,7 @@ from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, first_disagreement, worst
 from onceonly.audit.page import charts, event_time_chart, windows_chart
 from onceonly.audit.page.charts import PHASES
-from onceonly.audit.page.event_time_chart import UpToWhen, up_to_when
+from onceonly.audit.page.event_time_chart import EventTimeChart, up_to_when
 from onceonly.audit.page.figures import (
     FINDINGS,
     QUANTILES,
@@ -30,11 +30,11 @@ from onceonly.audit.page.figures import (
     phases_of,
 )
 from onceonly.audit.page.outcomes import Column, Grid, OffsetChart, Outcome, grid_of, offset_charts
-from onceonly.audit.page.windows_chart import Windows, windows_of
+from onceonly.audit.page.windows_chart import WindowsChart, windows_of
 from onceonly.audit.result import AuditResult, foremost
 from onceonly.page import Shell, Taken, facts, put, svg
 from onceonly.quality import quarantine
-from onceonly_checkpoints.digests import Output
+from onceonly_checkpoints.digests import OutputDigest
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import EpochTime
 
@@ -141,14 +141,14 @@ class View:
     flat: int
     torn: int
     conservation: Markup
-    aside: tuple[tuple[Epoch, Output], ...]
+    aside: tuple[tuple[Epoch, OutputDigest], ...]
     bad: int
     broken: Mapping[str, int]
     setting: int
-    time: UpToWhen | None
+    time: EventTimeChart | None
     through: Markup
     late: tuple[tuple[Epoch, EpochTime], ...]
-    windows: Windows | None
+    windows: WindowsChart | None
     panes: Markup
     latency: Markup
     phases: tuple[Phase, ...]

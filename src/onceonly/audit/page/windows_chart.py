@@ -9,21 +9,21 @@ from typing import Any
 from onceonly.audit.page.charts import Spec, numbers
 from onceonly.page import TIP, layer, quantity
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epoch_windows import PaneState, Timings
+from onceonly_checkpoints.epoch_windows import EpochWindows, ResultCounts
 
 TIMINGS = ("early", "on time", "late")
 """Of results, as they are called here."""
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class WindowsChart:
     """What the epochs of a pipeline say of windows.
 
     Attributes:
         epochs: those that say anything, oldest first.
     """
 
-    epochs: tuple[tuple[Epoch, PaneState], ...]
+    epochs: tuple[tuple[Epoch, EpochWindows], ...]
 
     @property
     def open(self) -> int:
@@ -41,11 +41,7 @@ class Windows:
         return sum(panes.dropped for epoch, panes in self.epochs if epoch.adoption is None)
 
     def to_json(self, columns: Sequence[int]) -> dict[str, Any]:
-        """For the facts behind the page; a list has a place for each of the columns.
-
-        Args:
-            columns: numbers of all epochs of the page.
-        """
+        """For the facts behind the page; a list has a place for each of the columns."""
         known = {epoch.number: (epoch, panes) for epoch, panes in self.epochs}
         listed = [known.get(number) for number in columns]
         return {
@@ -54,19 +50,19 @@ class Windows:
         }
 
 
-def windows_of(epochs: Sequence[Epoch]) -> Windows | None:
+def windows_of(epochs: Sequence[Epoch]) -> WindowsChart | None:
     """What epochs say of windows; ``None`` where none says anything.
 
     Args:
         epochs: oldest first.
     """
     told = tuple((epoch, epoch.panes) for epoch in epochs if epoch.panes is not None)
-    return Windows(told) if told else None
+    return WindowsChart(told) if told else None
 
 
-def _sum(epochs: Sequence[tuple[Epoch, PaneState]]) -> tuple[int, int, int]:
+def _sum(epochs: Sequence[tuple[Epoch, EpochWindows]]) -> tuple[int, int, int]:
     # An epoch of an operator repeats what the one before it says, and wrote nothing.
-    wrote = [panes.results if epoch.adoption is None else Timings() for epoch, panes in epochs]
+    wrote = [panes.results if epoch.adoption is None else ResultCounts() for epoch, panes in epochs]
     return sum(one.early for one in wrote), sum(one.on_time for one in wrote), sum(one.late for one in wrote)
 
 
@@ -76,7 +72,7 @@ _WIDTH, _HEIGHT = 900, 90
 _SHORT = "format(datum.value, '~s')"
 
 
-def picture(told: Windows, at_most: int) -> Spec:
+def picture(told: WindowsChart, at_most: int) -> Spec:
     """Windows that are open, by epoch; below, the results that were written, stacked by when.
 
     Args:
@@ -96,7 +92,7 @@ def picture(told: Windows, at_most: int) -> Spec:
     return {"vconcat": [opened, written], "spacing": 12}
 
 
-_Part = Sequence[tuple[Epoch, PaneState]]
+_Part = Sequence[tuple[Epoch, EpochWindows]]
 
 
 def _open(parts: Sequence[_Part]) -> Iterator[Spec]:

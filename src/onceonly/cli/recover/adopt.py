@@ -12,7 +12,7 @@ from typing import Any
 from onceonly.cli import epochs as records
 from onceonly.cli import options
 from onceonly.cli.checkpoint import plain
-from onceonly.cli.connect import Place
+from onceonly.cli.connect import Connection
 from onceonly.cli.output import say, talk
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine import acceptance, precheck
@@ -21,7 +21,7 @@ from onceonly.machine.source_order import describe
 from onceonly.protocol import Sink, Witness
 from onceonly.runtime import remedies
 from onceonly.runtime.operator import adopt, another_range, not_applicable, nothing_to_adopt, refuse_moving, target
-from onceonly.runtime.remedies import Where
+from onceonly.runtime.remedies import CommandContext
 from onceonly_checkpoints.epoch import Receipt, receipts_of
 from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets, canonical
 
@@ -36,7 +36,7 @@ _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(options.Plan):
+class AdoptionPlan(options.ChangePlan):
     """An adoption before it happens.
 
     Attributes:
@@ -93,7 +93,7 @@ def only_kind(chosen: Sequence[AdoptionKind]) -> AdoptionKind:
     )
 
 
-def plan(place: Place, typed: Typed) -> Plan:
+def plan(place: Connection, typed: Typed) -> AdoptionPlan:
     """Say what an adoption would do.
 
     Raises:
@@ -130,10 +130,10 @@ def plan(place: Place, typed: Typed) -> Plan:
         ("not known", _doubt(place, accepted)),
         ("after", _AFTER.get(typed.kind)),
     )
-    return Plan(accepted, pairs, start)
+    return AdoptionPlan(accepted, pairs, start)
 
 
-def _doubt(place: Place, accepted: Adoption) -> str | None:
+def _doubt(place: Connection, accepted: Adoption) -> str | None:
     if accepted.kind is not AdoptionKind.CONTINUE or not accepted.first:
         return None
     first, last = accepted.first, accepted.last
@@ -147,7 +147,7 @@ def _spelled(moves: SourceOffsets | None, stands: SourceOffsets | None, *, said:
     return describe(moves) if said else f"{describe(moves)} (the batch starts there that was refused last)"
 
 
-def _named(place: Place, typed: Typed, stop: Stop | None, end: SourceOffsets | None) -> Adoption:
+def _named(place: Connection, typed: Typed, stop: Stop | None, end: SourceOffsets | None) -> Adoption:
     """What was typed, if it names exactly what stops the pipeline."""
     wanted = acceptance.applicable(typed.kind, stop, end)
     if wanted is None:
@@ -179,8 +179,8 @@ def _given(typed: Typed) -> Adoption:
     )
 
 
-def _incomplete(place: Place, typed: Typed, wanted: Adoption) -> OnceOnlyError:
-    where = Where(place.pipeline, f" --ledger {shlex.quote(place.certain_ledger.address)}")
+def _incomplete(place: Connection, typed: Typed, wanted: Adoption) -> OnceOnlyError:
+    where = CommandContext(place.pipeline, f" --ledger {shlex.quote(place.certain_ledger.address)}")
     what = "is to name what it accepts" if not typed.value and not typed.named else "names something else"
     return refuse(
         "E110",
@@ -190,20 +190,20 @@ def _incomplete(place: Place, typed: Typed, wanted: Adoption) -> OnceOnlyError:
     )
 
 
-def _seen(place: Place) -> Stop | None:
+def _seen(place: Connection) -> Stop | None:
     """Where nothing was refused since the last epoch: what would be, by the rules of an opening."""
     head = place.certain_ledger.head(place.pipeline)
     receipts = receipts_of(head)
     told = [_told(sink, place.pipeline, receipts.get(sink.id)) for sink in place.sinks]
-    found = precheck.stopped(place.pipeline, told, head)
+    found = precheck.opening_refusal(place.pipeline, told, head)
     return found.stop if found else None
 
 
-def _told(sink: Sink, pipeline: str, receipt: Receipt | None) -> precheck.Testimony:
+def _told(sink: Sink, pipeline: str, receipt: Receipt | None) -> precheck.PeekedSink:
     history = tuple(records.history(sink, pipeline))
     since = receipt or (history[-1][1] if history else None)
     events = tuple(sink.disturbances(since)) if since and isinstance(sink, Witness) else ()
-    return precheck.Testimony(sink.id, history, events)
+    return precheck.PeekedSink(sink.id, history, events)
 
 
 def parse_start(text: str, sources: tuple[str, ...], option: str = "--start") -> SourceOffsets:
@@ -242,7 +242,7 @@ def _not_offsets(text: str, sources: tuple[str, ...], option: str) -> Exception:
     )
 
 
-def carry_out(place: Place, plan: Plan) -> None:
+def carry_out(place: Connection, plan: AdoptionPlan) -> None:
     """Adopt.
 
     Raises:

@@ -6,16 +6,16 @@ import shlex
 from dataclasses import dataclass
 
 from onceonly.cli import epochs, options
-from onceonly.cli.connect import Place
+from onceonly.cli.connect import Connection
 from onceonly.cli.options import because, decided, span
 from onceonly.cli.output import say, talk
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.machine.rewind import Asked
+from onceonly.machine.rewind import RewindRequest
 from onceonly.machine.source_order import describe
 from onceonly.protocol import Sink
 from onceonly.runtime import removed_sink
 from onceonly.runtime.operator import drop_sink, nothing_to_adopt
-from onceonly.runtime.remedies import Where, rewound
+from onceonly.runtime.remedies import CommandContext, rewound
 from onceonly.runtime.removed_sink import Lacking, Stand
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import Adoption, AdoptionKind
@@ -37,7 +37,7 @@ class Typed:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(options.Plan):
+class Plan(options.ChangePlan):
     """A sink that goes, before it does.
 
     Attributes:
@@ -49,7 +49,7 @@ class Plan(options.Plan):
     shown: int
 
 
-def plan(place: Place, typed: Typed, going: Sink | None) -> Plan:
+def plan(place: Connection, typed: Typed, going: Sink | None) -> Plan:
     """Say what taking a sink out of a pipeline would do.
 
     Args:
@@ -90,7 +90,7 @@ def plan(place: Place, typed: Typed, going: Sink | None) -> Plan:
     return Plan(_decided(typed, lacks), pairs, going if opened else None, last.number)
 
 
-def _since(place: Place, at: Stand, last: Epoch) -> dict[int, Epoch]:
+def _since(place: Connection, at: Stand, last: Epoch) -> dict[int, Epoch]:
     """Epochs that the sink may lack, and the newest."""
     records = epochs.read(place, min(at.epoch + 1, last.number))
     return {record.epoch.number: record.epoch for record in records}
@@ -124,8 +124,8 @@ def _refusal(pipeline: str, sink: str, listed: tuple[str, ...], others: int) -> 
     return None
 
 
-def _not_accepted(place: Place, typed: Typed, at: Stand, lacks: Lacking) -> OnceOnlyError:
-    where = Where(place.pipeline, f" --ledger {shlex.quote(place.certain_ledger.address)}")
+def _not_accepted(place: Connection, typed: Typed, at: Stand, lacks: Lacking) -> OnceOnlyError:
+    where = CommandContext(place.pipeline, f" --ledger {shlex.quote(place.certain_ledger.address)}")
     command = f"onceonly queries drop-sink {shlex.quote(place.pipeline)} {shlex.quote(typed.sink)}{where.ledger}"
     if not lacks.reason:
         return refuse(
@@ -134,7 +134,7 @@ def _not_accepted(place: Place, typed: Typed, at: Stand, lacks: Lacking) -> Once
             cause="queries drop-sink was not told that this is accepted",
             next=f"{command} --accept-loss",
         )
-    level = rewound(where, Asked(at.epoch, (typed.sink,)))
+    level = rewound(where, RewindRequest(at.epoch, (typed.sink,)))
     way = "" if at.unread else f"bring them, being staged, in another sink or in the source: {level}\nor "
     return refuse(
         "E110",
@@ -144,7 +144,7 @@ def _not_accepted(place: Place, typed: Typed, at: Stand, lacks: Lacking) -> Once
     )
 
 
-def carry_out(place: Place, plan: Plan) -> None:
+def carry_out(place: Connection, plan: Plan) -> None:
     """Take the sink out.
 
     Raises:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from onceonly.cli import epochs, options
 from onceonly.cli.checkpoint import opened
-from onceonly.cli.connect import Place
+from onceonly.cli.connect import Connection
 from onceonly.cli.output import say, talk
 from onceonly.errors import refuse
 from onceonly.machine import migration
-from onceonly.machine.migration import OldJob, Start, Unproven
+from onceonly.machine.migration import LegacyJob, Start, UnprovenStart
 from onceonly.machine.source_order import describe
-from onceonly.protocol import KeepsTransactions, Sink, Transaction
+from onceonly.protocol import AppTransaction, KeepsTransactions, Sink
 from onceonly.protocol.registry import sink_from_address
 from onceonly.runtime.operator import LastBatch, begun_already, take_over
 from onceonly_checkpoints.epoch import Lineage
@@ -23,11 +23,11 @@ from onceonly_checkpoints.ledger import location
 from onceonly_checkpoints.model import AdoptionKind
 from onceonly_checkpoints.spark import offsets
 from onceonly_checkpoints.spark.verify import Effect, verify
-from onceonly_checkpoints.storage import LocalStorage, Storage, open_storage
+from onceonly_checkpoints.storage import FileStore, LocalStorage, open_storage
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class MigrationArguments:
     """What the user says of the older job.
 
     Attributes:
@@ -42,7 +42,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(options.Plan):
+class MigrationPlan(options.ChangePlan):
     """A take-over before it happens.
 
     Attributes:
@@ -52,7 +52,7 @@ class Plan(options.Plan):
     batch: LastBatch
 
 
-def demand(name: str, old: Given, sinks: Sequence[str] | None) -> str:
+def demand(name: str, old: MigrationArguments, sinks: Sequence[str] | None) -> str:
     """The older job's checkpoint.
 
     Raises:
@@ -90,7 +90,7 @@ def ledger_place(path: str, ledger: str | None, sinks: Sequence[str]) -> str:
     return str(location.beside(Path(storage.url)))
 
 
-def plan(place: Place, path: str, old: Given) -> Plan:
+def plan(place: Connection, path: str, old: MigrationArguments) -> MigrationPlan:
     """Prove where a pipeline starts that takes an older job over.
 
     Args:
@@ -104,7 +104,7 @@ def plan(place: Place, path: str, old: Given) -> Plan:
     _demand_new(place)
     with opened(path) as storage:
         start = migration.decide(_look(place, storage, old.app))
-        if isinstance(start, Unproven):
+        if isinstance(start, UnprovenStart):
             raise refuse(
                 "E221",
                 pipeline=place.pipeline,
@@ -116,24 +116,24 @@ def plan(place: Place, path: str, old: Given) -> Plan:
         batch = _last_batch(storage, start.batch)
     said = [f"batch {start.batch}", *([f"application {old.app}"] if old.app else ()), *filter(None, [old.reason])]
     accepted = options.decided(AdoptionKind.FROM_CHECKPOINT, ": ".join(said))
-    return Plan(accepted, tuple(_pairs(place, start, batch)), batch)
+    return MigrationPlan(accepted, tuple(_pairs(place, start, batch)), batch)
 
 
-def _last_batch(storage: Storage, number: int) -> LastBatch:
+def _last_batch(storage: FileStore, number: int) -> LastBatch:
     entry = offsets.offset_entry(storage, number)
     names = Lineage(offsets.query_id(storage), "", storage.url, number, entry.batch_timestamp_ms, entry.watermark_ms)
     return LastBatch(offsets.slice_of(storage, number), names)
 
 
-def _demand_new(place: Place) -> None:
+def _demand_new(place: Connection) -> None:
     if found := epochs.newest_epochs(place, 1):
         raise begun_already(place.pipeline, found[-1].epoch.number)
 
 
-def _look(place: Place, storage: Storage, app: str | None) -> OldJob:
+def _look(place: Connection, storage: FileStore, app: str | None) -> LegacyJob:
     wrong = [problem for problem in verify(storage) if problem.effect is not Effect.NOTHING]
     planned, finished = offsets.offset_ids(storage), offsets.commit_ids(storage)
-    return OldJob(
+    return LegacyJob(
         checkpoint=storage.url,
         problem=f"{wrong[0].path or 'its directory'}: {wrong[0].found}" if wrong else "",
         planned=planned[-1] if planned else -1,
@@ -143,14 +143,14 @@ def _look(place: Place, storage: Storage, app: str | None) -> OldJob:
     )
 
 
-def _wrote(sink: Sink, pipeline: str, app: str) -> Transaction | None:
+def _wrote(sink: Sink, pipeline: str, app: str) -> AppTransaction | None:
     if not isinstance(sink, KeepsTransactions):
         return None
     sink.open(pipeline)
     return sink.transaction(app)
 
 
-def _pairs(place: Place, start: Start, batch: LastBatch) -> Iterator[tuple[str, object]]:
+def _pairs(place: Connection, start: Start, batch: LastBatch) -> Iterator[tuple[str, object]]:
     lineage = batch.lineage
     yield "pipeline", place.pipeline
     yield "takes over", f"{lineage.checkpoint} (query id {lineage.query_id}), {AdoptionKind.FROM_CHECKPOINT}"
@@ -161,7 +161,7 @@ def _pairs(place: Place, start: Start, batch: LastBatch) -> Iterator[tuple[str, 
     yield "demands", "that the old job is stopped for good: it knows no fence, and nothing else would stop it"
 
 
-def carry_out(place: Place, plan: Plan) -> None:
+def carry_out(place: Connection, plan: MigrationPlan) -> None:
     """Take the job over.
 
     Raises:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from onceonly.cli.connect import Place, reads_topics
-from onceonly.cli.options import Plan, decided
+from onceonly.cli.connect import Connection, reads_topics
+from onceonly.cli.options import ChangePlan, decided
 from onceonly.cli.output import say, talk
 from onceonly.cli.spark_session import spark_session
 from onceonly.cli.window_state import keeper_of
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import AdoptionKind
 
 
-def plan(place: Place, last: Epoch, panes: PaneState, reason: str) -> Plan:
+def plan(place: Connection, last: Epoch, panes: EpochWindows, reason: str) -> ChangePlan:
     """Say what computing the state again would do.
 
     Raises:
@@ -34,10 +34,10 @@ def plan(place: Place, last: Epoch, panes: PaneState, reason: str) -> Plan:
         ("does", "writes an epoch without results into every sink; every running driver of the pipeline is fenced out"),
         ("after", "start the query; results that were written stay as they are"),
     )
-    return Plan(decided(AdoptionKind.REBUILD_PANES, reason, first=begun, last=last.number), pairs)
+    return ChangePlan(decided(AdoptionKind.REBUILD_PANES, reason, first=begun, last=last.number), pairs)
 
 
-def carry_out(place: Place, plan: Plan, job: Callable[..., Any], panes: Any, before: Any) -> None:
+def carry_out(place: Connection, plan: ChangePlan, job: Callable[..., Any], panes: Any, before: Any) -> None:
     """Compute it and put it right; given again after a crash it goes on.
 
     Raises:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from onceonly.cli.connect import Place
-from onceonly.cli.options import Plan, because, decided
+from onceonly.cli.connect import Connection
+from onceonly.cli.options import ChangePlan, because, decided
 from onceonly.cli.output import say, talk
 from onceonly.errors import refuse
 from onceonly.runtime import remedies
@@ -16,7 +16,7 @@ _AFTER = (
 )
 
 
-def plan(place: Place, how: str, reason: str) -> Plan:
+def plan(place: Connection, how: str, reason: str) -> ChangePlan:
     """Say what a refresh would do.
 
     Args:
@@ -47,10 +47,10 @@ def plan(place: Place, how: str, reason: str) -> Plan:
         ("does", "writes an epoch without rows into every sink; every running driver of the pipeline is fenced out"),
         ("after", _AFTER),
     )
-    return Plan(decided(AdoptionKind.REPLACE_ROWS, reason, first=first, last=newest), pairs)
+    return ChangePlan(decided(AdoptionKind.REPLACE_ROWS, reason, first=first, last=newest), pairs)
 
 
-def carry_out(place: Place, plan: Plan) -> None:
+def carry_out(place: Connection, plan: ChangePlan) -> None:
     """Write the decision.
 
     Raises:

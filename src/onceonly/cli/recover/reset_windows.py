@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from onceonly.cli.connect import Place
-from onceonly.cli.options import Plan, because, decided
+from onceonly.cli.connect import Connection
+from onceonly.cli.options import ChangePlan, because, decided
 from onceonly.cli.output import plural, say, talk
 from onceonly.cli.window_state import fresh, keeper_of
 from onceonly.errors import refuse
 from onceonly.machine.source_order import describe
 from onceonly.runtime.operator import reset_panes
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epoch_windows import PaneState
+from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import AdoptionKind
 
 
-def plan(place: Place, last: Epoch, panes: PaneState, reason: str, *, accept_loss: bool) -> Plan:
+def plan(place: Connection, last: Epoch, panes: EpochWindows, reason: str, *, accept_loss: bool) -> ChangePlan:
     """Say what giving up all windows would do.
 
     Args:
@@ -46,10 +46,10 @@ def plan(place: Place, last: Epoch, panes: PaneState, reason: str, *, accept_los
         ("does", "writes an epoch without rows into every sink; every running driver of the pipeline is fenced out"),
         ("after", "results that were written stay; a window that gets rows again begins from nothing, with pane 0"),
     )
-    return Plan(decided(AdoptionKind.RESET_PANES, reason, first=last.number, last=last.number), pairs)
+    return ChangePlan(decided(AdoptionKind.RESET_PANES, reason, first=last.number, last=last.number), pairs)
 
 
-def _rows(place: Place, panes: PaneState) -> str:
+def _rows(place: Connection, panes: EpochWindows) -> str:
     """How many rows are lost. State that cannot be read is given up like any other: this is the way out of it."""
     found = [fresh(one) for one in keeper_of(place).open_windows(panes.since)]
     unread = found.count(None)
@@ -57,7 +57,7 @@ def _rows(place: Place, panes: PaneState) -> str:
     return f"{counted}, and those of {plural(unread, 'window')} that cannot be read," if unread else counted
 
 
-def carry_out(place: Place, plan: Plan) -> None:
+def carry_out(place: Connection, plan: ChangePlan) -> None:
     """Give them up.
 
     Raises:

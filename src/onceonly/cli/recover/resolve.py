@@ -9,11 +9,11 @@ from typing import Any
 import typer
 
 from onceonly.audit.catalogue import FINDINGS
-from onceonly.cli.connect import Place, no_ledger, open_ledger, place
+from onceonly.cli.connect import Connection, no_ledger, open_ledger, place
 from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, SinkOption, YesOption, confirmed
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say
 from onceonly.cli.watch import now_ms, spell
-from onceonly.machine.in_doubt import Begun
+from onceonly.machine.in_doubt import InDoubtEpoch
 from onceonly.protocol import Sink
 from onceonly.runtime.remedies import open_epoch
 
@@ -39,7 +39,7 @@ def list_(query: QueryOption = None, ledger: LedgerOption = None, output: Output
         names, address = [query] if query else [entry.name for entry in opened.pipelines()], shlex.quote(opened.address)
     finally:
         opened.close()
-    found: list[tuple[str, Begun]] = []
+    found: list[tuple[str, InDoubtEpoch]] = []
     for name in names:
         with place(ledger, name) as here:
             begun = _begun(here)
@@ -52,7 +52,7 @@ def list_(query: QueryOption = None, ledger: LedgerOption = None, output: Output
         raise typer.Exit(FINDINGS)
 
 
-def _show(found: Sequence[tuple[str, Begun]], address: str) -> None:
+def _show(found: Sequence[tuple[str, InDoubtEpoch]], address: str) -> None:
     if not found:
         say("Every epoch that was begun is in every sink.")
         return
@@ -68,7 +68,7 @@ def _show(found: Sequence[tuple[str, Begun]], address: str) -> None:
             say(f"next: restart the query, or: onceonly txn resolve --query {shlex.quote(name)} --ledger {address}")
 
 
-def _to_json(name: str, one: Begun) -> dict[str, Any]:
+def _to_json(name: str, one: InDoubtEpoch) -> dict[str, Any]:
     return {
         "pipeline": name,
         "epoch": one.epoch,
@@ -82,7 +82,7 @@ def _to_json(name: str, one: Begun) -> dict[str, Any]:
     }
 
 
-def _begun(here: Place) -> Begun | None:
+def _begun(here: Connection) -> InDoubtEpoch | None:
     """What was begun; a sink that is behind is read twice, since a driver that runs goes from one to the next."""
     assert here.entry is not None
     head = here.certain_ledger.head(here.pipeline)
@@ -132,7 +132,7 @@ def resolve(
         say(sentence)
 
 
-def _plan(here: Place) -> Iterator[tuple[str, object]]:
+def _plan(here: Connection) -> Iterator[tuple[str, object]]:
     yield "pipeline", here.pipeline
     yield "sinks", here.sinks_in_words
     yield "ledger", here.certain_ledger.address
@@ -144,7 +144,7 @@ def _plan(here: Place) -> Iterator[tuple[str, object]]:
     yield "does", "installs the next generation in every sink; whoever is named above writes nothing more"
 
 
-def _opened(here: Place) -> Iterator[Sink]:
+def _opened(here: Connection) -> Iterator[Sink]:
     for sink in here.sinks:
         sink.open(here.pipeline)
         yield sink

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from onceonly.cli import epochs
-from onceonly.cli.connect import Place
-from onceonly.cli.options import Plan, because, decided
+from onceonly.cli.connect import Connection
+from onceonly.cli.options import ChangePlan, because, decided
 from onceonly.cli.output import say, talk
 from onceonly.event_time.timestamps import spelled
 from onceonly.runtime.operator import nothing_to_retire, refuse_open_windows, retire
 from onceonly_checkpoints.model import AdoptionKind
 
 
-def plan(place: Place, reason: str) -> Plan:
+def plan(place: Connection, reason: str) -> ChangePlan:
     """Say what retiring a writer would do.
 
     Args:
@@ -35,10 +35,10 @@ def plan(place: Place, reason: str) -> Plan:
         ("does", "writes an epoch without rows into every sink; every running driver of the pipeline is fenced out"),
         ("after", "other writers wait for it no more from their next epoch on; its query is refused (E135), for good"),
     )
-    return Plan(decided(AdoptionKind.RETIRE_WRITER, reason), pairs)
+    return ChangePlan(decided(AdoptionKind.RETIRE_WRITER, reason), pairs)
 
 
-def carry_out(place: Place, plan: Plan) -> None:
+def carry_out(place: Connection, plan: ChangePlan) -> None:
     """Retire the writer.
 
     Raises:

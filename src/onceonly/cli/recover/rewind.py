@@ -10,22 +10,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onceonly.cli import checkpoint
-from onceonly.cli.connect import Place, reads_topics
+from onceonly.cli.connect import Connection, reads_topics
 from onceonly.cli.options import span
 from onceonly.cli.output import plural, say, talk
 from onceonly.cli.spark_session import spark_session
 from onceonly.cli.user_code import function
 from onceonly.errors import CheckpointError, refuse
-from onceonly.machine.rewind import Asked, BringUp, CutBack, Origin, OriginKind, Step
+from onceonly.machine.rewind import BringUp, CutBack, Origin, OriginKind, RewindRequest, Step
 from onceonly.machine.undone_epochs import unread
 from onceonly.protocol import Batch
 from onceonly.replay import rewind
-from onceonly.runtime.remedies import Where
+from onceonly.runtime.remedies import CommandContext
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.spark import rebuild
 from onceonly_checkpoints.spark.rebuild import FileToWrite
 from onceonly_checkpoints.spark.replay_plan import StateFrom
-from onceonly_checkpoints.storage import Storage, open_storage
+from onceonly_checkpoints.storage import FileStore, open_storage
 
 if TYPE_CHECKING:
     from onceonly.protocol import DataFrame, SparkSession
@@ -57,7 +57,7 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RewindPreview:
     """A rewind before it happens.
 
     Attributes:
@@ -71,8 +71,8 @@ class Plan:
     """
 
     of: rewind.Pipeline
-    asked: Asked
-    planned: rewind.Plan
+    asked: RewindRequest
+    planned: rewind.RewindPlan
     checkpoint: str = ""
     hindered: str = ""
     fences: bool = True
@@ -140,13 +140,13 @@ class Plan:
         yield "after", "start the query; nothing of it is read again"
 
 
-def asked(to: int, sinks: Sequence[str], origin: str | None, lost: str | None) -> Asked:
+def asked(to: int, sinks: Sequence[str], origin: str | None, lost: str | None) -> RewindRequest:
     """What was typed.
 
     Raises:
         ConfigurationError: E110, no such origin, or not a range of epochs.
     """
-    return Asked(to, tuple(dict.fromkeys(sinks)), _origin(origin), span(lost) if lost is not None else None)
+    return RewindRequest(to, tuple(dict.fromkeys(sinks)), _origin(origin), span(lost) if lost is not None else None)
 
 
 def _origin(text: str | None) -> Origin | None:
@@ -165,14 +165,14 @@ def _origin(text: str | None) -> Origin | None:
     )
 
 
-def plan(place: Place, wanted: Asked, code: Code | None = None) -> Plan:
+def plan(place: Connection, wanted: RewindRequest, code: Code | None = None) -> RewindPreview:
     """Say what a rewind would do.
 
     Raises:
         OnceOnlyError: E110, E230 to E232: it cannot be done as it was typed; the message says how; E235 state is gone.
     """
     ledger = place.certain_ledger
-    where = Where(place.pipeline, f" --ledger {shlex.quote(ledger.address)}")
+    where = CommandContext(place.pipeline, f" --ledger {shlex.quote(ledger.address)}")
     of = rewind.Pipeline(place.pipeline, place.sinks, ledger, where, checkpoint=partial(_opened, place))
     if wanted.origin == Origin(OriginKind.SOURCE) and code is None:
         raise refuse(
@@ -184,10 +184,10 @@ def plan(place: Place, wanted: Asked, code: Code | None = None) -> Plan:
     found = _all_found(place)
     planned = rewind.plan(of, wanted, code=code is not None) if found else _by_the_ledger(of, wanted)
     if not isinstance(planned.way, CutBack):
-        return Plan(of, wanted, planned, code=code)
+        return RewindPreview(of, wanted, planned, code=code)
     fences, path = _all_found(place), _checkpoint(place, planned.epochs.get(planned.way.to))
     if not path:
-        return Plan(of, wanted, planned, "", "no epoch says where it lies", fences)
+        return RewindPreview(of, wanted, planned, "", "no epoch says where it lies", fences)
     try:
         with checkpoint.opened(path) as storage:
             _files(place, storage, planned.way.to)
@@ -197,16 +197,16 @@ def plan(place: Place, wanted: Asked, code: Code | None = None) -> Plan:
             way = f"{error.details['next']}{rewind.instead(of, planned)}"
             why = {"reason": error.details["reason"], "cause": error.details["cause"]}
             raise refuse("E604", pipeline=place.pipeline, next=way, **why) from error
-        return Plan(of, wanted, planned, path, error.what, fences)
-    return Plan(of, wanted, planned, path, fences=fences)
+        return RewindPreview(of, wanted, planned, path, error.what, fences)
+    return RewindPreview(of, wanted, planned, path, fences=fences)
 
 
-def _all_found(place: Place) -> bool:
+def _all_found(place: Connection) -> bool:
     known = place.entry.sinks if place.entry else ()
     return bool(place.sinks) and len(place.sinks) >= len(known)
 
 
-def _by_the_ledger(of: rewind.Pipeline, wanted: Asked) -> rewind.Plan:
+def _by_the_ledger(of: rewind.Pipeline, wanted: RewindRequest) -> rewind.RewindPlan:
     """What is left to do where sinks are not to be found from here: the checkpoint alone, if it alone is ahead.
 
     Raises:
@@ -223,18 +223,18 @@ def _by_the_ledger(of: rewind.Pipeline, wanted: Asked) -> rewind.Plan:
     return rewind.plan_unseen(of, wanted, records)
 
 
-def _checkpoint(place: Place, stood: Epoch | None) -> str:
+def _checkpoint(place: Connection, stood: Epoch | None) -> str:
     """Where the checkpoint lies that an epoch came from; empty where nobody knows."""
     lineage = stood.standing.lineage if stood else None
     return lineage.checkpoint if lineage else place.entry.checkpoint if place.entry else ""
 
 
-def _opened(place: Place, stood: Epoch) -> Storage | None:
+def _opened(place: Connection, stood: Epoch) -> FileStore | None:
     path = _checkpoint(place, stood)
     return open_storage(path) if path else None
 
 
-def _demand_state(of: rewind.Pipeline, storage: Storage, planned: rewind.Plan) -> None:
+def _demand_state(of: rewind.Pipeline, storage: FileStore, planned: rewind.RewindPlan) -> None:
     """Refuse to cut back to an epoch whose state Spark has let go: the query would die of it, or begin empty.
 
     Raises:
@@ -249,11 +249,11 @@ def _demand_state(of: rewind.Pipeline, storage: Storage, planned: rewind.Plan) -
     raise refuse("E235", pipeline=of.name, first=epoch.number + 1, reason=reason, next=way)
 
 
-def _files(place: Place, storage: Storage, at: int) -> list[FileToWrite]:
+def _files(place: Connection, storage: FileStore, at: int) -> list[FileToWrite]:
     return checkpoint.plan_rebuild(place, storage, at, None)
 
 
-def carry_out(place: Place, plan: Plan) -> None:
+def carry_out(place: Connection, plan: RewindPreview) -> None:
     """Do it; given again after a crash it goes on.
 
     Raises:
@@ -281,7 +281,7 @@ def carry_out(place: Place, plan: Plan) -> None:
     talk(f"{fenced}now start the query")
 
 
-def _by_spark(place: Place, plan: Plan, spark: SparkSession) -> rewind.Give:
+def _by_spark(place: Connection, plan: RewindPreview, spark: SparkSession) -> rewind.Give:
     from onceonly.replay import records
     from onceonly.replay.read_back import rows_of
     from onceonly.replay.spark_replay import Replay

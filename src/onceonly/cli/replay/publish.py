@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from onceonly.cli.connect import Place, place
+from onceonly.cli.connect import Connection, place
 from onceonly.cli.options import LedgerOption, YesOption, confirmed
 from onceonly.cli.output import emit_pairs, say
 from onceonly.cli.spark_session import spark_session
@@ -42,7 +42,7 @@ def command(rerun: RerunArgument, *, over: OverOption, ledger: LedgerOption = No
         say(f"{rerun} is published as epoch {done.number} of {over}: {done.digest.rows} rows; now start the query")
 
 
-def _sink(here: Place) -> Sink:
+def _sink(here: Connection) -> Sink:
     """One of its sinks; that there are others is refused by the rules (E242)."""
     if not here.sinks:
         where = f"{shlex.quote(here.pipeline)} --ledger {shlex.quote(here.certain_ledger.address)}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onceonly.cli.connect import Place, place, reads_topics
+from onceonly.cli.connect import Connection, place, reads_topics
 from onceonly.cli.lateness import span
 from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, YesOption, confirmed
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
@@ -99,7 +99,7 @@ def command(
 
 
 def _plan(
-    here: Place, wanted: range, into: tuple[str, str], state: StateFrom, coalesce: int
+    here: Connection, wanted: range, into: tuple[str, str], state: StateFrom, coalesce: int
 ) -> Iterator[tuple[str, object]]:
     records = here.certain_ledger.epochs(here.pipeline, wanted.start, wanted.stop - 1)
     told = remedies.tally(records, wanted.start, wanted.stop - 1)
@@ -120,7 +120,7 @@ def _windows(panes: Panes | None, target: Sink) -> Iterator[tuple[str, object]]:
         yield "windows", f"{panes.words}, over the clock and the time on record; their state is kept beside {target.id}"
 
 
-def _of_results(here: Place) -> Sink | None:
+def _of_results(here: Connection) -> Sink | None:
     """The sink whose rows are compared: the first that gets neither state nor rows that came too late."""
     outputs = (one for record in here.certain_ledger.epochs(here.pipeline) for one in record.epoch.outputs)
     apart = {sink for one in outputs if one.name in (STATE, LATE) for sink in one.sinks}

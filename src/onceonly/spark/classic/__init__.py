@@ -16,9 +16,9 @@ from onceonly.errors import OnceOnlyError, refuse
 from onceonly.spark.classic import plan, plan_preview, private_api_check
 from onceonly.spark.classic import rows as jvmrows
 from onceonly.spark.digest import Summed
-from onceonly.spark.engine import NOTHING_TOLD, AnalysedPlan, Caller, Observed, Plan, Rows, Run, Told
+from onceonly.spark.engine import NOTHING_TOLD, AnalysedPlan, Caller, Observed, QueryHint, QueryPlan, Rows, Run
 from onceonly.spark.sources import HadoopFiles, class_in, class_name, field, java_class
-from onceonly.spark.versions import Line
+from onceonly.spark.versions import SparkVersion
 from onceonly_checkpoints.storage import LocalStorage, Readable, is_local
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ class ClassicEngine:
         line: of this PySpark: what it has in another place than other versions.
     """
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: SparkVersion) -> None:
         self._line = line
 
     # ---- who is calling
 
-    def caller(self, df: DataFrame, told: Told = NOTHING_TOLD) -> Caller:
+    def caller(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Caller:
         """Whose batch this is: two calls into the JVM, so for each batch."""
         # Not the callback's argument: that one is the user's to pass on, and a counter of theirs names other batches.
         batch_id = df.sparkSession.sparkContext.getLocalProperty("streaming.sql.batchId")
@@ -74,7 +74,7 @@ class ClassicEngine:
         """Spark's id of the application; PySpark has it without a call."""
         return str(df.sparkSession.sparkContext.applicationId)
 
-    def discover(self, df: DataFrame, told: Told = NOTHING_TOLD) -> Run:
+    def discover(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Run:
         """All of a run: a few dozen calls into the JVM, and some for each node of its plan; and the self-test."""
         with private_api_check.told(self._line):
             run = self._discovered(df)
@@ -151,7 +151,7 @@ class ClassicEngine:
 
     # ---- plans
 
-    def foreseen(self, df: DataFrame) -> Plan:
+    def foreseen(self, df: DataFrame) -> QueryPlan:
         """The plan of a query that is not started yet."""
         with private_api_check.told(self._line):
             return plan_preview.plan_of(df)
@@ -249,7 +249,7 @@ def _files(df: DataFrame, execution: Any, checkpoint: str) -> Readable:
 def unsupported_mode(trigger: str, execution: str) -> str | None:
     """Why epochs cannot be built on a run, by the simple names of its Java classes; ``None`` if they can.
 
-    Spark does not let such a query write through ``foreachBatch``; this is for the day on which it does.
+    Spark does not let such a query write through ``foreachBatch``. This is for the day on which it does.
     """
     if "Continuous" in trigger or "RealTime" in trigger:
         return f"trigger {trigger}"

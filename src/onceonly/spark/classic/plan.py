@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.spark import sources
-from onceonly.spark.engine import Plan, Source
+from onceonly.spark.engine import QueryPlan, Source
 from onceonly.spark.sources import brokers, items
-from onceonly.spark.versions import Line
+from onceonly.spark.versions import SparkVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def plan_of(df: DataFrame, execution: Any, line: Line) -> Plan:
+def plan_of(df: DataFrame, execution: Any, line: SparkVersion) -> QueryPlan:
     """The plan of a running query: some calls for each node and expression, so once per run."""
     logical = execution.logicalPlan()
     text = spelled(logical)
-    return Plan(
+    return QueryPlan(
         stateful=any(True for _ in stateful_nodes(execution, line)),
         nondeterministic=nondeterministic(logical, UNSTABLE),
         sources=_sources(df, execution, line),
@@ -48,7 +48,7 @@ _WATERMARK = "EventTimeWatermark"
 """Name of a node whose delay has no spelling in JSON."""
 
 
-def _sources(df: DataFrame, execution: Any, line: Line) -> tuple[Source, ...]:
+def _sources(df: DataFrame, execution: Any, line: SparkVersion) -> tuple[Source, ...]:
     found = items(execution.sources())
     ids = line.source_ids(execution, found)
     return tuple(_source(df, id_, source) for id_, source in zip(ids, found, strict=True))
@@ -67,7 +67,7 @@ def _source(df: DataFrame, id_: str, source: Any) -> Source:
     )
 
 
-def stateful_nodes(execution: Any, line: Line) -> Iterator[Any]:
+def stateful_nodes(execution: Any, line: SparkVersion) -> Iterator[Any]:
     """Operators of the batch that was planned last which keep state."""
     # By what all of them have in common, whatever they are called. A list of their names would take a query with a new
     # one for stateless, whose skipped batch leaves its state uncommitted: no later start can load it.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from onceonly.spark.classic.plan import UNSTABLE, nondeterministic, spelled, walk
-from onceonly.spark.engine import Plan, Source, passes_over
+from onceonly.spark.engine import QueryPlan, Source, passes_over
 from onceonly.spark.sources import class_name, items
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ asked belongs to the physical plan, which is made only once the query runs."""
 _FILES = "FileStreamSource"
 
 
-def plan_of(df: DataFrame) -> Plan:
+def plan_of(df: DataFrame) -> QueryPlan:
     """The plan of a query that is not started yet.
 
     Args:
@@ -35,7 +35,7 @@ def plan_of(df: DataFrame) -> Plan:
     plan = analysed(df)
     nodes = list(walk(plan))
     relations = [node for node in nodes if class_name(node).startswith("StreamingRelation")]
-    return Plan(
+    return QueryPlan(
         stateful=any(map(_keeps_state, nodes)),
         nondeterministic=nondeterministic(plan, UNSTABLE),
         sources=tuple(_source(df, at, node) for at, node in enumerate(relations)),

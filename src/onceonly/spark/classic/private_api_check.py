@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.spark.classic import rows as jvmrows
-from onceonly.spark.versions import Line
+from onceonly.spark.versions import SparkVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,7 +29,7 @@ _IMPORTED = re.compile(r"cannot import name '(\w+)'")
 
 
 @contextmanager
-def told(line: Line) -> Generator[None]:
+def told(line: SparkVersion) -> Generator[None]:
     """Tell a private that is not there by its name.
 
     Raises:
@@ -45,7 +45,7 @@ def told(line: Line) -> Generator[None]:
         raise
 
 
-def lacking(line: Line, name: str) -> OnceOnlyError:
+def lacking(line: SparkVersion, name: str) -> OnceOnlyError:
     """E113, for a Spark that lacks a call that its line has."""
     import pyspark
 
@@ -77,7 +77,7 @@ def missing(error: Exception) -> str | None:
     return None
 
 
-def try_rows(line: Line, df: DataFrame) -> None:
+def try_rows(line: SparkVersion, df: DataFrame) -> None:
     """Bring no rows of a batch to the driver, observed as all of them will be: some 35 calls and a job without tasks.
 
     What finds the run has been asked by then. What reads a batch's rows and digest has not: that it is missing would

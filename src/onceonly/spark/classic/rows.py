@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from onceonly.spark import digest
 from onceonly.spark.batch_spool import Spool
 from onceonly.spark.sources import java_class
-from onceonly.spark.versions import Line
+from onceonly.spark.versions import SparkVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ class Metrics:
     raw: tuple[Any, ...] = ()
 
 
-def metrics(line: Line, df: DataFrame, columns: Sequence[Column]) -> Metrics:
+def metrics(line: SparkVersion, df: DataFrame, columns: Sequence[Column]) -> Metrics:
     """Hand columns over to the JVM, for :class:`Observation`."""
     # ``DataFrame.observe`` builds them anew for each batch: hundreds of calls for the hash of a row, at about a tenth
     # of a millisecond each, where a whole epoch of 100 rows costs some milliseconds more than an empty callback.
@@ -48,23 +48,23 @@ def metrics(line: Line, df: DataFrame, columns: Sequence[Column]) -> Metrics:
     return _metrics(line, df, raw)
 
 
-def more(line: Line, df: DataFrame, known: Metrics, columns: Sequence[Column]) -> Metrics:
+def more(line: SparkVersion, df: DataFrame, known: Metrics, columns: Sequence[Column]) -> Metrics:
     """Metrics with others beside, which are of one batch alone."""
     raw: Any = [column._jc for column in columns]
     return _metrics(line, df, [*known.raw, *raw]) if raw else known
 
 
-def _metrics(line: Line, df: DataFrame, raw: Sequence[Any]) -> Metrics:
+def _metrics(line: SparkVersion, df: DataFrame, raw: Sequence[Any]) -> Metrics:
     return Metrics(raw[0], line.sequence(df.sparkSession.sparkContext, raw[1:]), tuple(raw))
 
 
-def columns(line: Line, df: DataFrame, *wanted: Column) -> Any:
+def columns(line: SparkVersion, df: DataFrame, *wanted: Column) -> Any:
     """Hand columns over to the JVM, for :func:`select`: they name columns and no batch, so they serve for many."""
     raw: Any = [column._jc for column in wanted]
     return line.sequence(df.sparkSession.sparkContext, raw)
 
 
-def select(line: Line, df: DataFrame, wanted: Any) -> DataFrame:
+def select(line: SparkVersion, df: DataFrame, wanted: Any) -> DataFrame:
     """``DataFrame.select`` of columns that are in the JVM already."""
     # ``DataFrame.select`` takes Columns only, and hands each of them over again.
     jdf: Any = df._jdf
@@ -84,7 +84,7 @@ class Hashes:
     names: Any
 
 
-def hashes(line: Line, df: DataFrame, found: Mapping[str, Column]) -> Hashes | None:
+def hashes(line: SparkVersion, df: DataFrame, found: Mapping[str, Column]) -> Hashes | None:
     """Hand hashes over to the JVM; ``None`` where there are none."""
     from pyspark.sql import functions as f
 
@@ -107,7 +107,7 @@ class Observation:
         dataframe: the observed DataFrame.
     """
 
-    def __init__(self, line: Line, df: DataFrame, metrics: Metrics, hashes: Hashes | None = None) -> None:
+    def __init__(self, line: SparkVersion, df: DataFrame, metrics: Metrics, hashes: Hashes | None = None) -> None:
         jdf: Any = df._jdf
         self._line = line
         self._found = java_class(df, "org.apache.spark.sql.Observation")()
@@ -143,7 +143,7 @@ _known: WeakKeyDictionary[SparkContext, _Known] = WeakKeyDictionary()
 
 
 def digesting(
-    line: Line, df: DataFrame, leave_out: frozenset[str], summed: tuple[digest.Summed, ...] = ()
+    line: SparkVersion, df: DataFrame, leave_out: frozenset[str], summed: tuple[digest.Summed, ...] = ()
 ) -> Digesting:
     """What computes the digest of rows like these; made once for an application and kept."""
     from pyspark.sql import functions as f
@@ -168,7 +168,7 @@ class ArrowStream:
         df: what to collect.
     """
 
-    def __init__(self, line: Line, df: DataFrame) -> None:
+    def __init__(self, line: SparkVersion, df: DataFrame) -> None:
         jdf: Any = df._jdf
         # The public ways: ``collect`` brings rows as pickled objects, 13k a second where Arrow brings 190k and more;
         # ``toLocalIterator`` runs a job for each partition, so Spark cannot notice a shuffle that was computed again

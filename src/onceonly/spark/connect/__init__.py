@@ -23,11 +23,11 @@ from onceonly.spark.engine import (
     AnalysedPlan,
     Caller,
     Observed,
-    Plan,
+    QueryHint,
+    QueryPlan,
     Rows,
     Run,
     Source,
-    Told,
     passes_over,
 )
 from onceonly_checkpoints.spark import offsets
@@ -46,7 +46,7 @@ _TRIES = 5
 _FILES = "FileStreamSource"
 
 
-class Nameless:
+class UnknownBrokers:
     """Brokers that nobody here can ask: the callback is told neither their address nor a login."""
 
     def identity(self, topics: Iterable[str]) -> str | None:
@@ -62,7 +62,7 @@ class ConnectEngine:
 
     # ---- who is calling
 
-    def caller(self, df: DataFrame, told: Told = NOTHING_TOLD) -> Caller:
+    def caller(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Caller:
         """Whose batch this is: a process has one run, and that one's newest planned batch is the one at hand.
 
         Raises:
@@ -84,7 +84,7 @@ class ConnectEngine:
         """Spark's id of the application."""
         return str(df.sparkSession.conf.get("spark.app.id", None) or "")
 
-    def discover(self, df: DataFrame, told: Told = NOTHING_TOLD) -> Run:
+    def discover(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Run:
         """All of a run: some files and three calls to the server.
 
         Raises:
@@ -125,7 +125,7 @@ class ConnectEngine:
             self._files[checkpoint] = files.files_of(worker.session_of(df), checkpoint)
         return self._files[checkpoint]
 
-    def _query(self, df: DataFrame, told: Told, found: Readable) -> Any:
+    def _query(self, df: DataFrame, told: QueryHint, found: Readable) -> Any:
         """The active query of the checkpoint, if that can be the caller's."""
         checkpoint = str(told.checkpoint)
         try:
@@ -158,11 +158,11 @@ class ConnectEngine:
 
     # ---- plans
 
-    def foreseen(self, df: DataFrame) -> Plan:
+    def foreseen(self, df: DataFrame) -> QueryPlan:
         """The plan of a query that is not started yet."""
         text = _explained(df.sparkSession, lambda: df.explain(True))
         sources = tuple(_foreseen_source(at, line) for at, line in enumerate(text.relations))
-        return Plan(text.stateful, text.nondeterministic(), sources, unseen=_unseen(text, sources))
+        return QueryPlan(text.stateful, text.nondeterministic(), sources, unseen=_unseen(text, sources))
 
     def analysed(self, rows: DataFrame, *, started: bool) -> AnalysedPlan:
         """The analysed plan by its text."""
@@ -225,12 +225,12 @@ def _whole(session: Any) -> Generator[None]:
             session.conf.set(_FIELDS, before)
 
 
-def _plan(df: DataFrame, text: PlanText, found: Readable) -> Plan:
+def _plan(df: DataFrame, text: PlanText, found: Readable) -> QueryPlan:
     # Two signs, and either is enough: a query that is wrongly taken for stateless would lose its state.
     stateful = text.stateful or found.exists("state")
     entry = offsets.offset_entry(found, offsets.offset_ids(found)[-1])
     sources = tuple(_source(df, id_, offset, text, found) for id_, offset in entry.offsets.entries)
-    return Plan(stateful, text.nondeterministic(), sources, unseen=_unseen(text, sources))
+    return QueryPlan(stateful, text.nondeterministic(), sources, unseen=_unseen(text, sources))
 
 
 def _unseen(text: PlanText, sources: Sequence[Source]) -> tuple[str, ...]:
@@ -247,7 +247,7 @@ def _source(df: DataFrame, id_: str, offset: str | None, text: PlanText, found: 
     if offsets.reservoir_id(offset) is not None:
         return Source(id_, "DeltaSource", "DeltaSource", passes_over=passes_over(df, {}))
     if _is_kafka(offset):
-        return Source(id_, "KafkaMicroBatchStream", "Kafka", brokers=Nameless())
+        return Source(id_, "KafkaMicroBatchStream", "Kafka", brokers=UnknownBrokers())
     kind = next((part for part in ("TextSocket",) if part in text.all), "")
     return Source(id_, kind, kind or "a source that is not known here")
 
@@ -267,7 +267,7 @@ def _is_kafka(offset: str | None) -> bool:
 
 def _foreseen_source(at: int, line: str) -> Source:
     kind = _FILES if "FileSource[" in line else line
-    brokers = Nameless() if "KafkaSourceProvider" in line else None
+    brokers = UnknownBrokers() if "KafkaSourceProvider" in line else None
     return Source(str(at), kind, line, brokers, reads_on="failondataloss=false" in line.lower())
 
 

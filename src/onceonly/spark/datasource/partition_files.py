@@ -26,7 +26,7 @@ _ROWS_PER_BATCH = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartitionFile:
     """What one task wrote; its message to the process that commits.
 
     Attributes:
@@ -102,7 +102,7 @@ class Parts(Files):
         schema: Arrow schema of the rows, times in UTC.
     """
 
-    def __init__(self, parts: Sequence[Part], schema: pa.Schema) -> None:
+    def __init__(self, parts: Sequence[PartitionFile], schema: pa.Schema) -> None:
         self._parts = [one for one in parts if one.path]
         self._digest = reduce(add, [one.digest for one in parts])
         super().__init__([one.path for one in self._parts], schema)
@@ -137,11 +137,7 @@ class Parts(Files):
 
 
 def no_session(problem: str) -> OnceOnlyError:
-    """The refusal of what only a Spark session could do.
-
-    Args:
-        problem: what that is.
-    """
+    """The refusal of what only a Spark session could do."""
     return refuse(
         "E150",
         problem=problem,
@@ -160,7 +156,7 @@ def _rows(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                 yield batch.cast(schema)
 
 
-def _put(one: Part, target: str) -> None:
+def _put(one: PartitionFile, target: str) -> None:
     files, source = file_system(one.path)
     if not files.exists(source) or int(files.size(source)) != one.size:
         # Named by where it was wanted: what is wrong is the place, which tasks and this process do not share.

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onceonly.errors import refuse
-from onceonly.spark.datasource.partition_files import Part
-from onceonly.spark.engine import NOTHING_TOLD, Caller, Plan, Run, Source, Told
+from onceonly.spark.datasource.partition_files import PartitionFile
+from onceonly.spark.engine import NOTHING_TOLD, Caller, QueryHint, QueryPlan, Run, Source
 from onceonly_checkpoints.spark import offsets
 from onceonly_checkpoints.storage import (
     LocalStorage,
@@ -52,7 +52,7 @@ class Query:
     files: Readable = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, checkpoint: str, name: str | None, parts: Sequence[Part], batch_id: int) -> Query:
+    def of(cls, checkpoint: str, name: str | None, parts: Sequence[PartitionFile], batch_id: int) -> Query:
         """The query whose batch was written.
 
         Args:
@@ -73,7 +73,7 @@ class Query:
 
     # ---- who is calling
 
-    def caller(self, df: object, told: Told = NOTHING_TOLD) -> Caller:
+    def caller(self, df: object, told: QueryHint = NOTHING_TOLD) -> Caller:
         """The run, which stands for its session: nobody here hands out rows of another."""
         return Caller(self.run_id, self.batch_id)
 
@@ -85,7 +85,7 @@ class Query:
         """What people find the process by."""
         return 'format("onceonly")'
 
-    def discover(self, df: object, told: Told = NOTHING_TOLD) -> Run:
+    def discover(self, df: object, told: QueryHint = NOTHING_TOLD) -> Run:
         """All of a run; ``handle`` is set when another run has followed."""
         return Run(
             run_id=self.run_id,
@@ -131,12 +131,12 @@ class Query:
 
     # ---- what the checkpoint shows of the plan
 
-    def plan(self) -> Plan:
+    def plan(self) -> QueryPlan:
         """State and sources, by the files of the checkpoint and the offsets of the batch at hand."""
         texts = _entry(self.files, self.batch_id)
         sources = tuple(_source(self.files, id_, text) for id_, text in texts.items())
         unseen = (_UNSEEN, _UNASKED) if any(source.brokers for source in sources) else (_UNSEEN,)
-        return Plan(stateful=self.files.exists("state"), nondeterministic=None, sources=sources, unseen=unseen)
+        return QueryPlan(stateful=self.files.exists("state"), nondeterministic=None, sources=sources, unseen=unseen)
 
 
 _UNSEEN = (

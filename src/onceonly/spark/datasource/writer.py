@@ -16,7 +16,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from onceonly.spark import detect, digest, frames
 from onceonly.spark.batch import DICTIONARY_BYTES
-from onceonly.spark.datasource.partition_files import Part
+from onceonly.spark.datasource.partition_files import PartitionFile
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.storage import file_system, is_local
 
@@ -32,10 +32,10 @@ _ROWS_PER_GROUP = 64 * 1024
 class Message(WriterCommitMessage):  # type: ignore[misc]
     """What Spark carries from a task to the commit."""
 
-    part: Part
+    part: PartitionFile
 
 
-Commit = Callable[[Mapping[str, str], "StructType", Sequence[Part], int], None]
+Commit = Callable[[Mapping[str, str], "StructType", Sequence[PartitionFile], int], None]
 """Commits a batch: options, columns, what tasks wrote, its id. A function of a module, which pickles by its name."""
 
 
@@ -75,7 +75,7 @@ class Writer(_Writer):  # type: ignore[misc]
         path = f"{folder}/{context.partitionId()}-{context.taskAttemptId()}.parquet"
         schema = frames.in_arrow(self._schema)
         size, found = self._write(detect.line().batches(iterator, schema), schema, path)
-        return Message(Part(query_id, run_id, int(batch_id), path if size else "", size, found))
+        return Message(PartitionFile(query_id, run_id, int(batch_id), path if size else "", size, found))
 
     def _write(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, path: str) -> tuple[int, Digest]:
         """Bytes of the file, and the digest of the rows; no file where there is no row."""

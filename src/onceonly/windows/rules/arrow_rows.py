@@ -12,7 +12,7 @@ from onceonly.protocol.capabilities import GONE
 from onceonly.windows.rules import json_values
 from onceonly.windows.rules.assigners import LEAST
 from onceonly.windows.rules.spec import Definition
-from onceonly.windows.rules.state import Kept, PaneRow, Place
+from onceonly.windows.rules.state import OpenWindowState, WindowKey, WindowResult
 from onceonly_checkpoints.epoch_time import END
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _MICROS = 1000
 _FARTHEST = END // _MICROS
 
 
-def pane_table(definition: Definition, rows: Sequence[PaneRow]) -> pa.Table:
+def pane_table(definition: Definition, rows: Sequence[WindowResult]) -> pa.Table:
     """What sinks get of an epoch.
 
     Args:
@@ -47,7 +47,7 @@ def pane_table(definition: Definition, rows: Sequence[PaneRow]) -> pa.Table:
     return _table(columns)
 
 
-def _keys(definition: Definition, rows: Sequence[PaneRow]) -> dict[str, pa.Array[Any]]:
+def _keys(definition: Definition, rows: Sequence[WindowResult]) -> dict[str, pa.Array[Any]]:
     parsed = {key: json.loads(key) for key in {row.place.key for row in rows}}
     return {
         name: json_values.array(kind, [json_values.decode(kind, parsed[row.place.key][at]) for row in rows])
@@ -55,7 +55,7 @@ def _keys(definition: Definition, rows: Sequence[PaneRow]) -> dict[str, pa.Array
     }
 
 
-def _values(name: str, kind: str, at: int, rows: Sequence[PaneRow]) -> pa.Array[Any]:
+def _values(name: str, kind: str, at: int, rows: Sequence[WindowResult]) -> pa.Array[Any]:
     values = [json_values.decode(kind, row.values[at]) for row in rows]
     try:
         return json_values.array(kind, values)
@@ -72,7 +72,7 @@ def _fits(kind: str, value: Any) -> bool:
     return True
 
 
-def _too_wide(name: str, kind: str, row: PaneRow) -> Exception:
+def _too_wide(name: str, kind: str, row: WindowResult) -> Exception:
     start, end = (None if one in (LEAST, END) else one for one in (row.place.start, row.place.end))
     way = (
         f'give the query a new name, and take a wider type: {name}=Sum("CAST(... AS DECIMAL(38, 0))"); or one that'
@@ -82,14 +82,14 @@ def _too_wide(name: str, kind: str, row: PaneRow) -> Exception:
     return refuse("E146", value=name, window=f"[{start}, {end})", key=row.place.key, type=kind, cause=cause, next=way)
 
 
-def _bounds(definition: Definition, rows: Sequence[PaneRow]) -> dict[str, pa.Array[Any]]:
+def _bounds(definition: Definition, rows: Sequence[WindowResult]) -> dict[str, pa.Array[Any]]:
     return {
         "window_start": times_of(definition, [row.place.start for row in rows]),
         "window_end": times_of(definition, [row.place.end for row in rows]),
     }
 
 
-def _sent(definition: Definition, rows: Sequence[PaneRow]) -> dict[str, pa.Array[Any]]:
+def _sent(definition: Definition, rows: Sequence[WindowResult]) -> dict[str, pa.Array[Any]]:
     return {
         "kind": json_values.array("string", [row.kind for row in rows]),
         "sign": json_values.array("smallint", [row.sign for row in rows]),
@@ -112,7 +112,7 @@ def times_of(definition: Definition, times: Sequence[int | None]) -> pa.Array[An
     )
 
 
-def state_table(kept: Sequence[Kept], gone: Sequence[Place]) -> pa.Table:
+def state_table(kept: Sequence[OpenWindowState], gone: Sequence[WindowKey]) -> pa.Table:
     """Rows of state that an epoch changes: those that it writes, and those that leave."""
     places = (*(one.place for one in kept), *gone)
     none = len(gone)

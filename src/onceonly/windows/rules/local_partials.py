@@ -10,7 +10,7 @@ from onceonly.windows.rules import json_values
 from onceonly.windows.rules.assigners import merged
 from onceonly.windows.rules.json_values import Json
 from onceonly.windows.rules.spec import Definition
-from onceonly.windows.rules.state import Partial, Place
+from onceonly.windows.rules.state import Partial, WindowKey
 from onceonly_checkpoints.model import canonical
 
 
@@ -39,13 +39,13 @@ def partials_of(definition: Definition, rows: Iterable[Row]) -> list[Partial]:
     """What rows give for each window; those without a time are in none."""
     at = {text: place for place, text in enumerate(definition.panes.expressions)}
     takes = [[at[text] for text in value.inputs] for value in definition.panes.values.values()]
-    found: dict[Place, _Sum] = {}
+    found: dict[WindowKey, _Sum] = {}
     for row in rows:
         if row.time is None:
             continue
         key = key_text(definition, row.key)
         for start, end in definition.panes.window.of(row.time):
-            one = found.setdefault(Place(key, start, end), _Sum([None] * len(takes), row.time, row.time))
+            one = found.setdefault(WindowKey(key, start, end), _Sum([None] * len(takes), row.time, row.time))
             one.add(definition, takes, row, row.time)
     partials = [one.partial(place) for place, one in found.items()]
     return sessions(definition, partials) if definition.sessions else partials
@@ -59,18 +59,12 @@ def sessions(definition: Definition, partials: Sequence[Partial]) -> list[Partia
     found: list[Partial] = []
     for key, own in by_key.items():
         for (start, end), members in merged((one.place.start, one.place.end) for one in own):
-            found.append(joined(definition, Place(key, start, end), [own[at] for at in sorted(members)]))
+            found.append(joined(definition, WindowKey(key, start, end), [own[at] for at in sorted(members)]))
     return found
 
 
-def joined(definition: Definition, place: Place, partials: Sequence[Partial]) -> Partial:
-    """Several partial results as one.
-
-    Args:
-        definition: of the windows.
-        place: what they are of together.
-        partials: at least one.
-    """
+def joined(definition: Definition, place: WindowKey, partials: Sequence[Partial]) -> Partial:
+    """Several partial results as one."""
     values: list[Json] = list(partials[0].values)
     for one in partials[1:]:
         values = [fold.merged(a, b) for fold, a, b in zip(definition.folds, values, one.values, strict=True)]
@@ -94,5 +88,5 @@ class _Sum:
         self.marks += row.mark
         self.first, self.last = min(self.first, time), max(self.last, time)
 
-    def partial(self, place: Place) -> Partial:
+    def partial(self, place: WindowKey) -> Partial:
         return Partial(place, tuple(self.values), self.count, self.marks, self.first, self.last)

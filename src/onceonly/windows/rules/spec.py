@@ -18,7 +18,7 @@ from onceonly.windows.rules.assigners import Fixed, Global, Sessions, Size, Slid
 from onceonly.windows.rules.triggers import AT_WATERMARK, AtMark, AtWatermark, Trigger, whole
 from onceonly.windows.rules.values import Aggregate, Fold, Last, Value
 from onceonly_checkpoints.epoch_time import END, Unit
-from onceonly_checkpoints.epoch_windows import PaneForm
+from onceonly_checkpoints.epoch_windows import ResultSchema
 from onceonly_checkpoints.model import canonical
 
 INGEST = "ingest"
@@ -247,12 +247,12 @@ class Definition:
         return _hash(said)
 
     @cached_property
-    def form(self) -> PaneForm:
+    def form(self) -> ResultSchema:
         """What rows of panes consist of."""
         panes = self.panes
         key = tuple(zip(panes.keys, self.key_kinds, strict=True))
         values = tuple(zip(panes.values, self.value_kinds, strict=True))
-        return PaneForm(key, values, panes.accumulation, panes.rows == "upserts", self.sessions)
+        return ResultSchema(key, values, panes.accumulation, panes.rows == "upserts", self.sessions)
 
     @cached_property
     def fingerprint(self) -> str:

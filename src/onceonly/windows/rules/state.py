@@ -14,7 +14,7 @@ Kind = Literal["+I", "-U", "+U", "-D"]
 Timing = Literal["EARLY", "ON_TIME", "LATE"]
 
 
-class Place(NamedTuple):
+class WindowKey(NamedTuple):
     """Which window of which key.
 
     Attributes:
@@ -40,7 +40,7 @@ class Partial(NamedTuple):
         last: the greatest.
     """
 
-    place: Place
+    place: WindowKey
     values: tuple[Json, ...]
     rows: int
     marks: int = 0
@@ -49,7 +49,7 @@ class Partial(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class EpochClock:
     """When an epoch is.
 
     Attributes:
@@ -63,7 +63,7 @@ class Moment:
     noted_before: int | None
 
 
-class Emitted(NamedTuple):
+class WindowOutput(NamedTuple):
     """A result that stands and may be taken back.
 
     Attributes:
@@ -80,7 +80,7 @@ class Emitted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class OpenWindowState:
     """The state of an open window.
 
     Attributes:
@@ -95,12 +95,12 @@ class Kept:
         wake_time: what must be noted for that. Not in ``body``.
     """
 
-    place: Place
+    place: WindowKey
     values: tuple[Json, ...]
     fresh: int = 0
     panes: int = 0
     shown: bool = False
-    emitted: tuple[Emitted, ...] = ()
+    emitted: tuple[WindowOutput, ...] = ()
     trigger: Json = None
     wake_clock: int | None = field(default=None, compare=False)
     wake_time: int = field(default=LEAST, compare=False)
@@ -112,7 +112,7 @@ class Kept:
         return canonical([list(self.values), self.fresh, self.panes, int(self.shown), emitted, self.trigger])
 
     @classmethod
-    def read(cls, place: Place, body: str) -> Kept:
+    def read(cls, place: WindowKey, body: str) -> OpenWindowState:
         """The inverse of :attr:`body`.
 
         Raises:
@@ -120,13 +120,13 @@ class Kept:
         """
         try:
             values, fresh, panes, shown, emitted, trigger = json.loads(body)
-            stands = tuple(Emitted(*one) for one in emitted)
+            stands = tuple(WindowOutput(*one) for one in emitted)
             return cls(place, tuple(values), fresh, panes, bool(shown), stands, trigger)
         except (TypeError, ValueError) as error:
             raise ValueError(f"no state of a window: {error}") from error
 
 
-class PaneRow(NamedTuple):
+class WindowResult(NamedTuple):
     """A row that sinks get.
 
     Attributes:
@@ -144,7 +144,7 @@ class PaneRow(NamedTuple):
         seq: number of the row among those of its key in the epoch.
     """
 
-    place: Place
+    place: WindowKey
     values: tuple[Json, ...]
     kind: Kind
     sign: int
@@ -157,7 +157,7 @@ class PaneRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class StateRequest:
     """What of the state an epoch has to see.
 
     Attributes:
@@ -167,7 +167,7 @@ class Wanted:
         wake_time: and those that wait for what is noted now; ``None`` where nothing is.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[WindowKey, ...]
     keys: tuple[str, ...]
     wake_clock: int
     wake_time: int | None
@@ -184,7 +184,7 @@ class Stepped:
         dropped: rows that came after their window was closed, each once for each of these windows.
     """
 
-    rows: tuple[PaneRow, ...]
-    kept: tuple[Kept, ...]
-    gone: tuple[Place, ...]
+    rows: tuple[WindowResult, ...]
+    kept: tuple[OpenWindowState, ...]
+    gone: tuple[WindowKey, ...]
     dropped: int

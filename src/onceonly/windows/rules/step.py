@@ -17,25 +17,32 @@ from onceonly.windows.rules import triggers
 from onceonly.windows.rules.assigners import LEAST, merged
 from onceonly.windows.rules.json_values import Json
 from onceonly.windows.rules.spec import Definition
-from onceonly.windows.rules.state import Emitted, Kept, Kind, Moment, PaneRow, Partial, Place, Stepped, Timing, Wanted
+from onceonly.windows.rules.state import (
+    EpochClock,
+    Kind,
+    OpenWindowState,
+    Partial,
+    StateRequest,
+    Stepped,
+    Timing,
+    WindowKey,
+    WindowOutput,
+    WindowResult,
+)
 from onceonly.windows.rules.triggers import WAIT, Event, Passed, Rows, Tick
 
 
-def wanted(definition: Definition, moment: Moment, partials: Sequence[Partial]) -> Wanted:
-    """What of the state an epoch has to see. It may be shown more.
-
-    Args:
-        definition: of the windows.
-        moment: of the epoch.
-        partials: what its rows give.
-    """
+def wanted(definition: Definition, moment: EpochClock, partials: Sequence[Partial]) -> StateRequest:
+    """What of the state an epoch has to see. It may be shown more."""
     taken = [one.place for one in partials if not _late(definition, moment, one)]
     places = () if definition.sessions else tuple(taken)
     keys = tuple(dict.fromkeys(place.key for place in taken)) if definition.sessions else ()
-    return Wanted(places, keys, moment.clock, moment.noted)
+    return StateRequest(places, keys, moment.clock, moment.noted)
 
 
-def step(definition: Definition, moment: Moment, held: Sequence[Kept], partials: Sequence[Partial]) -> Stepped:
+def step(
+    definition: Definition, moment: EpochClock, held: Sequence[OpenWindowState], partials: Sequence[Partial]
+) -> Stepped:
     """What an epoch makes of its windows; the order of ``held`` and ``partials`` does not matter.
 
     Args:
@@ -52,7 +59,7 @@ def step(definition: Definition, moment: Moment, held: Sequence[Kept], partials:
     return Stepped(tuple(work.numbered()), *work.left(), dropped)
 
 
-def _late(definition: Definition, moment: Moment, partial: Partial) -> bool:
+def _late(definition: Definition, moment: EpochClock, partial: Partial) -> bool:
     noted = moment.noted_before
     return noted is not None and definition.closes(partial.place.end) <= noted
 
@@ -63,23 +70,26 @@ _TICKS, _TAKES, _PASSES, _CLOSES = range(4)
 
 @dataclass(slots=True)
 class _Open:
-    """A window while its epoch goes on: as :class:`Kept`, but changed in place; copies would cost most of the time."""
+    """A window while its epoch goes on.
 
-    place: Place
+    It is an :class:`OpenWindowState` that is changed in place: copies would cost most of the time.
+    """
+
+    place: WindowKey
     values: tuple[Json, ...]
     fresh: int = 0
     panes: int = 0
     shown: bool = False
-    emitted: tuple[Emitted, ...] = ()
+    emitted: tuple[WindowOutput, ...] = ()
     trigger: Json = None
     changed: bool = False
 
     @classmethod
-    def of(cls, kept: Kept) -> _Open:
+    def of(cls, kept: OpenWindowState) -> _Open:
         return cls(kept.place, kept.values, kept.fresh, kept.panes, kept.shown, kept.emitted, kept.trigger)
 
 
-_Head = tuple[Place, tuple[Json, ...], Kind, int, Timing, int]
+_Head = tuple[WindowKey, tuple[Json, ...], Kind, int, Timing, int]
 """Of a pane row what is known when it is written; whether it is the last one, and its number, are known at the end."""
 
 
@@ -93,13 +103,13 @@ class _Result(NamedTuple):
 
 
 class _Epoch:
-    def __init__(self, definition: Definition, moment: Moment, held: dict[Place, _Open]) -> None:
+    def __init__(self, definition: Definition, moment: EpochClock, held: dict[WindowKey, _Open]) -> None:
         self._is, self._at = definition, moment
         self._before = LEAST if moment.noted_before is None else moment.noted_before
         self._now = LEAST if moment.noted is None else moment.noted
         self._open = held
         self._stood = tuple(held)
-        self._closed: set[Place] = set()
+        self._closed: set[WindowKey] = set()
         self._results: list[_Result] = []
 
     # ---- the four phases
@@ -144,7 +154,7 @@ class _Epoch:
 
     # ---- windows
 
-    def _begun(self, place: Place) -> _Open:
+    def _begun(self, place: WindowKey) -> _Open:
         one = self._open[place] = _Open(place, (None,) * len(self._is.folds))
         if place.end <= self._before:
             self._fires(one, Passed())  # it is late from its beginning: its result on time was due before
@@ -161,23 +171,23 @@ class _Epoch:
         by_key: defaultdict[str, list[Partial]] = defaultdict(list)
         for partial in partials:
             by_key[partial.place.key].append(partial)
-        standing: defaultdict[str, list[Place]] = defaultdict(list)
+        standing: defaultdict[str, list[WindowKey]] = defaultdict(list)
         for place in self._open:
             if place.key in by_key:
                 standing[place.key].append(place)
         return [one for key, own in by_key.items() for one in self._united_of(key, standing[key], own)]
 
-    def _united_of(self, key: str, places: Sequence[Place], partials: Sequence[Partial]) -> Iterator[Partial]:
+    def _united_of(self, key: str, places: Sequence[WindowKey], partials: Sequence[Partial]) -> Iterator[Partial]:
         spans = [(place.start, place.end) for place in (*places, *(one.place for one in partials))]
         for (start, end), members in merged(spans):
             came = [partials[at - len(places)] for at in sorted(members) if at >= len(places)]
             if not came:
                 continue
-            place = Place(key, start, end)
+            place = WindowKey(key, start, end)
             self._absorb(place, [places[at] for at in sorted(members) if at < len(places)])
             yield self._sum(place, came)
 
-    def _sum(self, place: Place, partials: Sequence[Partial]) -> Partial:
+    def _sum(self, place: WindowKey, partials: Sequence[Partial]) -> Partial:
         first = partials[0]
         if len(partials) == 1:
             return first._replace(place=place)
@@ -193,7 +203,7 @@ class _Epoch:
     def _merged(self, one: tuple[Json, ...], other: tuple[Json, ...]) -> tuple[Json, ...]:
         return tuple([fold.merged(a, b) for fold, a, b in zip(self._is.folds, one, other, strict=True)])
 
-    def _absorb(self, place: Place, places: Sequence[Place]) -> None:
+    def _absorb(self, place: WindowKey, places: Sequence[WindowKey]) -> None:
         """The union takes what sessions had: partial results, rows that wait, and results that it will take back."""
         if not places or tuple(places) == (place,):
             return
@@ -226,7 +236,7 @@ class _Epoch:
         self._results.append(_Result(order, heads, fired_at, None if noted == LEAST else noted))
         if how == "discarding":
             one.values = (None,) * len(values)
-        one.emitted = (Emitted(place.start, place.end, one.panes, list(values)),) if how == "retracting" else ()
+        one.emitted = (WindowOutput(place.start, place.end, one.panes, list(values)),) if how == "retracting" else ()
         one.fresh, one.panes, one.shown, one.changed = 0, one.panes + 1, True, True
 
     def _values(self, one: _Open) -> tuple[Json, ...]:
@@ -236,7 +246,7 @@ class _Epoch:
 
     # ---- what is left
 
-    def numbered(self) -> Iterator[PaneRow]:
+    def numbered(self) -> Iterator[WindowResult]:
         """The rows in their order, numbered within their key; the last one of a window that was closed says so."""
         ordered = sorted(self._results, key=itemgetter(0))
         last = {one.heads[-1][0]: one for one in ordered if one.heads[-1][0] in self._closed}
@@ -246,23 +256,23 @@ class _Epoch:
                 key, seq = one.order[0], 0
             ends = last.get(one.heads[-1][0]) is one
             for head in one.heads:
-                yield PaneRow(*head, ends and head[3] > 0, one.fired_at, one.watermark, seq)
+                yield WindowResult(*head, ends and head[3] > 0, one.fired_at, one.watermark, seq)
                 seq += 1
 
-    def left(self) -> tuple[tuple[Kept, ...], tuple[Place, ...]]:
+    def left(self) -> tuple[tuple[OpenWindowState, ...], tuple[WindowKey, ...]]:
         """Windows that changed and are open, and those that stood and are gone."""
         kept = tuple([self._kept(one) for one in self._open.values() if one.changed])
         return kept, tuple(place for place in self._stood if place not in self._open)
 
-    def _kept(self, one: _Open) -> Kept:
+    def _kept(self, one: _Open) -> OpenWindowState:
         end = one.place.end
         wake_clock = triggers.wakes(self._is.trigger, one.trigger)
         wake_time = end if end > self._now else self._is.closes(end)
         state = (one.values, one.fresh, one.panes, one.shown, one.emitted, one.trigger)
-        return Kept(one.place, *state, wake_clock=wake_clock, wake_time=wake_time)
+        return OpenWindowState(one.place, *state, wake_clock=wake_clock, wake_time=wake_time)
 
 
-def _taken_back(place: Place, old: Emitted, timing: Timing) -> _Head:
+def _taken_back(place: WindowKey, old: WindowOutput, timing: Timing) -> _Head:
     """A row that was written, again, with the sign of what is no more."""
-    stood = Place(place.key, old.start, old.end)
+    stood = WindowKey(place.key, old.start, old.end)
     return stood, tuple(old.values), "-U" if stood == place else "-D", -1, timing, old.pane
