@@ -42,7 +42,7 @@ OF = {
     "postgres": [
         SINKS / f"postgres/{name}.py" for name in ("commit", "transaction", "errors", "head", "error_translation")
     ],
-    "kafka": [SINKS / f"kafka/{name}.py" for name in ("transactions", "settling", "fence", "errors", "marker_reader")],
+    "kafka": [SINKS / f"kafka/{name}.py" for name in ("transactions", "fence", "errors", "marker_reader")],
 }
 """What is changed: what decides, what does the I/O, and the way of a commit in each sink."""
 

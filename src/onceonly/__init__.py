@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onceonly.api.staging import Staging
+    from onceonly.api.arguments import Staging
     from onceonly.api.start import start
     from onceonly.api.wrapper import ExactlyOnce, exactly_once
     from onceonly.errors import OnceOnlyError
@@ -69,7 +69,7 @@ def __getattr__(name: str) -> Any:
         said = {"Dataset": Dataset, "EventTime": EventTime, "FromUpstream": FromUpstream}
         found = {**said, "TimedEpoch": TimedEpoch}
     elif name in ("Dedupe", "Output", "Quality", "Route", "Staging"):
-        from onceonly.api.staging import Staging
+        from onceonly.api.arguments import Staging
         from onceonly.quality.dedupe import Dedupe
         from onceonly.quality.output import Output
         from onceonly.quality.quality import Quality

@@ -12,9 +12,8 @@ from onceonly.audit.facts import Facts
 from onceonly.audit.result import judge
 from onceonly.machine.rewind import why
 from onceonly_checkpoints.digests import Digest
-from onceonly_checkpoints.epoch import Epoch, EpochRecord
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, ReplayedEpochs
 from onceonly_checkpoints.ledger import RemovedEpoch
-from onceonly_checkpoints.replayed import ReplayedEpochs
 
 
 def after_a_cut(*aside: Epoch) -> Facts:

@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 from tests.checkpoints.samples import QUERY, at, epoch_after, file, history, lineage, record_of
 
-from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.epoch import EpochRecord, ReplayedEpochs
 from onceonly_checkpoints.model import InputFile, SourceOffsets
-from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_checkpoints.spark import logs as filelog
 from onceonly_checkpoints.spark import offsets as sparklog
 from onceonly_checkpoints.spark.rebuild import (

@@ -14,7 +14,7 @@ from tests.core.several import Crash, Pipeline, crash, offered, rows
 from tests.core.test_publish import LINE
 
 from onceonly import faults
-from onceonly.api.staging import Staging
+from onceonly.api.arguments import Staging
 from onceonly.cli.recover import rewind as cut_plan
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
@@ -29,10 +29,9 @@ from onceonly.runtime.remedies import CommandContext
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.digests import Digest
-from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epoch import Epoch, ReplayedEpochs
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.storage import LocalStorage
 

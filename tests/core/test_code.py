@@ -12,7 +12,7 @@ from tests.core.stories import adoption, at, cut, offer
 from tests.core.test_coordinator import NEXT, TWO, Machine
 
 from onceonly.machine import commands as c
-from onceonly.machine.code import ids_forgotten
+from onceonly.machine.callback_rules import ids_forgotten
 from onceonly.machine.facts import Happening, Offer
 from onceonly.runtime.events import EventLog
 from onceonly_checkpoints.code_version import Code, PlanFingerprint

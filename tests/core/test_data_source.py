@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from onceonly.api.arguments import Staging
 from onceonly.api.format_options import OURS, Options
-from onceonly.api.staging import Staging
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol.registry import keyed
 from onceonly.runtime.task_files import TaskFiles

@@ -18,10 +18,9 @@ from onceonly.protocol.batch import ArrowBatch, ArrowRows
 from onceonly.replay import publish_swap
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest, OutputDigest
-from onceonly_checkpoints.epoch import Epoch, Fence, Marker
+from onceonly_checkpoints.epoch import Epoch, Fence, Marker, ReplayedEpochs
 from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import Adoption, AdoptionKind
-from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_sinks.memory import MemorySink
 
 A, B = "memory:a", "memory:b"

@@ -11,8 +11,7 @@ from onceonly.errors import refuse
 from onceonly.machine.comparison import decide_batch
 from onceonly.machine.facts import NewEpoch, Refusal, Replays, Skip
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.replayed import ReplayedEpochs
+from onceonly_checkpoints.epoch import Epoch, ReplayedEpochs
 
 (OWN,) = epochs(10)
 SEVENTH = ReplayedEpochs("orders", 7, 7, "chain of 7")

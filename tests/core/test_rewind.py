@@ -37,7 +37,7 @@ from onceonly.replay import rewind
 from onceonly.runtime.remedies import CommandContext
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest, OutputDigest
-from onceonly_checkpoints.replayed import ReplayedEpochs
+from onceonly_checkpoints.epoch import ReplayedEpochs
 from onceonly_sinks.memory import MemorySink
 
 A, B, C = "memory:a", "memory:b", "memory:c"

@@ -33,12 +33,11 @@ from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
 from onceonly.runtime.time_callback import TimeCallback
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Epoch, Fence, Marker
+from onceonly_checkpoints.epoch import Epoch, Fence, Marker, ReplayedEpochs
 from onceonly_checkpoints.epoch_time import EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Adoption, AdoptionKind
-from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_sinks.memory import MemorySink
 
 ROWS = EventTimeConfig("rows", "integer", "id", 3)

@@ -24,11 +24,10 @@ from onceonly.windows import windows_argument as paning
 from onceonly.windows.rules.spec import define
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import LATE, PANES, STATE, Digest, OutputDigest
-from onceonly_checkpoints.epoch import Adoption, AdoptionKind, Epoch
+from onceonly_checkpoints.epoch import Adoption, AdoptionKind, Epoch, ReplayedEpochs
 from onceonly_checkpoints.epoch_time import END, EpochTime
 from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_checkpoints.replayed import ReplayedEpochs
 
 OURS = WindowsConfig("whole", "meaning", lateness=60)
 KEEPER = "memory:state"

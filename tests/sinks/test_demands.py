@@ -19,7 +19,7 @@ from onceonly_sinks.delta.ladder import ChangePolicy
 from onceonly_sinks.delta.merge import Upsert
 from onceonly_sinks.delta.planning import Settings
 from onceonly_sinks.delta.schema_compatibility import Demands
-from onceonly_sinks.kafka import demands as of_kafka
+from onceonly_sinks.kafka import columns as of_kafka
 from onceonly_sinks.kafka.columns import Columns
 from onceonly_sinks.postgres import row_rules as of_postgres
 from onceonly_sinks.postgres import schema
@@ -243,10 +243,10 @@ def test_kafka_a_rule_is_broken_exactly_where_the_record_is_refused(name: str) -
             return True
         return False
 
-    judge_alike(of_kafka.of(columns.present, (), compacted=False), (of(draw) for _ in range(VALUES)), refused)
+    judge_alike(of_kafka.rules_of(columns.present, (), compacted=False), (of(draw) for _ in range(VALUES)), refused)
 
 
 def test_kafka_a_compacted_topic_demands_a_key_and_a_known_one_its_partitions() -> None:
-    rules = of_kafka.of(frozenset({"key", "partition"}), (0, 1, 2), compacted=True)
+    rules = of_kafka.rules_of(frozenset({"key", "partition"}), (0, 1, 2), compacted=True)
     assert [rule.says for rule in rules] == ["key: not null", "partition: from 0 to 2"]
-    assert of_kafka.of(frozenset({"key"}), (0,), compacted=False) == ()
+    assert of_kafka.rules_of(frozenset({"key"}), (0,), compacted=False) == ()

@@ -236,7 +236,7 @@ def test_a_wait_for_an_open_transaction_is_told_once_and_nobody_is_named_where_n
     with caplog.at_level(logging.INFO), pytest.raises(DestinationError, match="E514"):
         Writer(kafka.servers, topic, patience=10.0, settle=seconds)
     stranger.abort_transaction(10)
-    waits = [record for record in caplog.records if record.name == "onceonly_sinks.kafka.settling"]
+    waits = [record for record in caplog.records if record.name == "onceonly_sinks.kafka.marker_reader"]
     assert [record.levelname for record in waits] == told, caplog.text
     assert all(topic in record.getMessage() for record in waits)
     assert all("whose they are cannot be told here" in record.getMessage() for record in waits)

@@ -14,7 +14,7 @@ from tests.sinks.variants import BOTH_WAYS
 from onceonly.errors import ConfigurationError
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import linked
-from onceonly_sinks.postgres import PostgresSink, tombstones
+from onceonly_sinks.postgres import PostgresSink, upsert
 from onceonly_sinks.postgres.head import PostgresHeadScope as Ours
 
 pytestmark = pytest.mark.postgres
@@ -71,8 +71,8 @@ def test_the_newest_change_of_a_key_wins_in_whatever_order_changes_come(dsn: str
 
 
 def held(dsn: str, table: str = "target") -> list[tuple[Any, ...]]:
-    name = tombstones.relation(Ours("orders", f"postgres:{table}"))
-    return sorted(run(dsn, f'SELECT id, at, "{tombstones.EPOCH}" FROM {name}'))
+    name = upsert.relation(Ours("orders", f"postgres:{table}"))
+    return sorted(run(dsn, f'SELECT id, at, "{upsert.EPOCH}" FROM {name}'))
 
 
 class At(Writer):
@@ -137,7 +137,7 @@ def test_a_full_refresh_forgets_what_was_removed_before_it(dsn: str, via: str) -
 
 
 def test_what_is_due_goes_a_part_at_a_time(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tombstones, "_AT_ONCE", 2)
+    monkeypatch.setattr(upsert, "_AT_ONCE", 2)
     made(dsn)
     with At(dsn, tombstones="1 second", **KEYED) as writer:
         for moment in range(3):

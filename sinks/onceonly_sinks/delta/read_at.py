@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from onceonly.errors import refuse
 from onceonly.protocol import EpochExpired, NotVersioned
+from onceonly.protocol.capabilities import Span
 from onceonly.spark.digest import quote
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_sinks.delta import epochrows, row_counts
+from onceonly_sinks.delta import row_counts
 from onceonly_sinks.delta.read import changes_of
 from onceonly_sinks.delta.table import Table, paths_of
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
+
 
 _LOG_CAUSE = "the table was set back, or made anew; or its log was cleaned up (delta.logRetentionDuration)"
 _FILES_CAUSE = "VACUUM removed files of versions older than delta.deletedFileRetentionDuration"
@@ -27,7 +31,7 @@ def check(table: Table, at: Receipt) -> DeltaTable:
     """See that the version of an epoch can be read; return it, opened.
 
     Raises:
-        EpochGone: it cannot.
+        EpochExpired: it cannot.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
@@ -64,19 +68,19 @@ def read(table: Table, epoch_column: str | None, at: Receipt, since: Receipt | N
     """The rows, by deltalake alone.
 
     Raises:
-        EpochGone: they are not all there any more.
+        EpochExpired: they are not all there any more.
         NotVersioned: only later rows are asked for, and the table does not tell them.
         DestinationError: E508, deltalake does not read such a table.
     """
     import pyarrow.dataset as ds
 
-    dataset = epochrows.dataset(table, check(table, at))
+    files = dataset(table, check(table, at))
     later = _later(table, at, since, epoch_column, merged=merged) if since else frozenset[str]()
     try:
         if since is not None and epoch_column is None:
-            return _of_files(dataset, later)
+            return _of_files(files, later)
         wanted = None if since is None or epoch_column is None else ds.field(epoch_column) > since.epoch
-        rows: pa.Table = dataset.to_table(filter=wanted)
+        rows: pa.Table = files.to_table(filter=wanted)
     except FileNotFoundError as error:
         raise EpochExpired("a data file of its version is gone", _FILES_CAUSE) from error
     return rows
@@ -88,7 +92,7 @@ def _of_files(dataset: Any, files: Collection[str]) -> pa.Table:
     batches = [
         batch
         for fragment in dataset.get_fragments()
-        if epochrows.name_of(fragment.path) in files
+        if name_of(fragment.path) in files
         for batch in fragment.to_batches(schema=dataset.schema)
     ]
     return pa.Table.from_batches(batches, schema=dataset.schema)
@@ -127,16 +131,14 @@ def _later(table: Table, at: Receipt, since: Receipt, epoch_column: str | None, 
         raise NotVersioned(f"which rows are of later epochs is not known: {reason}", _NUMBERED) from reason
     if None in owners.values():
         raise NotVersioned("files hold rows of several epochs, since they were put together", _NUMBERED)
-    return frozenset(
-        epochrows.name_of(unquote(path)) for path, owner in owners.items() if owner and owner > since.epoch
-    )
+    return frozenset(name_of(unquote(path)) for path, owner in owners.items() if owner and owner > since.epoch)
 
 
 def select(table: Table, at: Receipt, since: Receipt | None) -> str:
     """The statement for Spark's Delta.
 
     Raises:
-        EpochGone: the version cannot be read.
+        EpochExpired: the version cannot be read.
         NotVersioned: only later rows are asked for.
     """
     check(table, at)
@@ -151,3 +153,83 @@ def version_of(receipt: Receipt) -> int:
     found = receipt.at("version")
     assert isinstance(found, int), receipt
     return found
+
+
+# ---- Rows of a table by the epoch that brought them, file by file: by deltalake alone, without Spark.
+
+
+log = logging.getLogger(__name__)
+
+Rows = Iterator[tuple[int, Mapping[str, Any]]]
+
+
+def of(table: Table, epoch_column: str | None, span: Span) -> Rows | None:
+    """The rows of these epochs that stand: by their own column, else by the file that holds them.
+
+    ``None`` where a file may hold rows of several epochs.
+
+    Raises:
+        DestinationError: E508, deltalake does not read such a table.
+    """
+    handle = table.reopen()
+    if handle is None:
+        return iter(())
+    if epoch_column is not None:
+        return _numbered(dataset(table, handle), epoch_column, span)
+    try:
+        owners = row_counts.owners(changes_of(table))
+    except row_counts.CannotTell as reason:
+        log.info("rows of the epochs in %s cannot be told apart: %s", table.uri, reason)
+        return None
+    if None in owners.values():
+        return None
+    named = {name_of(unquote(path)): owner for path, owner in owners.items() if owner and span[0] <= owner <= span[1]}
+    return _by_file(dataset(table, handle), named)
+
+
+def dataset(table: Table, handle: DeltaTable) -> Any:
+    """The rows of an opened version.
+
+    Raises:
+        DestinationError: E508, deltalake does not read such a table.
+    """
+    import pyarrow.dataset as ds
+    from deltalake.exceptions import DeltaProtocolError
+
+    options: Any = ds.ParquetReadOptions  # whose stubs want every argument
+    try:
+        # Else Spark's INT96 is read as nanoseconds, which the year 9999 is beyond.
+        return handle.to_pyarrow_dataset(parquet_read_options=options(coerce_int96_timestamp_unit="us"))
+    except DeltaProtocolError as error:
+        raise refuse(
+            "E508",
+            sink=table.sink,
+            reason=f"deltalake does not read this table ({error})",
+            cause="the table has a feature that only Spark's Delta reads",
+            next=f'read it with Spark: spark.read.format("delta").load("{table.uri}")',
+        ) from error
+
+
+def _numbered(rows: Any, column: str, span: Span) -> Rows:
+    import pyarrow.dataset as ds
+
+    field: Any = ds.field(column)
+    for batch in rows.to_batches(filter=(field >= span[0]) & (field <= span[1])):
+        for row in _rows(batch):
+            yield row.pop(column), row
+
+
+def _by_file(rows: Any, owners: Mapping[str, int]) -> Rows:
+    found = [(owners[name_of(one.path)], one) for one in rows.get_fragments() if name_of(one.path) in owners]
+    for epoch, fragment in sorted(found, key=lambda one: one[0]):
+        for batch in fragment.to_batches(schema=rows.schema):
+            yield from ((epoch, row) for row in _rows(batch))
+
+
+def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    return batch.to_pylist()
+
+
+def name_of(path: str) -> str:
+    """The name of a data file, by which a fragment is found again: paths come in several spellings."""
+    return path.rpartition("/")[2]

@@ -36,7 +36,7 @@ from onceonly.protocol.row_rules import Condition, Rule
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.storage import is_local, resolved
 from onceonly_sinks.delta import columns as rules
-from onceonly_sinks.delta import epochrows, errors, read, read_at, row_rules, spark_committer, staging
+from onceonly_sinks.delta import errors, read, read_at, row_rules, spark_committer, staging
 from onceonly_sinks.delta import table as foreign
 from onceonly_sinks.delta.address import AddressOptions, read_address
 from onceonly_sinks.delta.ladder import ChangePolicy
@@ -369,13 +369,13 @@ class DeltaSink(SinkBase):
         Raises:
             DestinationError: E508, deltalake does not read such a table.
         """
-        return None if self._settings.merge else epochrows.of(self._open.table, self._settings.epoch_column, span)
+        return None if self._settings.merge else read_at.of(self._open.table, self._settings.epoch_column, span)
 
     def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
         """See that the version of an epoch can be read; see ``Versioned``.
 
         Raises:
-            EpochGone: its log or its files are not all there any more.
+            EpochExpired: its log or its files are not all there any more.
         """
         read_at.check(self._open.table, at)
 
@@ -383,7 +383,7 @@ class DeltaSink(SinkBase):
         """Rows as of an epoch, through deltalake, with those that others had brought until its version.
 
         Raises:
-            EpochGone: they are not all there any more.
+            EpochExpired: they are not all there any more.
             NotVersioned: only later rows are asked for, and the table does not tell them.
             DestinationError: E508, deltalake does not read such a table: Spark does.
         """

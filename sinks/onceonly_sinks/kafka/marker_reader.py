@@ -7,18 +7,21 @@ below an end is remembered: a log that ends there still, under the same leader, 
 
 from __future__ import annotations
 
+import logging
+import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onceonly_sinks.kafka.cluster import Cluster, End, Place
 from onceonly_sinks.kafka.markers import NOTHING, MarkerRecord, MarkerScope, is_of
 from onceonly_sinks.kafka.options import Options
-from onceonly_sinks.kafka.settling import settled
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
+
 
 _WINDOW = 16
 _WIDER = 8
@@ -212,3 +215,189 @@ def _consumer(options: Options, place: Place, start: int) -> Consumer:
     )
     consumer.assign([TopicPartition(*place, start)])
     return consumer
+
+
+# ---- The wait for transactions whose end is hidden, and whose they are: ours or a stranger's.
+
+
+# ---- Whose open transaction holds a partition back: ours, which must be waited for, or a stranger's, which need not.
+#
+# A transaction of ours that is decided but still hidden would be decided again by our next one; one of another
+# producer cannot be touched by us. The brokers tell them apart by producer id (KIP-664), a question that librdkafka
+# does not have. Kafka's own Admin client does: it is asked where Spark has it loaded, which is so in every query with
+# a Kafka source.
+
+log = logging.getLogger(__name__)
+
+_ADMIN = "org.apache.kafka.clients.admin.Admin"
+# Only plain connections are asked for: Java's client spells a login in settings of its own, which nobody gave us.
+_SECURE = ("security.protocol", "sasl.mechanism", "sasl.mechanisms")
+_MILLISECONDS = 10_000
+
+Held = Callable[[Iterable[Place]], frozenset[Place] | None]
+"""Which of these partitions hold an open transaction of ours; ``None`` where that cannot be told, and each may."""
+
+
+def untold(_: Iterable[Place]) -> None:
+    """Tell nothing: each is waited for."""
+
+
+class TransactionOwner:
+    """Asks the brokers which partitions an open transaction of one transactional id holds back.
+
+    Args:
+        options: where the brokers are.
+        transactional_id: ours.
+    """
+
+    def __init__(self, options: Options, transactional_id: str) -> None:
+        self._options = options
+        self._id = transactional_id
+
+    def held(self, places: Iterable[Place]) -> frozenset[Place] | None:
+        """Which of the partitions hold an open transaction of ours; ``None`` where nobody can tell."""
+        wanted = frozenset(places)
+        jvm = None if any(name in self._options.settings for name in _SECURE) else _loaded()
+        if jvm is None:
+            return None
+        try:
+            with _admin(jvm, self._options.servers) as admin:
+                return frozenset(_held(jvm, admin, self._id, wanted))
+        except Exception as error:  # noqa: BLE001  py4j raises what it likes; waiting is always right
+            log.debug("the brokers do not tell whose transactions are open: %s", type(error).__name__)
+            return None
+
+
+def _loaded() -> Any | None:
+    """The gateway of a Spark that runs here and has Kafka's client on its class path."""
+    # By what is imported already: the public ``getOrCreate`` would start a Spark for a driver that has none.
+    context = getattr(getattr(sys.modules.get("pyspark"), "SparkContext", None), "_active_spark_context", None)
+    jvm = getattr(context, "_jvm", None)
+    if jvm is None:
+        return None
+    try:
+        # By the loader that sees ``spark.jars``. As an attribute of ``jvm``, a class that is missing is a package, not
+        # an error.
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        jvm.java.lang.Class.forName(_ADMIN, False, loader)
+    except Exception:  # noqa: BLE001  ClassNotFoundException, wrapped by py4j
+        return None
+    return jvm
+
+
+@contextmanager
+def _admin(jvm: Any, servers: str) -> Generator[Any]:
+    settings = jvm.java.util.Properties()
+    settings.put("bootstrap.servers", servers)
+    settings.put("client.id", "onceonly-ownership")
+    settings.put("default.api.timeout.ms", str(_MILLISECONDS))
+    settings.put("request.timeout.ms", str(_MILLISECONDS))
+    admin = jvm.org.apache.kafka.clients.admin.Admin.create(settings)
+    try:
+        yield admin
+    finally:
+        admin.close(jvm.java.time.Duration.ZERO)  # without it, it waits for answers without end
+
+
+def _held(jvm: Any, admin: Any, transactional_id: str, places: Iterable[Place]) -> Iterator[Place]:
+    ids = jvm.java.util.Collections.singletonList(transactional_id)
+    # The id that the brokers have for us now, after the fence: one that they gave us before cannot be decided by us.
+    ours = admin.describeTransactions(ids).description(transactional_id).get().producerId()
+    partitions = {place: jvm.org.apache.kafka.common.TopicPartition(*place) for place in sorted(places)}
+    asked = jvm.java.util.ArrayList()
+    for partition in partitions.values():
+        asked.add(partition)
+    described = admin.describeProducers(asked)
+    for place, partition in partitions.items():
+        producers = described.partitionResult(partition).get().activeProducers()
+        if any(one.producerId() == ours and one.currentTransactionStartOffset().isPresent() for one in producers):
+            yield place
+
+
+# ---- The wait itself: for what is decided and not visible, or open and not known to be another's.
+
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
+_UNUSUAL = 0.2
+"""Seconds after which it is asked whose transaction it is: ends of our own show within milliseconds."""
+
+_LONG = 1.0
+"""Seconds after which the wait is told, once."""
+
+
+class HiddenTransaction(Exception):
+    """A transaction's end is not visible: it is still open, or its end was lost in the brokers.
+
+    Attributes:
+        places: ``{(topic, partition): (last stable offset, offset that it should have passed)}``.
+    """
+
+    def __init__(self, places: Mapping[Place, tuple[int, int]]) -> None:
+        self.places = places
+        (topic, partition), (stable, wanted) = min(places.items())
+        self.topic, self.partition, self.stable = topic, partition, stable
+        super().__init__(f"{topic}/{partition} is readable up to {stable}, and written up to {wanted}")
+
+
+def settled(cluster: Cluster, places: Iterable[Place], bound: float, held: Held = untold) -> dict[Place, End]:
+    """Wait until all that is in these partitions now is decided and visible; their ends as they were before the wait.
+
+    Args:
+        cluster: who is asked.
+        places: the partitions.
+        bound: seconds.
+        held: tells which partitions hold an open transaction of ours; those of others are not waited for.
+
+    Raises:
+        Hidden: not within ``bound`` seconds.
+        KafkaException: no answer.
+    """
+    ends = cluster.ends(places)
+    settle(cluster, {place: end.high for place, end in ends.items()}, bound, ends, held)
+    return ends
+
+
+def settle(
+    cluster: Cluster,
+    targets: Mapping[Place, int],
+    bound: float,
+    known: Mapping[Place, End] | None = None,
+    held: Held = untold,
+) -> dict[Place, End]:
+    """Wait until every transaction that began below these offsets is decided and its end visible; the ends after that.
+
+    Args:
+        cluster: who is asked.
+        targets: offsets that the last stable ones must reach.
+        bound: seconds.
+        known: ends that were asked for already; the first look is saved.
+        held: tells which partitions hold an open transaction of ours; those of others are not waited for.
+
+    Raises:
+        Hidden: not within ``bound`` seconds.
+        KafkaException: no answer.
+    """
+    begun, pause, asked, told = time.monotonic(), _SHORTEST_PAUSE, 0.0, False
+    ends, wanted = cluster.ends(targets) if known is None else dict(known), dict(targets)
+    while behind := {place: (ends[place].stable, high) for place, high in wanted.items() if ends[place].stable < high}:
+        waited = time.monotonic() - begun
+        if waited >= bound:
+            raise HiddenTransaction(behind)
+        long = waited > _LONG and not told
+        if long or waited > max(_UNUSUAL, 2 * asked):
+            asked, told, ours = waited, told or long, held(behind)
+            _tell(logging.WARNING if long else logging.DEBUG, cluster.sink, behind, ours)
+            if ours is not None:
+                wanted = {place: high for place, high in wanted.items() if place not in behind or place in ours}
+            continue
+        time.sleep(min(pause, bound - waited))
+        pause = min(pause * 2, _LONGEST_PAUSE)
+        ends |= cluster.ends(behind)
+    return ends
+
+
+def _tell(level: int, sink: str, behind: Iterable[Place], ours: Iterable[Place] | None) -> None:
+    if ours is None:
+        log.log(level, "%s: open transactions in %s, whose they are cannot be told here: waiting", sink, sorted(behind))
+    else:
+        log.log(level, "%s: open transactions in %s, of ours in %s", sink, sorted(behind), sorted(ours))

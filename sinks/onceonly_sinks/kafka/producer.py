@@ -21,10 +21,16 @@ from onceonly_checkpoints.model import SourceIdentity
 from onceonly_sinks.kafka import errors
 from onceonly_sinks.kafka.cluster import Cluster, End, Place, Topic
 from onceonly_sinks.kafka.errors import Context
-from onceonly_sinks.kafka.marker_reader import MarkerReader, TopicEnd
+from onceonly_sinks.kafka.marker_reader import (
+    HiddenTransaction,
+    MarkerReader,
+    TopicEnd,
+    TransactionOwner,
+    settle,
+    settled,
+)
 from onceonly_sinks.kafka.markers import MarkerRecord, MarkerScope, Offsets, as_java_spells
 from onceonly_sinks.kafka.options import Options
-from onceonly_sinks.kafka.settling import HiddenTransaction, TransactionOwner, settle, settled
 from onceonly_sinks.kafka.transactions import NotFlushed, Transaction, Transactions
 
 log = logging.getLogger(__name__)

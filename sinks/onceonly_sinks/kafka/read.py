@@ -18,11 +18,10 @@ from onceonly.protocol import ExternalChange
 from onceonly.protocol.health import spell
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.kafka.cluster import SCAN, Place, Topic
-from onceonly_sinks.kafka.marker_reader import scan
+from onceonly_sinks.kafka.marker_reader import HiddenTransaction, scan, settle
 from onceonly_sinks.kafka.markers import MarkerRecord, Written, read_offsets
 from onceonly_sinks.kafka.options import PREFIX
 from onceonly_sinks.kafka.producer import Destination, flat, places
-from onceonly_sinks.kafka.settling import HiddenTransaction, settle
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

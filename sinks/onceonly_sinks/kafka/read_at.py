@@ -7,17 +7,19 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import EpochExpired, NotVersioned
+from onceonly.protocol.capabilities import Span
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.kafka.cluster import Place
 from onceonly_sinks.kafka.marker_reader import scan
 from onceonly_sinks.kafka.markers import read_offsets
 from onceonly_sinks.kafka.options import PREFIX
-from onceonly_sinks.kafka.producer import Destination, flat
-from onceonly_sinks.kafka.read import epochs
+from onceonly_sinks.kafka.producer import Destination, flat, places
+from onceonly_sinks.kafka.read import epoch_at, epochs, ranges_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
 """Columns of the rows, in their order, as Spark's Kafka source names them."""
@@ -34,7 +36,7 @@ def check(destination: Destination, at: Receipt, since: Receipt | None) -> Mappi
     """Which offsets of each partition are meant: the first, and the one after the last.
 
     Raises:
-        EpochGone: not all records between them are there any more.
+        EpochExpired: not all records between them are there any more.
         NotVersioned: the topic keeps the newest record of a key alone.
         KafkaException: no answer.
     """
@@ -127,3 +129,37 @@ def _spelled(meant: Mapping[Place, tuple[int, int]], which: int) -> str:
     for (topic, partition), offsets in meant.items():
         found.setdefault(topic, {})[str(partition)] = offsets[which]
     return json.dumps(found)
+
+
+# ---- Records of a topic by the epoch that brought them: committed ones, between the offsets that the markers
+# name.
+
+
+def of(destination: Destination, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+    """The records of these epochs that retention has left, partition by partition, each as ``key`` and ``value``.
+
+    ``None`` where a topic was made anew: offsets of the old one say nothing of it.
+
+    Raises:
+        KafkaException: no answer.
+    """
+    written = epochs(destination, span[0] - 1)
+    meant = [one for one in written if one.marker.epoch.number <= span[1]]
+    if not meant:
+        return iter(())
+    topics = destination.cluster.topics(meant[-1].topics)
+    if any(name not in topics or topics[name].id != id_ for name, id_ in meant[-1].topics.items()):
+        return None
+    ranges = {partition: ranges_of(meant, partition) for partition in places(topics)}
+    return _by_epoch(destination, {partition: within for partition, within in ranges.items() if within})
+
+
+def _by_epoch(
+    destination: Destination, ranges: Mapping[tuple[str, int], list[tuple[int, int, int]]]
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    low, stable = destination.cluster.low(ranges), destination.cluster.stable(ranges)
+    for partition, epochs in ranges.items():
+        start, end = max(low[partition], epochs[0][0]), min(stable[partition], epochs[-1][1])
+        for message in scan(destination.options, partition, start, end, destination.patience):
+            if epoch := epoch_at(epochs, message.offset() or 0):
+                yield epoch, {"key": message.key(), "value": message.value()}

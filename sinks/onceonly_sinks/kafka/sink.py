@@ -30,16 +30,16 @@ from onceonly.protocol.capabilities import Span
 from onceonly.protocol.row_rules import Rule
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.model import SourceIdentity
-from onceonly_sinks.kafka import commit, demands, epochrows, errors, markers, read, read_at
+from onceonly_sinks.kafka import commit, errors, markers, read, read_at
 from onceonly_sinks.kafka.cluster import Topic
-from onceonly_sinks.kafka.columns import Columns
+from onceonly_sinks.kafka.columns import Columns, rules_of
 from onceonly_sinks.kafka.commit import KafkaPrepared
 from onceonly_sinks.kafka.errors import Context
 from onceonly_sinks.kafka.fence import ProducerSlot
+from onceonly_sinks.kafka.marker_reader import HiddenTransaction
 from onceonly_sinks.kafka.markers import MarkerRecord, MarkerScope, Written
 from onceonly_sinks.kafka.options import Options, address_of, default_id, read_address
 from onceonly_sinks.kafka.producer import Destination, flat
-from onceonly_sinks.kafka.settling import HiddenTransaction
 from onceonly_sinks.kafka.transactions import lost
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class KafkaSink(SinkBase):
             topics = self._own_topic()
             compacted = "key" in present and any(self._on.cluster.keeps_by_key(name) for name in topics)
         partitions = [number for topic in topics.values() for number in topic.partitions]
-        return demands.of(present, partitions, compacted=compacted)
+        return rules_of(present, partitions, compacted=compacted)
 
     def fence(self) -> Fence | None:
         """The newest claim or marker, as readers see it now."""
@@ -373,7 +373,7 @@ class KafkaSink(SinkBase):
     def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
         """Committed records of these epochs that retention has left; ``None`` where a topic was made anew."""
         with self._on.refusing():
-            found = epochrows.of(self._on, span)
+            found = read_at.of(self._on, span)
         return self._each(found) if found is not None else None
 
     def _each(self, found: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -384,7 +384,7 @@ class KafkaSink(SinkBase):
         """See that the records as of an epoch are there; see ``Versioned``.
 
         Raises:
-            EpochGone: some are not.
+            EpochExpired: some are not.
             NotVersioned: the topic is compacted.
             DestinationError: E501 no answer.
         """

@@ -390,7 +390,7 @@ class MemorySink(SinkBase):
         """See that the entry of an epoch is still the one that was confirmed.
 
         Raises:
-            EpochGone: it is not.
+            EpochExpired: it is not.
             NotVersioned: only later rows are asked for, of an upsert.
         """
         entry = self._entry_of(at)
@@ -406,7 +406,7 @@ class MemorySink(SinkBase):
         """The rows up to the entry of an epoch; see ``Versioned``.
 
         Raises:
-            EpochGone: they are not all there any more.
+            EpochExpired: they are not all there any more.
             NotVersioned: as by :meth:`check_at`.
         """
         with self.store.lock:

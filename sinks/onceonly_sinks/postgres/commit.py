@@ -23,7 +23,6 @@ from onceonly_sinks.postgres import (
     schema,
     sealed_views,
     seen_ids,
-    tombstones,
     upsert,
 )
 from onceonly_sinks.postgres.load import PostgresPrepared, Target
@@ -106,15 +105,15 @@ def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None
     _complete(target, rows, _count(connection, rows, rows.waiting), epoch)
     remembers = bool(target.merge.tombstones)
     if remembers:
-        tombstones.ready(connection, table, target.writer, target.merge)
-        rows = replace(rows, waiting=replace(rows.waiting, tombstones=tombstones.relation(target.writer)))
+        upsert.ready(connection, table, target.writer, target.merge)
+        rows = replace(rows, waiting=replace(rows.waiting, tombstones=upsert.relation(target.writer)))
     assert rows.waiting is not None
     if target.merge.history and history.ready(connection, table, target.writer, target.merge, of):
         target.show(connection, table)
     changed = upsert.apply(connection, table, rows.waiting, target.merge, epoch)
     _all_stand(connection, target, table, rows, changed=changed, epoch=epoch)
     if remembers:
-        tombstones.remember(connection, table, rows.waiting, target.merge, of)
+        upsert.remember(connection, table, rows.waiting, target.merge, of)
     if target.merge.history:
         history.write(connection, table, rows.waiting, target.merge, epoch)
         if (keep := target.merge.keep_history) and not epoch % history.EVERY:

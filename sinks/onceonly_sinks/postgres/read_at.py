@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import EpochExpired, NotVersioned
+from onceonly.protocol.capabilities import Span
 from onceonly.spark.digest import quote as spark_quote
 from onceonly.spark.frames import of_arrow
 from onceonly_checkpoints.epoch import Receipt
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from sqlalchemy import Connection
+
 
 _PAGE = 5000
 _RESTORED = "the database was restored to an earlier state"
@@ -111,7 +113,7 @@ def select(connection: Connection, sink: CurrentTable, at: Receipt, since: Recei
         since: receipt of the earlier one.
 
     Raises:
-        EpochGone: not all of them are there any more.
+        EpochExpired: not all of them are there any more.
         NotVersioned: the table does not tell them.
     """
     table, writer, options = sink.table, sink.writer, sink.options
@@ -236,3 +238,30 @@ def _arrow_type(column: Column) -> Any:
         "timestamp": pa.timestamp("us", tz="UTC"),
         "timestamp_ntz": pa.timestamp("us"),
     }[kind]
+
+
+# ---- Rows of a table by the epoch that brought them: read without Spark, a page at a time.
+
+
+_ROWS_AT_ONCE = 1000
+
+
+def of(connection: Connection, table: Table, column: str, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The rows of these epochs, oldest first, without the column that numbers them.
+
+    Args:
+        connection: a transaction that only reads; the rows lie on the server until they are asked for.
+        table: where they are.
+        column: numbers its rows by epoch.
+        span: first and last epoch.
+    """
+    names = [one.name for one in table.columns if one.name != column]
+    # The driver makes floats of the numbers in JSON: a quarantine keeps decimals there.
+    json = {one.name for one in table.columns if one.type in ("json", "jsonb")}
+    listed = ", ".join(quote(name) + ("::text" if name in json else "") for name in names)
+    epoch = quote(column)
+    query = f"SELECT {epoch}, {listed} FROM {table.name.sql} WHERE {epoch} BETWEEN %(first)s AND %(last)s"
+    asked = {"first": span[0], "last": span[1]}
+    streamed = connection.execution_options(stream_results=True, max_row_buffer=_ROWS_AT_ONCE)
+    for number, *values in streamed.exec_driver_sql(f"{query} ORDER BY {epoch}", asked):
+        yield number, dict(zip(names, values, strict=True))

@@ -14,7 +14,6 @@ from onceonly.protocol.capabilities import OpenWindow, Span
 from onceonly.protocol.row_rules import Rule
 from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
 from onceonly_sinks.postgres import (
-    epochrows,
     errors,
     expiry,
     expiry_check,
@@ -22,9 +21,9 @@ from onceonly_sinks.postgres import (
     health,
     prune,
     read_at,
+    replace_rows,
     row_rules,
     seen_ids,
-    setting,
     window_state,
 )
 from onceonly_sinks.postgres import schema as survey
@@ -224,13 +223,13 @@ class Handle(SinkBase):
 
     def _rows_of(self, table: survey.Table, column: str, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]]:
         with self._refusals(), self._transactions.reading() as connection:
-            yield from epochrows.of(connection, table, column, span)
+            yield from read_at.of(connection, table, column, span)
 
     def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
         """See that rows can be read as of an epoch; see ``Versioned``.
 
         Raises:
-            EpochGone: they are not all there any more.
+            EpochExpired: they are not all there any more.
             NotVersioned: the table does not tell them.
             DestinationError: E501, E508: no answer.
         """
@@ -298,8 +297,8 @@ class Handle(SinkBase):
         if self._options.merge.keeps:
             return *told, *self._ids_gone(connection)
         asked = newest is not None and self._options.append
-        gone = newest if newest and asked and setting.rows_gone(connection, self._aim, here.oid, newest) else None
-        return (*told, setting.told(gone)) if gone else told
+        gone = newest if newest and asked and replace_rows.rows_gone(connection, self._aim, here.oid, newest) else None
+        return (*told, replace_rows.told(gone)) if gone else told
 
     def _ids_gone(self, connection: Connection) -> Iterator[ExternalChange]:
         table = self._table(connection)

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from onceonly.protocol import ExternalChange
 from onceonly.protocol.capabilities import Span
 from onceonly.runtime.refresh import refusal
-from onceonly_sinks.postgres import expiry, head, schema, tombstones
+from onceonly_sinks.postgres import expiry, head, history, prune, schema, upsert
 from onceonly_sinks.postgres.load import Target
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import quote
+from onceonly_sinks.sql.tables import OURS
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
+    from onceonly_sinks.postgres.head import TableIdentity
+    from onceonly_sinks.postgres.load import Target
+    from onceonly_sinks.postgres.schema import Table
+
 
 _MAY_DELETE = "SELECT pg_catalog.has_table_privilege(%(oid)s::oid, 'DELETE')"
 # A constraint that cascades would take rows of other tables along, one that does not would stop the query in the midst.
@@ -71,7 +79,7 @@ def clear(connection: Connection, target: Target, span: Span) -> None:
     connection.exec_driver_sql(f"DELETE FROM {table.name.sql} {where}", _named(span))
     expiry.clear(connection, target.writer, span)
     if target.merge.tombstones:
-        tombstones.clear(connection, target.writer, span)
+        upsert.clear(connection, target.writer, span)
     stays = f"SELECT EXISTS (SELECT FROM {table.name.sql} {where})"
     if connection.exec_driver_sql(stays, _named(span)).scalar_one():
         reason = f"a trigger or a policy of {target.name.text} keeps rows from being deleted"
@@ -80,3 +88,148 @@ def clear(connection: Connection, target: Target, span: Span) -> None:
 
 def _named(span: Span) -> dict[str, int]:
     return {"first": span[0], "last": span[1]}
+
+
+# ---- Which epoch's rows a table holds, and the markers put there: a rewind then brings the later epochs.
+#
+# A table that is dropped, emptied or filled from a dump leaves its markers as they were. They say of every epoch
+# that its rows are there, and the epoch column says of which they are.
+
+
+_NEWEST = f"SELECT epoch, kept_upto FROM onceonly.head WHERE {OURS}"
+_FORGET = (
+    f"DELETE FROM onceonly.epoch WHERE {OURS}",
+    f"DELETE FROM onceonly.pruned WHERE {OURS}",
+    f"""
+    UPDATE onceonly.head SET epoch = 0, chain = '', sealed = 0, kept_from = 0, kept_upto = 0,
+                             system_id = '', timeline = 0, target_oid = 0, updated_at = clock_timestamp()
+    WHERE {OURS}
+    """,
+)
+_PLACE = "system_id = %(system)s, timeline = %(timeline)s, target_oid = %(oid)s"
+_SET_BACK = (
+    f"DELETE FROM onceonly.epoch WHERE {OURS} AND epoch > %(epoch)s",
+    f"UPDATE onceonly.epoch SET {_PLACE} WHERE {OURS}",
+    f"""
+    UPDATE onceonly.head SET epoch = %(epoch)s, sealed = least(sealed, %(epoch)s), {_PLACE},
+           chain = (SELECT e.chain FROM onceonly.epoch e WHERE {OURS} AND e.epoch = %(epoch)s),
+           updated_at = clock_timestamp()
+    WHERE {OURS}
+    """,
+)
+_MANY = 1_000_000
+"""More markers than any sink keeps."""
+
+
+def content(connection: Connection, target: Target, table: Table) -> int | None:
+    """The epoch whose rows a table holds, by their number in each epoch up to it; ``None`` where they are no epoch's.
+
+    Args:
+        connection: to the database.
+        target: of the sink, whose rows are appended.
+        table: that has rows.
+    """
+    if table.epoch_column is None or head.shared(connection, target.writer, table.oid):
+        return None
+    counted = schema.recount(connection, table, table.epoch_column)
+    held = {marker.epoch.number: (marker.epoch, receipt) for marker, receipt in _held(connection, target)}
+    newest = max(counted)
+    if newest not in held or not _agree(connection, target, counted, held, newest):
+        return None
+    while newest + 1 in held and not held[newest + 1][1].rows:
+        newest += 1
+    return newest
+
+
+def _held(connection: Connection, target: Target) -> list[tuple[Marker, Receipt]]:
+    return head.epochs_after(connection, target.writer, 0, _MANY)
+
+
+def _agree(
+    connection: Connection,
+    target: Target,
+    counted: dict[int, int],
+    held: dict[int, tuple[Epoch, Receipt]],
+    newest: int,
+) -> bool:
+    """Whether the rows up to an epoch are those that its markers name; what an operator took as it was is left out."""
+    upto = [epoch for epoch, _ in held.values() if epoch.number <= newest]
+    taken = max((epoch.number for epoch in upto if epoch.accepts(target.writer.sink)), default=0)
+    first = max(held[newest][0].series, taken + 1)
+    gone = prune.milestone(connection, target.writer)
+    if gone and first <= gone.epoch:
+        below = sum(rows for number, rows in counted.items() if gone.accepted < number <= gone.epoch)
+        if below != gone.rows:
+            return False
+        first = gone.epoch + 1
+    return all(number in held and counted.get(number, 0) == held[number][1].rows for number in range(first, newest + 1))
+
+
+def stand(connection: Connection, target: Target, epoch: int, here: TableIdentity) -> None:
+    """Put the markers at an epoch, in the transaction of a fence; the fence stays.
+
+    Args:
+        connection: the transaction, which holds the head locked.
+        target: of the sink.
+        epoch: whose rows the table holds; 0: it holds none, and nothing is told of it any more.
+        here: the table, which the markers name from now on.
+    """
+    newest, kept = connection.exec_driver_sql(_NEWEST, target.writer.parameters).one()
+    if kept and not epoch:  # of the table that is gone; it begins anew with it
+        history.clear(connection, target.name)
+    if newest > epoch:
+        upsert.clear(connection, target.writer, (epoch + 1, newest))
+        expiry.clear(connection, target.writer, (epoch + 1, newest))
+    place = {"system": here.system, "timeline": here.timeline, "oid": here.oid, "epoch": epoch}
+    for statement in _SET_BACK if epoch else _FORGET:
+        connection.exec_driver_sql(statement, {**target.writer.parameters, **place})
+
+
+# ---- Whether the rows of the newest epoch are there, in the little time that an opening has.
+
+_SIZE = """
+SELECT pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::bigint,
+       EXISTS (SELECT FROM pg_catalog.pg_index i
+               WHERE i.indrelid = c.oid AND i.indkey[0] = a.attnum AND i.indpred IS NULL AND i.indisvalid)
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = %(column)s AND NOT a.attisdropped
+WHERE c.oid = %(oid)s::oid AND c.relkind = 'r' AND a.atttypid = 'pg_catalog.int8'::regtype
+"""
+_END = 64
+"""Pages at the end of a table that are looked at first: there the newest rows stand, unless room was free elsewhere."""
+
+_SMALL = 4096
+"""Pages of a table that is looked through without an index: 32 MiB, some hundredths of a second."""
+
+
+def rows_gone(connection: Connection, target: Target, oid: int, newest: Receipt) -> bool:
+    """Whether no row of the newest epoch is there; false where that would take long to find out.
+
+    Args:
+        connection: to the database.
+        target: of the sink, whose rows are appended.
+        oid: of its table.
+        newest: what it answered for its newest epoch.
+    """
+    column = schema.EPOCH_COLUMN if target.epoch_column == "auto" else target.epoch_column
+    if not column or not newest.rows:
+        return False
+    said = connection.exec_driver_sql(_SIZE, {"oid": oid, "column": column}).one_or_none()
+    if said is None:
+        return False
+    pages, indexed = said
+    name, named = target.name.sql, {"epoch": newest.epoch}
+    ours = f"SELECT EXISTS (SELECT FROM {name} WHERE {quote(column)} = %(epoch)s"
+    end = f"{ours} AND ctid >= '({max(pages - _END, 0)},0)'::tid)"
+    if connection.exec_driver_sql(end, named).scalar_one() or (pages > _SMALL and not indexed):
+        return False
+    anywhere = (
+        f"{ours}), count({quote(column)}), count(*) FROM (SELECT {quote(column)} FROM {name} LIMIT 1000) AS first"
+    )
+    there, numbered, rows = connection.exec_driver_sql(anywhere, named).one()
+    return not there and bool(numbered or not rows)  # where none has a number the column was added later
+
+
+def told(newest: Receipt) -> ExternalChange:
+    """What is told where they are gone."""
+    return ExternalChange("deleted", f"of the {newest.rows} rows of epoch {newest.epoch} none is there", fatal=True)

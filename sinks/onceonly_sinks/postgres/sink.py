@@ -39,7 +39,6 @@ from onceonly_sinks.postgres import (
     replace_rows,
     sealed_views,
     seen_ids,
-    setting,
     transaction,
     window_state,
 )
@@ -330,12 +329,12 @@ class PostgresSink(Handle):
         if not (now.oid and survey.has_rows(connection, self._aim.name)):
             return 0
         table = self._table(connection) if self._options.append else None
-        return setting.content(connection, self._aim, table) if table else None
+        return replace_rows.content(connection, self._aim, table) if table else None
 
     def _lacks_newest(self, connection: Connection, found: head.Head) -> bool:
         """Whether no row of the newest epoch is there; told of what is appended alone."""
         newest = head.epoch_at(connection, self._writer, found.epoch) if self._options.append else None
-        return newest is not None and setting.rows_gone(connection, self._aim, found.place.oid, newest[1])
+        return newest is not None and replace_rows.rows_gone(connection, self._aim, found.place.oid, newest[1])
 
     def stand_at(self, fence: Fence, epoch: int) -> None:
         """Make ``fence`` the newest, and let the markers go whose rows are not there; see ``Settable``.
@@ -350,7 +349,7 @@ class PostgresSink(Handle):
             head.read(connection, self._writer, lock="FOR UPDATE")
             if (holds := self._content(connection)) != epoch:
                 raise elsewhere(self._id, epoch, holds)
-            setting.stand(connection, self._aim, epoch, self._here(connection))
+            replace_rows.stand(connection, self._aim, epoch, self._here(connection))
 
         self._install(fence, stand)
 

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from onceonly.api.arguments import ON_REFRESH, Arguments, check_name, check_sinks
+from onceonly.api.arguments import ON_REFRESH, Arguments, Staging, check_name, check_sinks
 from onceonly.api.run_state import beside
-from onceonly.api.staging import Staging
 from onceonly.errors import OnceOnlyError, mask, nearest, refuse
 from onceonly.machine.facts import OnRefresh
 from onceonly.protocol import Sink

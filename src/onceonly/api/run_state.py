@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import copy
 import itertools
+import logging
 import os
 import threading
 import time
@@ -17,10 +18,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from onceonly.api import arguments
 from onceonly.api.admission import Admission
-from onceonly.api.arguments import Arguments, refuse_checkpoint, refuse_unfit
-from onceonly.api.code import RunCode
-from onceonly.api.staging import Staging
+from onceonly.api.arguments import Arguments, Staging, refuse_checkpoint, refuse_unfit
 from onceonly.errors import refuse
 from onceonly.event_time import event_time_argument
 from onceonly.event_time.other_writers import Peers
@@ -34,9 +34,11 @@ from onceonly.runtime import shared_transaction
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.runs import Runs
 from onceonly.runtime.staging import StagedEpochs
+from onceonly.spark import fingerprint
 from onceonly.spark.determinism import Determinism
 from onceonly.spark.engine import Caller, QueryEngine, QueryPlan, Run
 from onceonly.windows.rules.spec import Definition
+from onceonly_checkpoints.code_version import Code
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.spark.replay_files import stands_in_for
 from onceonly_checkpoints.storage import is_local, local_path
@@ -250,3 +252,41 @@ def beside(checkpoint: str, what: str) -> str:
         return f"{checkpoint.rstrip('/')}.{what}"
     root = local_path(checkpoint)
     return str(root.with_name(f"{root.name}.{what}"))
+
+
+# ---- Which code a run is: what its user calls it, and the fingerprint of what it computes. Found once per run.
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunCode:
+    """The code of a run.
+
+    Attributes:
+        code: as each of its epochs notes it.
+        text: what its fingerprint is of, a line each; empty where there is none.
+    """
+
+    code: Code
+    text: str = ""
+
+
+def of_run(given: Arguments, found: Determinism) -> RunCode:
+    """The code that runs.
+
+    Args:
+        given: what the user chose.
+        found: what is known of the written rows.
+    """
+    version = given.version or arguments.version(None)
+    if not found.text:
+        return RunCode(Code(version))
+    functions = ""
+    try:
+        functions = fingerprint.describe(given.before) if given.before else ""
+    except RecursionError:
+        log.info("before= holds values that are nested too deeply to be told apart")
+    text = "\n".join(part for part in (found.text, functions) if part)
+    return RunCode(Code(version, fingerprint.fingerprint(found.text, functions)), text)

@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from onceonly.api.arguments import LedgerPlace, refuse_plan
-from onceonly.api.staging import Staging
+from onceonly.api.arguments import LedgerPlace, Staging, refuse_plan
 from onceonly.api.wrapper import exactly_once
 from onceonly.errors import read_refusal
 from onceonly.errors.arguments import checks_arguments

@@ -19,11 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onceonly.api import admission, arguments, guarantee, row_rules, sending
-from onceonly.api.arguments import Arguments, LedgerPlace, refuse_plan, refuse_unrepeatable, refuse_untrimmable
+from onceonly.api import admission, arguments, guarantee, row_rules
+from onceonly.api.arguments import Arguments, LedgerPlace, Staging, refuse_plan, refuse_unrepeatable, refuse_untrimmable
 from onceonly.api.guarantee import Receipts, Report
 from onceonly.api.run_state import RunState
-from onceonly.api.staging import Staging
 from onceonly.api.write_epoch import Epochs
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.arguments import checks_arguments
@@ -45,7 +44,7 @@ from onceonly.quality.spark_row_rules import Demanded
 from onceonly.spark import batch as trimming
 from onceonly.spark import determinism, expression_check
 from onceonly.spark.batch import SparkBatch
-from onceonly.spark.connect import worker
+from onceonly.spark.connect import pickling, worker
 from onceonly.spark.detect import engine_for
 from onceonly.spark.determinism import Determinism
 from onceonly.spark.engine import QueryPlan
@@ -54,10 +53,13 @@ from onceonly.windows import windows_argument as paning
 from onceonly.windows.batch import WindowedBatch
 from onceonly.windows.epoch_step import WindowStepper
 from onceonly.windows.rules.spec import Panes
+from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import SourceIdentity
 
 if TYPE_CHECKING:
+    from onceonly.api.arguments import Arguments
     from onceonly.protocol import DataFrame
+
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +81,7 @@ class ExactlyOnce:
         Raises:
             ConfigurationError: E106 it does not know its checkpoint; E110 or E151 a part of it cannot be sent.
         """
-        sending.check(self._arguments)
+        check_sendable(self._arguments)
         return _arrived, (self._arguments,)
 
     def __repr__(self) -> str:
@@ -386,3 +388,48 @@ def exactly_once(
     said = (name, ledger, before, adopted, chosen, place, lossy_source, where, refresh, divided, quality, dedupe, time)
     by = tuple(route.by for route in routed)
     return ExactlyOnce(Arguments(given, *said, panes=paned, routes=by, version=arguments.version(version)))
+
+
+# ---- Whether a wrapper can be sent to another process, as Spark Connect does with a callback: refused part by
+# part.
+
+
+def check_sendable(given: Arguments) -> None:
+    """Refuse what cannot be sent, or could not find its query there.
+
+    Raises:
+        ConfigurationError: E106 no checkpoint; E110 a sink or ledger that lives in this process; E151 a sink or
+            ``before=`` that cannot be pickled.
+    """
+    if given.checkpoint is None:
+        raise pickling.untold()
+    if given.divided:
+        what = f"has output {given.outputs[0].name!r}" if given.outputs else "was given quality="
+        what = "was given dedupe=" if given.dedupe else "was given panes=" if given.panes else what
+        raise refuse(
+            "E110",
+            problem=f"exactly_once() {what}, and the query runs on Spark Connect.",
+            cause="outputs are written, and bad or repeated rows told from good ones, on classic sessions only",
+            next="give each sink a query of its own there, with its own name, checkpoint and before=",
+        )
+    if given.time:
+        raise refuse(
+            "E110",
+            problem="exactly_once() was given note_time=, and the query runs on Spark Connect.",
+            cause="what rows say of time is noted on classic sessions only",
+            next="leave note_time= out there, or run the query on a classic session",
+        )
+    if isinstance(given.ledger, Ledger):
+        raise refuse(
+            "E110",
+            problem=f"The ledger {given.ledger!r} lives in this process, and the callback runs in the server's.",
+            cause="the query runs on Spark Connect, and ledger= was given a ledger that was made here",
+            next='give its address: exactly_once(..., ledger="postgresql://..." or "sqlite:////path/ledger.db")',
+        )
+    for sink in given.sinks:
+        if reason := pickling.unpicklable(sink):
+            way = f"have {type(sink).__name__} make it in open(), or leave it out in __reduce__"
+            raise refuse("E151", part=sink.id, reason=reason, next=way)
+    if reason := pickling.unpicklable(given.before):
+        way = "make within the function what it needs, from df.sparkSession where it is the session"
+        raise refuse("E151", part="before=", reason=reason, next=way)

@@ -12,9 +12,8 @@ from dataclasses import replace
 from onceonly import faults
 from onceonly.api import guarantee, text_order
 from onceonly.api.arguments import Arguments
-from onceonly.api.code import of_run
 from onceonly.api.guarantee import Receipts, Report
-from onceonly.api.run_state import RunState, RunStates
+from onceonly.api.run_state import RunState, RunStates, of_run
 from onceonly.event_time import event_time_argument
 from onceonly.faults import Point
 from onceonly.machine import coordinator

@@ -7,10 +7,9 @@ from typing import Literal
 
 from onceonly.protocol import Position
 from onceonly.protocol.batch import RecordedInputFiles, Trim
-from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, Receipt
+from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, Receipt, ReplayedEpochs
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import Adoption, InputFile, Slice, SourceIdentity, SourceOffsets
-from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_checkpoints.spark.previous_checkpoints import PreviousBatch
 
 Adopt = Literal["here"] | SourceOffsets | None

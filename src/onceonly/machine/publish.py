@@ -16,9 +16,8 @@ from onceonly.machine.event_time import PreviousTime
 from onceonly.machine.facts import Refusal
 from onceonly.machine.writer_progress import RewoundPosition
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epoch import Epoch, ReplayedEpochs
 from onceonly_checkpoints.model import Slice
-from onceonly_checkpoints.replayed import ReplayedEpochs
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from onceonly.machine import code, comparison, event_time, precheck, window_rules
+from onceonly.machine import callback_rules, comparison, event_time, precheck, window_rules
 from onceonly.machine.acceptance import amount, covers, stop_of
 from onceonly.machine.commands import (
     Absent,
@@ -314,12 +314,12 @@ def _decided(state: State, offer: Offer, decision: NewEpoch | Skip | NeedsInputF
             what = f"batch {offer.lineage.batch_id}: same query id, batch id, slice and batch timestamp"
             skipped = Happening(EventKind.SKIPPED, what, skip.epoch.number)
             last = state.opening.last or skip.epoch
-            other = code.replayed(state.job.pipeline, skip.epoch, last, offer.lineage.code)
+            other = callback_rules.replayed(state.job.pipeline, skip.epoch, last, offer.lineage.code)
             phase = Phase.EXECUTE if skip.execute else Phase.RECORD
             work = replace(state.work, epoch=skip.epoch, skipped=True)
             return replace(state, phase=phase, work=work, happenings=(*state.happenings, skipped, *other))
         case NewEpoch() as new:
-            other = code.followed(state.job.pipeline, state.opening.last, offer.lineage.code)
+            other = callback_rules.followed(state.job.pipeline, state.opening.last, offer.lineage.code)
             happenings = (*state.happenings, *new.happenings, *other)
             work = replace(state.work, number=new.number, written=new.written, trim=new.trim, replaces=new.replaces)
             state = replace(state, phase=Phase.INTEND, work=work)
@@ -379,7 +379,7 @@ def _executed(state: State, outcome: Executed) -> State:
         diverged = Happening(EventKind.DIVERGED, what, epoch.number)
         return replace(state, phase=Phase.RECORD, happenings=(*state.happenings, diverged))
     said = {"batch": batch, "pipeline": state.job.pipeline, "epoch": epoch.number}
-    said["cause"] = code.cause(epoch.lineage, state.offered.lineage.code)
+    said["cause"] = callback_rules.cause(epoch.lineage, state.offered.lineage.code)
     return _stop(state, "E215", was=was, now=now, first=epoch.number, last=epoch.number, **said)
 
 
@@ -426,7 +426,7 @@ def _with_epoch(state: State, found: Staged) -> State:
     time = window_rules.closed(said.time, state.job.windows)
     epoch = _epoch(state, found, time)
     many = window_rules.many(state.job.windows, state.job.pipeline, state.opening.last, epoch)
-    other = code.ids_forgotten(state.job.pipeline, state.opening.last, epoch)
+    other = callback_rules.ids_forgotten(state.job.pipeline, state.opening.last, epoch)
     happenings = (*state.happenings, *said.happenings, *many, *other)
     return replace(state, work=replace(state.work, epoch=epoch), happenings=happenings)
 

@@ -21,6 +21,7 @@ from onceonly.protocol.capabilities import (
     EPOCH,
     Demanding,
     Enlists,
+    EpochExpired,
     Examinable,
     Expires,
     Feeds,
@@ -31,9 +32,11 @@ from onceonly.protocol.capabilities import (
     KeepsState,
     KeepsTransactions,
     Legible,
+    Locates,
     LogsIn,
     Lookup,
     NeedsSpark,
+    NotVersioned,
     Peered,
     Permissive,
     Placed,
@@ -41,12 +44,15 @@ from onceonly.protocol.capabilities import (
     RecallsState,
     Remembers,
     Replaces,
+    Seals,
+    Selectable,
     Settable,
     Shared,
     ShowsState,
     Spreads,
     StandingRows,
     Totals,
+    Versioned,
     Witness,
 )
 from onceonly.protocol.change_order import Changes
@@ -76,7 +82,6 @@ from onceonly.protocol.values import (
     ToleratedChanges,
     Total,
 )
-from onceonly.protocol.versioned import EpochExpired, Locates, NotVersioned, Seals, Selectable, Versioned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame

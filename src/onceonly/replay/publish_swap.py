@@ -14,9 +14,8 @@ from onceonly.protocol import Batch, Legible, Placed, Sink
 from onceonly.runtime import ledger_sync, operator_epoch, refresh, seals
 from onceonly.runtime.events import EventLog
 from onceonly.runtime.unreadable_markers import naming
-from onceonly_checkpoints.epoch import Epoch, EpochRecord
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, ReplayedEpochs
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
-from onceonly_checkpoints.replayed import ReplayedEpochs
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,7 @@ from onceonly.replay.spark_replay import Replay
 from onceonly.spark.detect import engine_for
 from onceonly.windows.rules.spec import Panes
 from onceonly_checkpoints.digests import PANES, Digest
-from onceonly_checkpoints.epoch import Epoch, EpochRecord
-from onceonly_checkpoints.replayed import ReplayedEpochs
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, ReplayedEpochs
 from onceonly_checkpoints.spark.replay_plan import StateFrom
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import NoReturn
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Placed, Sink
 from onceonly.protocol.registry import sink_from_address
-from onceonly_checkpoints.epoch import Epoch, EpochRecord
-from onceonly_checkpoints.replayed import ReplayedEpochs
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, ReplayedEpochs
 
 Held = tuple[tuple[Epoch, ReplayedEpochs], ...]
 """Epochs of a rerun, each with what it ran again."""

@@ -14,9 +14,8 @@ from onceonly.machine.facts import Refusal
 from onceonly.machine.publish import PublishFacts
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
-from onceonly_checkpoints.epoch import Epoch, Lineage
+from onceonly_checkpoints.epoch import Epoch, Lineage, ReplayedEpochs
 from onceonly_checkpoints.model import Slice
-from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_lab.model.parts import PIPELINE, offsets, record_at
 from onceonly_lab.reruns.designs import Design
 

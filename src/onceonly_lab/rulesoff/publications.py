@@ -16,10 +16,9 @@ from onceonly.machine.facts import Refusal
 from onceonly.machine.publish import PublishFacts
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest, OutputDigest
-from onceonly_checkpoints.epoch import Epoch, Lineage
+from onceonly_checkpoints.epoch import Epoch, Lineage, ReplayedEpochs
 from onceonly_checkpoints.epoch_windows import EpochWindows
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice
-from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_lab.model.parts import PIPELINE, offsets
 
 SINK, OTHER = "one table", "another table"

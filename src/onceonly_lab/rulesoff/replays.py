@@ -10,9 +10,8 @@ from onceonly.machine import rerun
 from onceonly.machine.facts import BatchFacts, NewEpoch, Offer, Refusal, Replays, Skip
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
-from onceonly_checkpoints.epoch import Epoch, Lineage
+from onceonly_checkpoints.epoch import Epoch, Lineage, ReplayedEpochs
 from onceonly_checkpoints.model import Slice
-from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_lab.model.parts import PIPELINE, offsets
 
 _OURS, _THEIRS = "of this history", "of another history"

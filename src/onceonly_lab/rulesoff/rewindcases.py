@@ -9,9 +9,8 @@ from random import Random
 from onceonly.machine.rewind import Origin, OriginKind, RewindFacts, RewindRequest
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest, OutputDigest
-from onceonly_checkpoints.epoch import Epoch, Lineage
+from onceonly_checkpoints.epoch import Epoch, Lineage, ReplayedEpochs
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice
-from onceonly_checkpoints.replayed import ReplayedEpochs
 from onceonly_lab.model.parts import offsets
 
 SINKS = ("a", "b", "c")
