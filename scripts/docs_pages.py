@@ -1,4 +1,4 @@
-"""Pages of the site that are made of what stands elsewhere: codes, command line, README, changelog, decisions."""
+"""Pages of the site that are made of what stands elsewhere: codes, command line, README, changelog."""
 
 from __future__ import annotations
 
@@ -82,17 +82,6 @@ def from_the_root(text: str) -> str:
     return re.sub(r"\]\(docs/", "](", text)
 
 
-def decisions() -> str:
-    """Every decision with its first line, oldest first."""
-    pages = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
-    lines = [f"- [{page.stem[:4]}]({page.name}) {_title(page)}" for page in pages]
-    return "\n".join(["# Decisions\n", "Where the design was changed, in ten lines each.\n", *lines]) + "\n"
-
-
-def _title(page: Path) -> str:
-    return page.read_text().partition("\n")[0].removeprefix("# ")
-
-
 def main() -> None:
     """Write them all."""
     for code in all_codes():
@@ -101,7 +90,6 @@ def main() -> None:
     write("reference/cli.md", command_line(), "src/onceonly/cli/tree.py")
     write("index.md", from_the_root((ROOT / "README.md").read_text()), "README.md")
     write("changelog.md", from_the_root((ROOT / "CHANGELOG.md").read_text()), "CHANGELOG.md")
-    write("decisions/index.md", decisions(), "docs/decisions")
 
 
 main()

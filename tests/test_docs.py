@@ -30,6 +30,7 @@ pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+DECISIONS = ROOT / "docs" / "decisions"
 FENCE = re.compile(r"^```(?P<info>.*)$")
 KNOWN = {"python", "python spark", "python chaos"}
 """Info strings of Python blocks: run here, run where there is a Spark session, run as a chaos test."""
@@ -186,6 +187,17 @@ def test_links_between_pages_lead_somewhere() -> None:
         if not (page.parent / target).exists()
     ]
     assert missing == []
+
+
+def test_the_list_of_decisions_has_each_page_with_its_title() -> None:
+    pages = sorted(DECISIONS.glob("[0-9]*.md"))
+    listed, _, before = (DECISIONS / "README.md").read_text().partition("## Numbers before the merge")
+    titles = {page.name: page.read_text().partition("\n")[0].removeprefix("# ") for page in pages}
+    rows = [f"| {name[:4]} | [{title}]({name}) |" for name, title in titles.items()]
+    assert [line for line in listed.splitlines() if re.match(r"\| \d", line)] == rows
+    first = re.findall(r"^\| \d{4} \| \[\d{4}\]\(([^)]+)\).* \| (.+) \|$", before, re.M)
+    assert first
+    assert [(name, title) for name, title in first if titles.get(name) != title] == []
 
 
 def test_a_block_that_fails_is_noticed_at_its_line(tmp_path: Path) -> None:

@@ -158,8 +158,8 @@ def _by_epoch(
     destination: Destination, ranges: Mapping[tuple[str, int], list[tuple[int, int, int]]]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     low, stable = destination.cluster.low(ranges), destination.cluster.stable(ranges)
-    for partition, epochs in ranges.items():
-        start, end = max(low[partition], epochs[0][0]), min(stable[partition], epochs[-1][1])
+    for partition, within in ranges.items():
+        start, end = max(low[partition], within[0][0]), min(stable[partition], within[-1][1])
         for message in scan(destination.options, partition, start, end, destination.patience):
-            if epoch := epoch_at(epochs, message.offset() or 0):
+            if epoch := epoch_at(within, message.offset() or 0):
                 yield epoch, {"key": message.key(), "value": message.value()}
