@@ -171,9 +171,9 @@ def former(was: tuple[OutputDigest, ...], now: tuple[OutputDigest, ...]) -> tupl
 
 def bad_in(outputs: tuple[OutputDigest, ...]) -> OutputDigest | None:
     """The output of bad rows; ``None`` where nothing is expected of rows."""
-    return next((one for one in outputs if one.name == BAD), None)
+    return next((output for output in outputs if output.name == BAD), None)
 
 
 def repeated_in(outputs: tuple[OutputDigest, ...]) -> Digest | None:
     """The rows whose id had been seen before; ``None`` where ids are not kept."""
-    return next((one.repeated for one in outputs if one.name == SEEN), None)
+    return next((output.repeated for output in outputs if output.name == SEEN), None)

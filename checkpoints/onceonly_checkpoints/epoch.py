@@ -248,7 +248,7 @@ class Epoch:
     @property
     def rows(self) -> int:
         """Rows that its sinks got, but for those of state, which are nobody's but ours."""
-        return self.digest.rows - sum(one.digest.rows for one in self.outputs if one.name == STATE)
+        return self.digest.rows - sum(output.digest.rows for output in self.outputs if output.name == STATE)
 
     def rows_in(self, sinks: Sequence[str]) -> int:
         """Rows that these sinks hold of it, those that several hold once; with none named: that its sinks got."""
@@ -292,7 +292,7 @@ class Epoch:
         """What the next batch is compared with."""
         if self.carried:
             return self.carried
-        ids = next((one.said for one in self.outputs if one.name == SEEN), "")
+        ids = next((output.said for output in self.outputs if output.name == SEEN), "")
         return ResumePoint(self.lineage, (), self.offered, ids)
 
     def accepts(self, sink: str) -> bool:

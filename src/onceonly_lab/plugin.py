@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what each chaos test went through: a dot says only that it passed."""
-    reports = [one for stats in terminalreporter.stats.values() for one in stats if hasattr(one, "user_properties")]
+    reports = [stat for stats in terminalreporter.stats.values() for stat in stats if hasattr(stat, "user_properties")]
     said = dict.fromkeys(
         (report.nodeid, str(text)) for report in reports for name, text in report.user_properties if name == _SAID
     )

@@ -154,8 +154,8 @@ def _beside(outputs: Sequence[Mapping[str, Any]], sink: str) -> tuple[int | None
     """Rows of an epoch that a sink does not want, and bad ones that are in another; nothing where it has no outputs."""
     if not outputs:
         return None, None
-    ours: Mapping[str, Any] = next((one for one in outputs if sink in one.get("sinks", ())), {})
-    bad = sum(one["digest"]["rows"] for one in outputs if one["name"] == BAD and one is not ours)
+    ours: Mapping[str, Any] = next((output for output in outputs if sink in output.get("sinks", ())), {})
+    bad = sum(output["digest"]["rows"] for output in outputs if output["name"] == BAD and output is not ours)
     return ours.get("filtered", 0), bad
 
 
@@ -248,7 +248,7 @@ class KafkaReader:
         try:
             with closing(Consumer(settings)) as consumer:
                 partitions = self._partitions(consumer)
-                rows = self.columns.rows(row for one in partitions for row in self._rows(consumer, one))
+                rows = self.columns.rows(row for partition in partitions for row in self._rows(consumer, partition))
                 return Seen(rows, None, tuple(self._open(partitions)))
         except KafkaException as error:
             raise SinkUnreachable(self.sink, mask(str(error))) from error
@@ -259,7 +259,7 @@ class KafkaReader:
         found = consumer.list_topics(self.topic, timeout=self.patience).topics[self.topic]
         if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise KafkaException(found.error)
-        return [TopicPartition(self.topic, one, _BEGINNING) for one in sorted(found.partitions)]
+        return [TopicPartition(self.topic, partition, _BEGINNING) for partition in sorted(found.partitions)]
 
     def _rows(self, consumer: Any, partition: Any) -> Iterator[Mapping[str, Any]]:
         from confluent_kafka import KafkaError, KafkaException
@@ -282,7 +282,7 @@ class KafkaReader:
         admin: Any = import_module("confluent_kafka.admin")
         client = admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         latest = admin.OffsetSpec.latest()
-        asked = {TopicPartition(one.topic, one.partition): latest for one in partitions}
+        asked = {TopicPartition(partition.topic, partition.partition): latest for partition in partitions}
 
         def ends(isolation: IsolationLevel) -> dict[int, int]:
             found = client.list_offsets(asked, isolation_level=isolation, request_timeout=self.patience)

@@ -279,8 +279,8 @@ class Schedule:
     @property
     def line(self) -> str:
         """The schedule in one line, for people."""
-        faults = ", ".join(one.line for one in self.faults)
-        losses = ", ".join(f"{one.what} before {one.before}" for one in self.losses)
+        faults = ", ".join(fault.line for fault in self.faults)
+        losses = ", ".join(f"{loss.what} before {loss.before}" for loss in self.losses)
         others = [f" ({gets})" if gets is not Gets.ALL else "" for gets in self.gets] or [""] * len(self.sinks)
         sinks = ", ".join(f"{sink}{other}" for sink, other in zip(self.sinks, others, strict=True))
         return (

@@ -50,10 +50,10 @@ class Mutant:
 
 MUTANTS = {
     "results that stand are lost where sessions merge": Mutant(
-        "tuple(sorted(emitted for one in olds for emitted in one.emitted))", "()"
+        "tuple(sorted(emitted for old in olds for emitted in old.emitted))", "()"
     ),
-    "rows that wait are lost where sessions merge": Mutant("fresh = sum(one.fresh for one in olds)", "fresh = 0"),
-    "numbers of results begin anew where sessions merge": Mutant("max(one.panes for one in olds)", "0"),
+    "rows that wait are lost where sessions merge": Mutant("fresh = sum(old.fresh for old in olds)", "fresh = 0"),
+    "numbers of results begin anew where sessions merge": Mutant("max(old.panes for old in olds)", "0"),
     "a trigger begins anew where sessions merge": Mutant(
         "triggers.united(self._is.trigger, fresh, self._at.clock, passed=place.end <= self._before)", "None"
     ),

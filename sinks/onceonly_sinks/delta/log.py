@@ -61,9 +61,9 @@ def parse(version: int, text: str, app: str) -> LogEntry:
     """Read the text of one commit file."""
     # Not splitlines(): a marker may hold characters that it, but not JSON, takes for the end of a line.
     actions: list[dict[str, Any]] = [json.loads(line) for line in text.split("\n") if line.strip()]
-    info: dict[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
-    adds = [one["add"] for one in actions if "add" in one]
-    removes = [one["remove"] for one in actions if "remove" in one]
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    adds = [action["add"] for action in actions if "add" in action]
+    removes = [action["remove"] for action in actions if "remove" in action]
     counts = [_records(add) for add in adds]
     known = [records - hidden for records, hidden in counts if records is not None]
     operation = info.get("operation") or ""
@@ -83,7 +83,7 @@ def parse(version: int, text: str, app: str) -> LogEntry:
             shrinks=shrinks,
         ),
         taken=taken,
-        identity=next((one["metaData"]["id"] for one in reversed(actions) if "metaData" in one), None),
+        identity=next((action["metaData"]["id"] for action in reversed(actions) if "metaData" in action), None),
     )
 
 

@@ -82,7 +82,7 @@ class Merge:
     @property
     def anew(self) -> Merge:
         """What it puts into a table in which no row stands: nothing is met there."""
-        return replace(self, on="false", clauses=tuple(one for one in self.clauses if one.kind == "insert"))
+        return replace(self, on="false", clauses=tuple(clause for clause in self.clauses if clause.kind == "insert"))
 
     @property
     def takes_all(self) -> bool:
@@ -113,7 +113,10 @@ class Merge:
     @property
     def text(self) -> str:
         """The same as JSON."""
-        clauses = [[one.kind, one.condition, None if one.values is None else dict(one.values)] for one in self.clauses]
+        clauses = [
+            [clause.kind, clause.condition, None if clause.values is None else dict(clause.values)]
+            for clause in self.clauses
+        ]
         return json.dumps({"on": self.on, "clauses": clauses, "not_stored": self.not_stored}, separators=(",", ":"))
 
     @classmethod
@@ -124,13 +127,7 @@ class Merge:
         return cls(value["on"], clauses, tuple(value["not_stored"]))
 
     def build(self, builder: Any, columns: Sequence[str], say: Mapping[Kind, Say]) -> Any:
-        """Say the clauses to a committer's builder.
-
-        Args:
-            builder: its object.
-            columns: columns of the rows.
-            say: how a clause of each kind is said to it.
-        """
+        """Say the clauses to a committer's builder."""
         kept = [name for name in columns if name not in self.not_stored]
         everything = {quoted(name): f"s.{quoted(name)}" for name in kept}
         for clause in self.clauses:

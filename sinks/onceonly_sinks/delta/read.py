@@ -249,11 +249,13 @@ def recount(table: Table) -> Mapping[int, int] | None:
 def allowed(table: Table, rung: ChangePolicy, *, merged: bool) -> ToleratedChanges:
     """What others did and was let pass since our first epoch; after the newest one, what the rung lets pass."""
     changes = changes_of(table)
-    judged = max((one.entry.note.judged for one in changes if one.entry.note), default=-1)
-    began = min((one.entry.version for one in changes if one.entry.note and one.entry.note.epoch), default=0)
-    entries = [one.entry for one in changes if one.entry.version > began]
-    earlier = [one for one in entries if one.version <= judged]
-    later = [one for one in entries if one.version > judged]
+    judged = max((change.entry.note.judged for change in changes if change.entry.note), default=-1)
+    began = min(
+        (change.entry.version for change in changes if change.entry.note and change.entry.note.epoch), default=0
+    )
+    entries = [change.entry for change in changes if change.entry.version > began]
+    earlier = [entry for entry in entries if entry.version <= judged]
+    later = [entry for entry in entries if entry.version > judged]
     told = (
         *loginspect.disturbances(earlier, "", -1, ChangePolicy.CHANGES),
         *loginspect.disturbances(later, "", -1, rung),
@@ -262,9 +264,9 @@ def allowed(table: Table, rung: ChangePolicy, *, merged: bool) -> ToleratedChang
     if merged or not passed:
         return ToleratedChanges(passed)
     listed = frozenset(
-        one.version
-        for one in entries
-        if one.note is None and _passes(one, rung if one.version > judged else ChangePolicy.CHANGES)
+        entry.version
+        for entry in entries
+        if entry.note is None and _passes(entry, rung if entry.version > judged else ChangePolicy.CHANGES)
     )
     try:
         return ToleratedChanges(passed, row_counts.count(changes, listed).removed)
@@ -280,7 +282,9 @@ def beside_ours(table: Table) -> str:
     Told by the log alone, from where the table began, or from where a full refresh took away all that stood before.
     """
     changes = changes_of(table)
-    undone = {one.entry.version: restored_to(table.log, one.entry) for one in changes if one.entry.note is None}
+    undone = {
+        change.entry.version: restored_to(table.log, change.entry) for change in changes if change.entry.note is None
+    }
     begun = max((at for at, one in enumerate(changes) if _replaced(one.entry, undone)), default=-1)
     if changes and changes[0].entry.version and begun < 0:
         return "its log no longer reaches back to where the table began"
@@ -288,7 +292,7 @@ def beside_ours(table: Table) -> str:
     versions = {one.entry.version for one in since}
     # What a RESTORE to one of these versions has brought back, the changes up to that one brought.
     others = (one.entry for one in since if one.entry.note is None)
-    strange = (one for one in others if undone[one.version] not in versions)
+    strange = (other for other in others if undone[other.version] not in versions)
     found = next((one for one in strange if one.effect not in (Effect.NONE, Effect.DELETED)), None)
     return f"version {found.version} ({found.operation or 'unnamed'}) brought rows of others" if found else ""
 

@@ -220,7 +220,11 @@ def _numbered(rows: Any, column: str, span: Span) -> Rows:
 
 
 def _by_file(rows: Any, owners: Mapping[str, int]) -> Rows:
-    found = [(owners[name_of(one.path)], one) for one in rows.get_fragments() if name_of(one.path) in owners]
+    found = [
+        (owners[name_of(get_fragment.path)], get_fragment)
+        for get_fragment in rows.get_fragments()
+        if name_of(get_fragment.path) in owners
+    ]
     for epoch, fragment in sorted(found, key=lambda one: one[0]):
         for batch in fragment.to_batches(schema=rows.schema):
             yield from ((epoch, row) for row in _rows(batch))

@@ -30,12 +30,6 @@ def content(log: DeltaLog, head: int, identity: str, allowed: ChangePolicy) -> C
 
     What others did on the way and may do leaves our rows alone, as it does when an epoch follows it.
 
-    Args:
-        log: the commit files.
-        head: the version that is asked about.
-        identity: the table's id there.
-        allowed: what others may do.
-
     Returns:
         ``None`` where others changed what stands, or a commit on the way was cleaned away.
     """

@@ -35,7 +35,7 @@ def of(
     rules: list[Rule | Condition] = [Rule(name, NotNull()) for name in asked]
     if upsert.delete is None:
         pairs = paired(table, [one.name for one in batch])
-        rules += (one for one in _columns(table, pairs) if one not in rules)
+        rules += (column for column in _columns(table, pairs) if column not in rules)
         if _alike(table, batch, pairs):
             rules += _conditions(table, configuration)
     return tuple(rules)

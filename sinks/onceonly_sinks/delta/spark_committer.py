@@ -301,7 +301,7 @@ class SparkCommitter:
     def _mark(self, note: Note) -> None:
         there = self._session.read.format("delta").load(self._uri).schema
         given = {column.name for column in self._table.columns if not column.filled}
-        schema = type(there)([one for one in there.fields if one.name in given])
+        schema = type(there)([field for field in there.fields if field.name in given])
         # No rows, and yet a commit: an append with an application version always makes one; without, it makes none.
         self._append(note, self._session.createDataFrame([], schema))
 

@@ -310,7 +310,10 @@ def _held(jvm: Any, admin: Any, transactional_id: str, places: Iterable[Place]) 
     described = admin.describeProducers(asked)
     for place, partition in partitions.items():
         producers = described.partitionResult(partition).get().activeProducers()
-        if any(one.producerId() == ours and one.currentTransactionStartOffset().isPresent() for one in producers):
+        if any(
+            producer.producerId() == ours and producer.currentTransactionStartOffset().isPresent()
+            for producer in producers
+        ):
             yield place
 
 

@@ -113,13 +113,7 @@ def _topic(destination: Destination, name: str, partitions: Any) -> TopicFacts:
 
 
 def judge(name: str, facts: ClusterFacts, observed: Observed) -> Iterator[Check]:
-    """D101 to D108.
-
-    Args:
-        name: the sink's address.
-        facts: what the sink stands on.
-        observed: what past epochs took.
-    """
+    """D101 to D108."""
     if state := too_short(facts.limit_s, observed):
         yield spot(
             "D101",

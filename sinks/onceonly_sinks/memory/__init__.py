@@ -145,7 +145,9 @@ class MemorySink(SinkBase):
 
     def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
         """Windows that are open; see ``ShowsState``."""
-        found = [one for one in self._open_windows(since) if key is None or one.state.key == key]
+        found = [
+            open_window for open_window in self._open_windows(since) if key is None or open_window.state.key == key
+        ]
         return iter(found[:limit])
 
     def _open_windows(self, since: int) -> list[OpenWindow]:
@@ -397,7 +399,7 @@ class MemorySink(SinkBase):
         marker = _marker(entry) if entry else None
         if self.store.identity != at.identity or entry is None or (marker and marker.epoch.chain != at.chain):
             raise EpochExpired("the store holds no such entry any more", "it was set back, or made anew")
-        if any(one.kind == "overwritten" for one in self.store.mishaps(after=entry.serial)):
+        if any(mishap.kind == "overwritten" for mishap in self.store.mishaps(after=entry.serial)):
             raise EpochExpired("its rows were overwritten since", "somebody else replaced all rows")
         if since is not None and self._merge.key:
             raise NotVersioned("an upsert does not tell which rows are of later epochs", "leave since= out")

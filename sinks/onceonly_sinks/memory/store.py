@@ -406,7 +406,7 @@ class MemoryStore:
         """Forget old fences and all but the newest marker of each writer, as a log's retention does."""
         with self.lock:
             last = {entry.writer: entry.serial for entry in self._log if entry.writer}
-            spared = {*last.values(), *(one.serial for writer in last for one in self.epochs(writer)[-1:])}
+            spared = {*last.values(), *(epoch.serial for writer in last for epoch in self.epochs(writer)[-1:])}
             spared |= {one.serial for one in self._log if one.restores is not None or one.stands is not None}
             kept = [entry for entry in self._log if entry.rows is not None or entry.epoch or entry.serial in spared]
             self._log = [entry if entry.serial in spared else replace(entry, marker=None) for entry in kept]

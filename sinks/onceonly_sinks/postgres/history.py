@@ -83,7 +83,7 @@ def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge
         raise refuse("E506", sink=writer.sink, difference=difference, because=cause, next=way)
     name, known = name_of(table.name).sql, _columns(connection, table)
     if known:
-        lacking = [one for one in table.columns if one.name not in known]
+        lacking = [column for column in table.columns if column.name not in known]
         if lacking:
             added = ", ".join(f"ADD COLUMN {quote(one.name)} {one.ddl}" for one in lacking)
             connection.exec_driver_sql(f"ALTER TABLE {name} {added}", {})
@@ -93,7 +93,7 @@ def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge
             _begin(connection, table, writer, epoch)
         return bool(lacking)
     ours, keys = f"{quote(FROM)} bigint NOT NULL, {quote(TO)} bigint", ", ".join(quote(one) for one in merge.key)
-    columns = ", ".join(f"{quote(one.name)} {one.ddl}" for one in table.columns)
+    columns = ", ".join(f"{quote(column.name)} {column.ddl}" for column in table.columns)
     connection.exec_driver_sql(f"CREATE TABLE {name} ({columns}, {ours}, PRIMARY KEY ({keys}, {quote(FROM)}))", {})
     connection.exec_driver_sql(f"CREATE INDEX ON {name} ({quote(TO)}) WHERE {quote(TO)} IS NOT NULL", {})
     _begin(connection, table, writer, epoch)
@@ -103,7 +103,7 @@ def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge
 def _begin(connection: Connection, table: Table, writer: PostgresHeadScope, epoch: Epoch) -> None:
     """Begin with what stands in the target; where a full refresh has emptied it, nothing is known of before."""
     first = epoch.number if epoch.replaces else epoch.number - 1
-    listed = ", ".join(quote(one.name) for one in table.columns)
+    listed = ", ".join(quote(column.name) for column in table.columns)
     into = f"INSERT INTO {name_of(table.name).sql} ({listed}, {quote(FROM)})"
     connection.exec_driver_sql(f"{into} SELECT {listed}, %(first)s FROM {table.name.sql}", {"first": first})
     connection.exec_driver_sql(_BEGIN, {**writer.parameters, "first": first})
@@ -119,8 +119,8 @@ def write(connection: Connection, table: Table, waiting: Waiting, merge: Merge, 
     name, number = name_of(table.name).sql, quote(table.epoch_column)
     keys = [quote(one) for one in merge.key]
     changed = f"SELECT DISTINCT {', '.join(f's.{key}' for key in keys)} {waiting.source}"
-    listed = ", ".join(quote(one.name) for one in table.columns)
-    taken = ", ".join(f"t.{quote(one.name)}" for one in table.columns)
+    listed = ", ".join(quote(column.name) for column in table.columns)
+    taken = ", ".join(f"t.{quote(column.name)}" for column in table.columns)
 
     def same(one: str) -> str:
         return " AND ".join(f"{one}.{key} = s.{key}" for key in keys)

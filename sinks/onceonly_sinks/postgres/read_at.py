@@ -53,7 +53,7 @@ class Selection:
     def sql(self) -> str:
         """The statement, to be read with other means: without a placeholder."""
         where = f" WHERE {self._where}" if self.number else ""
-        return f"SELECT {', '.join(quote(one.name) for one in self.columns)} FROM {self.relation}{where}".replace(
+        return f"SELECT {', '.join(quote(column.name) for column in self.columns)} FROM {self.relation}{where}".replace(
             "%%", "%"
         )
 
@@ -70,7 +70,9 @@ class Selection:
     @property
     def cast(self) -> str:
         """The same with each value in a type that comes back as it is: all others as text."""
-        listed = ", ".join(quote(one.name) if spark_type(one) else f"{quote(one.name)}::text" for one in self.columns)
+        listed = ", ".join(
+            quote(column.name) if spark_type(column) else f"{quote(column.name)}::text" for column in self.columns
+        )
         where = f" WHERE {self._where}" if self.number else ""
         return f"SELECT {listed} FROM {self.relation}{where}"
 
@@ -83,7 +85,7 @@ class Selection:
     @property
     def ddl(self) -> str:
         """The columns in Spark's DDL."""
-        return ", ".join(f"{spark_quote(one.name)} {spark_type(one) or 'string'}" for one in self.columns)
+        return ", ".join(f"{spark_quote(column.name)} {spark_type(column) or 'string'}" for column in self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ def read(connection: Connection, meant: Selection) -> pa.Table:
     """The rows, in this process, as of the transaction's snapshot."""
     import pyarrow as pa
 
-    schema = pa.schema([pa.field(one.name, _arrow_type(one)) for one in meant.columns])
+    schema = pa.schema([pa.field(column.name, _arrow_type(column)) for column in meant.columns])
     batches: list[pa.RecordBatch] = []
     # A cursor with a name lies on the server: without one, all rows would be Python objects at once.
     with raw(connection).cursor("onceonly_read_at") as cursor:

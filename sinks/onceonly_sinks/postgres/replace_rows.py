@@ -122,13 +122,7 @@ _MANY = 1_000_000
 
 
 def content(connection: Connection, target: Target, table: Table) -> int | None:
-    """The epoch whose rows a table holds, by their number in each epoch up to it; ``None`` where they are no epoch's.
-
-    Args:
-        connection: to the database.
-        target: of the sink, whose rows are appended.
-        table: that has rows.
-    """
+    """The epoch whose rows a table holds, by their number in each epoch up to it; ``None`` if they are of none."""
     if table.epoch_column is None or head.shared(connection, target.writer, table.oid):
         return None
     counted = schema.recount(connection, table, table.epoch_column)

@@ -46,7 +46,7 @@ def of(plan: TypeMapping, batch: pa.Schema, merge: Merge) -> tuple[Rule, ...]:
         column = plan.table.by_name.get(lane.target)
         labels = tuple(column.labels) if column else ()
         came, goes, each = _types(field.type, lane.arrow)
-        rules += [Rule(field.name, one, each) for one in _demands(lane, came, goes, labels)]
+        rules += [Rule(field.name, demand, each) for demand in _demands(lane, came, goes, labels)]
     return tuple(rules)
 
 

@@ -54,7 +54,7 @@ def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge
         next_ = f"ALTER TABLE {table.name.printed} ADD COLUMN _epoch bigint; or leave sealed_view= out"
         raise refuse("E506", sink=writer.sink, difference=difference, because=cause, next=next_)
     sealed = f"(SELECT coalesce(max(h.sealed), 0) FROM onceonly.head h WHERE h.pipeline = {_text(writer.pipeline)})"
-    columns = ", ".join(f"t.{quote(one.name)}" for one in table.columns)
+    columns = ", ".join(f"t.{quote(column.name)}" for column in table.columns)
     if merge.history:
         first, last = f"t.{quote(history.FROM)}", f"t.{quote(history.TO)}"
         where = f"{first} <= {sealed} AND ({last} IS NULL OR {last} > {sealed})"

@@ -186,4 +186,4 @@ def same_shape(was: Table, now: Table) -> bool:
 
 def _forms(table: Table) -> list[tuple[object, ...]]:
     """What a binary COPY goes by; how a type is spelled, only the catalogue knows."""
-    return [(one.name, one.type, one.modifier, one.array, one.required) for one in table.columns]
+    return [(column.name, column.type, column.modifier, column.array, column.required) for column in table.columns]

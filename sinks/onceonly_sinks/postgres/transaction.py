@@ -379,7 +379,9 @@ def _make_way(transactions: Transactions, writer: PostgresHeadScope, fence: Fenc
 def _end_sessions(transactions: Transactions, writer: PostgresHeadScope, highest: int) -> None:
     """End this sink's sessions up to a generation."""
     with transactions.reading() as connection:
-        victims = [one for one in head.sessions(connection, writer) if head.of_generation_up_to(highest, one[1])]
+        victims = [
+            session for session in head.sessions(connection, writer) if head.of_generation_up_to(highest, session[1])
+        ]
         for pid, name in victims:
             log.warning("%s: ending session %s (%s) of an older driver", writer.sink, pid, name)
         try:

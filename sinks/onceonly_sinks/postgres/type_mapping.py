@@ -56,7 +56,7 @@ class TypeMapping:
     @property
     def standing(self) -> Table:
         """The table as it was found."""
-        return replace(self.table, columns=tuple(one for one in self.table.columns if one not in self.added))
+        return replace(self.table, columns=tuple(column for column in self.table.columns if column not in self.added))
 
     @property
     def types(self) -> dict[str, str]:
@@ -105,7 +105,10 @@ def map_types(
         *(lane for lane in lanes if isinstance(lane, Misfit)),
     ]
     if misfits:
-        difference, ways = "; ".join(one.difference for one in misfits), dict.fromkeys(one.way for one in misfits)
+        difference, ways = (
+            "; ".join(misfit.difference for misfit in misfits),
+            dict.fromkeys(misfit.way for misfit in misfits),
+        )
         raise refuse("E506", sink=sink, difference=difference, next=f"{'; '.join(ways)}; then restart the query")
     fitting = (lane for lane in lanes if isinstance(lane, ColumnEncoder))
     keyed = (replace(lane, required=False) if lane.target in key else lane for lane in fitting)

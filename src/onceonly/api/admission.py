@@ -45,7 +45,7 @@ def check_columns(given: Arguments, query: str, columns: Sequence[str], *, folds
     """
     # Rows are hashed, staged and divided by name, whatever the sinks could tell apart.
     admission.check_names(query, ", ".join(given.ids), Names(folds=folds), columns)
-    otherwise = [sink for one in given.outputs if one.select for sink in one.sinks]
+    otherwise = [sink for output in given.outputs if output.select for sink in output.sinks]
     otherwise += [given.quality.quarantine] if given.quality and given.quality.quarantine else []
     panes = given.panes
     results = (*panes.panes.keys, *panes.panes.values, *SENT) if panes else columns
@@ -63,10 +63,10 @@ def check_outputs(given: Arguments, query: str, outputs: Sequence[ResolvedOutput
         ConfigurationError: E138.
     """
     sinks = {sink.id: sink for sink in given.of_rows}
-    for one in outputs:
-        for sink in one.wanted.sinks:
+    for output in outputs:
+        for sink in output.wanted.sinks:
             if sink in sinks:
-                check_names(query, sinks[sink], one.columns.names)
+                check_names(query, sinks[sink], output.columns.names)
 
 
 def check_names(query: str, sink: Sink, columns: Sequence[str]) -> None:
@@ -103,7 +103,7 @@ class Admission:
         """
         sinks, sources = self.given.sinks, offer.sources if offer else ()
         log.info("pipeline %s: opened %s", self.query, ", ".join(sink.address for sink in sinks))
-        reads = [one for one in sources if portable(one) or one.kind is SourceKind.FILES]
+        reads = [source for source in sources if portable(source) or source.kind is SourceKind.FILES]
         if len(sinks) == 1 and not reads:
             return
         targets = [self._target(sink, offer) for sink in sinks]
@@ -115,7 +115,7 @@ class Admission:
 
     def _target(self, sink: Sink, offer: Offer | None) -> Target:
         records, sources = sink.capabilities.records, offer.sources if offer else ()
-        asked = any(portable(one) and records == (one.kind is SourceKind.KAFKA) for one in sources)
+        asked = any(portable(source) and records == (source.kind is SourceKind.KAFKA) for source in sources)
         feeds = sink.feeds() if asked and isinstance(sink, Feeds) else None
         place, named = (sink.place(), sink.named) if isinstance(sink, Placed) else ("", True)
         if not place and isinstance(sink, Identified):

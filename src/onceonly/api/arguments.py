@@ -121,7 +121,7 @@ class Arguments:
     @property
     def chosen(self) -> GuaranteeInputs:
         """What of it bears on the promise."""
-        taken = {sink.id: (one.name, one.text) for one in self.outputs for sink in one.sinks}
+        taken = {sink.id: (output.name, output.text) for output in self.outputs for sink in output.sinks}
         expected = ""
         if self.quality:
             expected = self.quality.breaks(self.of_rows)
@@ -440,11 +440,6 @@ def refuse_unrepeatable(plan: QueryPlan, pipeline: str, nondeterministic: str | 
 
 def refuse_unseen(plan: QueryPlan, pipeline: str, *, declared: bool) -> None:
     """Refuse state where nobody sees the plan, unless the user has said that it is deterministic.
-
-    Args:
-        plan: as the checkpoint shows it.
-        pipeline: its name.
-        declared: whether the user said so.
 
     Raises:
         ConfigurationError: E109.

@@ -184,11 +184,11 @@ def _addresses(value: str) -> tuple[str, ...]:
     except ValueError:  # an address by itself
         found = value
     addresses = [found] if isinstance(found, str) else found
-    if not isinstance(addresses, list) or not all(isinstance(one, str) for one in addresses):
+    if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
         raise _meaningless("to", value, "an address, or a JSON list of addresses")
-    if not addresses or not all(str(one).strip() for one in addresses):
+    if not addresses or not all(str(address).strip() for address in addresses):
         raise _wrong('format("onceonly") has no sink.', "option to is missing or empty", f"name one: {example}")
-    return tuple(str(one).strip() for one in addresses)
+    return tuple(str(address).strip() for address in addresses)
 
 
 def _names(option: str, value: str) -> tuple[str, ...]:

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 def asked(given: Arguments, pipeline: str, rows: DataFrame) -> tuple[Demanded, ...]:
     """What each sink of good rows demands of those that it is to get; nothing where there is no quarantine.
 
-    Args:
-        given: what the user chose.
-        pipeline: its name.
-        rows: a batch as it is written, without outputs.
-
     Raises:
         OnceOnlyError: a destination does not answer, or cannot be used.
     """

@@ -93,12 +93,7 @@ class RunState:
 
     @contextmanager
     def writing(self, batch_id: int, planned: int) -> Generator[None]:
-        """Have the sinks alone while a batch is written; whatever ends it otherwise is noted in the ledger.
-
-        Args:
-            batch_id: what the callback was handed.
-            planned: the id that the engine set.
-        """
+        """Have the sinks alone while a batch is written; whatever ends it otherwise is noted in the ledger."""
         try:
             with _runs.writing(self.holder, batch_id, planned):
                 yield
@@ -274,12 +269,7 @@ class RunCode:
 
 
 def of_run(given: Arguments, found: Determinism) -> RunCode:
-    """The code that runs.
-
-    Args:
-        given: what the user chose.
-        found: what is known of the written rows.
-    """
+    """The code that runs."""
     version = given.version or arguments.version(None)
     if not found.text:
         return RunCode(Code(version))

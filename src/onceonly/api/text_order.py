@@ -37,7 +37,11 @@ def warned(
 def _of_sinks(
     sinks: Sequence[Sink], columns: Mapping[str, str], outputs: Sequence[ResolvedOutput]
 ) -> Iterator[tuple[str, str, str]]:
-    own = {sink: {one.name: str(one.type) for one in found.columns} for found in outputs for sink in found.wanted.sinks}
+    own = {
+        sink: {column.name: str(column.type) for column in found.columns}
+        for found in outputs
+        for sink in found.wanted.sinks
+    }
     for sink in sinks:
         sequence = sink.capabilities.changes.sequence or ""
         kinds = {name.lower(): kind for name, kind in own.get(sink.id, columns).items()}

@@ -88,7 +88,7 @@ class ExactlyOnce:
         named = f", name={self._arguments.name!r}" if self._arguments.name else ""
         outputs = self._arguments.outputs
         quality, dedupe = self._arguments.quality, self._arguments.dedupe
-        taken: list[Sink] = [sink for one in outputs for sink in one.sinks]
+        taken: list[Sink] = [sink for output in outputs for sink in output.sinks]
         taken += [quality.quarantine] if quality and quality.quarantine else []
         taken += [dedupe.keeper] if dedupe else []
         taken += self._arguments.panes.sinks if self._arguments.panes else []
@@ -240,7 +240,7 @@ class ExactlyOnce:
         given = self._arguments
         for by in given.routes:
             expression_check.check_route(pipeline, rows, by)
-        wanted = tuple(one.wanted for one in given.outputs)
+        wanted = tuple(output.wanted for output in given.outputs)
         if given.dedupe:
             wanted = (*wanted, given.dedupe.repeats.wanted(pipeline, rows))
         if given.quality:
@@ -351,7 +351,7 @@ def exactly_once(
             panes that do not go with the rest.
         IdentityError: E247 ``on_refresh="replace"`` with a sink that cannot replace rows.
     """
-    routed = tuple(one for one in sinks if isinstance(one, Route))
+    routed = tuple(sink for sink in sinks if isinstance(sink, Route))
     taking = tuple(one for each in sinks for one in (each.outputs if isinstance(each, Route) else (each,)))
     given = tuple(one for each in taking for one in (each.sinks if isinstance(each, Output) else (each,)))
     divided = tuple(one for one in taking if isinstance(one, Output))

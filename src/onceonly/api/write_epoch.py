@@ -141,7 +141,7 @@ class Epochs:
             return
         self.last_receipts = Receipts(state.work.receipts)
         phases = ", ".join(f"{phase} {seconds * 1000:.0f} ms" for phase, seconds in opening.runner.phases.items())
-        rows = f"{epoch.rows} rows{''.join(f'; {one.text}' for one in epoch.outputs)}"
+        rows = f"{epoch.rows} rows{''.join(f'; {output.text}' for output in epoch.outputs)}"
         rows += f", {epoch.panes.text}" if epoch.panes else ""
         rows += complete_until(epoch)
         log.info("pipeline %s: epoch %d committed to %s: %s (%s)", opening.pipeline, epoch.number, sinks, rows, phases)

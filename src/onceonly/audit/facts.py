@@ -271,7 +271,7 @@ def _up_to(newest: int, facts: SinkFacts, sink: Sink) -> SinkFacts:
 def _with_content(facts: SinkFacts, sink: Sink, spark: SparkSession, since: int) -> SinkFacts:
     if facts.unreadable is not None:
         return facts
-    return replace(facts, content=read_content(sink, spark, [one for one in facts.epochs if one.number >= since]))
+    return replace(facts, content=read_content(sink, spark, [epoch for epoch in facts.epochs if epoch.number >= since]))
 
 
 def with_windows(told: tuple[SinkFacts, ...], sinks: Sequence[Sink]) -> tuple[SinkFacts, ...]:
@@ -296,7 +296,7 @@ def with_windows(told: tuple[SinkFacts, ...], sinks: Sequence[Sink]) -> tuple[Si
 def _unjudged(facts: SinkFacts) -> int:
     """The newest epoch whose rows in a sink an operator took as they were, or that came before it joined."""
     joined = dict(facts.epochs[-1].sinks).get(facts.id, 1) if facts.epochs else 1
-    return max([joined - 1, *(one.number for one in facts.epochs if one.accepts(facts.id))])
+    return max([joined - 1, *(epoch.number for epoch in facts.epochs if epoch.accepts(facts.id))])
 
 
 def read_engine(lineage: Lineage | None) -> EngineFacts | None:
@@ -334,7 +334,7 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
         history = tuple(pair for pair in history if milestone is None or pair[0].epoch.number > milestone.epoch)
         newest = history[-1][1] if history else None
         disturbances = tuple(sink.disturbances(newest)) if newest and isinstance(sink, Witness) else ()
-        changed = any(one.fatal for one in disturbances)
+        changed = any(disturbance.fatal for disturbance in disturbances)
         behind = changed or _short(sink.id, before, rows)
         holds = sink.content() if behind and isinstance(sink, Settable) else None
         allowed = sink.allowed() if newest and isinstance(sink, Permissive) else ToleratedChanges()

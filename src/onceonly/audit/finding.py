@@ -211,7 +211,7 @@ def exit_code_of(findings: Sequence[Finding], fail_on: Severity = Severity.WARN,
 
 def first_disagreement(findings: Iterable[Finding]) -> Finding | None:
     """The finding with the lowest epoch among those that need something done."""
-    serious = [one for one in findings if one.severity is not Severity.INFO and one.epoch is not None]
+    serious = [finding for finding in findings if finding.severity is not Severity.INFO and finding.epoch is not None]
     return min(serious, key=lambda one: one.epoch or 0, default=None)
 
 
@@ -335,7 +335,7 @@ def _accepted(lines: Sequence[SinkHistory], since: int) -> list[str]:
             told.append(" ".join(filter(None, (what + whose, became))))
         if kind is not AdoptionKind.DROP_SINK and any(not one.last for one in of_kind):
             told.append(" ".join(filter(None, (what, became))))
-    return [f"{one}, accepted" for one in dict.fromkeys(told)]
+    return [f"{fromkey}, accepted" for fromkey in dict.fromkeys(told)]
 
 
 def _removed_from(line: SinkHistory) -> int:

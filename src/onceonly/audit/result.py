@@ -265,7 +265,7 @@ def judge(facts: Facts) -> AuditResult:
 
 def _time_remark(findings: Sequence[Finding]) -> str:
     """That the verdict says nothing of time, where a promise of it does not hold."""
-    return "time in doubt" if any(one.code in BROKEN for one in findings) else ""
+    return "time in doubt" if any(finding.code in BROKEN for finding in findings) else ""
 
 
 def to_json(results: Sequence[AuditResult], newest: int = 0) -> dict[str, Any]:
@@ -302,9 +302,9 @@ def _epoch_lines(facts: Facts, lines: Sequence[SinkHistory], findings: Sequence[
 
 def _codes(findings: Sequence[Finding]) -> dict[int, tuple[str, ...]]:
     found: dict[int, dict[str, None]] = {}
-    for one in findings:
-        if one.epoch is not None and one.severity is not Severity.INFO:
-            found.setdefault(one.epoch, {})[one.code] = None
+    for finding in findings:
+        if finding.epoch is not None and finding.severity is not Severity.INFO:
+            found.setdefault(finding.epoch, {})[finding.code] = None
     return {number: tuple(codes) for number, codes in found.items()}
 
 

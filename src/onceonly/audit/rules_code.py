@@ -16,7 +16,7 @@ _SHOWN = 8
 def code_changed(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A183: the epochs were written by more than one code, as far as they note it."""
     records = facts.ledger.records if facts.ledger else ()
-    noted = [(one.epoch.number, one.epoch.lineage.code) for one in records if one.epoch.lineage]
+    noted = [(record.epoch.number, record.epoch.lineage.code) for record in records if record.epoch.lineage]
     ranges = [
         (code.text, [number for number, _ in those])
         for code, those in groupby((one for one in noted if one[1].known), lambda one: one[1])

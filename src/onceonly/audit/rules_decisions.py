@@ -29,7 +29,7 @@ def sinks_that_left(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Fi
         before = known.get(number - 1)
         left = set(dict(before.sinks)) - set(dict(known[number].sinks)) if before else set[str]()
         for sink in sorted(left):
-            reached = [one.epoch for record in records for one in record.receipts if one.sink == sink]
+            reached = [receipt.epoch for record in records for receipt in record.receipts if receipt.sink == sink]
             yield from _left(facts, sink, known, number, max(reached, default=0))
 
 

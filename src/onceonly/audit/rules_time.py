@@ -185,9 +185,9 @@ def _dealt_out(lines: tuple[SinkHistory, ...]) -> Iterator[tuple[Epoch, list[Sin
 
 def _joined(parts: Sequence[RowTimes]) -> RowTimes:
     """What rows say of time that were counted apart."""
-    first = min((one.first for one in parts if one.first is not None), default=None)
-    last = max((one.last for one in parts if one.last is not None), default=None)
-    return RowTimes(first, last, sum(one.late for one in parts), sum(one.untimed for one in parts))
+    first = min((part.first for part in parts if part.first is not None), default=None)
+    last = max((part.last for part in parts if part.last is not None), default=None)
+    return RowTimes(first, last, sum(part.late for part in parts), sum(part.untimed for part in parts))
 
 
 def _committed(time: EpochTime) -> RowTimes:

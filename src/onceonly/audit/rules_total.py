@@ -81,7 +81,7 @@ def files_there(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 def _judged(line: SinkHistory) -> list[Epoch]:
     """Epochs with rows of the series that stands, after what an operator took as it was, oldest first."""
     begun = max(line.series, line.accepted + 1)
-    return [one for one in line.epochs if one.number >= begun and one.digest_in(line.sink.id).rows]
+    return [epoch for epoch in line.epochs if epoch.number >= begun and epoch.digest_in(line.sink.id).rows]
 
 
 def _least(line: SinkHistory) -> tuple[int, str]:

@@ -46,26 +46,26 @@ class SinkHistory:
     @property
     def accepted(self) -> int:
         """The newest epoch in which an operator took this sink's content as it was; 0 for none."""
-        return max((one.number for one in self.epochs if one.accepts(self.sink.id)), default=0)
+        return max((epoch.number for epoch in self.epochs if epoch.accepts(self.sink.id)), default=0)
 
     @property
     def committed(self) -> int:
         """Rows that the epochs of the series brought, those whose markers were let go included."""
         pruned = self.sink.milestone
         gone = pruned.rows if pruned and self.series <= pruned.epoch else 0
-        return gone + sum(one.digest_in(self.sink.id).rows for one in self.epochs if one.number >= self.series)
+        return gone + sum(epoch.digest_in(self.sink.id).rows for epoch in self.epochs if epoch.number >= self.series)
 
     @property
     def kind(self) -> str:
         """Name of the output that the sink gets; empty where it gets all rows."""
-        outputs = (one.output(self.sink.id) for one in reversed(self.epochs))
-        return next((one.name for one in outputs if one), "")
+        outputs = (epoch.output(self.sink.id) for epoch in reversed(self.epochs))
+        return next((output.name for output in outputs if output), "")
 
     @property
     def aged(self) -> tuple[int, ...]:
         """Epochs with rows that the ledger proves and the sink counts no more, as it has forgotten their commits."""
         rows, upto = self.sink.rows or {}, self.oldest if self.first < self.oldest else 0
-        early = (one for one in self.epochs if self.series <= one.number <= upto and one.number not in rows)
+        early = (epoch for epoch in self.epochs if self.series <= epoch.number <= upto and epoch.number not in rows)
         return tuple(one.number for one in early if one.digest_in(self.sink.id).rows and not self.sink.gone(one))
 
     @property

@@ -78,7 +78,9 @@ def _plan_all(storage: FileStore, known: Sequence[EpochRecord], at: int | None) 
 def _pending(known: Sequence[EpochRecord], epoch: int) -> bool:
     """Whether a sink lacks an epoch that others hold: the driver that runs its batch again brings that sink to it."""
     target = next((record for record in known if record.epoch.number == epoch), None)
-    return target is not None and not {sink for sink, _ in target.epoch.sinks} <= {one.sink for one in target.receipts}
+    return target is not None and not {sink for sink, _ in target.epoch.sinks} <= {
+        receipt.sink for receipt in target.receipts
+    }
 
 
 def _still_there(storage: FileStore, known: Sequence[EpochRecord], epoch: int) -> list[InputFile]:

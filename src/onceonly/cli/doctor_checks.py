@@ -95,7 +95,7 @@ def _holds(found: Sequence[int], operator: str, wanted: Sequence[int]) -> bool:
 def wanted() -> tuple[Requirement, ...]:
     """What the installed distribution asks for: its base and :data:`EXTRAS`, each package once."""
     lines = map(requirement_of, requires(DISTRIBUTION) or ())
-    found = {one.package: one for one in lines if one.package != DISTRIBUTION and one.extra in ("", *EXTRAS)}
+    found = {line.package: line for line in lines if line.package != DISTRIBUTION and line.extra in ("", *EXTRAS)}
     return tuple(found.values())
 
 
@@ -332,13 +332,7 @@ def destination(
 
 
 def of_sink(sink: Sink, pipeline: str = NOBODY, observed: Observed = UNOBSERVED) -> Iterator[Check]:
-    """Everything about one sink, which is opened and closed; what it refuses ends it.
-
-    Args:
-        sink: not open.
-        pipeline: the pipeline that writes there.
-        observed: what its past epochs took.
-    """
+    """Everything about one sink, which is opened and closed; what it refuses ends it."""
     try:
         yield from _sink(sink, pipeline, observed)
     except UNREADABLE as error:

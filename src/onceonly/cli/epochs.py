@@ -304,10 +304,10 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
     if epoch.offered is not None:
         yield "offered", f"{describe(epoch.offered.start)} to {describe(epoch.offered.end)}"
     yield "rows", epoch.rows
-    for one in epoch.outputs:
-        rest = one.why if one.name == BAD else f"{one.filtered} filtered"
-        where = f" in {', '.join(one.sinks)}" if one.sinks else ""
-        yield f"output {one.name}", f"{one.digest.rows} rows{where}{rest and f', {rest}'}"
+    for output in epoch.outputs:
+        rest = output.why if output.name == BAD else f"{output.filtered} filtered"
+        where = f" in {', '.join(output.sinks)}" if output.sinks else ""
+        yield f"output {output.name}", f"{output.digest.rows} rows{where}{rest and f', {rest}'}"
     if epoch.repeated is not None:
         yield "repeated", f"{epoch.repeated.rows} rows, whose id had been seen before"
     yield "panes", epoch.panes and epoch.panes.text

@@ -161,12 +161,7 @@ PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opt
 
 
 def without(missing: ModuleNotFoundError, what: str, wanted: str) -> Callable[[], NoReturn]:
-    """The command in place of one whose import failed.
-
-    Args:
-        missing: why.
-        what: the first words of the message.
-        wanted: what brings the package, as pip takes it, quoted for a shell.
+    """The command in place of one whose import failed. ``wanted`` is quoted for a shell.
 
     Raises:
         ModuleNotFoundError: it is a module of ours that is missing.

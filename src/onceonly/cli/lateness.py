@@ -73,7 +73,7 @@ def _told(sink: Sink, pipeline: str, epochs: Sequence[Epoch], limit: int) -> Lat
 
 def show_rows(told: LateRows, here: Connection, epochs: Sequence[Epoch]) -> None:
     """Print late rows on stdout, and who can tell those of which nothing is known on stderr."""
-    times = {one.number: one.time for one in epochs}
+    times = {epoch.number: epoch.time for epoch in epochs}
     unit: Unit | None = next((time.unit for time in times.values() if time), None)
     if told.rows:
         say()

@@ -94,7 +94,7 @@ def show(
     counted = sum(quarantine.count(bad, reason) for _, bad in aside)
     if output is Output.JSON:
         held = {"sink": holder.id, "address": holder.address} if holder else {"sink": None, "address": None}
-        emit_json({"pipeline": here.pipeline, **held, "counted": counted, "rows": [one.to_json() for one in rows]})
+        emit_json({"pipeline": here.pipeline, **held, "counted": counted, "rows": [row.to_json() for row in rows]})
     elif holder is None:
         say(_nothing(here, records, reason))
     else:
@@ -188,7 +188,7 @@ def _rows(holder: Sink, pipeline: str, aside: Aside, limit: int, reason: str | N
 
 
 def _show(holder: Sink, rows: Sequence[BadRow], counted: int) -> None:
-    emit_table(("epoch", "reasons", "row"), ((one.epoch, ", ".join(one.rules), one.row or "not kept") for one in rows))
+    emit_table(("epoch", "reasons", "row"), ((row.epoch, ", ".join(row.rules), row.row or "not kept") for row in rows))
     less = f" of {counted} that were set aside" if counted > len(rows) else ""
     say()
     emit_pairs([("shown", f"{plural(len(rows), 'row')}{less}"), ("in", holder.address), ("next", _MENDED)])

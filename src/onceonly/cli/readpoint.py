@@ -36,7 +36,7 @@ def command(
         statements = {one.id: _statement(point, one) for one in here.sinks} if sql else {}
     if output is Output.JSON:
         said = {"pipeline": point.pipeline, "epoch": point.epoch, "chain": point.chain}
-        sinks = [{**one.to_json(), **_sql_of(one.sink, statements)} for one in point.receipts]
+        sinks = [{**receipt.to_json(), **_sql_of(receipt.sink, statements)} for receipt in point.receipts]
         emit_json({**said, "sinks": sinks})
         return
     title = f"{point.pipeline}, epoch {point.epoch}, chain {point.chain[:12]}"

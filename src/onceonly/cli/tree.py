@@ -114,7 +114,10 @@ def _command(word: str) -> Any:  # noqa: PLR0911, PLR0912 - a table, in imports 
 
 
 def _complete(noun: typer.Typer, word: str, verb: Sequence[str]) -> None:
-    own = {one.name or getattr(one.callback, "__name__", "") for one in noun.registered_commands}
+    own = {
+        registered_command.name or getattr(registered_command.callback, "__name__", "")
+        for registered_command in noun.registered_commands
+    }
     if word in ELSEWHERE and not (own - {*ELSEWHERE[word]}) & {*verb}:
         from onceonly.cli.replay import publish, run
 

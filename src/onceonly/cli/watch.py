@@ -194,7 +194,7 @@ def picture(glances: Sequence[PipelineStatus]) -> Group:
     """What stands on the screen."""
     if not glances:
         return Group(Text("The ledger knows no such pipeline yet."))
-    return Group(*(part for one in glances for part in (_headline(one), _table(one), Text())))
+    return Group(*(part for glance in glances for part in (_headline(glance), _table(glance), Text())))
 
 
 def _headline(one: PipelineStatus) -> Text:

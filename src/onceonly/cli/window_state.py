@@ -106,7 +106,7 @@ def _ids(here: Connection) -> tuple[str, ...]:
     """Who holds state, by the newest epoch that wrote some: an operator's writes none."""
     for records in (newest_epochs(here, 1), read(here)):
         for record in reversed(records):
-            for one in record.epoch.outputs:
-                if one.name == STATE:
-                    return one.sinks
+            for output in record.epoch.outputs:
+                if output.name == STATE:
+                    return output.sinks
     return ()

@@ -160,7 +160,7 @@ def _json(seen: _Seen) -> dict[str, Any]:
         "unit": time.unit if time else None,
         "lower": time.lower if time else None,
         "closed": time.closed if time else None,
-        "windows": [one.to_json() for one in seen.windows],
+        "windows": [window.to_json() for window in seen.windows],
     }
 
 
@@ -186,9 +186,9 @@ def _show(seen: _Seen, *, differs: bool) -> None:
 
 
 def _table(windows: Sequence[WindowRow], unit: Unit) -> Iterator[tuple[object, ...]]:
-    for one in windows:
-        start, end = (_bound(number, unit) for number in (one.start, one.end))
-        yield one.key, start, end, one.rows, one.panes, "yes" if one.passed else "no", _wakes(one, unit)
+    for window in windows:
+        start, end = (_bound(number, unit) for number in (window.start, window.end))
+        yield window.key, start, end, window.rows, window.panes, "yes" if window.passed else "no", _wakes(window, unit)
 
 
 def _bound(number: int, unit: Unit) -> str:
@@ -223,7 +223,7 @@ def rebuild(
     job, windows = function("--with", with_), panes_of(defined)
     shape = function("--before", before) if before else None
     with place(ledger, one_name(context, name, query), sink) as here:
-        last = next((one.epoch for one in newest_epochs(here, 1)), None)
+        last = next((newest_epoch.epoch for newest_epoch in newest_epochs(here, 1)), None)
         if last is None or last.panes is None:
             named, known = shlex.quote(here.pipeline), shlex.quote(here.certain_ledger.address)
             raise refuse(
@@ -257,7 +257,7 @@ def reset(
     Rows that were written stay. Stops every driver that is running.
     """
     with place(ledger, one_name(context, name, query), sink) as here:
-        last = next((one.epoch for one in newest_epochs(here, 1)), None)
+        last = next((newest_epoch.epoch for newest_epoch in newest_epochs(here, 1)), None)
         if last is None or last.panes is None or not last.panes.open.rows:
             raise nothing_to_reset(here.pipeline)
         plan = reset_windows.plan(here, last, last.panes, reason, accept_loss=accept_loss)

@@ -85,7 +85,11 @@ def _signature(call: _Told) -> inspect.Signature:
 
 
 def _spelled(signature: inspect.Signature) -> str:
-    plain = [one.replace(annotation=one.empty) for one in signature.parameters.values() if one.name != "self"]
+    plain = [
+        parameter.replace(annotation=parameter.empty)
+        for parameter in signature.parameters.values()
+        if parameter.name != "self"
+    ]
     return str(inspect.Signature(plain))
 
 
@@ -116,7 +120,7 @@ def _kind(call: _Told, part: str) -> Any:
 def _is(kind: Any, value: object) -> bool:
     origin, parts = get_origin(kind) or kind, get_args(kind)
     if origin in (Union, UnionType):
-        return any(_is(one, value) for one in parts)
+        return any(_is(part, value) for part in parts)
     if origin is Literal:
         return value in parts
     if origin is Sequence:

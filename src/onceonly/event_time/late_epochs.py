@@ -81,7 +81,11 @@ def certify(epochs: Sequence[Epoch], first: int, last: int) -> Certificate:
         first: number of the first one to look at.
         last: of the last one.
     """
-    told = {one.number: (one, one.time) for one in epochs if one.time is not None and first <= one.number <= last}
+    told = {
+        epoch.number: (epoch, epoch.time)
+        for epoch in epochs
+        if epoch.time is not None and first <= epoch.number <= last
+    }
     times = [told[number] for number in sorted(told)]
     return Certificate(
         first,

@@ -66,7 +66,7 @@ class LateRows:
             "sink": self.sink,
             "found": self.found,
             "counted": self.counted,
-            "rows": [one.to_json() for one in self.rows],
+            "rows": [row.to_json() for row in self.rows],
             "unknown": [{"epoch": epoch, "why": why} for epoch, why in self.unknown],
         }
 
@@ -82,7 +82,7 @@ def late_rows(sink: Sink, epochs: Sequence[Epoch], limit: int) -> LateRows:
     Raises:
         DestinationError: it does not answer.
     """
-    late = [(one, one.time) for one in epochs if one.time is not None and one.time.late]
+    late = [(epoch, epoch.time) for epoch in epochs if epoch.time is not None and epoch.time.late]
     search = _Search({one.number: time for one, time in late})
     for one, time in late:
         if why := _untold(sink.id, one, time):
@@ -95,7 +95,7 @@ def late_rows(sink: Sink, epochs: Sequence[Epoch], limit: int) -> LateRows:
 
 def nothing_told(sink: str, epochs: Sequence[Epoch], why: str) -> LateRows:
     """The answer where a sink says nothing at all."""
-    late = [one.number for one in epochs if one.time is not None and one.time.late]
+    late = [epoch.number for epoch in epochs if epoch.time is not None and epoch.time.late]
     return LateRows(sink, (), 0, 0, tuple((number, why) for number in late))
 
 

@@ -152,7 +152,7 @@ def stop_of(refusal: Refusal, offered: Slice | None = None, head: int = 0) -> St
 
 
 _OF_SINKS = ("E207", "E208", "E209")
-"""Codes that are about the sink which they name; others name it only to say where the pipeline stands."""
+"""Codes that are about the sink which they name. Others name it only to show where the pipeline stands."""
 
 
 def covers(accepted: Adoption | None, stop: Stop) -> bool:
@@ -228,7 +228,7 @@ def _also_skips(stop: Stop, end: SourceOffsets | None) -> bool:
 
 
 def _ahead(start: SourceOffsets, end: SourceOffsets) -> bool:
-    """Whether ``start`` lies past ``end`` anywhere; what an end does not name was at its beginning."""
+    """Whether ``start`` lies past ``end`` anywhere. What an end does not name was at its beginning."""
     held = dict(end.entries)
     for source, text in start.entries:
         place, stood = place_in_log(text), place_in_log(held.get(source))

@@ -146,7 +146,7 @@ def check_loop(query: str, target: Target, sources: tuple[SourceIdentity, ...]) 
         ConfigurationError: E147.
     """
     place = target.place.partition(":")[2]
-    if any(one.folder and resolved(one.folder) == place for one in sources) or (
+    if any(source.folder and resolved(source.folder) == place for source in sources) or (
         target.feeds and read_of(target.feeds, sources, SourceOffsets(()))
     ):
         raise refuse("E147", query=query, sink=target.sink, target=target.address)

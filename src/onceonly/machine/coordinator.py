@@ -165,7 +165,7 @@ def _poll(state: State) -> Command:
 def _prepare(state: State) -> Command:
     work = state.work
     output = work.epoch.output(state.sink) if work.epoch else None  # without outputs the epoch is made of the answer
-    (together,) = (one for one in state.transactions if state.sink in one)
+    (together,) = (transaction for transaction in state.transactions if state.sink in transaction)
     beside = tuple(sink for sink in state.targets[: work.index] if sink in together)
     clock = None if work.epoch else _clock(state)
     return Prepare(state.sink, work.number, work.trim, work.replaces, output.name if output else None, beside, clock)

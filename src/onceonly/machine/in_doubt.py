@@ -192,4 +192,4 @@ def patience_ms(records: Iterable[EpochRecord], grace_s: float = GRACE_S) -> flo
 
 def ending(events: Sequence[Event], generation: int) -> Event | None:
     """The event with which an opening said that it ended; ``None``: it runs, or it ended without a word."""
-    return next((one for one in reversed(events) if one.generation == generation and one.kind in ENDS), None)
+    return next((event for event in reversed(events) if event.generation == generation and event.kind in ENDS), None)

@@ -107,8 +107,8 @@ def _staged(facts: OpeningFacts) -> str | None:
     if highest is None or not (highest.epoch.manifest or highest.epoch.adoption):
         return None
     number, first = highest.epoch.number, dict(highest.epoch.sinks)
-    stands = [max(one.position.epoch, first.get(one.sink, number + 1) - 1) for one in facts.readings]
-    confirmed = [one.receipt.epoch for one in facts.readings if one.receipt]
+    stands = [max(reading.position.epoch, first.get(reading.sink, number + 1) - 1) for reading in facts.readings]
+    confirmed = [reading.receipt.epoch for reading in facts.readings if reading.receipt]
     if min(stands) < number - 1 or max(confirmed, default=0) > number:
         return None
     return highest.epoch.manifest or ""

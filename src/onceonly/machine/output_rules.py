@@ -26,16 +26,16 @@ def rows_in(digest: Digest, outputs: Sequence[OutputDigest]) -> int:
 
 def unbalanced(digest: Digest, outputs: Sequence[OutputDigest]) -> tuple[str, int, int] | None:
     """The first output that does not add up: its name, the rows that it says there are, and those that there are."""
-    for one in outputs:
-        told = one.filtered if one.name == BAD else one.digest.rows + one.filtered
+    for output in outputs:
+        told = output.filtered if output.name == BAD else output.digest.rows + output.filtered
         if told != digest.rows:
-            return one.name, told, digest.rows
+            return output.name, told, digest.rows
     return _lost(digest, outputs)
 
 
 def _lost(digest: Digest, outputs: Sequence[OutputDigest]) -> tuple[str, int, int] | None:
     """Where rows may be dropped, whether all others are there."""
-    offered = next((one.offered for one in outputs if one.name == SEEN), None)
+    offered = next((output.offered for output in outputs if output.name == SEEN), None)
     repeated = repeated_in(tuple(outputs))
     there = rows_in(digest, outputs) + (repeated.rows if repeated else 0)
     return None if offered in (None, there) else (SEEN, there, offered)

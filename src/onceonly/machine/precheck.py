@@ -114,7 +114,7 @@ def check_opening(
     Returns:
         ``None``: only the fence can tell.
     """
-    behind = [bool(one.receipt and one.position.epoch < one.receipt.epoch) for one in found.readings]
+    behind = [bool(reading.receipt and reading.position.epoch < reading.receipt.epoch) for reading in found.readings]
     if any(behind):
         # Set back or replaced: what is still hidden from readers was confirmed, too, so not every sink can tell.
         asked = [identity is not None for identity in identities]
@@ -124,7 +124,7 @@ def check_opening(
         return refusal
     last = rules.newest(found)
     recorded = found.head.number if found.head else 0
-    numbers = [one.position.epoch for one in found.readings]
+    numbers = [reading.position.epoch for reading in found.readings]
     if last is None and max(numbers, default=0):
         return _aged_out(found)
     if max([recorded, *numbers]) > (last.number if last else 0):
@@ -173,5 +173,5 @@ def descent(seen: PeekFacts, offer: Offer, recorded: tuple[Epoch, ...]) -> tuple
 def _became(lineage: Lineage, epochs: Iterable[Epoch]) -> int:
     """Number of the epoch that a batch became; 0 for none of these."""
     names = (lineage.query_id, lineage.batch_id)
-    known = ((one.number, one.lineage) for one in epochs if one.lineage)
+    known = ((epoch.number, epoch.lineage) for epoch in epochs if epoch.lineage)
     return next((number for number, was in known if (was.query_id, was.batch_id) == names), 0)

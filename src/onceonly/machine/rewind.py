@@ -22,11 +22,11 @@ class OriginKind(StrEnum):
     NONE = "none"
     """The epoch brought no rows to the sink."""
     STAGED = "stage"
-    """Bytes that were staged for all sinks; the marker holds their hash."""
+    """Bytes that were staged for all sinks. The marker holds their hash."""
     SINK = "sink"
-    """Another sink that got the same rows; their digest proves them."""
+    """Another sink that got the same rows. Their digest proves them."""
     SOURCE = "source"
-    """The source, through the query's own code; the digest proves the rows."""
+    """The source, through the query's own code. The digest proves the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class CutBack:
-    """Every sink stands at ``to``; epochs of the ledger beyond it are set aside.
+    """Every sink stands at ``to``. Epochs of the ledger beyond it are set aside.
 
     Attributes:
         to: the epoch that Spark goes on after.

@@ -191,7 +191,7 @@ def _heal(state: State, heal: Heal) -> State:
 def _not_healed(
     state: State, sinks: tuple[str, ...], epoch: Epoch, reason: str, others: tuple[OutputDigest, ...] = ()
 ) -> State:
-    calls = ", ".join(one.call for one in others)
+    calls = ", ".join(other.call for other in others)
     refusal = Refusal.of(
         "E219",
         sinks=", ".join(sinks),

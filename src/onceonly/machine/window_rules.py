@@ -128,7 +128,7 @@ def computable(epoch: Epoch, healing: tuple[str, ...], past: Epoch | None) -> bo
     """
     if epoch.panes is None:
         return True
-    keeps = any(sink in healing for one in epoch.outputs if one.name == STATE for sink in one.sinks)
+    keeps = any(sink in healing for output in epoch.outputs if output.name == STATE for sink in output.sinks)
     return keeps and (past is not None or epoch.replaces is not None or epoch.number == 1)
 
 
@@ -157,7 +157,7 @@ def dropped(windows: WindowsConfig | None, pipeline: str, epoch: Epoch) -> tuple
     if windows is None or panes is None or not panes.dropped or epoch.adoption is not None:
         return ()
     rows = _of_rows(panes, overlap=windows.overlap)
-    if kept := next((one for one in epoch.outputs if one.name == LATE), None):
+    if kept := next((output for output in epoch.outputs if output.name == LATE), None):
         what = f"{rows} came to windows that were closed, or without a time: in {', '.join(kept.sinks)}"
         return (Happening(EventKind.BEHIND, what, epoch.number),)
     noted = text(epoch.time.noted, epoch.time.unit) if epoch.time and epoch.time.noted is not None else "nothing"

@@ -144,7 +144,7 @@ class Exporter:
         known = {entry.name for entry in self.shown}
         for entry in entries:
             if entry.name not in known:
-                events = [one for one in self._ledger.events(entry.name) if self._is_old(one.at_ms)]
+                events = [event for event in self._ledger.events(entry.name) if self._is_old(event.at_ms)]
                 self._last[entry.name], self._events[entry.name] = self._old(entry), events[-1] if events else None
         self._looked = True
 
@@ -157,7 +157,7 @@ class Exporter:
             return entry.epoch
         first = max(1, entry.epoch - _WHILE_AWAY + 1)
         records = self._ledger.epochs(entry.name, first) if entry.epoch else ()
-        return max((one.epoch.number for one in records if self._is_old(one.recorded_ms)), default=first - 1)
+        return max((record.epoch.number for record in records if self._is_old(record.recorded_ms)), default=first - 1)
 
     def _look(self, entry: Pipeline, now_ms: int) -> None:
         name = entry.name

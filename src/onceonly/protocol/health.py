@@ -268,12 +268,6 @@ class Check:
 def spot(code: str, name: str, state: State = State.PROBLEM, **details: object) -> Check:
     """Make the check of a code that was found.
 
-    Args:
-        code: of the catalogue.
-        name: what was looked at.
-        state: how bad it is here.
-        details: what the code's texts need.
-
     Raises:
         KeyError: no such code, or a detail is missing.
     """

@@ -54,7 +54,7 @@ class Dedupe:
 
     def __post_init__(self) -> None:
         """Check the arguments, and find the sink of ids."""
-        if not self.parts or not all(isinstance(one, str) and one.strip() for one in self.parts):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not self.parts or not all(isinstance(part, str) and part.strip() for part in self.parts):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise _meaningless("key", self.key, 'a column or SQL on one row, key="event_id", or several of them')
         seconds, rest = divmod(milliseconds(self.within) or 0, 1000)
         if not seconds or rest:
@@ -81,7 +81,7 @@ class Dedupe:
     def beside(self, quality: Quality | None) -> Quality:
         """What is expected of each row, and that it has an id: of one without, nobody can say whether it came twice."""
         name = f"a known {self.named}" if _SHORT.fullmatch(self.named) else "a known id"
-        known = {name: " AND ".join(f"({one}) IS NOT NULL" for one in self.parts)}
+        known = {name: " AND ".join(f"({part}) IS NOT NULL" for part in self.parts)}
         return replace(quality, expect={**quality.expect, **known}) if quality else Quality(expect=known)
 
 

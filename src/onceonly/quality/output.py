@@ -89,16 +89,18 @@ def check(outputs: Sequence[Output]) -> None:
     if len(outputs) > MOST:
         way = "write the others by a second pipeline, with a name and a checkpoint of its own"
         raise _formless(f"there are {len(outputs)} outputs, and {MOST} is the most", way)
-    names = [one.name for one in outputs]
-    for one in outputs:
-        if problem := unusable(one.name):
-            raise _formless(problem, f'give a name of letters and digits: name="{named_after(one.name)}"')
-        if [name.lower() for name in names].count(one.name.lower()) > 1:
-            other = f'Output(sink, name="{one.name}_2")'
-            way = f'give one of them another: {other}, in a Route {{"{one.name}": {other}}}; or one output both sinks'
-            raise _formless(f'two outputs are called "{one.name}"', way)
-        if not one.sinks:
-            raise _formless(f'output "{one.name}" has no sink', f'give it one: Output(sink, name="{one.name}")')
+    names = [output.name for output in outputs]
+    for output in outputs:
+        if problem := unusable(output.name):
+            raise _formless(problem, f'give a name of letters and digits: name="{named_after(output.name)}"')
+        if [name.lower() for name in names].count(output.name.lower()) > 1:
+            other = f'Output(sink, name="{output.name}_2")'
+            way = (
+                f'give one of them another: {other}, in a Route {{"{output.name}": {other}}}; or one output both sinks'
+            )
+            raise _formless(f'two outputs are called "{output.name}"', way)
+        if not output.sinks:
+            raise _formless(f'output "{output.name}" has no sink', f'give it one: Output(sink, name="{output.name}")')
 
 
 def unusable(name: object) -> str:

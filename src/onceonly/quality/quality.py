@@ -201,7 +201,7 @@ def _beside(quarantine: Sink | None, sinks: Sequence[Sink]) -> str | None:
     if not isinstance(quarantine, Sink):
         return None
     where = spelled(quarantine)
-    return next((one.id for one in sinks if one.id != quarantine.id and spelled(one) == where), None)
+    return next((sink.id for sink in sinks if sink.id != quarantine.id and spelled(sink) == where), None)
 
 
 def _meaningless(argument: str, value: object, wanted: str) -> Exception:

@@ -49,7 +49,7 @@ class BadRow:
     @property
     def rules(self) -> tuple[str, ...]:
         """Names of what it broke."""
-        return tuple(dict.fromkeys(one.get("rule", "") for one in self.reasons))
+        return tuple(dict.fromkeys(reason.get("rule", "") for reason in self.reasons))
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values."""
@@ -82,7 +82,7 @@ def set_aside(epochs: Iterable[Epoch], reason: str | None = None) -> tuple[tuple
         epochs: of a pipeline.
         reason: only epochs in which rows broke this.
     """
-    found = ((one, one.bad) for one in epochs)
+    found = ((epoch, epoch.bad) for epoch in epochs)
     return tuple((one, bad) for one, bad in found if bad and count(bad, reason))
 
 

@@ -117,7 +117,7 @@ class DedupingBatch(DividedBatch):
         Raises:
             DestinationError: whoever keeps ids does not answer.
         """
-        timed = [_at(one, as_of.clock_ms) if one.wanted.name == SEEN else one for one in self._outputs]
+        timed = [_at(output, as_of.clock_ms) if output.wanted.name == SEEN else output for output in self._outputs]
         return self._like(self._rows, timed, self._repeats.lookup(as_of))
 
     def trimmed(self, trim: Trim) -> DedupingBatch:

@@ -69,10 +69,6 @@ class Expectations:
     def check(self, pipeline: str, rows: DataFrame) -> None:
         """Refuse what is no condition on a row.
 
-        Args:
-            pipeline: its name.
-            rows: a batch as it is written, without outputs.
-
         Raises:
             ConfigurationError: E121.
         """
@@ -102,7 +98,7 @@ class Expectations:
         demanded = [reason for one in self.demanded for reason in one.reasons(rows, expected)]
         good = reduce(and_, [~one.applies for one in demanded], expected)
         # Good first: what an output computes of a row, an expectation may be there to keep it from.
-        narrowed = [replace(one, where=good & condition(one.where)) for one in outputs]
+        narrowed = [replace(output, where=good & condition(output.where)) for output in outputs]
         why = (*reasons, *demanded)
         # ``concat_ws`` leaves nulls out: of what is met nothing is said.
         said = f.concat_ws(",", *[f.when(one.applies, f.lit(one.said)) for one in why])

@@ -136,10 +136,10 @@ def resolve(
         ConfigurationError: E120, an output has the name of a column; E121, an expression is not one on a row.
     """
     taken = {name.lower() for name in rows.columns}
-    for one in outputs:
-        if (column := column_of(one.name)).lower() in taken:
-            raise _taken(pipeline, one.name, column)
-    return tuple(_resolved(plan, pipeline, rows, one, left_out) for one in outputs)
+    for output in outputs:
+        if (column := column_of(output.name)).lower() in taken:
+            raise _taken(pipeline, output.name, column)
+    return tuple(_resolved(plan, pipeline, rows, output, left_out) for output in outputs)
 
 
 def _taken(pipeline: str, name: str, column: str) -> OnceOnlyError:
@@ -231,7 +231,7 @@ class DividedBatch(SparkBatch):
     @property
     def estimate(self) -> Estimate:
         """Expected size, if each output wants every row: nobody knows beforehand how many are bad."""
-        own, names = self._estimate, {column_of(one.wanted.name) for one in self._outputs}
+        own, names = self._estimate, {column_of(output.wanted.name) for output in self._outputs}
         narrow = schema_width([one for one in self._schema if one.name not in names], TEXT_BYTES) or 1
         return own if own.size is None else Estimate(own.rows, own.size * widened(narrow, self._outputs) // narrow)
 
@@ -268,12 +268,12 @@ class DividedBatch(SparkBatch):
 
     @property
     def _summed(self) -> tuple[digest.Summed, ...]:
-        return tuple(one.summed for one in self._outputs)
+        return tuple(output.summed for output in self._outputs)
 
     def outputs(self) -> tuple[OutputDigest, ...]:
         """What some sinks get instead of all rows, counted in the action that staged them."""
         values = self._values()
-        return tuple(one.counted(values) for one in self._outputs)
+        return tuple(output.counted(values) for output in self._outputs)
 
     def trimmed(self, trim: Trim) -> DividedBatch:
         """The batch without the rows that are left out, and with its outputs.
@@ -293,19 +293,19 @@ def widened(narrow: int, outputs: Sequence[ResolvedOutput]) -> int:
         narrow: of the row alone. In output ``bad`` it is a text with the names of its columns, about twice as long.
         outputs: what has a column beside it.
     """
-    aside = any(one.summed.sets_aside for one in outputs)
-    return narrow + 2 * narrow * aside + sum(schema_width(one.columns, TEXT_BYTES) for one in outputs)
+    aside = any(output.summed.sets_aside for output in outputs)
+    return narrow + 2 * narrow * aside + sum(schema_width(output.columns, TEXT_BYTES) for output in outputs)
 
 
 def _named(schema: pa.Schema, outputs: Sequence[ResolvedOutput]) -> pa.Schema:
     """The schema of wide rows, in which each part of an output says itself what it stands for."""
     import pyarrow as pa
 
-    for one in outputs:
-        at = schema.get_field_index(column_of(one.wanted.name))
-        schema = schema.set(at, pa.field(column_of(one.wanted.name), pa.struct(list(one.columns))))
+    for output in outputs:
+        at = schema.get_field_index(column_of(output.wanted.name))
+        schema = schema.set(at, pa.field(column_of(output.wanted.name), pa.struct(list(output.columns))))
     return schema
 
 
 def _wide(rows: DataFrame, outputs: Sequence[ResolvedOutput]) -> DataFrame:
-    return rows.select("*", *[one.column for one in outputs])
+    return rows.select("*", *[output.column for output in outputs])

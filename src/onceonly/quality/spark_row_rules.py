@@ -49,18 +49,18 @@ class Demanded:
         taken = self.taken
         shown = rows if taken is None else taken.of(rows)
         kinds = {field.name: field.dataType for field in shown.schema.fields}
-        for one in self.rules:
-            if not _can_be_judged(rows, taken, one):
+        for rule in self.rules:
+            if not _can_be_judged(rows, taken, rule):
                 continue
-            if isinstance(one, Condition):
-                broken = ~f.coalesce(f.expr(one.sql), f.lit(False))
+            if isinstance(rule, Condition):
+                broken = ~f.coalesce(f.expr(rule.sql), f.lit(False))
             else:
-                column = f.col(quote(one.column)) if taken is None else taken.part(one.column)
-                broken = ~satisfied(one, column, kinds[one.column])
-            if taken is not None or isinstance(one, Condition):
+                column = f.col(quote(rule.column)) if taken is None else taken.part(rule.column)
+                broken = ~satisfied(rule, column, kinds[rule.column])
+            if taken is not None or isinstance(rule, Condition):
                 asked = expected if taken is None else expected & condition(taken.where)
                 broken = f.coalesce(f.when(asked, broken), f.lit(False))
-            yield Reason(self._said(one), _name(one), broken)
+            yield Reason(self._said(rule), _name(rule), broken)
 
     def _said(self, one: Rule | Condition) -> str:
         said = {"by": self.sink}

@@ -177,7 +177,9 @@ class _Question:
 
     def _found(self, sink: str) -> Sink:
         """A sink by its address in the ledger."""
-        known = dict(next((one.sinks for one in self.ledger.pipelines() if one.name == self.pipeline), ()))
+        known = dict(
+            next((pipeline.sinks for pipeline in self.ledger.pipelines() if pipeline.name == self.pipeline), ())
+        )
         if sink not in known:
             raise refuse(
                 "E110",
@@ -214,7 +216,7 @@ class _Question:
 
     def _readable(self, sink: Sink, epoch: int) -> bool:
         found = self.ledger.epochs(self.pipeline, epoch, epoch)
-        receipts = [one for record in found for one in record.receipts if one.sink == sink.id]
+        receipts = [receipt for record in found for receipt in record.receipts if receipt.sink == sink.id]
         if not receipts or not isinstance(sink, Versioned):
             return False
         try:

@@ -84,7 +84,7 @@ class ReadPoint:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the place in each sink."""
-        rows = [(one.sink, one.rows, place(one.position)) for one in self.receipts]
+        rows = [(receipt.sink, receipt.rows, place(receipt.position)) for receipt in self.receipts]
         return table(("sink", "rows", "position"), rows, title=f"{self.pipeline}, epoch {self.epoch}")
 
 

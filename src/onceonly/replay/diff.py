@@ -52,12 +52,7 @@ def difference(
 
 
 def compared(before: DataFrame, after: DataFrame) -> Difference:
-    """Compare all rows of both.
-
-    Args:
-        before: what the first target holds.
-        after: what the second one does.
-    """
+    """Compare all rows of both."""
     columns = [name for name in after.columns if name in before.columns]
     left, right = before.select(list(map(quote, columns))), after.select(list(map(quote, columns)))
     gone, come = left.exceptAll(right), right.exceptAll(left)

@@ -189,6 +189,6 @@ def _decisions(known: Mapping[int, Epoch], number: int) -> Iterator[Epoch]:
 
 
 def _targets(epoch: Epoch) -> Targets:
-    sinks = {one.name: one.sinks for one in epoch.outputs}
+    sinks = {output.name: output.sinks for output in epoch.outputs}
     late = sinks.get(LATE)
     return Targets(sinks[PANES], sinks[STATE][0], late[0] if late else None)

@@ -224,12 +224,12 @@ def _begins(first: int, last: Epoch, epochs: Mapping[int, Epoch]) -> bool:
     begun = standing_since(last, epochs)
     if begun is None or first < begun:
         return False
-    return not any(one.lineage and begun <= one.number < first for one in epochs.values())
+    return not any(epoch.lineage and begun <= epoch.number < first for epoch in epochs.values())
 
 
 def _given(epoch: Epoch) -> Digest:
     """Digest of what an epoch gives: results of windows, or the rows of its plan."""
-    return next((one.digest for one in epoch.outputs if one.name == PANES), epoch.computed)
+    return next((output.digest for output in epoch.outputs if output.name == PANES), epoch.computed)
 
 
 def _recorded(ran: Iterable[Epoch]) -> Digest:

@@ -98,7 +98,7 @@ class RerunRequest:
             addresses: an address that leads nowhere now is another target: where the rerun goes something answers.
         """
         kind = sink.address.partition(":")[0]
-        alike = [one for one in addresses if one.partition(":")[0] == kind]
+        alike = [address for address in addresses if address.partition(":")[0] == kind]
         if sink.address in alike or not alike:
             return sink.address if alike else ""
         target = _place(copy.copy(sink), self.own)
@@ -131,7 +131,7 @@ class RerunRequest:
         epoch, stands = held[-1]
         chains = {record.epoch.number: record.epoch.chain for record in self.found}
         same = stands.pipeline == self.pipeline and chains.get(stands.last) == stands.chain
-        first = next((one.number for one in self.batches), self.wanted.start)
+        first = next((batch.number for batch in self.batches), self.wanted.start)
         if not same or held[0][1].first != first or stands.last >= self.wanted.stop:
             self.refuse(epoch)
         return stands.last + 1, stands.chain

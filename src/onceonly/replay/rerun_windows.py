@@ -194,5 +194,5 @@ def _time(asked: RerunRequest, panes: Panes, at: _At) -> event_time_argument.Eve
 def _by_ingest(batches: Sequence[Epoch]) -> bool:
     """Whether each of them noted the engine's clock."""
     times = [epoch.time for epoch in batches]
-    clocks = accumulate((one.ingest if one and one.ingest else 0 for one in times), max)
+    clocks = accumulate((time.ingest if time and time.ingest else 0 for time in times), max)
     return all(one is not None and one.noted == clock for one, clock in zip(times, clocks, strict=True))

@@ -48,7 +48,7 @@ class SourceAvailability:
 
 def by_lists(records: Iterable[EpochRecord], after: int, there: IsThere) -> SourceAvailability:
     """The source of epochs beyond one, as far as the ledger lists their files."""
-    return _looked_for({one.epoch.number: one.files for one in records if one.epoch.number > after}, there)
+    return _looked_for({record.epoch.number: record.files for record in records if record.epoch.number > after}, there)
 
 
 def beyond(
@@ -64,7 +64,7 @@ def beyond(
         there: looks for a file.
     """
     after = {number: epoch for number, epoch in sorted(known.items()) if number > stood.number}
-    listed = {one.epoch.number: one.files for one in records if one.epoch.number in after}
+    listed = {record.epoch.number: record.files for record in records if record.epoch.number in after}
     log = log if log and _is_of(log, stood) else None
     files, unlisted = _unlisted(stood, after, listed, log)
     found = _looked_for(

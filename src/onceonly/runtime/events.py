@@ -47,9 +47,9 @@ class EventLog:
         Raises:
             LedgerUnavailable: it cannot be noted.
         """
-        said = self._ledger.events(pipeline) if any(one.once for one in happenings) else ()
-        new = unsaid([one for one in happenings if one.once], said)
-        for one in (one for one in happenings if not one.once or one in new):
+        said = self._ledger.events(pipeline) if any(happening.once for happening in happenings) else ()
+        new = unsaid([happening for happening in happenings if happening.once], said)
+        for one in (happening for happening in happenings if not happening.once or happening in new):
             level = logging.WARNING if one.kind in _LOUD else logging.INFO
             log.log(level, "pipeline %s: %s: %s", pipeline, one.kind.value, one.reason)
             self._ledger.note(Event(pipeline, one.kind, one.reason, one.epoch, generation))
@@ -167,7 +167,11 @@ def unsaid(happenings: Sequence[Happening], events: Sequence[Event]) -> list[Hap
     said = {(event.kind, event.reason, event.epoch) for event in events}
     promise = next((event.reason for event in reversed(events) if event.kind is EventKind.PROMISED), None)
     return [
-        one
-        for one in happenings
-        if (one.reason != promise if one.kind is EventKind.PROMISED else (one.kind, one.reason, one.epoch) not in said)
+        happening
+        for happening in happenings
+        if (
+            happening.reason != promise
+            if happening.kind is EventKind.PROMISED
+            else (happening.kind, happening.reason, happening.epoch) not in said
+        )
     ]

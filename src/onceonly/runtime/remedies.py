@@ -54,7 +54,7 @@ class CommandContext:
 
 
 def tally(records: Iterable[EpochRecord], first: int, last: int, sinks: Sequence[str] = ()) -> str:
-    """How many epochs and rows a range is: ``3 epochs, 30 rows``; rows only where all of them are on record.
+    """How many epochs and rows a range is: ``3 epochs, 30 rows``. Rows only where all of them are on record.
 
     Args:
         records: of the ledger.
@@ -103,13 +103,13 @@ def set_back(
 
 
 def put_back(where: CommandContext) -> str:
-    """The way that writes the checkpoint anew, as it was after the newest epoch; what comes next begins on a line."""
+    """The way that writes the checkpoint anew, as it was after the newest epoch. What comes next begins on a line."""
     place = shlex.quote(where.checkpoint) if where.checkpoint else "PATH"
     return "put the checkpoint back:      onceonly checkpoint rebuild " + f"{place} {where.query}\nor "
 
 
 def filled(where: CommandContext) -> str:
-    """The way that proves more by filling the ledger from the sinks; what comes next begins on a line."""
+    """The way that proves more by filling the ledger from the sinks. What comes next begins on a line."""
     return "fill the ledger and restart:  onceonly ledger rebuild " + f"{where.query}\nor "
 
 
@@ -120,7 +120,7 @@ def rewound(where: CommandContext, asked: RewindRequest) -> str:
 
 
 def again(where: CommandContext, accepted: Adoption | None, told: str) -> str:
-    """The way to write rows of epochs again, on a line of its own; empty where it does not apply."""
+    """The way to write rows of epochs again, on a line of its own. Empty where it does not apply."""
     return f"\nor write {told} again on purpose: {where.adopt(accepted)}" if accepted else ""
 
 
@@ -481,7 +481,9 @@ def _all_listed(ledger: Ledger, where: CommandContext, newest: Epoch | None) -> 
     upto, own = newest.number if newest else 0, list[EpochRecord]()
     while lineage and upto > 0:
         records = ledger.epochs(where.pipeline, max(1, upto - _WINDOW + 1), upto)
-        ran = [one for one in records if one.epoch.lineage and one.epoch.lineage.query_id == lineage.query_id]
+        ran = [
+            record for record in records if record.epoch.lineage and record.epoch.lineage.query_id == lineage.query_id
+        ]
         upto, own = upto - _WINDOW if ran else 0, [*ran, *own]
     known = {(file.source, file.log_offset) for one in file_lists.completed(own) for file in one.files}
     ends = newest.reached.entries if newest else ()

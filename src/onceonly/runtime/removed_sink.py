@@ -70,7 +70,9 @@ def stand(going: Sink | None, ledger: Ledger, pipeline: str, sink: str) -> Stand
     """
     head = ledger.head(pipeline)
     records = ledger.epochs(pipeline, max(1, head.epoch.number - _BACK)) if head else ()
-    confirmed = max((one.epoch for record in records for one in record.receipts if one.sink == sink), default=0)
+    confirmed = max(
+        (receipt.epoch for record in records for receipt in record.receipts if receipt.sink == sink), default=0
+    )
     if going is None:
         return Stand(confirmed, confirmed, "its address is not known here")
     try:

@@ -137,7 +137,7 @@ def of(wide: WideRows, outputs: tuple[OutputDigest, ...], name: str | None) -> O
     Raises:
         KeyError: there is no such output.
     """
-    digest = wide.digest() if name is None else {one.name: one.digest for one in outputs}[name]
+    digest = wide.digest() if name is None else {output.name: output.digest for output in outputs}[name]
     return OutputBatch(wide, pick(outputs, name, wide.schema), digest)
 
 

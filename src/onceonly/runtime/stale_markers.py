@@ -54,11 +54,6 @@ def _in_place_of(sink: Sink, known: Receipt) -> str:
 def demand(sinks: Sequence[Sink], where: CommandContext, readings: Sequence[Reading]) -> None:
     """Refuse it under the fence, which also tells of sinks that say nothing without one.
 
-    Args:
-        sinks: that are to be written to.
-        where: what printed commands name.
-        readings: of all sinks.
-
     Raises:
         ConfigurationError: E110, with the command that gives the rows up.
     """

@@ -83,7 +83,7 @@ def older_runs(ledger: Ledger, pipeline: str, newest: int, generation: int) -> f
         generation: of the opening that asks.
     """
     records = ledger.epochs(pipeline, max(1, newest - _LOOKS_BACK), newest)
-    found = (one.epoch.lineage for one in records if one.fence.generation < generation)
+    found = (record.epoch.lineage for record in records if record.fence.generation < generation)
     return frozenset(lineage.run_id for lineage in found if lineage is not None)
 
 

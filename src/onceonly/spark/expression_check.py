@@ -26,7 +26,7 @@ def quietly() -> Generator[None]:
         yield
         return
     loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
-    before = [one.disabled for one in loggers]
+    before = [logger.disabled for logger in loggers]
     try:
         for one in loggers:
             one.disabled = True

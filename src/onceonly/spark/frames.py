@@ -129,7 +129,7 @@ def _beyond_arrow(kind: DataType) -> str | None:
         case t.MapType():
             return _beyond_arrow(kind.keyType) or _beyond_arrow(kind.valueType)
         case t.StructType():
-            return next((name for one in kind.fields if (name := _beyond_arrow(one.dataType))), None)
+            return next((name for field in kind.fields if (name := _beyond_arrow(field.dataType))), None)
         case _:
             return None
 

@@ -90,9 +90,9 @@ def _windows(setting: LateRowContext, row: Row, partials: Sequence[Partial]) -> 
         return list(definition.panes.window.of(time))
     key = key_text(definition, row.key)
     return [
-        (one.place.start, one.place.end)
-        for one in partials
-        if one.place.key == key and one.place.start <= time < one.place.end
+        (partial.place.start, partial.place.end)
+        for partial in partials
+        if partial.place.key == key and partial.place.start <= time < partial.place.end
     ]
 
 

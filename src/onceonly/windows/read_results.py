@@ -64,7 +64,7 @@ class Results:
 
 def gets(sink: Sink, name: str, epochs: Sequence[Epoch]) -> bool:
     """Whether a sink gets an output of this name in any of these epochs."""
-    return any(one.name == name and sink.id in one.sinks for epoch in epochs for one in epoch.outputs)
+    return any(output.name == name and sink.id in output.sinks for epoch in epochs for output in epoch.outputs)
 
 
 def read_state(sink: Sink, epochs: Sequence[Epoch]) -> StateFacts | None:

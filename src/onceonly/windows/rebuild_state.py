@@ -135,7 +135,7 @@ def rebuild(
     epoch = operator_epoch.decision(
         state, Slice(end, end), accepted, stood=last.standing, sources=last.sources, base=last
     )
-    outputs = tuple(_output(one, rows) for one in left.outputs)
+    outputs = tuple(_output(output, rows) for output in left.outputs)
     epoch = chain.linked(replace(epoch, chain="", digest=digest_of(rows), outputs=outputs))
     faults.fire(Point.PREPARE_BEFORE)
     with naming(keeper):

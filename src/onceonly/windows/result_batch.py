@@ -100,7 +100,7 @@ class WindowResultBatch(ArrowBatch):
     def __init__(
         self, parts: Sequence[OutputRows], times: RowTimes, panes: EpochWindows, live: SparkBatch | None = None
     ) -> None:
-        super().__init__(_union({column_of(one.name): one.rows for one in parts}), partitions=1)
+        super().__init__(_union({column_of(part.name): part.rows for part in parts}), partitions=1)
         self._parts = tuple(parts)
         self._times = times
         self._panes = panes
@@ -118,13 +118,14 @@ class WindowResultBatch(ArrowBatch):
 
     def digest(self) -> Digest:
         """Of the rows of all outputs."""
-        return sum((one.digest for one in self._parts), Digest(0))
+        return sum((part.digest for part in self._parts), Digest(0))
 
     def outputs(self) -> tuple[OutputDigest, ...]:
         """What each sink gets: a row is in one of them."""
         whole = self._table.num_rows
         return tuple(
-            OutputDigest(one.name, one.sinks, one.schema, one.digest, whole - one.rows.num_rows) for one in self._parts
+            OutputDigest(part.name, part.sinks, part.schema, part.digest, whole - part.rows.num_rows)
+            for part in self._parts
         )
 
     def times(self) -> RowTimes:
@@ -137,7 +138,7 @@ class WindowResultBatch(ArrowBatch):
 
     def rows_of(self, name: str) -> pa.Table:
         """Rows of one output."""
-        return next(one.rows for one in self._parts if one.name == name)
+        return next(part.rows for part in self._parts if part.name == name)
 
 
 def _union(parts: Mapping[str, pa.Table]) -> pa.Table:

@@ -63,7 +63,9 @@ class Groups:
 
     def partials(self) -> list[Partial]:
         """One for each window."""
-        return [one for key, slices in self._slices.items() for one in self._windows(key_text(self._is, key), slices)]
+        return [
+            window for key, slices in self._slices.items() for window in self._windows(key_text(self._is, key), slices)
+        ]
 
     def _spans(self, first: int, last: int) -> list[Span]:
         window = self._is.panes.window

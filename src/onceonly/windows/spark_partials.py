@@ -216,8 +216,8 @@ class Action:
 def _columns(values: Sequence[Aggregated]) -> list[Column]:
     from pyspark.sql import functions as f
 
-    columns = [one for value in values for one in value.columns]
-    said = [f.expr(one) if isinstance(one, str) else one for one in columns]
+    columns = [column for value in values for column in value.columns]
+    said = [f.expr(column) if isinstance(column, str) else column for column in columns]
     return [one.alias(f"{VALUE}{at}") for at, one in enumerate(said)]
 
 

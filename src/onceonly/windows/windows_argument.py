@@ -187,7 +187,7 @@ def _named_by(panes: Panes) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def said_of(chosen: WindowsArgument | None, refused: OnceOnlyError) -> OnceOnlyError:
     """What is said of a refusal: of several results of one window, something else than of several rows of a key."""
     said = refused.details
-    if chosen is None or refused.code != "E505" or said["sink"] in {one.id for one in chosen.sinks}:
+    if chosen is None or refused.code != "E505" or said["sink"] in {sink.id for sink in chosen.sinks}:
         return refused
     way = 'append the results: leave key= out; or upsert them, under another name=: Panes(..., rows="upserts")'
     return refuse("E505", sink=said["sink"], key=said["key"], example=said["example"], next=way)

@@ -96,7 +96,7 @@ class Campaign:
         self._plain = not set(played.passed) - ENDS
         facts = Facts(
             job.name,
-            tuple(one.kind for one in played.sinks),
+            tuple(sink.kind for sink in played.sinks),
             batches,
             rows,
             dict(played.passed),
@@ -204,7 +204,7 @@ class Campaign:
             if (candidate.records, candidate.rows) not in self._golden:
                 self.rehearse(candidate.records, candidate.rows)
             found[candidate] = self._judged(candidate)
-            return next((one.anomaly for one in found[candidate].findings), None)
+            return next((finding.anomaly for finding in found[candidate].findings), None)
 
         smallest = shrink(schedule, name, fails).schedule
         return self._result(found[smallest], smallest)
@@ -279,9 +279,9 @@ def _known(played: Played) -> History:
 def _check_sinks(job: str, played: Played, history: History) -> None:
     if not played.sinks:
         raise unpolled(job, "The output", "the job asked env.sinks for nothing")
-    for one in played.sinks:
-        if not any(entry.final and entry.sink == one.sink and entry.rows for entry in history.entries):
-            raise unpolled(job, one.sink, "no row was in it at the end of a run without faults")
+    for sink in played.sinks:
+        if not any(entry.final and entry.sink == sink.sink and entry.rows for entry in history.entries):
+            raise unpolled(job, sink.sink, "no row was in it at the end of a run without faults")
 
 
 def _summed(job: str, played: list[Played], missing: tuple[str, ...]) -> Judgement:

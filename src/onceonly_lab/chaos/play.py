@@ -272,14 +272,14 @@ class _Run:
 
     def arm(self, number: int, at: int) -> None:
         """A driver is about to send a request, and waits until a fault is in force on the wire."""
-        self._wires.arm(self._fault(number, at), at, (one.wire for one in self._played.sinks if one.wire))
+        self._wires.arm(self._fault(number, at), at, (sink.wire for sink in self._played.sinks if sink.wire))
 
     def over(self, at: int) -> None:
         """The request was answered or given up, and the driver waits until the fault is out of force."""
         self._wires.over(at)
 
     def _fault(self, number: int, at: int) -> Fault:
-        return [one for one in self._schedule.faults if one.incarnation == number][at]
+        return [fault for fault in self._schedule.faults if fault.incarnation == number][at]
 
     def _met(self, fault: Fault) -> None:
         self._played.struck.add(self._schedule.faults.index(fault))
@@ -304,7 +304,7 @@ class _Run:
     # ---- readers
 
     def _look_after_a_kill(self) -> None:
-        seen = [self._read(one) for one in self._played.sinks]
+        seen = [self._read(sink) for sink in self._played.sinks]
         held = {frozenset(row.identity for row in one.rows) for one in seen}
         self._played.split = self._played.split or len(held) > 1
 
@@ -315,8 +315,8 @@ class _Run:
         else:
             kind = Kind.INFO if ended == "silent" else Kind.FAIL
             self._record.append(Entry("judge", kind, Op.SETTLE, code=ended))
-        for one in self._played.sinks:
-            self._last_look(one)
+        for sink in self._played.sinks:
+            self._last_look(sink)
 
     def _last_look(self, one: Destination) -> None:
         """Read a sink for the verdict, once the database has noticed who is dead."""
@@ -342,6 +342,6 @@ class _Run:
 
     def _finish(self) -> None:
         history = load(self._played.file)
-        promises = tuple(one.promise for one in self._played.sinks)
+        promises = tuple(sink.promise for sink in self._played.sinks)
         self._played.history = History(replace(history.header, sinks=promises), history.entries)
         self._played.file.write_text(self._played.history.text, encoding="utf-8")

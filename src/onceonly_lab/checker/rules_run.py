@@ -68,7 +68,7 @@ def _differing_rows(reading: Reading, left: Read, right: Read, epoch: int) -> It
 
 
 def _differing_values(reading: Reading, left: Read, right: Read) -> Iterator[Finding]:
-    wrong = {one for read in (left, right) for one in phantoms(reading, read, expected(reading, read.sink))}
+    wrong = {phantom for read in (left, right) for phantom in phantoms(reading, read, expected(reading, read.sink))}
     values = {row.identity: row.value for row in left.rows or () if row.value is not None}
     unlike: dict[int | None, list[str]] = {}
     for row in right.rows or ():

@@ -30,7 +30,7 @@ def told_apart(case: Case) -> Case:
     return replace(
         case,
         commits=grouped_as(case.commits, lambda commit: _commit(commit, starts)),
-        reads={sink: tuple(_read(one, starts) for one in reads) for sink, reads in case.reads.items()},
+        reads={sink: tuple(_read(read, starts) for read in reads) for sink, reads in case.reads.items()},
         computed=tuple(_computed(call, starts) for call in case.computed),
         stages={manifest: _computed(call, starts) for manifest, call in case.stages.items()},
         inputs=tuple(_input(one, newest) for one in case.inputs),
@@ -40,7 +40,7 @@ def told_apart(case: Case) -> Case:
 
 def starts_of(commits: Iterable[Commit]) -> Starts:
     """Where series begin, by what was ever sent."""
-    return tuple(sorted({one.epoch for one in commits if one.call.said.replaces}))
+    return tuple(sorted({commit.epoch for commit in commits if commit.call.said.replaces}))
 
 
 def _named(identity: str, series: int) -> str:
@@ -64,14 +64,16 @@ def _commit(commit: Commit, starts: Starts) -> Commit:
 
 
 def _all_named(identities: Iterable[str], series: int) -> frozenset[str]:
-    return frozenset(_named(one, series) for one in identities)
+    return frozenset(_named(identity, series) for identity in identities)
 
 
 def _computed(call: Call, starts: Starts) -> Call:
     series = bisect_right(starts, call.said.epoch or 0)
     if not call.said.outputs or not series:
         return call
-    named = tuple(replace(one, rows=tuple(_named(row, series) for row in one.rows)) for one in call.said.outputs)
+    named = tuple(
+        replace(output, rows=tuple(_named(row, series) for row in output.rows)) for output in call.said.outputs
+    )
     return replace(call, said=replace(call.said, outputs=named))
 
 
@@ -79,7 +81,7 @@ def _read(read: Read, starts: Starts) -> Read:
     if read.rows is None:
         return read
     # A row that names no epoch is taken for one of the first series.
-    return replace(read, rows=tuple(_row(one, bisect_right(starts, one.epoch or 0)) for one in read.rows))
+    return replace(read, rows=tuple(_row(row, bisect_right(starts, row.epoch or 0)) for row in read.rows))
 
 
 def replaced(reading: Reading, sink: str) -> Mapping[int, Commit]:

@@ -80,18 +80,18 @@ def _all_tried(wanted: Sequence[Mutant], keep: Path | None) -> list[Trial]:
 
 
 def _code(trials: Sequence[Trial]) -> int:
-    if any(one.conclusive and not one.killed for one in trials):
+    if any(trial.conclusive and not trial.killed for trial in trials):
         return 1
-    return 0 if all(one.conclusive for one in trials) else 2
+    return 0 if all(trial.conclusive for trial in trials) else 2
 
 
 def _show_mutants(trials: Sequence[Trial]) -> None:
     heads = ("", "broken on purpose", "killer schedule", "on", "called", "must be called", "twin")
     emit_table(heads, map(_mutant_row, trials))
-    for one in trials:
-        for fault in one.unstruck:
-            say(f"{one.mutant.id} is inconclusive: never came to act: {fault}", style="bold yellow")
-    killed = sum(one.killed for one in trials)
+    for trial in trials:
+        for fault in trial.unstruck:
+            say(f"{trial.mutant.id} is inconclusive: never came to act: {fault}", style="bold yellow")
+    killed = sum(trial.killed for trial in trials)
     style = "bold green" if killed == len(trials) else "bold red"
     say(f"{killed}/{len(trials)} are called exactly what they are, and their twins are clean", style=style)
 
@@ -197,9 +197,12 @@ def rules_off(
 
 def _show_rules(trials: list[RuleTrial]) -> None:
     heads = ("rule", "off beside", "noticed by", "called", "first")
-    rows = [(one.rule, one.beside, f"{one.world or 'none'} {one.at}".strip(), one.noticed, one.first) for one in trials]
+    rows = [
+        (trial.rule, trial.beside, f"{trial.world or 'none'} {trial.at}".strip(), trial.noticed, trial.first)
+        for trial in trials
+    ]
     emit_table(heads, rows)
-    noticed = sum(bool(one.noticed) for one in trials)
+    noticed = sum(bool(trial.noticed) for trial in trials)
     style = "bold green" if noticed == len(trials) else "bold red"
     say(f"{noticed} of {len(trials)} rules that were off are noticed", style=style)
 

@@ -37,7 +37,7 @@ _STORIES: dict[str, tuple[Change, Change, Change]] = {
 
 _SINGLE = "one row an epoch"
 _CUTS: dict[str, Callable[[list[Change]], list[list[Change]]]] = {
-    _SINGLE: lambda rows: [[one] for one in rows],
+    _SINGLE: lambda rows: [[row] for row in rows],
     "the first two in one epoch": lambda rows: [rows[:2], rows[2:]],
     "the last two in one epoch": lambda rows: [rows[:1], rows[1:]],
     "one epoch": lambda rows: [rows],

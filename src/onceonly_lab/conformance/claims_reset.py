@@ -21,7 +21,7 @@ def a_target_that_was_set_back_stands_at_the_epoch_of_its_rows_and_gets_the_late
         stands = position.marker.epoch if position.marker else None
         expect(position.fence == driver.fence, f"The fence {position.fence} stands, not {driver.fence}.")
         expect(position.epoch == at and stands == wanted, f"It stands at epoch {position.epoch}, not at epoch {at}.")
-        fatal = [one.detail for one in position.disturbances if one.fatal]
+        fatal = [disturbance.detail for disturbance in position.disturbances if disturbance.fatal]
         expect(not fatal, f"What set it back is told once more: {', '.join(fatal)}.")
         story.holds(*written[:at])
         again = sink.content()

@@ -162,7 +162,7 @@ class _Two:
         markers = [one.marker(each.epoch) for one, each in zip(self.drivers, planned.plans, strict=True)]
         other: tuple[Sink, Prepared | None, Marker] = self.drivers[1].sink, prepared[1], markers[1]
         receipts = self._leader.commit_beside(prepared[0], markers[0], [other])
-        told = [(one.sink, one.epoch, one.chain, one.rows) for one in receipts]
+        told = [(receipt.sink, receipt.epoch, receipt.chain, receipt.rows) for receipt in receipts]
         wanted = [
             (one.sink, one.epoch.number, one.epoch.chain, len(each.ids))
             for one, each in zip(markers, planned.plans, strict=True)

@@ -40,7 +40,7 @@ def all_windows_of_a_key_are_recalled(harness: SinkHarness) -> None:
         windows = [StateRowCase(key, start, start + 10, f"{key} {start}") for key in keys for start in (0, 10)]
         driver.writes(*windows)
         for key in keys:
-            driver.recalls(StateWanted(keys=[key]), *((one, 1) for one in windows if one.key == key))
+            driver.recalls(StateWanted(keys=[key]), *((window, 1) for window in windows if window.key == key))
         driver.recalls(StateWanted(keys=['["b"]']))
 
 
@@ -230,12 +230,12 @@ def table_of(kept: Sequence[StateRowCase], gone: Sequence[StateRowCase] = ()) ->
     windows = [*kept, *gone]
     return pa.table(
         {
-            "key": pa.array([one.key for one in windows], pa.string()),
-            "start": pa.array([one.start for one in windows], pa.int64()),
-            "stop": pa.array([one.stop for one in windows], pa.int64()),
-            "body": pa.array([one.body for one in windows], pa.string()),
-            "wake_clock": pa.array([one.clock for one in windows], pa.int64()),
-            "wake_time": pa.array([one.time for one in windows], pa.int64()),
+            "key": pa.array([window.key for window in windows], pa.string()),
+            "start": pa.array([window.start for window in windows], pa.int64()),
+            "stop": pa.array([window.stop for window in windows], pa.int64()),
+            "body": pa.array([window.body for window in windows], pa.string()),
+            "wake_clock": pa.array([window.clock for window in windows], pa.int64()),
+            "wake_time": pa.array([window.time for window in windows], pa.int64()),
             "bucket": pa.array([0] * len(windows), pa.int16()),
             GONE: pa.array([False] * len(kept) + [True] * len(gone), pa.bool_()),
         }

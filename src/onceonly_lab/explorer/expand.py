@@ -333,7 +333,7 @@ class Expander:
 
     def _told(self, shared: int) -> list[tuple[int, ...]]:
         nothing = self._moves.nothing
-        return [self._event(*one) for one in self._moves.happenings(self.codes(shared, nothing, nothing))]
+        return [self._event(*happening) for happening in self._moves.happenings(self.codes(shared, nothing, nothing))]
 
     def _event(self, fatal: bool, move: Move) -> tuple[int, int, int]:
         fresh = dict(move.updates).get(self._older)

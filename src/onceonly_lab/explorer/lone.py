@@ -146,7 +146,7 @@ class Lone:
             values = self._moves.parts.values
             named = {name for target in targets for name in _names(cast(Target, values[target]))}
             area = cast(StagingArea, values[code])
-            kept = StagingArea(tuple(one for one in area.epochs if one.reference in named))
+            kept = StagingArea(tuple(epoch for epoch in area.epochs if epoch.reference in named))
             known = self._needed[code, targets] = self._moves.parts.number(kept)
         return known
 

@@ -67,7 +67,7 @@ class Known:
     def of(cls, targets: Mapping[str, Target], ledger: SimulatedLedger) -> Known:
         """As it is now."""
         held = tuple((target.held, target.harm) for target in targets.values())
-        told = {one.sink: one.epoch for one in ledger.head.receipts} if ledger.head else {}
+        told = {receipt.sink: receipt.epoch for receipt in ledger.head.receipts} if ledger.head else {}
         lacking = (name for name, target in targets.items() if _newest(target) < told.get(name, 0))
         hidden = any(targets[name].kind is Kind.KAFKA for name in lacking)
         return cls(held, frozenset(record.epoch.chain for record in ledger.records), hidden)
@@ -176,7 +176,9 @@ class SimulatedInput:
 
     def told(self, taken: Range) -> tuple[Row, ...]:
         """The rows of a range, in order."""
-        return tuple(Row(one, key=self._key(one)) for one in self.identities(between(taken.start, taken.end)))
+        return tuple(
+            Row(identity, key=self._key(identity)) for identity in self.identities(between(taken.start, taken.end))
+        )
 
     def _key(self, identity: str) -> str | None:
         record, row = identity.split(".")
@@ -187,12 +189,12 @@ class SimulatedInput:
         brought, before = records_of(epoch), self._ends.get(epoch.previous_chain, 0)
         if self._keys:  # what it brings does not say where it begins and ends
             taken = Range(PARTITION, record_at(epoch.written.start), record_at(epoch.written.end))
-            return taken, tuple(Row(one) for one in self.identities(brought))
+            return taken, tuple(Row(identity) for identity in self.identities(brought))
         before = 0 if epoch.replaces else before
         begin = (brought & -brought).bit_length() - 1 if brought else before
         end = max(before, brought.bit_length())
         self._ends[epoch.chain] = end
-        return Range(PARTITION, begin, end), tuple(Row(one) for one in self.identities(brought))
+        return Range(PARTITION, begin, end), tuple(Row(identity) for identity in self.identities(brought))
 
     def identities(self, brought: Records) -> tuple[str, ...]:
         """Of the rows of some records."""
@@ -219,7 +221,7 @@ class SimulatedInput:
 
     def parts(self, outputs: tuple[OutputDigest, ...]) -> tuple[Part, ...] | None:
         """Outputs as a history tells them."""
-        told = (Part(one.name, tuple(sorted(self.identities(records_in(one.digest))))) for one in outputs)
+        told = (Part(output.name, tuple(sorted(self.identities(records_in(output.digest))))) for output in outputs)
         return tuple(told) or None
 
     def _seen(self, held: Held) -> tuple[Row, ...]:
@@ -318,13 +320,17 @@ class Scene(World):
         """Every target at the end, and the ledger."""
         for target in self.targets.values():
             self.read(target, final=True)
-        self.recorder.read_ledger((one.epoch.number, one.epoch.digest) for one in self.ledger.records)
+        self.recorder.read_ledger((record.epoch.number, record.epoch.digest) for record in self.ledger.records)
 
     def land(self, *, everything: bool = False) -> None:
         """What was delayed lands once its time has come, if it still can."""
         for when in [when for when in self._landings if everything or when <= len(self.steps)]:
             self._landings.remove(when)
-            alone = ((one.words, (one.target,)) for each in self.targets.values() for one in self.wire.landings(each))
+            alone = (
+                (landing.words, (landing.target,))
+                for each in self.targets.values()
+                for landing in self.wire.landings(each)
+            )
             beside = self.wire.landings_beside([self.targets[one] for one in self.bound.group])
             words, targets = next(chain(alone, beside), ("", ()))
             for target in targets:

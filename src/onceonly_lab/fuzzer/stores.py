@@ -256,7 +256,7 @@ class SceneStaging:
         meant = scene.ever_staged[reference]
         found = scene.staging.holds(reference)
         if Rule.NAMED in scene.off:
-            found = next((one for one in scene.staging.epochs if one.number == meant.number), None)
+            found = next((epoch for epoch in scene.staging.epochs if epoch.number == meant.number), None)
         if found is None:
             scene.told(f"{process.name} does not find the staged bytes")
             raise UnreadableManifest(f"{reference} is gone")
@@ -279,10 +279,12 @@ class SceneStaging:
     def sweep_early(self) -> None:
         """What a product does that does not wait for its fences: remove what no newest marker names."""
         scene = self._scene
-        highest = max((one.fence.generation for one in scene.targets.values() if one.fence), default=0)
-        named = {one.newest.epoch.manifest for one in scene.targets.values() if one.newest}
+        highest = max((target.fence.generation for target in scene.targets.values() if target.fence), default=0)
+        named = {target.newest.epoch.manifest for target in scene.targets.values() if target.newest}
         epochs = scene.staging.epochs
-        scene.staging = StagingArea(tuple(one for one in epochs if one.reference in named or one.generation > highest))
+        scene.staging = StagingArea(
+            tuple(epoch for epoch in epochs if epoch.reference in named or epoch.generation > highest)
+        )
 
 
 class SceneLedger:
@@ -367,7 +369,7 @@ class SceneLedger:
         """The newest epoch that a batch of a query became."""
         scene, process = self._scene, self._process
         scene.step(process)
-        found = [one for one in self.epochs(pipeline) if _is_of(one.epoch, query_id, batch_id)]
+        found = [epoch for epoch in self.epochs(pipeline) if _is_of(epoch.epoch, query_id, batch_id)]
         words = f"epoch {found[-1].epoch.number}" if found else "no epoch"
         scene.told(f"{process.name} asks the ledger for batch {batch_id}: {words}")
         return found[-1] if found else None
@@ -392,18 +394,18 @@ class SceneLedger:
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before``."""
         ledger = self._scene.ledger
-        kept = tuple(one for one in ledger.records if one.epoch.number >= before)
+        kept = tuple(record for record in ledger.records if record.epoch.number >= before)
         self._scene.ledger = replace(ledger, records=kept)
 
     def discard(self, pipeline: str, first: int) -> None:
         """Forget epochs from ``first`` on."""
         ledger = self._scene.ledger
-        kept = tuple(one for one in ledger.records if one.epoch.number < first)
+        kept = tuple(record for record in ledger.records if record.epoch.number < first)
         self._scene.ledger = replace(ledger, records=kept)
 
     def supersede(self, pipeline: str, first: int, why: str) -> Sequence[RemovedEpoch]:
         """Set epochs from ``first`` on aside."""
-        aside = [RemovedEpoch(pipeline, one.epoch, why) for one in self.epochs(pipeline, first)]
+        aside = [RemovedEpoch(pipeline, epoch.epoch, why) for epoch in self.epochs(pipeline, first)]
         self._scene.ledger = self._scene.ledger.supersede(first)
         return aside
 

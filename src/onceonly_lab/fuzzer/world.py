@@ -142,7 +142,9 @@ class SimulatedWorld(Scene):
     def _divided(self, epoch: Epoch) -> None:
         """Count an epoch of which some sinks get other rows than others."""
         bad = epoch.bad
-        self.actors["an output does not want a row"] += any(one.filtered for one in epoch.outputs if one != bad)
+        self.actors["an output does not want a row"] += any(
+            output.filtered for output in epoch.outputs if output != bad
+        )
         self.actors["a bad row is set aside"] += bool(bad and bad.digest.rows)
 
     def stopped(self, process: Process, error: Exception) -> str:

@@ -82,10 +82,10 @@ class Bench:
     @property
     def sinks(self) -> tuple[BenchSink, ...]:
         """Handles on the targets; of one that was taken out as long as the others' newest epoch still lists it."""
-        told = [one.newest.epoch for one in self.targets.values() if one.newest and one.harm != DROPPED]
+        told = [target.newest.epoch for target in self.targets.values() if target.newest and target.harm != DROPPED]
         newest = max(told, key=lambda epoch: epoch.number, default=None)
         listed = dict(newest.sinks) if newest else self.targets
-        kept = (one.name for one in self.targets.values() if one.harm != DROPPED or one.name in listed)
+        kept = (target.name for target in self.targets.values() if target.harm != DROPPED or target.name in listed)
         return tuple(BenchSink(self, name) for name in kept)
 
     def fetch(self, staging: StagingArea) -> Callable[[str, Batch | None], Any]:
@@ -358,18 +358,18 @@ class BenchLedger:
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before``."""
         self._bench.step()
-        kept = tuple(one for one in self._bench.ledger.records if one.epoch.number >= before)
+        kept = tuple(record for record in self._bench.ledger.records if record.epoch.number >= before)
         self._bench.ledger = replace(self._bench.ledger, records=kept)
 
     def discard(self, pipeline: str, first: int) -> None:
         """Forget epochs from ``first`` on."""
         self._bench.step()
-        kept = tuple(one for one in self._bench.ledger.records if one.epoch.number < first)
+        kept = tuple(record for record in self._bench.ledger.records if record.epoch.number < first)
         self._bench.ledger = replace(self._bench.ledger, records=kept)
 
     def supersede(self, pipeline: str, first: int, why: str) -> Sequence[SetAside]:
         """Set epochs from ``first`` on aside, with their intents forgotten."""
-        aside = [SetAside(pipeline, one.epoch, why) for one in self.epochs(pipeline, first)]
+        aside = [SetAside(pipeline, epoch.epoch, why) for epoch in self.epochs(pipeline, first)]
         self._bench.step()
         self._bench.ledger = self._bench.ledger.supersede(first)
         self._intents = {number: one for number, one in self._intents.items() if number < first}

@@ -112,7 +112,7 @@ def _rows(target: Target, desk: Desk, keys: tuple[int, ...]) -> Iterator[tuple[A
         brought = records_of(held.epoch)
         if again := seen & brought & ~desk.doubled:
             series = (one for one in target.held if one.epoch.series == held.epoch.series)
-            earlier = next(one.epoch.number for one in series if records_of(one.epoch) & again)
+            earlier = next(sery.epoch.number for sery in series if records_of(sery.epoch) & again)
             words = f"records {spelled(again)} are in epoch {earlier} and again in epoch {held.epoch.number}"
             yield Anomaly.DUP, words
         before = (1 << brought.bit_length()) - 1
@@ -214,19 +214,19 @@ def checks(bound: Bound) -> tuple[Check, ...]:
     targets = range(bound.staging)
     return (
         *(
-            Check((one, bound.desk), lambda parts: of_target(*cast(tuple[Target, Desk], parts), bound.keys))
-            for one in targets
+            Check((target, bound.desk), lambda parts: of_target(*cast(tuple[Target, Desk], parts), bound.keys))
+            for target in targets
         ),
         *(Check(pair, _cross) for pair in combinations(targets, 2)),
         *([Check(tuple(bound.sinks.index(one) for one in bound.group), _apart)] if bound.group else []),
-        *(Check((one, bound.ledger), _numbered_again) for one in targets),
+        *(Check((target, bound.ledger), _numbered_again) for target in targets),
         Check((*targets, bound.staging), partial(_behind, again=bound.deterministic)),
-        *(Check((one, bound.ledger), partial(_audit, rebuilt=bound.reads)) for one in targets),
+        *(Check((target, bound.ledger), partial(_audit, rebuilt=bound.reads)) for target in targets),
         *([Check((*targets, bound.ledger, bound.desk), _split)] if bound.reads else []),
         *(
-            Check((one, place, bound.desk), partial(_returned, keys=bound.keys))
+            Check((target, place, bound.desk), partial(_returned, keys=bound.keys))
             for place in bound.checkpoints
-            for one in targets
+            for target in targets
         ),
     )
 
@@ -323,7 +323,7 @@ def _split(parts: World) -> Violation | None:
     point = newest_point(targets, ledger)
     if point is None:
         return None
-    listed = {sink for one in ledger.records if one.epoch.number == point.epoch for sink, _ in one.epoch.sinks}
+    listed = {sink for record in ledger.records if record.epoch.number == point.epoch for sink, _ in record.epoch.sinks}
     seen = dict[str, int]()
     for target in (one for one in targets if one.name in listed):
         if all(held.epoch.chain != point.chain for held in target.held):

@@ -202,7 +202,7 @@ def _named(way: Way, stop: Stop, wreck: Wreck, desk: Desk) -> Desk:
     if way.kind is AdoptionKind.ACCEPT_DUPLICATES:
         return replace(desk, doubled=desk.doubled | named & ~before)
     if way.kind is AdoptionKind.ACCEPT_CHANGE:
-        taken = ((one.name, _taken_back(one)) for one in wreck.targets if one.name in way.sinks)
+        taken = ((target.name, _taken_back(target)) for target in wreck.targets if target.name in way.sinks)
         return replace(desk, lost=(*desk.lost, *taken))
     if not way.loses:
         return desk

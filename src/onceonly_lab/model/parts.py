@@ -187,7 +187,7 @@ def together(content: Digest, outputs: tuple[OutputDigest, ...]) -> Digest:
 
 def brought(content: Digest | None, outputs: tuple[OutputDigest, ...], sink: str) -> Digest | None:
     """What a sink gets of rows that lie ready with their outputs."""
-    return next((one.digest for one in outputs if sink in one.sinks), content)
+    return next((output.digest for output in outputs if sink in output.sinks), content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,9 +377,9 @@ def _taken_back(target: Target, harm: Harm) -> Target | None:
     """The target without the rows of its newest epochs; ``None`` where nothing of the kind can be done to it."""
     count = MARKERS_LEFT[harm]
     stays, leaves = target.held[:-count], target.held[-count:]
-    if target.kind is not Kind.DELTA or len(leaves) < count or any(one.epoch.replaces for one in leaves):
+    if target.kind is not Kind.DELTA or len(leaves) < count or any(leave.epoch.replaces for leave in leaves):
         return None
-    held = (*stays, *(replace(one, content=None, back=True) for one in leaves))
+    held = (*stays, *(replace(leave, content=None, back=True) for leave in leaves))
     fence, turn = target.fence or NOBODY, target.turn + 1
     return replace(target, held=held, flights=(), harm=harm, changed=fence, turn=turn)
 
@@ -451,12 +451,12 @@ class StagingArea:
 
     def sweep(self, generation: int, keep: str | None) -> StagingArea:
         """Without what lower generations left; ``keep`` stays."""
-        stays = (one for one in self.epochs if one.generation >= generation or one.reference == keep)
+        stays = (epoch for epoch in self.epochs if epoch.generation >= generation or epoch.reference == keep)
         return StagingArea(tuple(stays))
 
     def after_power_failure(self) -> StagingArea:
         """Torn, as far as it was not flushed."""
-        return StagingArea(tuple(one if one.flushed else replace(one, torn=True) for one in self.epochs))
+        return StagingArea(tuple(epoch if epoch.flushed else replace(epoch, torn=True) for epoch in self.epochs))
 
 
 class Conflict(Exception):
@@ -502,7 +502,7 @@ class SimulatedLedger:
 
     def supersede(self, first: int) -> SimulatedLedger:
         """With the epochs from ``first`` on set aside."""
-        beyond = tuple(one.epoch for one in self.records if one.epoch.number >= first)
+        beyond = tuple(record.epoch for record in self.records if record.epoch.number >= first)
         return replace(self, records=self.records[: len(self.records) - len(beyond)], aside=(*self.aside, *beyond))
 
     def superseded(self, after: int) -> tuple[RemovedEpoch, ...]:

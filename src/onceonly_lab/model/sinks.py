@@ -460,7 +460,9 @@ class Wire:
     def _closed(self, target: Target) -> Target:
         """The target with its next turn: what was in flight for this one cannot land any more."""
         turn = target.turn + (self._fine and target.kind is Kind.DELTA)
-        flights = target.flights if self._lingers(target) else tuple(one for one in target.flights if one.decided)
+        flights = (
+            target.flights if self._lingers(target) else tuple(flight for flight in target.flights if flight.decided)
+        )
         return replace(target, turn=turn, flights=flights)
 
 

@@ -74,9 +74,9 @@ class Opening:
         if Rule.SWEPT_LAST in self._off and after.state:
             named = {target.newest.epoch.manifest for target in targets if target.newest}
             kept = tuple(
-                one
-                for one in staging.epochs
-                if one.reference in named or one.generation >= after.state.opening.fence.generation
+                epoch
+                for epoch in staging.epochs
+                if epoch.reference in named or epoch.generation >= after.state.opening.fence.generation
             )
             staging = StagingArea(kept)
         generation = after.state.opening.fence.generation if after.state else 0
@@ -257,7 +257,7 @@ class Writing:
     def _manifests(self, reference: str, number: int, staging: StagingArea) -> tuple[StagedEpoch | None, ...]:
         if Rule.NAMED not in self._off:
             return (staging.holds(reference),)
-        return tuple(one for one in staging.epochs if one.number == number) or (None,)
+        return tuple(epoch for epoch in staging.epochs if epoch.number == number) or (None,)
 
     def stage(self, driver: Driver, state: State, command: c.Stage, staging: StagingArea, *keeper: Target) -> Changes:
         """Stage an epoch, without what a catalogue of keys says was seen before it, or with what windows hold then."""
@@ -338,7 +338,7 @@ class Writing:
             now = [*targets[:at], reply.target, *targets[at + 1 :]]
             outcome, memory = reply.outcome, None
             if isinstance(outcome, c.Committed):
-                first, *beside = (receipt(one) for one in markers)
+                first, *beside = (receipt(marker) for marker in markers)
                 outcome, memory = (c.Committed(first, beside=tuple(beside)), None) if last else (None, at + 1)
             yield replace(reply, target=now[0], beside=tuple(now[1:]), outcome=outcome, memory=memory)
 

@@ -381,7 +381,7 @@ def _other_history(now: Situation, _: Planned) -> bool:
     for epoch in now.known:
         chains.setdefault(epoch.number, set()).add(epoch.chain)
     follows = ((epoch.previous_chain, chains.get(epoch.number - 1)) for epoch in now.known)
-    return any(len(one) > 1 for one in chains.values()) or any(one and was not in one for was, one in follows)
+    return any(len(chain) > 1 for chain in chains.values()) or any(one and was not in one for was, one in follows)
 
 
 def _not_from_the_start(now: Situation, planned: Planned) -> bool:

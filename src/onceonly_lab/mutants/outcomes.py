@@ -124,7 +124,7 @@ class CountsInTheLedger(Driver):
     def opening(self, offer: Offer) -> State:
         """What the sinks say is not asked."""
         self.ledger.open()
-        known = [one.generation for one in self.ledger.pipelines()]
+        known = [pipeline.generation for pipeline in self.ledger.pipelines()]
         state = super().opening(offer)
         proposed = Fence(max(known, default=0), state.job.owner)
         return replace(state, opening=replace(state.opening, fence=proposed))

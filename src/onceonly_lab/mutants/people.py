@@ -178,7 +178,7 @@ class AsksTheParentAlone(PostgresSink):
 
     def _aiming_at(self, name: TableName) -> load.Target:
         aim = super()._aiming_at(name)
-        return Unseeing(**{one.name: getattr(aim, one.name) for one in fields(aim)})
+        return Unseeing(**{field.name: getattr(aim, field.name) for field in fields(aim)})
 
 
 def careless(place: Place) -> Sink:

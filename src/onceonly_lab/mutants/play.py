@@ -125,7 +125,7 @@ def chosen(wanted: Sequence[str]) -> tuple[Mutant, ...]:
     Raises:
         ConfigurationError: E110, there is no such id.
     """
-    known = {one.id: one for one in mutants()}
+    known = {mutant.id: mutant for mutant in mutants()}
     unknown = [name for name in wanted if name.upper() not in known]
     if unknown:
         cause = f"mutants are {', '.join(known)}"

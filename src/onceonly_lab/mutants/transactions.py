@@ -226,7 +226,7 @@ class CommitsOneByOne(RecordingRunner):
 
     def _committed_in(self, sink: Sink, command: c.Commit, recorder: LedgerAttachment | None) -> tuple[Receipt, ...]:
         markers = (command.marker, *command.beside)
-        return tuple(self._sinks[one.sink].commit(self._prepared.get(one.sink), one) for one in markers)
+        return tuple(self._sinks[marker.sink].commit(self._prepared.get(marker.sink), marker) for marker in markers)
 
 
 class SweepsTooEarly(RecordingRunner):

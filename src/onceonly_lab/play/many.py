@@ -375,8 +375,9 @@ def unshrunk(report: Report) -> Iterator[str]:
     failed, judgement = report.failed, report.judgement
     if failed is not None and judgement is not None:
         yield f"{judgement.sentence} with seed {failed.schedule.seed}:"
-        for one in judgement.findings:
-            yield f"  {one.anomaly} {one.sink or ''} epoch {one.epoch}: {one.what}, lines {one.lines}"
+        for finding in judgement.findings:
+            where = f"{finding.sink or ''} epoch {finding.epoch}"
+            yield f"  {finding.anomaly} {where}: {finding.what}, lines {finding.lines}"
         for reason in judgement.missing:
             yield f"  {reason}"
         yield failed.schedule.text

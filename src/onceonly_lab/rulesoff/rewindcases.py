@@ -49,7 +49,9 @@ class Case:
         facts, wanted = self.facts, self.held.get((number, sink))
         if wanted is None:
             return {Origin(OriginKind.NONE)}
-        found = {Origin(OriginKind.SINK, one) for one in self._others(number) if self.held.get((number, one)) == wanted}
+        found = {
+            Origin(OriginKind.SINK, other) for other in self._others(number) if self.held.get((number, other)) == wanted
+        }
         if number in facts.staged:
             found.add(Origin(OriginKind.STAGED))
         if facts.code and number not in facts.gone and self.given.get(number) == wanted:

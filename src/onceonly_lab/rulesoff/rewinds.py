@@ -175,7 +175,7 @@ def _of_nowhere(case: Case, found: RowsUnavailable) -> Iterator[str]:
     if known and (found.unknown or number not in case.lacks(sink, len(case.line))):
         yield f"X-STUCK: {sink} does not get epoch {number}: {found.reason}"
     if known and not unfollowed and case.sources(sink, number):
-        where = ", ".join(sorted(one.text for one in case.sources(sink, number)))
+        where = ", ".join(sorted(source.text for source in case.sources(sink, number)))
         yield f"X-STUCK: {sink} does not get epoch {number}, whose rows lie in: {where}"
     if known and not unfollowed:
         yield from _of_words(case, found)

@@ -180,13 +180,13 @@ def recorded() -> dict[str, Trial]:
     """What was found last."""
     if not RECORDED.is_file():
         return {}
-    return {one["rule"]: Trial(**one) for one in json.loads(RECORDED.read_text(encoding="utf-8"))}
+    return {load["rule"]: Trial(**load) for load in json.loads(RECORDED.read_text(encoding="utf-8"))}
 
 
 def record(trials: Sequence[Trial]) -> None:
     """Keep what was found; rules that are no more are forgotten."""
     with _LOCK:
-        known = {**recorded(), **{one.rule: one for one in trials}}
+        known = {**recorded(), **{trial.rule: trial for trial in trials}}
         kept = [known[rule.name].to_json() for rule in rules() if rule.name in known]
         RECORDED.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
@@ -308,15 +308,15 @@ def _asked(names: tuple[str, ...], world: str, place: str, most: int) -> list[No
         return []
     if ran.returncode:
         return [Notice("", "it does not start", ran.stderr.strip().splitlines()[-1][:200])]
-    found = [Notice(**one) for one in json.loads(ran.stdout.splitlines()[-1])]
+    found = [Notice(**load) for load in json.loads(ran.stdout.splitlines()[-1])]
     return [one for one in found if one.noticed != INCOMPLETE]
 
 
 def page(trials: Sequence[Trial]) -> str:
     """The page of the documentation, as Markdown."""
-    alone = sum(bool(one.noticed) and not one.beside for one in trials)
-    pairs = sum(bool(one.noticed and one.beside) for one in trials)
-    lacking = [one.rule for one in trials if not one.noticed]
+    alone = sum(bool(trial.noticed) and not trial.beside for trial in trials)
+    pairs = sum(bool(trial.noticed and trial.beside) for trial in trials)
+    lacking = [trial.rule for trial in trials if not trial.noticed]
     missed = f", and {len(lacking)} are not noticed: {', '.join(lacking)}" if lacking else ""
     counted = f"{len(trials)} rules: {alone} are noticed alone, {pairs} beside another{missed}."
     return _PAGE.format(counted=counted, table="\n".join(_table(trials)))
@@ -342,7 +342,7 @@ that of the case. The bounds are those of [the fault lab](fault-lab.md#l0-all-of
 def _table(trials: Sequence[Trial]) -> Iterator[str]:
     yield "| rule | off beside | noticed by | called | first |"
     yield "|---|---|---|---|---|"
-    for one in trials:
-        first, world = one.first.replace("|", "/"), one.world or "none"
-        where = f"{world}, {'seed ' if world == RANDOM else ''}{one.at.replace('_', ' ')}" if one.at else world
-        yield f"| `{one.rule}` | {one.beside and f'`{one.beside}`'} | {where} | {one.noticed} | {first} |"
+    for trial in trials:
+        first, world = trial.first.replace("|", "/"), trial.world or "none"
+        where = f"{world}, {'seed ' if world == RANDOM else ''}{trial.at.replace('_', ' ')}" if trial.at else world
+        yield f"| `{trial.rule}` | {trial.beside and f'`{trial.beside}`'} | {where} | {trial.noticed} | {first} |"

@@ -104,7 +104,7 @@ class ConnectServer:
     def workers(self) -> list[psutil.Process]:
         """Processes that run callbacks, as children of the server."""
         with suppress(psutil.NoSuchProcess):
-            return [one for one in psutil.Process(self.pid).children() if is_worker(one)]
+            return [child for child in psutil.Process(self.pid).children() if is_worker(child)]
         return []
 
     def _make_archive(self) -> None:

@@ -119,8 +119,8 @@ class StandaloneCluster:
 
     def _end(self) -> None:
         """Executors first: their workers would start others."""
-        for one in reversed(self._processes.values()):
-            one.end(signal.SIGKILL, _END_S)
+        for process in reversed(self._processes.values()):
+            process.end(signal.SIGKILL, _END_S)
         for executor in self._executors():
             with suppress(psutil.NoSuchProcess):
                 executor.kill()

@@ -67,7 +67,7 @@ def packages_key(options: Mapping[str, Any]) -> str | None:
         options: of a session's builder.
     """
     coordinates = split(options.get(PACKAGES))
-    fixed = all(_FIXED.fullmatch(one) and not one.endswith("-SNAPSHOT") for one in coordinates)
+    fixed = all(_FIXED.fullmatch(coordinate) and not coordinate.endswith("-SNAPSHOT") for coordinate in coordinates)
     if not coordinates or not fixed or options.get(_SETTINGS):
         return None
     meant = [installed() or "", *coordinates, *(f"{name}={options.get(name) or ''}" for name in _OTHER_MEANING)]

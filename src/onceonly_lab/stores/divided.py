@@ -82,8 +82,8 @@ class DividedTable(ArrowBatch):
 
 def parts_of(identities: tuple[str, ...], division: Division) -> tuple[Part, ...] | None:
     """The same of rows by name, as a history tells it; ``None`` where all sinks get all rows."""
-    bad = {one for one in identities if division.quarantine and division.bad >> record_of(one) & 1}
-    wanted = {one for one in identities if division.wanted >> record_of(one) & 1} - bad
+    bad = {identity for identity in identities if division.quarantine and division.bad >> record_of(identity) & 1}
+    wanted = {identity for identity in identities if division.wanted >> record_of(identity) & 1} - bad
     picked = (Part(PICKED, tuple(sorted(wanted))),) if division.pickers else ()
     aside = (Part(BAD, tuple(sorted(bad))),) if division.quarantine else ()
     return (*picked, *aside) or None

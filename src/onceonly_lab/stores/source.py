@@ -59,7 +59,7 @@ class Source:
 
     def told(self, taken: Range) -> tuple[Row, ...]:
         """The same as rows of a history."""
-        return tuple(Row(one, key=_key(one)) for one in self.identities(taken))
+        return tuple(Row(identity, key=_key(identity)) for identity in self.identities(taken))
 
     def brought(self, epoch: Epoch) -> tuple[Range, tuple[Row, ...]]:
         """Where an epoch stands, and what of it a program hands over in its first call, which becomes the epoch."""
@@ -79,8 +79,8 @@ class Source:
         import pyarrow as pa
 
         salt = 1000 * next(self._computed) if self.random else 0
-        identities = (one for one in self.identities(taken) if self._handed(one, part))
-        rows = [{"id": one, "key": _key(one), "amount": _amount(one) + salt} for one in identities]
+        identities = (identity for identity in self.identities(taken) if self._handed(identity, part))
+        rows = [{"id": identity, "key": _key(identity), "amount": _amount(identity) + salt} for identity in identities]
         text, number = pa.string(), pa.int64()
         columns: dict[str, pa.DataType] = {"id": text, "key": text, "amount": number, "value": text}
         schema = pa.schema(columns)

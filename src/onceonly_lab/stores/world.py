@@ -304,7 +304,7 @@ class Stores(World):
         ledger = self.ledger()
         ledger.open()
         names = [pipeline.name for pipeline in ledger.pipelines()]
-        records = [(one.epoch.number, one.epoch.digest) for name in names for one in ledger.epochs(name)]
+        records = [(epoch.epoch.number, epoch.epoch.digest) for name in names for epoch in ledger.epochs(name)]
         ledger.close()
         self.recorder.read_ledger(records)
 

@@ -114,7 +114,9 @@ def _came_early(world: World, made: Commit) -> str:
     """Whether a row came that somebody had called complete, that nobody counted, and whose writer was waited for."""
     writer = made.timed.writer
     for row in made.rows:
-        concluded = next((one for one in world.commits if one is not made and _covers(one, row, world)), None)
+        concluded = next(
+            (commit for commit in world.commits if commit is not made and _covers(commit, row, world)), None
+        )
         if concluded is not None and _waited_for(writer, concluded, world):
             by, lower = concluded.timed.writer, concluded.timed.time.lower
             return f"a row of {writer} at {row} came uncounted, after {by} had called {lower} complete"
@@ -166,5 +168,5 @@ def _settled(world: World) -> bool:
 def _unfounded(world: World, lower: int | None) -> str:
     if lower is None:
         return ""
-    founded = max((one.timed.time.lower or 0 for one in world.commits if stands(one, world)), default=0)
+    founded = max((commit.timed.time.lower or 0 for commit in world.commits if stands(commit, world)), default=0)
     return f"a reader is told {lower}, and nobody has concluded more than {founded}" if lower > founded else ""

@@ -89,7 +89,7 @@ class World:
     def __init__(self, design: Design, chance: Random) -> None:
         self.design, self.chance = design, chance
         self.writers = [Writer(name) for name in NAMES[: chance.choice((2, 2, 3))]]
-        declared = tuple(one.name for one in self.writers) if chance.random() < 0.6 else ()
+        declared = tuple(writer.name for writer in self.writers) if chance.random() < 0.6 else ()
         self.said = WriterSet(declared, chance.choice((15, 30, 60)))
         self.clock = 0
         self.commits: list[Commit] = []

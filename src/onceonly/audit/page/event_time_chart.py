@@ -96,7 +96,7 @@ class EventTimeChart:
             "lower": [time.lower if time else None for time in listed],
             "upper": [time.high if time else None for time in listed],
             "late": {str(epoch.number): time.late for epoch, time in self.late},
-            "silent": [[one.writer, one.first, one.last] for one in self.silences],
+            "silent": [[silence.writer, silence.first, silence.last] for silence in self.silences],
         }
 
 
@@ -160,7 +160,7 @@ def picture(told: EventTimeChart, at_most: int) -> Spec:
     """Lower and upper by epoch, late rows as marks at the time that they are of; below, a lane per silent writer."""
     steps = steps_of(told, at_most)
     first, last = steps[0].first, steps[-1].last
-    lanes = list(dict.fromkeys(one.writer for one in told.silences))
+    lanes = list(dict.fromkeys(silence.writer for silence in told.silences))
     x = numbers(first, last, None if lanes else "epoch")
     x["axis"]["labels"] = not lanes
     upper: Spec = {
@@ -231,12 +231,12 @@ def _marks(told: EventTimeChart, steps: Sequence[Step]) -> Iterator[Spec]:
 def _bands(silences: Sequence[Silence], lanes: Sequence[str]) -> Iterator[Spec]:
     values = [
         {
-            "from": one.first - 0.5,
-            "to": one.last + 0.5,
-            "writer": one.writer,
-            "tip": f"{one.writer} was silent, and not waited for, in epochs {one.first} to {one.last}",
+            "from": silence.first - 0.5,
+            "to": silence.last + 0.5,
+            "writer": silence.writer,
+            "tip": f"{silence.writer} was silent, and not waited for, in epochs {silence.first} to {silence.last}",
         }
-        for one in silences
+        for silence in silences
     ]
     y = {"field": "writer", "type": "nominal", "sort": list(lanes), "axis": NAMES, "scale": {"paddingInner": 0.2}}
     x = {"field": "from", "type": "quantitative"}
@@ -249,7 +249,7 @@ def _scale(told: EventTimeChart, steps: Sequence[Step]) -> Spec:
         shown = quantity("time", None, scale={"zero": False}, axis={"format": ",d", "tickCount": 5})
     else:
         times = [_drawn(one, "ms") for step in steps for one in (step.lower, step.upper, step.earliest)]
-        known = [one for one in times if one is not None]
+        known = [time for time in times if time is not None]
         apart = max(known, default=0) - min(known, default=0)
         clockwork = "%H:%M:%S" if apart < _DAY_MS else "%d %b %H:%M"
         axis = {"format": clockwork, "tickCount": 5}

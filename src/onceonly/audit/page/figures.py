@@ -162,7 +162,7 @@ def journey_of(facts: Facts, result: AuditResult) -> Journey:
         resolved=kinds[EventKind.RESOLVED],
         adopted=adopted,
         recorded=len(ledger.records) if ledger else 0,
-        open=sum(one.code in ("A141", "A150") for one in result.findings),
+        open=sum(finding.code in ("A141", "A150") for finding in result.findings),
     )
 
 

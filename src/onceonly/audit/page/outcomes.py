@@ -141,9 +141,9 @@ _Found = Mapping[tuple[str | None, int], Sequence[Finding]]
 
 def _by_place(findings: Sequence[Finding]) -> _Found:
     placed: dict[tuple[str | None, int], list[Finding]] = {}
-    for one in findings:
-        if one.epoch is not None and one.severity is not Severity.INFO:
-            placed.setdefault((one.sink, one.epoch), []).append(one)
+    for finding in findings:
+        if finding.epoch is not None and finding.severity is not Severity.INFO:
+            placed.setdefault((finding.sink, finding.epoch), []).append(finding)
     return placed
 
 

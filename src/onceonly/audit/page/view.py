@@ -164,7 +164,7 @@ class View:
     @property
     def serious(self) -> int:
         """Findings that need something done."""
-        return sum(one.severity is not Severity.INFO for one in self.result.findings)
+        return sum(finding.severity is not Severity.INFO for finding in self.result.findings)
 
     @property
     def rows(self) -> int:

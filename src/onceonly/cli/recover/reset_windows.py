@@ -51,7 +51,7 @@ def plan(place: Connection, last: Epoch, panes: EpochWindows, reason: str, *, ac
 
 def _rows(place: Connection, panes: EpochWindows) -> str:
     """How many rows are lost. State that cannot be read is given up like any other: this is the way out of it."""
-    found = [fresh(one) for one in keeper_of(place).open_windows(panes.since)]
+    found = [fresh(open_window) for open_window in keeper_of(place).open_windows(panes.since)]
     unread = found.count(None)
     counted = plural(sum(rows for rows in found if rows is not None), "row")
     return f"{counted}, and those of {plural(unread, 'window')} that cannot be read," if unread else counted

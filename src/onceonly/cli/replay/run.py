@@ -122,8 +122,8 @@ def _windows(panes: Panes | None, target: Sink) -> Iterator[tuple[str, object]]:
 
 def _of_results(here: Connection) -> Sink | None:
     """The sink whose rows are compared: the first that gets neither state nor rows that came too late."""
-    outputs = (one for record in here.certain_ledger.epochs(here.pipeline) for one in record.epoch.outputs)
-    apart = {sink for one in outputs if one.name in (STATE, LATE) for sink in one.sinks}
+    outputs = (output for record in here.certain_ledger.epochs(here.pipeline) for output in record.epoch.outputs)
+    apart = {sink for output in outputs if output.name in (STATE, LATE) for sink in output.sinks}
     return next((sink for sink in here.sinks if sink.id not in apart), None)
 
 

@@ -103,9 +103,9 @@ class Parts(Files):
     """
 
     def __init__(self, parts: Sequence[PartitionFile], schema: pa.Schema) -> None:
-        self._parts = [one for one in parts if one.path]
-        self._digest = reduce(add, [one.digest for one in parts])
-        super().__init__([one.path for one in self._parts], schema)
+        self._parts = [part for part in parts if part.path]
+        self._digest = reduce(add, [part.digest for part in parts])
+        super().__init__([part.path for part in self._parts], schema)
 
     @property
     def estimate(self) -> Estimate:
@@ -128,8 +128,8 @@ class Parts(Files):
         """
         if is_local(directory):
             make_directories(Path(directory))
-        for one in self._parts:
-            _put(one, f"{directory}/{one.path.rpartition('/')[2]}")
+        for part in self._parts:
+            _put(part, f"{directory}/{part.path.rpartition('/')[2]}")
 
     def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> Files:
         """Rows out of other files."""

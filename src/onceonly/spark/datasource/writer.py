@@ -91,7 +91,7 @@ class Writer(_Writer):  # type: ignore[misc]
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit the batch to every sink, or prove that it is committed."""
-        parts = [one.part for one in messages if isinstance(one, Message)]
+        parts = [message.part for message in messages if isinstance(message, Message)]
         self._commit(self._options, self._schema, parts, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

@@ -104,7 +104,7 @@ def _sent(definition: Definition, rows: Sequence[WindowResult]) -> dict[str, pa.
 
 def times_of(definition: Definition, times: Sequence[int | None]) -> pa.Array[Any]:
     """Times of the unit in Arrow; what has no bound is null, and so is an instant that no timestamp is."""
-    known = [None if one in (None, LEAST, END) else one for one in times]
+    known = [None if time in (None, LEAST, END) else time for time in times]
     if definition.unit == "integer":
         return json_values.array("bigint", list(known))
     return json_values.array(

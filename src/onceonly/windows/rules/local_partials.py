@@ -54,8 +54,8 @@ def partials_of(definition: Definition, rows: Iterable[Row]) -> list[Partial]:
 def sessions(definition: Definition, partials: Sequence[Partial]) -> list[Partial]:
     """Partial results of one key's sessions that overlap, as one each."""
     by_key: dict[str, list[Partial]] = {}
-    for one in partials:
-        by_key.setdefault(one.place.key, []).append(one)
+    for partial in partials:
+        by_key.setdefault(partial.place.key, []).append(partial)
     found: list[Partial] = []
     for key, own in by_key.items():
         for (start, end), members in merged((one.place.start, one.place.end) for one in own):
@@ -66,10 +66,10 @@ def sessions(definition: Definition, partials: Sequence[Partial]) -> list[Partia
 def joined(definition: Definition, place: WindowKey, partials: Sequence[Partial]) -> Partial:
     """Several partial results as one."""
     values: list[Json] = list(partials[0].values)
-    for one in partials[1:]:
-        values = [fold.merged(a, b) for fold, a, b in zip(definition.folds, values, one.values, strict=True)]
-    rows, marks = sum(one.rows for one in partials), sum(one.marks for one in partials)
-    first, last = min(one.first for one in partials), max(one.last for one in partials)
+    for partial in partials[1:]:
+        values = [fold.merged(a, b) for fold, a, b in zip(definition.folds, values, partial.values, strict=True)]
+    rows, marks = sum(partial.rows for partial in partials), sum(partial.marks for partial in partials)
+    first, last = min(partial.first for partial in partials), max(partial.last for partial in partials)
     return Partial(place, tuple(values), rows, marks, first, last)
 
 

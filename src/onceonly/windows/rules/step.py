@@ -34,7 +34,7 @@ from onceonly.windows.rules.triggers import WAIT, Event, Passed, Rows, Tick
 
 def wanted(definition: Definition, moment: EpochClock, partials: Sequence[Partial]) -> StateRequest:
     """What of the state an epoch has to see. It may be shown more."""
-    taken = [one.place for one in partials if not _late(definition, moment, one)]
+    taken = [partial.place for partial in partials if not _late(definition, moment, partial)]
     places = () if definition.sessions else tuple(taken)
     keys = tuple(dict.fromkeys(place.key for place in taken)) if definition.sessions else ()
     return StateRequest(places, keys, moment.clock, moment.noted)
@@ -178,7 +178,7 @@ class _Epoch:
         return [one for key, own in by_key.items() for one in self._united_of(key, standing[key], own)]
 
     def _united_of(self, key: str, places: Sequence[WindowKey], partials: Sequence[Partial]) -> Iterator[Partial]:
-        spans = [(place.start, place.end) for place in (*places, *(one.place for one in partials))]
+        spans = [(place.start, place.end) for place in (*places, *(partial.place for partial in partials))]
         for (start, end), members in merged(spans):
             came = [partials[at - len(places)] for at in sorted(members) if at >= len(places)]
             if not came:
@@ -191,8 +191,8 @@ class _Epoch:
         first = partials[0]
         if len(partials) == 1:
             return first._replace(place=place)
-        values = self._joined([one.values for one in partials])
-        return first._replace(place=place, values=values, rows=sum(one.rows for one in partials))
+        values = self._joined([partial.values for partial in partials])
+        return first._replace(place=place, values=values, rows=sum(partial.rows for partial in partials))
 
     def _joined(self, several: Sequence[tuple[Json, ...]]) -> tuple[Json, ...]:
         found = several[0]
@@ -208,14 +208,14 @@ class _Epoch:
         if not places or tuple(places) == (place,):
             return
         olds = [self._open.pop(one) for one in places]
-        fresh = sum(one.fresh for one in olds)
+        fresh = sum(old.fresh for old in olds)
         self._open[place] = _Open(
             place,
-            self._joined([one.values for one in olds]),
+            self._joined([old.values for old in olds]),
             fresh,
-            max(one.panes for one in olds),
+            max(old.panes for old in olds),
             False,  # nothing was written with its bounds: sessions that stand do not overlap
-            tuple(sorted(emitted for one in olds for emitted in one.emitted)),
+            tuple(sorted(emitted for old in olds for emitted in old.emitted)),
             triggers.united(self._is.trigger, fresh, self._at.clock, passed=place.end <= self._before),
             changed=True,
         )

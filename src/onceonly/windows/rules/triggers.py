@@ -257,7 +257,7 @@ class OrFinally(_Several):
     until: Trigger
 
     def __post_init__(self) -> None:
-        if not all(isinstance(one, Trigger) for one in self.parts):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not all(isinstance(part, Trigger) for part in self.parts):  # pyright: ignore[reportUnnecessaryIsInstance]
             way = "give it two: OrFinally(Repeat(AtCount(100)), AtWatermark())"
             raise wrong(f"OrFinally{self.parts!r}", "it is made of two triggers", way)
 
@@ -347,7 +347,7 @@ class Any(_Several):
     def step(self, state: Unknown, event: Event) -> Stepped:
         """Whoever fires first is the end."""
         after, outcomes = self._all(state, event)
-        return (None, FINISH) if any(one is not WAIT for one in outcomes) else (after, WAIT)
+        return (None, FINISH) if any(outcome is not WAIT for outcome in outcomes) else (after, WAIT)
 
     @property
     def parts(self) -> tuple[Trigger, ...]:
@@ -356,7 +356,7 @@ class Any(_Several):
 
 
 def _several(name: str, triggers: tuple[Trigger, ...]) -> tuple[Trigger, ...]:
-    if len(triggers) < 2 or not all(isinstance(one, Trigger) for one in triggers):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if len(triggers) < 2 or not all(isinstance(trigger, Trigger) for trigger in triggers):  # pyright: ignore[reportUnnecessaryIsInstance]
         way = f"give it triggers: {name}(AtCount(100), AtPeriod('1 minute'))"
         raise wrong(f"{name}{triggers!r}", "it is made of at least two triggers", way)
     return triggers
@@ -446,7 +446,7 @@ def merges(trigger: Trigger) -> bool:
         case Repeat(trigger=AtPeriod() | AtCount()):
             return True
         case AtWatermark():
-            return all(isinstance(one, AtPeriod | AtCount) for one in trigger.parts)
+            return all(isinstance(part, AtPeriod | AtCount) for part in trigger.parts)
         case _:
             return False
 
