@@ -80,7 +80,7 @@ def measure(spark: SparkSession, way: str, job: Job, root: Path) -> float:
     query.awaitTermination()
     # Not ``numInputRows``, which a client of Spark Connect is not told.
     times = [one["durationMs"] for one in query.recentProgress]
-    took = [one["triggerExecution"] for one in times if "addBatch" in one]
+    took = [time["triggerExecution"] for time in times if "addBatch" in time]
     total, checksum = _found(root / "table")
     if (total, checksum) != (job.shape.total, job.shape.checksum):
         raise streams.WrongRows(f"{way}: {total} rows, sum {checksum}")

@@ -116,13 +116,13 @@ def _windows(numbers: range, body: str) -> pa.Table:
     """Windows that wake one after the other."""
     return pa.table(
         {
-            "key": pa.array([_key(one) for one in numbers], pa.string()),
-            "start": pa.array([one * 10 for one in numbers], pa.int64()),
-            "stop": pa.array([one * 10 + 10 for one in numbers], pa.int64()),
+            "key": pa.array([_key(number) for number in numbers], pa.string()),
+            "start": pa.array([number * 10 for number in numbers], pa.int64()),
+            "stop": pa.array([number * 10 + 10 for number in numbers], pa.int64()),
             "body": pa.array([body] * len(numbers), pa.string()),
             "wake_clock": pa.nulls(len(numbers), pa.int64()),
             "wake_time": pa.array(list(numbers), pa.int64()),
-            "bucket": pa.array([one % 1024 for one in numbers], pa.int16()),
+            "bucket": pa.array([number % 1024 for number in numbers], pa.int16()),
             "gone": pa.array([False] * len(numbers), pa.bool_()),
         }
     )

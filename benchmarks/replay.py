@@ -159,7 +159,7 @@ def brought_up(spark: SparkSession, dsn: str, root: Path, rounds: int) -> Figure
     _write(spark, MANY, root, exactly_once(own, ledger=place, staging=Staging(root / "staged", keep=MANY.epochs)))
     own.close()
     with closing(SqlLedger(place)) as ledger:
-        firsts = {one.epoch.number: dict(one.phases) for one in ledger.epochs("orders")}
+        firsts = {epoch.epoch.number: dict(epoch.phases) for epoch in ledger.epochs("orders")}
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute("DROP TABLE orders")
             connection.execute("DROP SCHEMA onceonly CASCADE")

@@ -19,7 +19,9 @@ def peak_of_jvm(spark: SparkSession) -> int:
     """Bytes of the JVM at most, as the kernel counts them."""
     jvm: Any = spark.sparkContext._jvm
     pid = jvm.java.lang.ProcessHandle.current().pid()
-    [line] = [one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one.startswith("VmHWM")]
+    [line] = [
+        splitline for splitline in Path(f"/proc/{pid}/status").read_text().splitlines() if splitline.startswith("VmHWM")
+    ]
     return int(line.split()[1]) * 1024
 
 

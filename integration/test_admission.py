@@ -98,6 +98,6 @@ def test_a_result_that_comes_whole_or_again_is_refused_or_told_where_rows_are_on
     stream.checkpoint = stream.root / "other"
     stream.run(wrapped, shape=counted, mode="update")
     assert changes.table().num_rows == 4
-    [warned] = [one.reason for one in ledger.events("changes") if one.kind is EventKind.WARNED]
+    [warned] = [event.reason for event in ledger.events("changes") if event.kind is EventKind.WARNED]
     assert warned.startswith("[ONCE-W717]")
     assert "a group that changes is a further row" in wrapped.explain()

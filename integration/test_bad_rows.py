@@ -222,7 +222,7 @@ def judged_exact(pipeline: str, place: str, *sinks: Sink) -> None:
     for sink in sinks:
         sink.close()
     ledger.close()
-    assert found.verdict is Verdict.EXACTLY_ONCE, [str(one) for one in found.findings]
+    assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
 
 
 @pytest.mark.postgres

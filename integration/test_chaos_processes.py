@@ -41,7 +41,7 @@ def test_nothing_of_a_cluster_outlives_it(tmp_path):
         daemons = [one for one in psutil.process_iter(["cmdline"]) if cluster.address in (one.info["cmdline"] or [])]
         assert len(daemons) == 2
         assert not kill_executor("app-that-nobody-started")
-    assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in daemons)
+    assert not any(daemon.is_running() and daemon.status() != psutil.STATUS_ZOMBIE for daemon in daemons)
 
 
 def test_a_cluster_that_does_not_come_up_says_what_its_master_printed(tmp_path, monkeypatch):

@@ -92,7 +92,7 @@ class Lives:
     def _exists(self) -> bool:
         # The first fence makes a table without columns.
         return DeltaTable.is_deltatable(self.delta.path) and "id" in [
-            one.name for one in self.delta.table.schema().fields
+            field.name for field in self.delta.table.schema().fields
         ]
 
 

@@ -69,7 +69,7 @@ def verdict(pg: PostgresTarget, *more: Any) -> Verdict:
     for sink in judged:
         sink.close()
     ledger.close()
-    assert found.verdict is Verdict.EXACTLY_ONCE, [str(one) for one in found.findings]
+    assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
     return found.verdict
 
 
@@ -88,12 +88,12 @@ def test_a_row_that_comes_again_in_its_batch_or_a_later_one_reaches_no_sink(
         stream.receive([1, 2, 2, 3, 3, 3], [3, 4], [1, 4, 5, 5]).run(wrapped(pg))
     assert pg.ids() == [1, 2, 3, 4, 5]
     assert pg.says("select count(*), count(distinct id), min(octet_length(id)) from orders_seen") == [(5, 5, 16)]
-    assert [(one.digest.rows, one.repeated.rows, one.outputs[0].offered) for one in epochs(pg)] == [
+    assert [(epoch.digest.rows, epoch.repeated.rows, epoch.outputs[0].offered) for epoch in epochs(pg)] == [
         (3, 3, 6),
         (1, 1, 2),
         (1, 3, 4),
     ]
-    assert {one.standing.ids for one in epochs(pg)} == {"key=['id']"}
+    assert {epoch.standing.ids for epoch in epochs(pg)} == {"key=['id']"}
     assert "1 rows; repeated 3; bad 0" in caplog.text
     shown = CliRunner().invoke(app, ["epochs", "show", "3", "--query", "orders", "--ledger", pg.dsn])
     assert "3 rows, whose id had been seen before" in shown.stdout
@@ -105,7 +105,7 @@ def test_a_row_that_comes_again_moves_no_time(stream: FileStream, pg: PostgresTa
     time = EventTime("id", delay=0, unit="integer")
     stream.receive([1, 2], [12, 3], [14]).run(exactly_once(pg.sink(), dedupe=once(pg, key="id % 10"), note_time=time))
     assert pg.ids() == [1, 2, 3, 14]
-    assert [(one.time.noted, one.time.late) for one in epochs(pg)] == [(2, 0), (3, 0), (14, 0)]
+    assert [(epoch.time.noted, epoch.time.late) for epoch in epochs(pg)] == [(2, 0), (3, 0), (14, 0)]
 
 
 def test_an_id_is_known_for_the_time_from_the_row_that_was_let_through_on_and_then_leaves_with_an_epoch(
@@ -126,7 +126,9 @@ def test_an_id_is_known_for_the_time_from_the_row_that_was_let_through_on_and_th
         (14, [1, 2, 3]),
     ]
     on_days(stream, days, write)
-    assert [one.lineage.batch_timestamp_ms for one in epochs(pg)] == [MONDAY_MS + int(day * DAY_MS) for day, _ in days]
+    assert [epoch.lineage.batch_timestamp_ms for epoch in epochs(pg)] == [
+        MONDAY_MS + int(day * DAY_MS) for day, _ in days
+    ]
     let_through = pg.says("select _epoch, array_agg(id order by id) from orders where id < 100 group by 1 order by 1")
     assert let_through == [(1, [1, 2]), (2, [3]), (4, [1, 2]), (5, [3])]
     assert held == [(102, 1), (103, 1), (103, 1), (3, 2), (3, 4)]
@@ -284,7 +286,7 @@ def test_a_full_refresh_brings_every_row_again_and_forgets_what_was_known(
     stream.run(wrapped(pg, on_refresh="replace"))
     assert pg.ids() == [1, 2, 3]
     assert pg.says("select _epoch, count(*) from orders_seen group by 1 order by 1") == [(3, 2), (4, 1)]
-    assert [one.repeated.rows for one in epochs(pg)] == [1, 1, 1, 1]
+    assert [epoch.repeated.rows for epoch in epochs(pg)] == [1, 1, 1, 1]
     verdict(pg)
 
 

@@ -172,6 +172,6 @@ def proven(pg: PostgresTarget, lake: Path, through: int, offered: int) -> None:
     for sink in (rows, kept):
         sink.close()
     ledger.close()
-    assert found.verdict is Verdict.EXACTLY_ONCE, [str(one) for one in found.findings]
+    assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
     assert sum(epoch.digest.rows for epoch in epochs) == through
     assert sum(epoch.repeated.rows for epoch in epochs if epoch.repeated) == offered - through

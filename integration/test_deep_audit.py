@@ -62,7 +62,7 @@ def audited(spark) -> Callable[..., AuditResult]:
 
 
 def codes(result: AuditResult) -> list[tuple[str, str | None, int | None]]:
-    return [(one.code, one.sink, one.epoch) for one in result.findings if one.code in ROWS]
+    return [(finding.code, finding.sink, finding.epoch) for finding in result.findings if finding.code in ROWS]
 
 
 def test_a_changed_value_is_found_in_its_sink_alone_and_named_by_its_epoch(audited, stream, pg, delta, tmp_path):
@@ -96,7 +96,7 @@ def test_what_rows_say_cannot_be_told_where_they_are_replaced_or_mixed_or_of_oth
     stream.run(exactly_once(*sinks), shape=lambda df: df.withColumn("tiny", (f.col("id") % 100).cast("tinyint")))
     delta.table.optimize.compact()
     found = audited((pg.sink(key="id"), delta.sink(), PostgresSink(pg.dsn, table="tiny", id="postgres:tiny")))
-    assert [one[:2] for one in codes(found) if one[0] == "A109"] == [
+    assert [code[:2] for code in codes(found) if code[0] == "A109"] == [
         ("A109", "postgres:orders"),
         ("A109", "delta:table"),
         ("A109", "postgres:tiny"),
@@ -120,7 +120,7 @@ def timed(df):
 
 
 def of_time(result: AuditResult) -> list[tuple[str, str | None, int | None]]:
-    return [(one.code, one.sink, one.epoch) for one in result.findings if one.code in TIMES]
+    return [(finding.code, finding.sink, finding.epoch) for finding in result.findings if finding.code in TIMES]
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_times_of_rows_that_are_dealt_out_to_tables_are_counted_together(audited
     pg.says("update two set height = 3 where id = 40")
     found = audited(tuple(tables().values()))
     assert of_time(found) == [("A173", "postgres:one", 2), ("A172", None, 2)]
-    (evidence,) = [one.evidence for one in found.findings if one.code == "A173"]
+    (evidence,) = [finding.evidence for finding in found.findings if finding.code == "A173"]
     assert "10 to 49, 4 late, 0 without a time by the epoch; 3 to 49, 5 late" in evidence
 
 

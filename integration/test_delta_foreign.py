@@ -68,7 +68,9 @@ def test_spark_changes_a_table_and_the_rung_decides(
             for rung in RUNGS[lowest - 1 : lowest + 1]:
                 harness.options = {"foreign": rung}
                 driver = story.driver()
-                found.append([(one.fatal, one.allowed) for one in driver.position().disturbances])
+                found.append(
+                    [(disturbance.fatal, disturbance.allowed) for disturbance in driver.position().disturbances]
+                )
             if found != [[(True, False)], [(False, True)]]:
                 told[statement] = found
             number = driver.writes().epoch.number

@@ -130,7 +130,7 @@ def differing(read: DataFrame, frame: DataFrame, conditions: Sequence[str]) -> d
             every.append(rows.filter(condition).selectExpr(_TEXT, f"{sign} AS sign", f'"{condition}" AS condition'))
     for text, sign, condition in reduce(lambda one, other: one.unionAll(other), every).collect():
         found[condition][text] += sign
-    return {condition: texts for condition, rows in found.items() if (texts := [one for one in rows if rows[one]])}
+    return {condition: texts for condition, rows in found.items() if (texts := [row for row in rows if rows[row]])}
 
 
 _TEXT = "to_json(struct(*), map('ignoreNullFields', 'false')) AS text"

@@ -18,7 +18,7 @@ def held(sample: Sample, each: bool) -> list[Any]:
     """The values of a sample; with ``each`` as elements of lists, of which some are empty and some are not there."""
     values = [aware(sample.kind, one) for one in sample.values(20)]
     drawn = random.Random(7)
-    return [drawn.choice([None, [], [one], [values[-1], one]]) for one in values] if each else values
+    return [drawn.choice([None, [], [value], [values[-1], value]]) for value in values] if each else values
 
 
 @pytest.mark.spark

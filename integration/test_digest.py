@@ -114,7 +114,7 @@ def test_outputs_of_few_rows_are_counted_as_spark_counts_those_of_many(spark: Sp
     staged.write(str(tmp_path / "staged"))
     assert few.digest() == many.digest() == staged.digest()
     assert few.outputs() == many.outputs() == staged.outputs()
-    assert [(one.digest.rows, one.filtered, one.reasons) for one in few.outputs()] == [
+    assert [(output.digest.rows, output.filtered, output.reasons) for output in few.outputs()] == [
         (8, 37, ()),
         (0, 45, ()),
         (5, 45, (("x", 5),)),
@@ -385,7 +385,7 @@ def test_an_output_with_lists_and_maps_has_the_digest_of_its_rows(rows: DataFram
     )
     batch = DividedBatch(rows, resolved(rows, *wanted), UNKNOWN)
     whole = batch.execute()
-    found = {one.name: one.digest for one in batch.outputs()}
+    found = {output.name: output.digest for output in batch.outputs()}
     assert found == {one.name: nowhere(one.of(rows)) for one in wanted}
     assert whole == nowhere(rows.where("number % 7 <> 0 OR number IS NULL"))
 

@@ -54,7 +54,7 @@ def written(batch: SparkBatch) -> None:
 
 
 def on_executors(batch: SparkBatch) -> None:
-    batch.on_executors(lambda _, rows: {"rows": sum(one.num_rows for one in rows)})
+    batch.on_executors(lambda _, rows: {"rows": sum(row.num_rows for row in rows)})
 
 
 WAYS = {"driver, few": (SMALL, few), "driver, many": (UNKNOWN, few), "written": (UNKNOWN, written)}

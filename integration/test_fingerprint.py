@@ -38,7 +38,7 @@ def doubled(df: DataFrame) -> DataFrame:
 
 
 def warned(ledger: Any) -> list[str]:
-    return [one for one in events(ledger, EventKind.WARNED) if one.startswith("[ONCE-W711]")]
+    return [event for event in events(ledger, EventKind.WARNED) if event.startswith("[ONCE-W711]")]
 
 
 def plans(ledger: Any) -> list[PlanFingerprint]:
@@ -76,7 +76,7 @@ def test_a_replay_under_other_code_is_said_once(
     assert two.text in said
     assert three.text in said
     assert len(events(ledger, EventKind.PLAN_CHANGED)) == 1
-    assert [one.first_epoch for one in ledger.plans("orders")] == [1, 3]
+    assert [plan.first_epoch for plan in ledger.plans("orders")] == [1, 3]
 
 
 def test_other_starts_of_the_same_code_say_nothing(stream: Any, sink: Any, ledger: Any, monkeypatch: Any) -> None:

@@ -73,7 +73,7 @@ def test_flights_are_brought_back_after_a_restore_and_swapped_after_a_rule_was_w
 
     def late(minutes: int) -> list[int]:
         """By the values, without Spark."""
-        return sorted(one["row"] for one in flights if (one["dep_delay"] or 0) > minutes)
+        return sorted(flight["row"] for flight in flights if (flight["dep_delay"] or 0) > minutes)
 
     # Three epochs back, from a backup of that night.
     arrive(files[:4])

@@ -101,7 +101,7 @@ def test_spark_reads_each_type_as_it_was(in_new_york: SparkSession, tmp_path: Pa
     assert differing(table(in_new_york, tmp_path), rows) == {}
     # Neither statistics nor values of partitions make Spark pass over the file of a row.
     literals = [f"{name} = CAST('{texts[0]}' AS {kind})" for name, (kind, *texts) in VALUES.items()]
-    where = " AND ".join([*literals, *(f"p_{one}" for one in literals)])
+    where = " AND ".join([*literals, *(f"p_{literal}" for literal in literals)])
     assert table(in_new_york, tmp_path).where(where).count() == 1
 
 

@@ -168,7 +168,7 @@ def test_a_row_that_is_repeated_is_left_out_and_a_replay_brings_none(
     stream.receive([3, *range(20, 30), 29]).run(wrapped())
     assert pg.ids() == list(range(30))
     epochs = [record.epoch for record in ledger.epochs("orders")]
-    assert [one.repeated and one.repeated.rows for one in epochs] == [5, 5, 2]
+    assert [epoch.repeated and epoch.repeated.rows for epoch in epochs] == [5, 5, 2]
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
 
@@ -243,7 +243,7 @@ def test_windows_are_written_once_with_their_state_and_a_replay_writes_none_agai
         (3, 0, 20, 5, 120, 24.0, 28, "w28"),
         (3, 1, 20, 5, 125, 25.0, 29, "w29"),
     ]
-    assert [one and one.dropped for one in _panes(ledger)] == [0, 0, 2]
+    assert [pane and pane.dropped for pane in _panes(ledger)] == [0, 0, 2]
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
 

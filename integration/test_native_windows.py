@@ -34,7 +34,7 @@ SESSIONS = "session_window(event_time, '1 minute')"
 
 def ten() -> list[tuple[int, str]]:
     """The values with when they happened, in the order in which they arrived."""
-    found = sorted((one for one in story.records() if one["id"] != "r11"), key=lambda one: one["arrival_a"])
+    found = sorted((record for record in story.records() if record["id"] != "r11"), key=lambda one: one["arrival_a"])
     return [(one["value"], one["event"]) for one in found]
 
 

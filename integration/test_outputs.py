@@ -69,7 +69,7 @@ def test_each_sink_holds_its_output_and_the_audit_says_so(
     [table] = {sink for output in told[0].outputs for sink in output.sinks if sink.startswith("delta")}
     assert said[0] == [("even", (table,), 5, 5), ("few", ("memory:few",), 3, 7)]
     assert said[1] == [("even", (table,), 8, 7), ("few", ("memory:few",), 0, 15)]
-    assert found.verdict is Verdict.EXACTLY_ONCE, [str(one) for one in found.findings]
+    assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
 
 
 def died() -> None:
@@ -202,7 +202,9 @@ def test_a_type_that_a_sink_does_not_take_is_refused_in_an_output_as_in_a_row(
 
 def test_an_output_may_not_have_the_name_of_a_column(stream: FileStream, pg: PostgresTarget) -> None:
     names = ("word", "word_rows")
-    said = each(stream.receive(range(10)), {one: exactly_once(Output(pg.sink(), name=one), name=one) for one in names})
+    said = each(
+        stream.receive(range(10)), {name: exactly_once(Output(pg.sink(), name=name), name=name) for name in names}
+    )
     assert "[ONCE-E120]" in said["word"]
     assert 'name="word_rows"' in said["word"]
     assert said["word_rows"] == ""

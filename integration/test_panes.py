@@ -46,7 +46,7 @@ def test_every_figure_comes_out_of_a_query_that_crashes_in_each_epoch(
     assert shown(pg) == wanted(case)
     epochs = records(pg)
     assert len(epochs) == len(case.epochs)
-    assert sum(one.panes.dropped for one in epochs if one.panes) == case.dropped
+    assert sum(epoch.panes.dropped for epoch in epochs if epoch.panes) == case.dropped
     told(pg, write())
 
 
@@ -65,7 +65,7 @@ def test_a_window_is_open_then_complete_then_closed_in_sql_and_to_who_reads_and_
             script.run(exactly_once(pg.sink(), note_time=case.noting, panes=case.panes))
             [(by_sql,)] = pg.says("select onceonly.window_status('orders', '2015-08-05 12:02Z')")
             windows = reader.windows(FixedWindows("2 minutes"), since="2015-08-05T12:00Z")
-            read = next((one.status for one in windows), "open")
+            read = next((window.status for window in windows), "open")
             found[epoch["clock"]] = read, by_sql, pg.says(newest)[0][0] if pg.says(newest) else None
     stages = {clock: stage for clock, (stage, _, _) in found.items()}
     assert all(read == by_sql for read, by_sql, _ in found.values()), found
@@ -96,7 +96,7 @@ def told(pg: PostgresTarget, wrapped: ExactlyOnce) -> None:
     found = audit(ledger, "scores", sinks)
     for sink in sinks:
         sink.close()
-    assert found.verdict is Verdict.EXACTLY_ONCE, [str(one) for one in found.findings]
+    assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
     ledger.close()
     for sink in wrapped._arguments.sinks:
         sink.close()

@@ -51,7 +51,7 @@ def found(spark: SparkSession) -> Callable[..., list[Finding]]:
         finally:
             for sink in sinks:
                 sink.close()
-        return [one for one in findings if one.code in {"A176", "A177", "A178"}]
+        return [finding for finding in findings if finding.code in {"A176", "A177", "A178"}]
 
     return judged
 

@@ -325,7 +325,7 @@ def test_rows_of_results_are_logged_and_those_of_the_batch_say_how_large_the_nex
     caplog.set_level("INFO", logger="onceonly.api.write_epoch")
     events.come([("a", value, 10) for value in range(50)], [("b", 2, 70)]).run(once)
     assert seen == [50, 1]
-    committed = [one.getMessage() for one in caplog.records if one.name == "onceonly.api.write_epoch"]
+    committed = [record.getMessage() for record in caplog.records if record.name == "onceonly.api.write_epoch"]
     assert [re.findall(r": (\d+ rows)", one) for one in committed] == [["0 rows"], ["1 rows"]]
 
 

@@ -144,7 +144,7 @@ def proven(pg: PostgresTarget, delta: DeltaTarget, dropped: int) -> None:
     epochs = [record.epoch for record in ledger.epochs("scores")]
     for one in (rows, keeper, late, ledger):
         one.close()
-    assert found.verdict is Verdict.EXACTLY_ONCE, [str(one) for one in found.findings]
+    assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
     assert [epoch.number for epoch in epochs] == [*range(1, FILES + 1)]
     assert sum(epoch.panes.dropped for epoch in epochs if epoch.panes) == dropped
 

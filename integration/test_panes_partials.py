@@ -297,14 +297,14 @@ def test_sessions_that_touch_are_two_both_ways(spark: SparkSession) -> None:
     times = [0, 60_000, 60_000, 119_999, 180_000]
     rows = [drawn(random.Random(1), 1)[0] | {"at": _1970 + timedelta(milliseconds=time)} for time in times]
     for counted in both(action(frame(spark, rows), windows(Sessions("1 minute")))):
-        spans = sorted((one.place.start, one.place.end, one.rows) for one in counted.partials)
+        spans = sorted((partial.place.start, partial.place.end, partial.rows) for partial in counted.partials)
         assert spans == [(0, 60_000, 1), (60_000, 179_999, 3), (180_000, 240_000, 1)]
 
 
 def test_rows_of_the_moment_of_their_batch_are_of_one_window(spark: SparkSession) -> None:
     rows = drawn(random.Random(2), 20)
     for counted in both(action(frame(spark, rows), windows(Fixed("1 second"), "ingest"), horizon=2_000)):
-        assert {(one.place.start, one.place.end) for one in counted.partials} == {(1_000, 2_000)}
+        assert {(partial.place.start, partial.place.end) for partial in counted.partials} == {(1_000, 2_000)}
         assert counted.times == RowTimes(1_000, 1_000, 20, 0)
 
 
@@ -329,14 +329,14 @@ def test_an_aggregate_of_the_users_own_sees_all_columns_also_of_few_rows(spark: 
         row["offset"] = at // 2
     panes = Panes(key="day", values={"spread": Spread()}, time="offset", window=Sliding(4, 2))
     for counted in both(action(frame(spark, rows), panes)):
-        for one in counted.partials:
+        for partial in counted.partials:
             own = [
                 row["small"]
                 for row in rows
-                if f'["{row["day"]}"]' == one.place.key and one.place.start <= row["offset"] < one.place.end
+                if f'["{row["day"]}"]' == partial.place.key and partial.place.start <= row["offset"] < partial.place.end
             ]
-            assert one.values == ([min(own), max(own)],)
-        assert sum(one.rows for one in counted.partials) == 18
+            assert partial.values == ([min(own), max(own)],)
+        assert sum(partial.rows for partial in counted.partials) == 18
 
 
 LATE = {
@@ -501,7 +501,7 @@ def test_a_million_rows_are_counted_by_spark(spark: SparkSession, window: Window
     print(f"{time.perf_counter() - began:.1f} s, {len(counted.partials)} partial results, {_peak()} MB at most")
     assert counted.rows == 1_000_000
     assert counted.times == RowTimes(1_700_000_000_000, 1_700_000_999_999)
-    assert sum(one.rows for one in counted.partials) == 1_000_000 * (60 if isinstance(window, Sliding) else 1)
+    assert sum(partial.rows for partial in counted.partials) == 1_000_000 * (60 if isinstance(window, Sliding) else 1)
 
 
 def _peak() -> int:

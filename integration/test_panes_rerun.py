@@ -65,8 +65,8 @@ def proven(events: Events, pg: PostgresTarget) -> None:
         ledger.open()
         found = audit(ledger, "scores~v2", [rows, keeper])
         deep = audit(ledger, "scores~v2", [rows, keeper], spark=events.spark)
-    assert found.verdict is Verdict.EXACTLY_ONCE, [str(one) for one in found.findings]
-    assert not {"A175", "A176", "A177", "A178"} & {one.code for one in deep.findings}
+    assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
+    assert not {"A175", "A176", "A177", "A178"} & {finding.code for finding in deep.findings}
 
 
 def fence(pg: PostgresTarget) -> Any:

@@ -77,7 +77,7 @@ def publish(orders: Recorded, source: Sink, sink: Sink) -> Epoch:
 def verdict(orders: Recorded, sink: Sink) -> tuple[Verdict, set[str]]:
     with closing(SqlLedger(orders.ledger)) as ledger, closing(sink):
         found = judge(gather(ledger, "orders", [sink]))
-    return found.verdict, {one.code for one in found.findings}
+    return found.verdict, {finding.code for finding in found.findings}
 
 
 @pytest.mark.slow

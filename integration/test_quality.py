@@ -45,7 +45,7 @@ def good(*spans: range) -> list[int]:
 def bad(pg: PostgresTarget) -> list[tuple[int, list[str]]]:
     """Id and broken expectations of each row that is set aside."""
     rows = pg.says("select row, reasons from orders_bad")
-    return sorted((json.loads(row)["id"], [one["rule"] for one in json.loads(why)]) for row, why in rows)
+    return sorted((json.loads(row)["id"], [load["rule"] for load in json.loads(why)]) for row, why in rows)
 
 
 def broken(*spans: range) -> list[tuple[int, list[str]]]:
@@ -72,7 +72,7 @@ def test_a_bad_row_is_set_aside_once_and_reaches_no_other_sink(
     found = audit(ledger, "orders", judged, spark=spark)
     for sink in judged:
         sink.close()
-    assert found.verdict is Verdict.EXACTLY_ONCE, [str(one) for one in found.findings]
+    assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
     said = events(ledger, EventKind.QUARANTINED)
     assert said == [
         "6 of 20 rows set aside: no eight or seven 6, no seven 2",
@@ -214,7 +214,9 @@ def wards(spark: Any, any_postgres: Any, tmp_path_factory: pytest.TempPathFactor
     }
     stream = FileStream(spark, tmp_path_factory.mktemp("wards")).receive(range(10))
     made.said = each(stream, wrapped)
-    made.receipts = {case: [one.rows for one in write.last_receipts] for case, write in wrapped.items()}
+    made.receipts = {
+        case: [last_receipt.rows for last_receipt in write.last_receipts] for case, write in wrapped.items()
+    }
     return made
 
 

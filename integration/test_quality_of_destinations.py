@@ -153,7 +153,7 @@ def test_a_table_that_is_not_there_yet_demands_what_it_will_be_made_of(stream: F
     stream.receive(range(6)).run(wrapped, shape=lambda df: df.selectExpr(*shape))
     assert pg.ids() == [0, 1, 2, 5]
     said = pg.says("select reasons from orders_bad order by 1")
-    assert [one["rule"] for [why] in said for one in json.loads(why)] == [
+    assert [load["rule"] for [why] in said for load in json.loads(why)] == [
         "id: not null",
         "word: text in UTF-8 without NUL",
     ]
@@ -188,7 +188,9 @@ def test_delta_sets_aside_what_its_columns_and_constraints_refuse(
     wrapped = exactly_once(delta.sink(committer=committer), quality=Quality(quarantine=aside(pg)))
     stream.receive(range(94, 102)).run(wrapped, shape=shape)
     assert delta.ids() == [96, 99]
-    why = sorted(tuple(one["rule"] for one in json.loads(said)) for [said] in pg.says("select reasons from orders_bad"))
+    why = sorted(
+        tuple(load["rule"] for load in json.loads(said)) for [said] in pg.says("select reasons from orders_bad")
+    )
     assert why == [
         ("constraint positive",),
         ("constraint positive",),

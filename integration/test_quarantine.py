@@ -38,7 +38,7 @@ def aside(pg: PostgresTarget, **said: Any) -> PostgresSink:
 
 
 def good(*numbers: int) -> list[int]:
-    return [one for one in numbers if one % 10 != 7]
+    return [number for number in numbers if number % 10 != 7]
 
 
 def kept(pg: PostgresTarget) -> list[int]:
@@ -285,7 +285,7 @@ def test_what_was_set_aside_is_shown_out_of_each_kind_of_sink(
     assert {kind: one for kind, one in counts.items() if one != (6, {"small": 5, "no seven": 2})} == {}
     ledger = SqlLedger(pg.dsn)
     ledger.open()
-    epochs = {kind: [one.epoch.number for one in ledger.epochs(kind)] for kind in quarantines}
+    epochs = {kind: [epoch.epoch.number for epoch in ledger.epochs(kind)] for kind in quarantines}
     ledger.close()
     assert {kind: one for kind, one in epochs.items() if one != [1, 2]} == {}
 
@@ -301,4 +301,4 @@ def asked(verb: str, pipeline: str, ledger: str) -> dict[str, Any]:
 def shown(pipeline: str, ledger: str) -> list[tuple[int, int, list[str]]]:
     """Epoch, id and broken expectations of each row that was set aside."""
     rows = asked("show", pipeline, ledger)["rows"]
-    return sorted((one["epoch"], json.loads(one["row"])["id"], [why["rule"] for why in one["reasons"]]) for one in rows)
+    return sorted((row["epoch"], json.loads(row["row"])["id"], [why["rule"] for why in row["reasons"]]) for row in rows)

@@ -115,6 +115,8 @@ def test_a_query_that_ends_says_so_and_the_next_one_speaks_of_no_silent_end(stre
 def await_ended(ledger, generation: int) -> None:
     """The thread that closes a run notes its end a moment after the query is over."""
     until = time.monotonic() + 20
-    while not any(one.kind is EventKind.ENDED and one.generation == generation for one in ledger.events("orders")):
+    while not any(
+        event.kind is EventKind.ENDED and event.generation == generation for event in ledger.events("orders")
+    ):
         assert time.monotonic() < until, "the end of the query was not noted"
         time.sleep(0.05)

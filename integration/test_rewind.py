@@ -280,7 +280,7 @@ def test_what_is_remembered_of_rows_is_brought_up_from_the_stage_with_them(
     assert remembered() != known
     obey(stream.receive([*FIVES[4], *again]).fail(wrapped()), "queries rewind")
     assert remembered() == known
-    [told] = [one for one in events(ledger, EventKind.BROUGHT_UP) if one.startswith("postgres:orders ")]
+    [told] = [event for event in events(ledger, EventKind.BROUGHT_UP) if event.startswith("postgres:orders ")]
     assert told.startswith("postgres:orders brought from epoch 2 to 4, rows from: stage")
     stream.run(wrapped())
     for rows in (pg.says(f"select {column} from orders"), delta.rows(column)):

@@ -47,7 +47,7 @@ def verdict(pg: PostgresTarget, spark: Any) -> Verdict:
     for sink in judged:
         sink.close()
     ledger.close()
-    assert found.verdict is Verdict.EXACTLY_ONCE, [str(one) for one in found.findings]
+    assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
     return found.verdict
 
 

@@ -147,9 +147,11 @@ class Tests:
         self._items = {item.nodeid: item for item in session.items}
         self._workers = workers
         self._functions: dict[tuple[str, str], list[FunctionType]] = {}
-        for one in gc.get_objects():
-            if isinstance(one, FunctionType):
-                self._functions.setdefault((one.__code__.co_filename, one.__code__.co_qualname), []).append(one)
+        for get_object in gc.get_objects():
+            if isinstance(get_object, FunctionType):
+                self._functions.setdefault(
+                    (get_object.__code__.co_filename, get_object.__code__.co_qualname), []
+                ).append(get_object)
         gc.collect()
         gc.freeze()  # forks share what they do not look at
         self._learnt: dict[str, Any] = {} if learns or not REACHED.is_file() else json.loads(REACHED.read_text())
@@ -241,10 +243,10 @@ class Tests:
 
 
 def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
-    for one in code.co_consts:
-        if isinstance(one, CodeType):
-            yield one.co_qualname, one
-            yield from _codes(one)
+    for co_const in code.co_consts:
+        if isinstance(co_const, CodeType):
+            yield co_const.co_qualname, co_const
+            yield from _codes(co_const)
 
 
 class _NoEnd(BaseException):

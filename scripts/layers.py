@@ -93,7 +93,7 @@ def _imports(graph: grimp.ImportGraph, name: str, neighbours: list[str]) -> dict
     found: dict[str, int] = {}
     for module in (name, *graph.find_descendants(name)):
         for imported in graph.find_modules_directly_imported_by(module):
-            home = next((one for one in neighbours if f"{imported}.".startswith(f"{one}.")), name)
+            home = next((neighbour for neighbour in neighbours if f"{imported}.".startswith(f"{neighbour}.")), name)
             if home != name:
                 statements = graph.get_import_details(importer=module, imported=imported)
                 found[home] = found.get(home, 0) + len(statements)

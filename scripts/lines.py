@@ -318,7 +318,7 @@ def drawn() -> str:
 
 def keep(outcomes: Sequence[Outcome]) -> None:
     """Write outcomes down; those of other versions of Python stay."""
-    known = [Outcome(**one) for one in json.loads(RESULT.read_text())] if RESULT.exists() else []
+    known = [Outcome(**load) for load in json.loads(RESULT.read_text())] if RESULT.exists() else []
     ran = {(outcome.line, minor_of(outcome.python)) for outcome in outcomes if not outcome.reason}
     kept = [one for one in known if (one.line, minor_of(one.python)) not in ran]
     held = sorted([*kept, *(one for one in outcomes if not one.reason)], key=lambda one: (one.line, one.python))

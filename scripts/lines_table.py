@@ -18,7 +18,7 @@ PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 
 def table(outcomes: Iterable[Mapping[str, Any]]) -> str:
     """A row for each Spark, a column for each Python; what nobody ran is called untried."""
-    found = {(one["line"], minor_of(one["python"])): one for one in outcomes}
+    found = {(outcome["line"], minor_of(outcome["python"])): outcome for outcome in outcomes}
     pythons = [*PYTHONS, *sorted({python for _, python in found} - set(PYTHONS))]
     heads = ["PySpark", *(f"Python {python}" for python in pythons), "Delta by Spark", "Spark's Kafka source"]
     heads += ["Spark Connect", '`format("onceonly")`']
@@ -39,8 +39,8 @@ def _cell(outcome: Mapping[str, Any] | None) -> str:
 
 def _way(outcomes: Iterable[Mapping[str, Any]], way: str, *, able: bool) -> str:
     """What ran by one way in, on whichever Pythons; where the line has not got it, that it was refused is no more."""
-    counts = {minor_of(one["python"]): one[way] for one in outcomes if any(one.get(way, {}).values())}
-    failed = any(one["failed"] for one in counts.values())
+    counts = {minor_of(outcome["python"]): outcome[way] for outcome in outcomes if any(outcome.get(way, {}).values())}
+    failed = any(count["failed"] for count in counts.values())
     if not able and not failed:
         return "no: refused"
     ran = [f"Python {python}: {_counts(one)}" for python, one in counts.items() if one["passed"] or one["failed"]]

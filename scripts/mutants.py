@@ -228,7 +228,7 @@ def main() -> int:
     given.add_argument("--learn", action="store_true", help="run all tests first, to see what each one reaches")
     given.add_argument("--workers", type=int, default=1)
     asked = given.parse_args()
-    every = [one for name in asked.of.split(",") for path in OF[name] for one in mutants(path)]
+    every = [mutant for name in asked.of.split(",") for path in OF[name] for mutant in mutants(path)]
     chosen = [one for one in every if not asked.only or one.fingerprint in asked.only]
     if asked.count is not None:
         chosen = random.Random(asked.seed).sample(chosen, min(asked.count, len(chosen)))

@@ -80,7 +80,7 @@ def _dumped(block: Sequence[ast.stmt]) -> str:
 
 def tried(wanted: Sequence[Any], tests: forked.Tests) -> list[dict[str, str]]:
     """For each rule the first test that fails without it; beside its stand-in where none fails without it alone."""
-    beside = {one["rule"]: one["beside"] for one in json.loads(WORLDS.read_text(encoding="utf-8"))}
+    beside = {load["rule"]: load["beside"] for load in json.loads(WORLDS.read_text(encoding="utf-8"))}
     every = {rule.name: rule for rule in rules()}
     alone = _tests([(rule.name,) for rule in wanted], every, tests)
     pairs = [(rule.name, beside[rule.name]) for rule in wanted if not alone[(rule.name,)] and beside.get(rule.name)]
@@ -152,7 +152,7 @@ def targets_of(file: str) -> list[str]:
 
 def page() -> str:
     """The page, as Markdown."""
-    worlds = {one["rule"]: one for one in json.loads(WORLDS.read_text(encoding="utf-8"))}
+    worlds = {load["rule"]: load for load in json.loads(WORLDS.read_text(encoding="utf-8"))}
     found = recorded()
     quick = sum(bool(one["test"]) for one in found)
     return _PAGE.format(

@@ -106,7 +106,7 @@ def converse(block: Block) -> None:
 def logging_left_as_found() -> Iterator[None]:
     """A page sets logging up for its reader's process; the tests that come after it have one process with it."""
     loggers = [logging.getLogger(), logging.getLogger("onceonly"), logging.getLogger("onceonly_sinks")]
-    found = [(one, one.level, list(one.handlers)) for one in loggers]
+    found = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
     try:
         yield
     finally:

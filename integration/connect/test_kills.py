@@ -72,7 +72,9 @@ class Tables(Scene):
         with psycopg.connect(self.target) as connection:
             copied = connection.execute("SELECT id, word FROM copy ORDER BY id").fetchall()
         assert copied == self.rows()
-        assert [one.epoch.chain for one in self._copy.markers()] == [one.epoch.chain for one in self.markers()]
+        assert [marker.epoch.chain for marker in self._copy.markers()] == [
+            marker.epoch.chain for marker in self.markers()
+        ]
         assert not [*self.root.glob("*.staging")]
 
 
@@ -137,12 +139,12 @@ class Campaign:
 
     def close(self) -> None:
         """Leave no client behind. May repeat."""
-        for one in self._clients:
-            one.close()
+        for client in self._clients:
+            client.close()
 
     def codes(self) -> Counter[str | None]:
         """Codes of the refusals that queries ended with; ``None`` for a crash."""
-        told = [json.loads(line) for one in self._clients for line in one.out.read_text().splitlines()]
+        told = [json.loads(line) for client in self._clients for line in client.out.read_text().splitlines()]
         return Counter(one["code"] for one in told if one["event"] in ("failed", "lost"))
 
     def last_words(self) -> str:

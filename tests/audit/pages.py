@@ -99,4 +99,4 @@ def damaged(count: int = 48) -> Facts:
 
 
 def judged(*facts: Facts) -> list[tuple[Facts, AuditResult]]:
-    return [(one, judge(one)) for one in facts]
+    return [(fact, judge(fact)) for fact in facts]

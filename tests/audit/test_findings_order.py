@@ -33,7 +33,11 @@ DELETED = ExternalChange("deleted", "DELETE as version 9", fatal=True)
 
 def test_missing_rows_come_before_the_change_that_may_have_cost_them() -> None:
     facts = with_rows(with_sink(true_facts(), disturbances=(DELETED,)), e3=6, e4=1)
-    assert [(one.code, one.epoch) for one in judge(facts).findings] == [("A121", 3), ("A121", 4), ("A126", None)]
+    assert [(finding.code, finding.epoch) for finding in judge(facts).findings] == [
+        ("A121", 3),
+        ("A121", 4),
+        ("A126", None),
+    ]
 
 
 @pytest.mark.parametrize("facts", [damaged(), with_rows(true_facts(), e3=6, e4=24)], ids=["damaged", "rows"])

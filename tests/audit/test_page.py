@@ -70,7 +70,7 @@ def hostile() -> Facts:
     )
     assert facts.ledger is not None
     assert facts.ledger.pipeline is not None
-    records = tuple(replace(one, phases=((EVIL, 0.1),)) for one in facts.ledger.records)
+    records = tuple(replace(record, phases=((EVIL, 0.1),)) for record in facts.ledger.records)
     at = BEGAN_MS + 9_000
     events = (
         *facts.ledger.events,
@@ -90,7 +90,7 @@ def test_the_commit_that_writes_the_ledger_is_said_to_be_missing_from_its_times(
 ) -> None:
     facts = true_facts()
     assert facts.ledger is not None
-    records = tuple(replace(one, phases=tuple((name, 0.1) for name in phases)) for one in facts.ledger.records)
+    records = tuple(replace(record, phases=tuple((name, 0.1) for name in phases)) for record in facts.ledger.records)
     found = page(replace(facts, ledger=replace(facts.ledger, records=records)))
     assert ("Without the commit" in found.text) == said
 
@@ -124,8 +124,8 @@ def test_every_command_in_a_remedy_gets_a_copy_button() -> None:
     for code in RULES:
         remedy = Finding(code, PIPELINE, "memory:orders", 3, "seen").advised(facts).remedy
         commands = list(commands_in(remedy))
-        whole = [one for one in commands if shlex.split(one)[0] == "onceonly"]
-        cut = [one for one in commands if one.endswith(("then", "or", ",", "."))]
+        whole = [command for command in commands if shlex.split(command)[0] == "onceonly"]
+        cut = [command for command in commands if command.endswith(("then", "or", ",", "."))]
         if len(whole) != remedy.count("onceonly ") or whole != commands or cut:
             wrong[code] = (remedy, commands)
     assert wrong == {}

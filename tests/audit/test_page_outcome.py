@@ -57,7 +57,7 @@ def test_an_epoch_is_shown_as_what_was_found(facts: Facts, expected: list[Outcom
 
 
 def test_a_sink_that_joined_later_has_no_gap_before() -> None:
-    line = relinked([replace(one, sinks=((SINK, 1), ("memory:late", 3))) for one in epochs()])
+    line = relinked([replace(epoch, sinks=((SINK, 1), ("memory:late", 3))) for epoch in epochs()])
     late = replace(sink_of(line[2:], "memory:late"), history=tuple(entry(one, "memory:late") for one in line[2:]))
     facts = Facts("orders", (sink_of(line), late), ledger_of(line))
     assert lane(facts, "memory:late") == [Outcome.ABSENT] * 2 + [Outcome.EXACT] * 2

@@ -74,8 +74,13 @@ def test_where_no_epoch_says_anything_of_time_there_is_no_panel_and_no_number() 
 
 def test_lower_and_upper_are_lines_over_the_epochs_that_say_them() -> None:
     spec = drawn(None, at(None, 9), at(5, 9), at(7, 12))
-    assert [(one["from"], one["time"]) for one in values(spec, LOWER)] == [(1.5, None), (2.5, 5), (3.5, 7), (4.5, 7)]
-    assert [one["time"] for one in values(spec, UPPER)] == [9, 9, 12, 12]
+    assert [(value["from"], value["time"]) for value in values(spec, LOWER)] == [
+        (1.5, None),
+        (2.5, 5),
+        (3.5, 7),
+        (4.5, 7),
+    ]
+    assert [value["time"] for value in values(spec, UPPER)] == [9, 9, 12, 12]
 
 
 @pytest.mark.parametrize("unit", ["ms", "integer"])
@@ -92,7 +97,7 @@ def test_a_line_goes_from_epoch_to_epoch_also_where_its_times_are_alike_or_less(
 def test_late_rows_are_marks_at_the_time_of_the_earliest() -> None:
     late = {"first": 2, "horizon": 5, "late": 3}
     spec = drawn(at(5, 9), at(5, 9, **late), at(6, 9, first=3, horizon=5))
-    assert [(one["from"], one["time"]) for one in values(spec, LATE)] == [(2, 2)]
+    assert [(value["from"], value["time"]) for value in values(spec, LATE)] == [(2, 2)]
     assert values(spec, LATE)[0]["tip"] == "epoch 2: 3 late, one of 2"
     text = shown(at(5, 9), at(5, 9, **late), at(6, 9))
     assert "Late rows by epoch: 1 of 1" in text
@@ -117,8 +122,8 @@ def test_a_silent_writer_is_a_band_from_its_first_epoch_to_its_last_each_time() 
 
 def test_a_new_turn_is_an_edge_and_its_numbers_may_be_less() -> None:
     spec = drawn(at(5, 9), at(6, 9), at(2, 3, turn=1), at(3, 3, turn=1))
-    assert [one["from"] for one in values(spec, "var(--muted)")] == [2.5]
-    assert [one["time"] for one in values(spec, UPPER)] == [9, 9, 3, 3, 3]
+    assert [value["from"] for value in values(spec, "var(--muted)")] == [2.5]
+    assert [value["time"] for value in values(spec, UPPER)] == [9, 9, 3, 3, 3]
 
 
 def test_the_facts_behind_the_page_have_the_numbers_of_all_epochs() -> None:
@@ -146,9 +151,9 @@ def test_of_many_epochs_a_column_shows_the_last_word_all_late_rows_and_the_worst
 def test_moments_are_drawn_as_such_and_the_end_of_time_is_said_and_not_drawn() -> None:
     times = (at(NOON, NOON + 5, unit="ms"), replace(at(END, NOON + 5, unit="ms"), noted=END))
     spec = drawn(*times)
-    assert [one["time"] for one in values(spec, LOWER)] == [NOON, None, None]
+    assert [value["time"] for value in values(spec, LOWER)] == [NOON, None, None]
     assert spec["layer"][0]["encoding"]["y"]["type"] == "temporal"
-    assert [one["time"] for one in values(drawn(at(5, 9), at(END, 9)), LOWER)] == [5, None, None]
+    assert [value["time"] for value in values(drawn(at(5, 9), at(END, 9)), LOWER)] == [5, None, None]
     assert "complete through the end; latest row 2026-01-01T12:00:00.005Z" in shown(*times)
     assert ">12:00:00</text>" in page.svg(drawn(at(NOON, NOON + 5000, unit="ms")), "time")
 
@@ -156,7 +161,7 @@ def test_moments_are_drawn_as_such_and_the_end_of_time_is_said_and_not_drawn() -
 @pytest.mark.parametrize("unit", ["ms", "integer"])
 def test_every_extreme_of_time_can_be_drawn(unit: Unit) -> None:
     edges = (None, -END - 1, 0, END)
-    times = [EpochTime(unit, one, one, two, first=one, horizon=two, late=1) for one in edges for two in edges]
+    times = [EpochTime(unit, edge, edge, two, first=edge, horizon=two, late=1) for edge in edges for two in edges]
     assert "Up to when" in shown(*times)
 
 

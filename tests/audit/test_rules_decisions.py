@@ -81,10 +81,10 @@ def test_each_decision_is_read_by_a_rule_and_its_absence_is_another_verdict() ->
         for case in each:
             said_, silent = map(judge, facts_of(*case))
             if (said_.verdict, said_.exit_code) != (Verdict.EXACTLY_ONCE, 0):
-                wrong.append((kind, said_.spoken, [str(one) for one in said_.findings]))
+                wrong.append((kind, said_.spoken, [str(finding) for finding in said_.findings]))
             if silent.verdict is Verdict.EXACTLY_ONCE or silent.exit_code == 0:
                 wrong.append((kind, silent.spoken))
-            found |= {one.code for one in silent.findings}
+            found |= {finding.code for finding in silent.findings}
         if kind is not AdoptionKind.DROP_SINK and found != READERS[kind]:
             wrong.append((kind, found))
     assert wrong == []

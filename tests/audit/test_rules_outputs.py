@@ -37,12 +37,12 @@ def line(*, off: int = 0, rule: str = "small") -> list[Epoch]:
 def held(epochs: list[Epoch], sink: str) -> SinkFacts:
     history = tuple(
         (
-            Marker(PIPELINE, sink, FENCE, one),
-            Receipt(sink, one.number, one.chain, "table-1", (("entry", one.number),), one.digest_in(sink).rows),
+            Marker(PIPELINE, sink, FENCE, epoch),
+            Receipt(sink, epoch.number, epoch.chain, "table-1", (("entry", epoch.number),), epoch.digest_in(sink).rows),
         )
-        for one in epochs
+        for epoch in epochs
     )
-    rows = {one.number: one.digest_in(sink).rows for one in epochs}
+    rows = {epoch.number: epoch.digest_in(sink).rows for epoch in epochs}
     return SinkFacts(sink, f"{sink}#x", True, FENCE, history, rows, epochs[-1].number)
 
 
@@ -53,7 +53,7 @@ def facts(epochs: list[Epoch] | None = None, **of_quarantine: object) -> Facts:
 
 
 def codes(given: Facts) -> list[tuple[str, int | None]]:
-    return [(one.code, one.epoch) for one in judge(given).findings]
+    return [(finding.code, finding.epoch) for finding in judge(given).findings]
 
 
 def said(given: Facts, code: str) -> str:

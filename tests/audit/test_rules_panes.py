@@ -35,7 +35,7 @@ def line(second: EpochWindows | None, first: EpochWindows | None = STATE, **said
 
 def of_panes(epochs: Sequence[Epoch], state: Digest | None = None) -> list[Finding]:
     facts = Facts(PIPELINE, (replace(sink_of(epochs), state=StateFacts(state)),), ledger_of(epochs))
-    return [one for one in judge(facts).findings if one.code in {"A175", "A176"}]
+    return [finding for finding in judge(facts).findings if finding.code in {"A175", "A176"}]
 
 
 # ---- from epoch to epoch
@@ -157,7 +157,7 @@ def test_the_content_of_state_is_told_by_its_hash_and_cannot_be_told_without_one
     def said(state: StateFacts | None) -> tuple[list[str], Verdict, int]:
         deep = replace(keeper, state=state, content=Content({}, "its rows replace one another"))
         found = judge(replace(facts, sinks=(results, deep)))
-        codes = [one.code for one in found.findings if one.code in {"A109", "A129", "A176", "A178"}]
+        codes = [finding.code for finding in found.findings if finding.code in {"A109", "A129", "A176", "A178"}]
         return codes, found.verdict, found.exit_code
 
     assert said(keeper.state) == ([], Verdict.EXACTLY_ONCE, 0)

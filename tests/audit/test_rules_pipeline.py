@@ -254,7 +254,11 @@ def test_every_code_has_whole_sentences_and_a_remedy() -> None:
 
 def test_findings_come_worst_first_and_then_by_epoch() -> None:
     facts = with_ledger(with_sink(true_facts(), rows={1: 10, 3: 1, 4: 1}), intent=intent(5))
-    assert [(one.code, one.epoch) for one in judge(facts).findings] == [("A121", 3), ("A121", 4), ("A150", 5)]
+    assert [(finding.code, finding.epoch) for finding in judge(facts).findings] == [
+        ("A121", 3),
+        ("A121", 4),
+        ("A150", 5),
+    ]
 
 
 def test_the_dict_form_has_the_promised_keys() -> None:

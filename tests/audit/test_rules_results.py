@@ -201,7 +201,7 @@ def test_random_histories_stand_and_a_row_that_is_taken_out_of_one_is_missed(tmp
         rows = [one for epoch in pipeline.panes() for one in epoch]
         if rows and rules.retracting and not isinstance(rules.window, oracle.Sessions):
             gone = random.Random(seed + at).choice(rows)
-            others = [one for one in rows if _window(one) == _window(gone) and one != gone]
+            others = [row for row in rows if _window(row) == _window(gone) and row != gone]
             opened = [(json.loads(one["key"])[0], one["start"]) for one in pipeline.state()]
             of_store(pipeline.stores["a"], without(lambda one, gone=gone: one == gone))  # type: ignore[misc]
             assert bool(judged(pipeline.sinks())) == bool(others or _window(gone) in opened), (rules, seed + at)

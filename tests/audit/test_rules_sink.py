@@ -66,7 +66,7 @@ def test_missing_rows_of_one_epoch_are_a_gap_at_that_epoch() -> None:
 def test_a_sink_that_holds_the_rows_of_an_older_epoch_is_taken_back_there() -> None:
     """As where a table was filled from a dump under its markers: the source has the rest, and nothing is lost."""
     facts = with_sink(true_facts(), rows={1: 10}, holds=2)
-    remedy = next(one for one in judge(facts).findings if one.code == "A121").remedy
+    remedy = next(finding for finding in judge(facts).findings if finding.code == "A121").remedy
     assert "onceonly queries rewind orders --ledger sqlite:///l.db --to 2" in remedy
     assert remedy.index("queries rewind") < remedy.index("epochs rerun 3..3 --query orders --ledger sqlite:///l.db")
     for holds in (None, 4):
@@ -101,7 +101,7 @@ def test_rows_committed_while_counting_are_not_compared() -> None:
 
 def test_what_others_did_to_rows_that_were_countable_cannot_be_told_and_is_no_clean_answer() -> None:
     shared = with_sink(true_facts(), rows=None, others=("second",))
-    assert 'pipeline "second"' in next(one for one in judge(shared).findings if one.code == "A120").evidence
+    assert 'pipeline "second"' in next(finding for finding in judge(shared).findings if finding.code == "A120").evidence
     assert (judge(shared).verdict, judge(shared).exit_code) == (Verdict.CANNOT_TELL, 2)
     deleted = with_sink(true_facts(), rows=None, disturbances=(ExternalChange("deleted", "DELETE", fatal=True),))
     assert "several epochs" in only(deleted, "A120").evidence
@@ -247,7 +247,7 @@ def test_epochs_that_may_have_come_again_are_named_where_nobody_knew_what_a_batc
     ):
         before = epochs((10, 5))
         line = (*before, epoch_after(before[1], 0, adoption=adoption))
-        told = {one.code: one.epoch for one in judge(of_line(line)).findings}
+        told = {finding.code: finding.epoch for finding in judge(of_line(line)).findings}
         assert told == wanted, adoption
         judged = line_of(sink_of(line), None)
         assert {one.code for one in rules_sink.adoptions(PIPELINE, judged)} == set(wanted), adoption
@@ -361,7 +361,7 @@ def test_rows_that_an_operator_accepted_as_lost_are_told_and_not_held_against_it
     moved = epoch_after(one[1], 0, written=slice_(200, 200), adoption="accept-change: restored on purpose")
     line = (*one, moved, epoch_after(moved, 4, written=slice_(200, 250)))
     result = judge(with_rows(of_line(line), e2=3))
-    assert [(one.code, one.epoch) for one in result.findings] == [("A125", 2), ("A116", 3)]
+    assert [(finding.code, finding.epoch) for finding in result.findings] == [("A125", 2), ("A116", 3)]
     assert result.verdict == Verdict.EXACTLY_ONCE
 
 

@@ -38,11 +38,11 @@ def told(*times: EpochTime | None, sinks: Sequence[str] = (SINK,)) -> Facts:
 
 
 def codes(given: Facts) -> list[tuple[str, int | None]]:
-    return [(one.code, one.epoch) for one in judge(given).findings]
+    return [(finding.code, finding.epoch) for finding in judge(given).findings]
 
 
 def said(given: Facts) -> list[str]:
-    return [one.evidence for one in judge(given).findings]
+    return [finding.evidence for finding in judge(given).findings]
 
 
 # ---- what is sound
@@ -158,7 +158,7 @@ def test_a_broken_promise_of_time_is_named_by_its_epoch_and_is_in_doubt_of_time_
 
 def test_doubt_of_time_does_not_hide_that_rows_are_missing() -> None:
     result = judge(with_sink(told(at(9), at(8, 8)), rows={1: 10, 2: 9}))
-    assert [one.code for one in result.findings] == ["A121", "A168"]
+    assert [finding.code for finding in result.findings] == ["A121", "A168"]
     assert result.spoken == "GAPS (time in doubt)"
 
 
@@ -220,7 +220,7 @@ RIGHT = RowTimes(3, 9, 2, 1)
 )
 def test_rows_that_say_another_time_than_their_epoch_put_time_in_doubt(given: RowTimes, words: str) -> None:
     result = judge(deep({2: given}))
-    assert [(one.code, one.epoch) for one in result.findings] == [("A173", 2), ("A172", 2)]
+    assert [(finding.code, finding.epoch) for finding in result.findings] == [("A173", 2), ("A172", 2)]
     assert result.findings[0].evidence == f"3 to 9, 2 late, 1 without a time by the epoch; {words} by its rows"
     assert result.spoken == "EXACTLY ONCE (time in doubt)"
 
@@ -232,7 +232,7 @@ def test_rows_that_say_what_their_epoch_says_are_no_finding_and_neither_is_an_ep
 
 def test_rows_whose_time_nobody_can_count_are_named_and_the_verdict_of_rows_stands() -> None:
     result = judge(deep({}))
-    assert {(one.code, one.epoch) for one in result.findings} == {("A172", 2), ("A174", 2)}
+    assert {(finding.code, finding.epoch) for finding in result.findings} == {("A172", 2), ("A174", 2)}
     assert (result.spoken, result.exit_code) == ("EXACTLY ONCE", 0)
 
 
@@ -255,7 +255,7 @@ def dealt_out(here: RowTimes | None, there: RowTimes | None, *, over: int = 0) -
 
 
 def in_doubt(given: Facts) -> list[str]:
-    return [one.evidence for one in judge(given).findings if one.code == "A173"]
+    return [finding.evidence for finding in judge(given).findings if finding.code == "A173"]
 
 
 def test_rows_that_are_dealt_out_to_sinks_say_together_what_their_epoch_says() -> None:

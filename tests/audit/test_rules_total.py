@@ -166,7 +166,7 @@ def test_open_windows_are_counted_against_what_the_newest_epoch_left() -> None:
     gone = ours(STATE, (3, 4), total=Total(5, Leaves.ANY), panes=panes)
     assert told(gone) == [("A176", 2, "5 windows stand, and epoch 2 left 6")]
     hashed = with_sink(gone, state=StateFacts(Digest(5, 1, 1)))
-    assert [one.code for one in judge(hashed).findings if one.code == "A176"] == ["A176"], "told once"
+    assert [finding.code for finding in judge(hashed).findings if finding.code == "A176"] == ["A176"], "told once"
 
 
 def test_each_of_these_verdicts_has_one_code_that_it_hangs_on() -> None:
@@ -181,7 +181,7 @@ def test_each_of_these_verdicts_has_one_code_that_it_hangs_on() -> None:
         "state that is gone": (ours(STATE, (3, 4), total=Total(5, Leaves.ANY), panes=panes), {"A176"}),
     }
     for broken, (facts, rules) in wanted.items():
-        found = [one for one in judge(facts).findings if one.code not in {"A124", "A160"}]
+        found = [finding for finding in judge(facts).findings if finding.code not in {"A124", "A160"}]
         assert verdict_of(found) is not Verdict.EXACTLY_ONCE, broken
         assert verdict_of([one for one in found if one.code not in rules]) is Verdict.EXACTLY_ONCE, broken
         for rule in rules - {"A119"}:

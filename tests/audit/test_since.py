@@ -16,7 +16,7 @@ def since(first: int, facts: Facts) -> AuditResult:
 
 
 def codes(result: AuditResult) -> list[tuple[str, int | None]]:
-    return [(one.code, one.epoch) for one in result.findings]
+    return [(finding.code, finding.epoch) for finding in result.findings]
 
 
 def test_what_is_wrong_before_it_is_not_reported() -> None:

@@ -161,7 +161,7 @@ def unproven(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def cut_short(schedule: Schedule) -> Played:
         played = play(schedule)
-        entries = tuple(one for one in played.history.entries if one.op is not Op.SETTLE)
+        entries = tuple(entry for entry in played.history.entries if entry.op is not Op.SETTLE)
         return replace(played, history=replace(played.history, entries=entries))
 
     def fuzzed(schedules: Iterable[Schedule]) -> Report:

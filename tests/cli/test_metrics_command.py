@@ -239,7 +239,7 @@ def test_that_a_ledger_cannot_be_read_is_logged_once(world: World, caplog: pytes
     world.delete_ledger()
     for _ in range(3):
         exporter.look(0)
-    assert len([one for one in caplog.records if "cannot be read" in one.getMessage()]) == 1
+    assert len([record for record in caplog.records if "cannot be read" in record.getMessage()]) == 1
 
 
 def now_ms() -> int:

@@ -92,7 +92,7 @@ def _ways(page: Path) -> Iterator[str]:
             named = node.targets[0].id
         if named in _PRINTED and isinstance(node, ast.keyword | ast.Assign):
             texts = (one for one in ast.walk(node.value) if isinstance(one, ast.JoinedStr | ast.Constant))
-            yield from (re.sub(r"\{[^{}]*\}", "{}", ast.unparse(one)) for one in texts)
+            yield from (re.sub(r"\{[^{}]*\}", "{}", ast.unparse(text)) for text in texts)
 
 
 def statements() -> Mapping[str, str]:

@@ -169,7 +169,7 @@ def test_after_it_no_window_is_open_and_rows_that_come_begin_from_nothing(at: Ru
     found = document(at("panes", "show", "orders", "-o", "json"))
     assert (found["open"], found["counted"], found["windows"], found["dropped"]) == (0, 0, [], 1)
     scores.writes([("c", 27, 40)], [("d", 31, 1)])
-    assert [one for one in scores.results() if one[1] == 20] == [("c", 20, 40, 0)]
+    assert [result for result in scores.results() if result[1] == 20] == [("c", 20, 40, 0)]
     assert at("panes", "show", "orders").exit_code == 0
     assert scores.ledger.head("orders").epoch.panes.since == 3  # type: ignore[union-attr]
     assert at("panes", "reset", "orders", "--accept-loss", "--yes").exit_code == 0
@@ -214,7 +214,7 @@ def test_state_that_somebody_changed_stops_the_query_and_the_printed_way_out_goe
     assert_answerless(at(*shlex.split(shown)[1:]), '["c"]')
     assert at(*shlex.split(given_up)[1:], "--yes").exit_code == 0
     scores.writes([("c", 28, 1)], [("d", 31, 1)])
-    assert [one for one in scores.results() if one[1] == 20] == [("c", 20, 1, 0)]
+    assert [result for result in scores.results() if result[1] == 20] == [("c", 20, 1, 0)]
 
 
 def test_too_many_windows_stop_the_query_until_more_are_allowed_and_the_printed_command_shows_them(
@@ -232,7 +232,7 @@ def test_too_many_windows_stop_the_query_until_more_are_allowed_and_the_printed_
     few._number -= 1  # that batch was not written: it is offered again
     few.definition = made(at_most=3)
     few.writes([("b", 2, 1), ("c", 3, 1)], [("d", 31, 1)])
-    assert [one[:3] for one in few.results()] == [("a", 0, 5), ("b", 0, 1), ("c", 0, 1)]
+    assert [result[:3] for result in few.results()] == [("a", 0, 5), ("b", 0, 1), ("c", 0, 1)]
 
 
 # ---- decisions that move the position
@@ -248,7 +248,7 @@ def test_the_position_is_not_moved_under_open_windows_and_both_ways_on_work(at: 
     again = at(*typed, "--yes")
     assert again.exit_code == 0, again.output
     anew = Scores(scores.root / "anew").writes(FIRST)
-    assert [one[:3] for one in anew.results()] == [("a", 0, 6), ("b", 0, 7)]
+    assert [result[:3] for result in anew.results()] == [("a", 0, 6), ("b", 0, 7)]
 
 
 @pytest.mark.parametrize("kind", [AdoptionKind.START, AdoptionKind.CONTINUE, AdoptionKind.ACCEPT_DUPLICATES])

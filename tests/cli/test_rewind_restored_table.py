@@ -107,7 +107,7 @@ def left_behind_and_restored(root: Path) -> TableJob:
 def test_a_change_of_a_table_that_is_healed_as_well_is_accepted_on_record(run: Run, tmp_path: Path) -> None:
     job = left_behind_and_restored(tmp_path)
     assert "nothing had to be accepted" not in obeys(run, job.said("E209", 3), "--accept-change")
-    [accepted] = [one.epoch for one in job.pipeline.ledger.epochs("orders") if one.epoch.adoption]
+    [accepted] = [epoch.epoch for epoch in job.pipeline.ledger.epochs("orders") if epoch.epoch.adoption]
     assert accepted.number == 4
     job.writes(3, 4)
     table = DeltaTable(tmp_path / "second").to_pyarrow_table()

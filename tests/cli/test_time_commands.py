@@ -273,7 +273,9 @@ def test_of_epochs_whose_markers_are_gone_nothing_is_certified(
 def clicks_at(times: Iterable[int]) -> pa.Table:
     """Rows with an instant, and a number that is no time."""
     times = list(times)
-    return pa.table({"at": pa.array([one * 1000 for one in times], pa.timestamp("us", "UTC")), "n": range(len(times))})
+    return pa.table(
+        {"at": pa.array([time * 1000 for time in times], pa.timestamp("us", "UTC")), "n": range(len(times))}
+    )
 
 
 def late(store: MemoryStore, ledger: SqlLedger, **said) -> Writer:

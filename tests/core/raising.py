@@ -146,10 +146,10 @@ def _handed_on(call: ast.Call, function: ast.FunctionDef | None, makers: Mapping
         return None
     code = call.args[maker.at]
     parameters = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-    spread = [ast.unparse(one.value) for one in call.keywords if one.arg is None]
+    spread = [ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg is None]
     if not isinstance(code, ast.Name) or code.id not in parameters or spread != [function.args.kwarg.arg]:
         return None
-    return Maker(parameters.index(code.id), maker.adds | {one.arg for one in call.keywords if one.arg})
+    return Maker(parameters.index(code.id), maker.adds | {keyword.arg for keyword in call.keywords if keyword.arg})
 
 
 @cache
@@ -184,8 +184,8 @@ class _Within:
     def details(self, call: ast.Call, forwards: str) -> Details:
         """What a call is given, beside the details of the refusal that it forwards."""
         said = Details()
-        for one in call.keywords:
-            said |= _named(one.arg) if one.arg else self._mapping(one.value, forwards)
+        for keyword in call.keywords:
+            said |= _named(keyword.arg) if keyword.arg else self._mapping(keyword.value, forwards)
         return said
 
     def _mapping(self, value: ast.expr, forwards: str = "") -> Details:
@@ -201,7 +201,11 @@ class _Within:
                 return self._variable(name, value.lineno, forwards)
             case ast.Call(func=ast.Name(id=name)) if name in self.functions:
                 there = _Within(self.functions[name], self.functions)
-                returned = [one.value for one in _statements(self.functions[name]) if isinstance(one, ast.Return)]
+                returned = [
+                    statement.value
+                    for statement in _statements(self.functions[name])
+                    if isinstance(statement, ast.Return)
+                ]
                 return there._mapping(returned[0]) if len(returned) == 1 and returned[0] else UNKNOWN
             case _:
                 return UNKNOWN

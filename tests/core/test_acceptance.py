@@ -159,7 +159,7 @@ def loose_kinds(tree: ast.AST) -> Iterator[str]:
             case ast.Compare() if re.search(r"\bkind\b", ast.unparse(node)):
                 yield from (one.value for one in ast.walk(node) if _is_elsewhere(one))
             case ast.Call(func=func, args=args) if ast.unparse(func).rpartition(".")[2] in ASKING:
-                yield from (one.value for one in args if _is_elsewhere(one))
+                yield from (arg.value for arg in args if _is_elsewhere(arg))
             case _:
                 pass
 

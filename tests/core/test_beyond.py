@@ -22,7 +22,7 @@ STOOD = RECORDS[1].epoch
 
 
 def known(records: tuple[EpochRecord, ...] = RECORDS) -> dict[int, Epoch]:
-    return {one.epoch.number: one.epoch for one in records}
+    return {record.epoch.number: record.epoch for record in records}
 
 
 def but(*gone: int) -> Callable[[str], bool]:
@@ -32,7 +32,7 @@ def but(*gone: int) -> Callable[[str], bool]:
 
 def unlisted(records: tuple[EpochRecord, ...] = RECORDS) -> tuple[EpochRecord, ...]:
     """The same records as a ledger has them that was filled from the sinks' markers: without files."""
-    return tuple(replace(one, files=()) for one in records)
+    return tuple(replace(record, files=()) for record in records)
 
 
 @pytest.fixture

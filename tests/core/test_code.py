@@ -40,7 +40,7 @@ def under(code: Code, offered: Offer) -> Offer:
 
 def said(machine: Machine) -> list[Happening]:
     kinds = (*CHANGED, EventKind.PLAN_NOT_COMPARABLE)
-    return [one for one in machine.state.happenings if one.kind in kinds]
+    return [happening for happening in machine.state.happenings if happening.kind in kinds]
 
 
 def skipping(before: Code, now: Code, **more: object) -> Machine:

@@ -141,9 +141,14 @@ def test_the_doctor_tells_of_a_time_out_that_the_pace_of_a_writer_meets_again(
     for number in range(4):
         b.commits(number, 40 * number)
         a.commits(number, 40 * number + 1)
-    assert "D405" not in {one.code for one in doctor_checks.pipeline_checks(a.ledger, "A", (), a.ledger.address)}
+    assert "D405" not in {
+        pipeline_check.code for pipeline_check in doctor_checks.pipeline_checks(a.ledger, "A", (), a.ledger.address)
+    }
     assert a.commits(9, 120 + 60).silent == ("B",)
-    found = {one.code: one.said for one in doctor_checks.pipeline_checks(a.ledger, "A", (), a.ledger.address)}
+    found = {
+        pipeline_check.code: pipeline_check.said
+        for pipeline_check in doctor_checks.pipeline_checks(a.ledger, "A", (), a.ledger.address)
+    }
     assert found["D405"] == '"A" left B out as silent after 0.06 s, and epochs of B are up to 0.04 s apart'
 
 

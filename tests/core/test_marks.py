@@ -250,7 +250,7 @@ def test_a_chain_of_acquaintances_is_one_dataset_whoever_is_asked() -> None:
     b = replace(b, time=replace(b.time, observed=(a.mark,)))
     c = replace(c, time=replace(c.time, observed=(b.mark,)))
     for name in "ABC":
-        assert [one.writer for one in members(name, (a, b, c))] == ["A", "B", "C"]
+        assert [member.writer for member in members(name, (a, b, c))] == ["A", "B", "C"]
 
 
 def test_what_was_concluded_from_epochs_that_others_took_away_does_not_count_and_their_writer_is_named() -> None:
@@ -386,8 +386,8 @@ def test_a_dataset_is_who_knows_each_other() -> None:
     stranger = alone("C", 1, 5)
     data.commit("D", 30, 2, sees=(data.newest["B"],))  # knows A through B alone
     found = (*data.newest.values(), stranger)
-    assert [one.writer for one in members("A", found)] == ["A", "B", "D"]
-    assert [one.writer for one in members("C", found)] == ["C"]
+    assert [member.writer for member in members("A", found)] == ["A", "B", "D"]
+    assert [member.writer for member in members("C", found)] == ["C"]
     assert members("E", found) == ()
 
 

@@ -76,7 +76,9 @@ def test_a_rewind_asks_the_ledger_whether_the_target_that_is_there_was_brought_u
         a, b = Beside(A, pipeline.stores["a"]), pipeline.sinks()[1]
         a.was, a.store.identity = "table 1", "table 2"
         for record in pipeline.ledger.epochs("orders"):
-            receipts = tuple(replace(one, identity=recorded) if one.sink == A else one for one in record.receipts)
+            receipts = tuple(
+                replace(receipt, identity=recorded) if receipt.sink == A else receipt for receipt in record.receipts
+            )
             pipeline.ledger.record(replace(record, receipts=receipts))
         of = rewind.Pipeline("orders", (a, b), pipeline.ledger, WHERE)
         try:

@@ -100,7 +100,9 @@ def test_a_sink_of_an_output_holds_its_columns_and_no_others(pipeline: Outputs) 
     pipeline.holds_outputs(3)
     assert state.work.epoch is not None
     assert state.work.epoch.digest.rows == 10
-    assert [(one.name, one.digest.rows, one.filtered) for one in state.work.epoch.outputs] == [("picked", 5, 5)]
+    assert [(output.name, output.digest.rows, output.filtered) for output in state.work.epoch.outputs] == [
+        ("picked", 5, 5)
+    ]
 
 
 @pytest.mark.parametrize(("point", "hit"), CRASHES, ids=str)

@@ -71,8 +71,8 @@ def agrees(pipeline: Paned, calm: Paned, states: Sequence[list[dict[str, Any]]])
             assert pipeline.state() == states[number], (name, number)
         else:
             assert pipeline.panes(name) == calm.panes()[:number], (name, number)
-        told = [(one.time, one.panes) for one in pipeline.markers(name)]
-        assert told == [(one.time, one.panes) for one in calm.markers(name)][:number], (name, number)
+        told = [(marker.time, marker.panes) for marker in pipeline.markers(name)]
+        assert told == [(marker.time, marker.panes) for marker in calm.markers(name)][:number], (name, number)
 
 
 # ---- killed
@@ -134,7 +134,7 @@ def told_through_crashes(pipeline: Paned, case: story.Case) -> int:
     Query(pipeline, case.rules, case.epochs).writes(len(case.epochs))
     for name in pipeline.stores:
         assert name == "state" or shown(pipeline, name) == list(case.panes), case.name
-    assert sum(one.panes.dropped for one in pipeline.markers(first) if one.panes) == case.dropped
+    assert sum(marker.panes.dropped for marker in pipeline.markers(first) if marker.panes) == case.dropped
     return crashes
 
 
@@ -495,7 +495,7 @@ def reconciled(pipeline: Paned, rules: Rules) -> dict[Of, int]:
 def aggregate(pipeline: Paned, rules: Rules, epochs: Sequence[oracle.Epoch]) -> dict[Of, int]:
     """The sum of each window over all rows, but those of windows that were closed by what epochs before had noted."""
     found = dict[Of, int]()
-    noted = [None, *(one.time.noted if one.time else None for one in pipeline.markers("a"))]
+    noted = [None, *(marker.time.noted if marker.time else None for marker in pipeline.markers("a"))]
     for said, before in zip(epochs, noted, strict=False):
         for row in said.rows:
             for start, end in spans_of(rules.window, row.time):

@@ -13,7 +13,7 @@ ONE, TWO = epochs(10, 20)
 
 
 def logged(*happenings: Happening) -> list[Event]:
-    return [Event("orders", one.kind, one.reason, one.epoch) for one in happenings]
+    return [Event("orders", happening.kind, happening.reason, happening.epoch) for happening in happenings]
 
 
 def test_a_promise_is_said_again_only_where_another_one_stood_in_between():

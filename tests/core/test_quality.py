@@ -47,13 +47,13 @@ class Wide(ArrowBatch):
 
     def __init__(self, number: int, *, leaks: bool = False) -> None:
         rows = ids(number)
-        good = [one for one in rows if not is_bad(one)]
+        good = [row for row in rows if not is_bad(row)]
         self.number = number
         self._good = pa.table({"id": good})
-        picked = [one for one in rows if one % 2 == 0 and (leaks or not is_bad(one))]
+        picked = [row for row in rows if row % 2 == 0 and (leaks or not is_bad(row))]
         self._found = [
             ("picked", "memory:b", "key", picked, [one for one in good if one not in picked], ()),
-            (BAD, "memory:c", "row", [one for one in rows if is_bad(one)], good, (("small", 3),)),
+            (BAD, "memory:c", "row", [row for row in rows if is_bad(row)], good, (("small", 3),)),
         ]
         super().__init__(pa.table({"id": pa.array(rows, pa.int64()), **dict(map(self._column, self._found))}))
 

@@ -61,7 +61,7 @@ def test_a_proven_refresh_that_may_replace_is_the_next_epoch_and_takes_all_befor
     decision = decide(anew(old()), "replace")
     assert isinstance(decision, NewEpoch)
     assert (decision.number, decision.replaces, decision.written) == (4, (1, 3), None)
-    assert [one.kind for one in decision.happenings] == [EventKind.REPLACED]
+    assert [happening.kind for happening in decision.happenings] == [EventKind.REPLACED]
 
 
 def test_state_begins_together_with_the_rows_so_its_loss_is_not_asked_about():

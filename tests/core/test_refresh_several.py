@@ -88,7 +88,11 @@ def test_rows_of_the_series_before_leave_with_the_first_new_ones_and_numbers_go_
     begins_anew(pipeline.driver(), 0, 1)
     holds(pipeline, sorted([*NEW, *range(10)]), epochs=5, series=4)
     records = pipeline.ledger.epochs("orders")
-    assert [(one.epoch.series, one.epoch.replaces) for one in records[2:]] == [(1, None), (4, (1, 3)), (4, None)]
+    assert [(record.epoch.series, record.epoch.replaces) for record in records[2:]] == [
+        (1, None),
+        (4, (1, 3)),
+        (4, None),
+    ]
     assert len(pipeline.events(EventKind.REPLACED)) == 1
 
 

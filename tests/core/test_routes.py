@@ -19,7 +19,7 @@ def sink(name: str) -> MemorySink:
 
 
 def wanted(route: Route) -> list[tuple[str, tuple[str, ...], Any]]:
-    return [(one.name, tuple(sink.id for sink in one.sinks), one.where) for one in route.outputs]
+    return [(output.name, tuple(sink.id for sink in output.sinks), output.where) for output in route.outputs]
 
 
 def test_each_sink_gets_an_output_of_the_rows_with_its_values() -> None:
@@ -105,7 +105,7 @@ def test_what_is_printed_for_a_value_that_is_no_name_is_taken(value: Any) -> Non
 
 def test_a_value_of_a_sink_that_has_a_name_by_another_value_needs_none() -> None:
     both = sink("both")
-    assert [one.name for one in Route("kind", {"order": both, "new york": both}).outputs] == ["order"]
+    assert [output.name for output in Route("kind", {"order": both, "new york": both}).outputs] == ["order"]
     assert exactly_once(Route("kind", {"order": both, "new york": both}))
 
 

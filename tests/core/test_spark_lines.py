@@ -68,7 +68,7 @@ COLUMNS = t.StructType(
 
 def lines_of(batch: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
     """Rows as PySpark 4.0 makes them of a batch, each when it is asked for."""
-    make = [ArrowTableToRowsConversion._create_converter(one.dataType) for one in COLUMNS.fields]
+    make = [ArrowTableToRowsConversion._create_converter(field.dataType) for field in COLUMNS.fields]
     columns = [column.to_pylist() for column in batch.columns]
     for row in range(batch.num_rows):
         yield tuple(one(column[row]) for one, column in zip(make, columns, strict=True))

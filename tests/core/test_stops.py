@@ -69,7 +69,7 @@ def test_a_rewind_is_printed_to_the_rows_that_stand_where_that_is_known() -> Non
     for code, contents in told:
         sinks = ("memory:a", "memory:b")
         given = dict(zip(sinks, contents, strict=True))
-        stop = Stop(code, tuple(one for one in sinks if one == "memory:a" or given[one] != (4, 4)))
+        stop = Stop(code, tuple(sink for sink in sinks if sink == "memory:a" or given[sink] != (4, 4)))
         way = remedies.undo(WHERE, stop, given)
         found[code, contents] = way.partition("--ledger l.db ")[2].partition("\n")[0]
     assert found == told

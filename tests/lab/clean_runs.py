@@ -131,7 +131,8 @@ class World:
         """What this computation makes of rows: no two need want the same."""
         outputs = sorted({sink.output for sink in self.sinks} - {""})
         return tuple(
-            Part(one, tuple(sorted(row.identity for row in rows if self.shares.random() < 0.5))) for one in outputs
+            Part(output, tuple(sorted(row.identity for row in rows if self.shares.random() < 0.5)))
+            for output in outputs
         )
 
     def log(self, actor: str, kind: Kind, op: Op | None = None, **fields: object) -> None:

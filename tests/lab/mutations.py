@@ -231,7 +231,9 @@ def heal_with_another_time(run: Clean) -> History | None:
     def healed(entry: Entry) -> Entry:
         if entry.kind is not Kind.READ or entry.sink != sinks[-1] or entry.markers is None:
             return entry
-        return replace(entry, markers=tuple(wrong if one.epoch == wrong.epoch else one for one in entry.markers))
+        return replace(
+            entry, markers=tuple(wrong if marker.epoch == wrong.epoch else marker for marker in entry.markers)
+        )
 
     return run.with_entries(healed(entry) for entry in run.entries)
 
@@ -353,7 +355,7 @@ def double_a_bad_row(run: Clean) -> History | None:
 
 def put_a_bad_row_among_the_good(run: Clean) -> History | None:
     """Where rows have no order: at the end of others it would be out of order, too."""
-    free = [one.sink for one in run.history.header.sinks if not one.ordered and one.output != BAD]
+    free = [sink.sink for sink in run.history.header.sinks if not sink.ordered and sink.output != BAD]
     held = run.quarantine and run.epoch(run.quarantine)
     if not held or not free:
         return None
@@ -441,7 +443,7 @@ def shuffle_rows(run: Clean) -> History:
 def rename_rows(run: Clean) -> History:
     def renamed(entry: Entry) -> Entry:
         rows, parts = entry.rows, entry.outputs
-        outputs = parts and tuple(replace(one, rows=tuple(f"x{row}" for row in one.rows)) for one in parts)
+        outputs = parts and tuple(replace(part, rows=tuple(f"x{row}" for row in part.rows)) for part in parts)
         named = rows and tuple(replace(row, identity=f"x{row.identity}") for row in rows)
         return replace(entry, rows=named, outputs=outputs)
 

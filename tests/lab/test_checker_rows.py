@@ -509,7 +509,7 @@ def test_pieces_beside_a_slice_are_not_in_it() -> None:
     for epoch in (1, 2, 3):
         tale.commit("pg", epoch, rows=None)
     tale.end(pg={"rows": [Row(row.identity) for row in without(tale.held["pg"], "b2")]}, ledger={"markers": None})
-    assert [(str(one.anomaly), one.epoch) for one in tale.judged().findings] == [("X-TORN", 2)]
+    assert [(str(finding.anomaly), finding.epoch) for finding in tale.judged().findings] == [("X-TORN", 2)]
 
 
 def test_a_ledger_is_no_sink() -> None:

@@ -569,7 +569,7 @@ def test_findings_come_in_the_order_of_the_anomalies_then_by_sink_and_epoch() ->
     tale = written("pg", "delta")
     rows = {sink: [row for row in tale.held[sink] if row.epoch == 1] * 2 for sink in ("pg", "delta")}
     tale.end(pg={"rows": rows["pg"]}, delta={"rows": rows["delta"]})
-    found = [(str(one.anomaly), one.sink, one.epoch) for one in tale.judged().findings]
+    found = [(str(finding.anomaly), finding.sink, finding.epoch) for finding in tale.judged().findings]
     assert found == [
         ("X-LOSS", "delta", 2),
         ("X-LOSS", "pg", 2),

@@ -35,7 +35,7 @@ def divided(*, settled: bool = True, memory: bool = False) -> Tale:
 
 
 def shown(*identities: str) -> list[Row]:
-    return [Row(one, int(one[1])) for one in identities]
+    return [Row(identity, int(identity[1])) for identity in identities]
 
 
 def anomalies(tale: Tale, **other: tuple[str, ...]) -> set[str]:
@@ -137,7 +137,7 @@ def test_of_an_epoch_that_is_recorded_a_sink_lacks_what_was_for_it() -> None:
     tale = divided(settled=False)
     tale.header = replace(tale.header, refusals=("E203",))
     tale.last_reads(all={"rows": shown(*GOOD), "markers": None}, some={"rows": []}, aside={"rows": shown(*ASIDE)})
-    lost = [one for one in tale.judged().findings if one.anomaly == "X-LOSS"]
+    lost = [finding for finding in tale.judged().findings if finding.anomaly == "X-LOSS"]
     assert {one.witnesses for one in lost} == {("a1",), ("a2",)}
 
 

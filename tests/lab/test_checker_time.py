@@ -26,7 +26,7 @@ def says(tale: Tale, sink: str, epoch: int, time: MarkTime | None) -> None:
 
 def what(tale: Tale) -> list[tuple[Anomaly, str | None, int | None, str]]:
     tale.end()
-    return [(one.anomaly, one.sink, one.epoch, one.what) for one in tale.judged().findings]
+    return [(finding.anomaly, finding.sink, finding.epoch, finding.what) for finding in tale.judged().findings]
 
 
 @pytest.mark.parametrize(

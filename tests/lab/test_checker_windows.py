@@ -21,7 +21,7 @@ def holding(*windows: int | None, sinks: tuple[str, ...] = ("pg",)) -> Tale:
 
 def what(tale: Tale) -> list[tuple[Anomaly, str | None, int | None, str]]:
     tale.end()
-    return [(one.anomaly, one.sink, one.epoch, one.what) for one in tale.judged().findings]
+    return [(finding.anomaly, finding.sink, finding.epoch, finding.what) for finding in tale.judged().findings]
 
 
 @pytest.mark.parametrize("windows", [(2, 4, 6), (None, 4, 6), (2, None, 6), (None, None, None)])
@@ -53,9 +53,9 @@ def test_a_finding_shows_the_commit_and_the_read() -> None:
     tale.end()
     (found,) = tale.judged().findings
     entries = {number: tale.entries[number - 2] for number in found.lines}
-    commits = [one for one in entries.values() if one.epoch == 2 and one.sink == "pg"]
+    commits = [entry for entry in entries.values() if entry.epoch == 2 and entry.sink == "pg"]
     assert len(commits) == 2
-    assert any(one.markers for one in entries.values())
+    assert any(entry.markers for entry in entries.values())
 
 
 def test_behind_an_epoch_that_is_not_there_nobody_knows_the_rows() -> None:

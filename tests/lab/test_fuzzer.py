@@ -120,7 +120,7 @@ DIVIDED = Schedule(
 
 
 def held(played: Played, sink: str) -> list[str]:
-    reads = [one for one in played.history.entries if one.final and one.sink == sink]
+    reads = [entry for entry in played.history.entries if entry.final and entry.sink == sink]
     return [row.identity for row in reads[-1].rows or ()]
 
 
@@ -374,8 +374,8 @@ def test_what_real_stores_cannot_play_is_left_out():
     assert not any(one.alone.peopled or one.alone.trims for one in drawn)
     assert Counter(one.alone == one for one in drawn)[True] > QUICK / 15
     for_stores = [draw_alone(seed) for seed in range(QUICK)]
-    assert all(one.alone == one for one in for_stores)
-    assert QUICK / 15 < sum(one.windows for one in for_stores) < QUICK / 3
+    assert all(for_store.alone == for_store for for_store in for_stores)
+    assert QUICK / 15 < sum(for_store.windows for for_store in for_stores) < QUICK / 3
 
 
 def test_what_is_drawn_differs_in_every_way():

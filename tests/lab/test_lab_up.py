@@ -147,7 +147,7 @@ def is_refused(folder: Path, place: Path) -> None:
 
 
 def server_of(command: Up) -> psutil.Process:
-    [server] = [one for one in psutil.Process(command.process.pid).children() if names([one]) == {"postgres"}]
+    [server] = [child for child in psutil.Process(command.process.pid).children() if names([child]) == {"postgres"}]
     return server
 
 

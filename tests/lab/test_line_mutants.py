@@ -94,15 +94,15 @@ def test_each_change_is_one_expression_or_statement_of_a_function_and_none_is_of
 def test_a_fingerprint_is_that_of_one_change_and_stays_where_other_lines_are_added(
     mutants: ModuleType, text: Path
 ) -> None:
-    before = {one.fingerprint: (one.was, one.now) for one in mutants.mutants(text)}
+    before = {mutant.fingerprint: (mutant.was, mutant.now) for mutant in mutants.mutants(text)}
     text.write_text("import os\n" + TEXT.replace("    while rows:", "    rows = list(rows)\n    while rows:"))
-    after = {one.fingerprint: (one.was, one.now) for one in mutants.mutants(text)}
+    after = {mutant.fingerprint: (mutant.was, mutant.now) for mutant in mutants.mutants(text)}
     assert len(before) == len(CHANGES) + 1
     assert before.items() <= after.items()
 
 
 def test_a_change_stands_in_the_innermost_block_that_a_test_can_reach(mutants: ModuleType, text: Path) -> None:
-    found = {(one.was, one.now): one.block for one in mutants.mutants(text)}
+    found = {(mutant.was, mutant.now): mutant.block for mutant in mutants.mutants(text)}
     assert found[("note(a)", "pass")] == "table:Table.first#1"
     assert found[("a and (not b)", "a")] == "table:Table.first#0"
     assert found[("rows.pop()", "pass")] == "table:second#1"
@@ -110,7 +110,7 @@ def test_a_change_stands_in_the_innermost_block_that_a_test_can_reach(mutants: M
 
 def test_a_change_that_alters_nothing_is_one_that_can_be_made_and_has_a_reason(mutants: ModuleType) -> None:
     known = mutants.equivalents()
-    every = {one.fingerprint for paths in mutants.OF.values() for path in paths for one in mutants.mutants(path)}
+    every = {mutant.fingerprint for paths in mutants.OF.values() for path in paths for mutant in mutants.mutants(path)}
     assert known.keys() - every == set()
     assert [fingerprint for fingerprint, reason in known.items() if len(reason.split()) < 4] == []
 
@@ -125,15 +125,15 @@ def test_every_rule_was_tried_as_it_is_now_and_four_in_five_are_noticed_by_a_qui
     assert {name: one["fingerprint"] for name, one in found.items()} == rules
     by_tests = [one for one in found.values() if one["test"]]
     assert len(by_tests) >= noticed.WANTED * len(rules)
-    files = {one["test"].partition("::")[0] for one in by_tests}
+    files = {by_test["test"].partition("::")[0] for by_test in by_tests}
     texts = {file: (ROOT / file).read_text(encoding="utf-8") for file in files if (ROOT / file).is_file()}
-    named = [one["test"].partition("[")[0].partition("::") for one in by_tests]
+    named = [by_test["test"].partition("[")[0].partition("::") for by_test in by_tests]
     assert [f"{file}::{test}" for file, _, test in named if f"def {test}(" not in texts.get(file, "")] == []
 
 
 def test_a_rule_that_no_quick_test_notices_is_noticed_in_a_world(noticed: ModuleType) -> None:
     worlds = importlib.import_module("json").loads(noticed.WORLDS.read_text(encoding="utf-8"))
-    seen = {one["rule"] for one in worlds if one["noticed"]}
+    seen = {world["rule"] for world in worlds if world["noticed"]}
     assert [one["rule"] for one in noticed.recorded() if not one["test"] and one["rule"] not in seen] == []
 
 

@@ -66,7 +66,7 @@ def test_what_keeps_every_condition_is_clean_and_what_drops_one_is_not(found):
 
 
 def test_only_a_fence_checked_in_the_writing_transaction_keeps_a_zombie_out():
-    assert [(one.fencing, one.orders, one.doubled) for one in interleavings()] == [
+    assert [(interleaving.fencing, interleaving.orders, interleaving.doubled) for interleaving in interleavings()] == [
         (Fencing.NONE, 20, 18),
         (Fencing.CHECKED, 20, 3),
         (Fencing.ATOMIC, 20, 0),

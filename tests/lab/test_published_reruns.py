@@ -30,7 +30,7 @@ def test_what_ships_is_clean_in_runs_that_go_through_all_that_can_happen(runs: i
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
 def test_a_rule_that_is_off_is_found(mutant: Design) -> None:
     print(f"seeds from {FIRST}")
-    found = next((one for one in findings(mutant, RUNS, FIRST) if one.name is mutant.called), None)
+    found = next((finding for finding in findings(mutant, RUNS, FIRST) if finding.name is mutant.called), None)
     assert found is not None, f"{mutant.broken}: not called {mutant.called} in {RUNS} runs"
     again = play(World(mutant, random.Random(found.seed)), found.seed)
     assert again == found

@@ -63,7 +63,7 @@ def read(upto: int, rows: tuple[Row, ...], *, final: bool = False) -> list[Entry
 
 def judged(*arguments: object) -> Judgement:
     history = told(*arguments)  # type: ignore[arg-type]
-    assert History(history.header, tuple(Entry.from_json(one.to_json()) for one in history.entries)) == history
+    assert History(history.header, tuple(Entry.from_json(entry.to_json()) for entry in history.entries)) == history
     return judge(history)
 
 
@@ -94,5 +94,5 @@ def test_each_way_to_mishandle_the_rows_is_called_by_its_name(
 
 def test_the_same_rows_without_a_refresh_are_doubled() -> None:
     history = told(3, [], (*BEFORE, *of_epoch(3)))
-    plain = tuple(replace(one, replaces=None) for one in history.entries)
+    plain = tuple(replace(entry, replaces=None) for entry in history.entries)
     assert Anomaly.DUP in judge(History(history.header, plain)).anomalies

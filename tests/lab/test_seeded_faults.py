@@ -115,7 +115,7 @@ def forget_the_owner(patch: pytest.MonkeyPatch) -> Making:
 
 
 def of_mutant(name: str) -> Seed:
-    found = next(one for one in mutants() if one.id == name)
+    found = next(mutant for mutant in mutants() if mutant.id == name)
     return Seed(lambda _: found.making, found.schedule, found.expected, found.terms)
 
 

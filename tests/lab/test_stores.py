@@ -33,7 +33,11 @@ TWO = (Kind.POSTGRES, Kind.DELTA)
 
 def commits(played: Played, kind: Told, sink: str) -> list[Entry]:
     entries = played.history.entries
-    return [one for one in entries if one.op is Op.COMMIT and one.kind is kind and (one.sink or "").startswith(sink)]
+    return [
+        entry
+        for entry in entries
+        if entry.op is Op.COMMIT and entry.kind is kind and (entry.sink or "").startswith(sink)
+    ]
 
 
 def clean(played: Played, *situations: Situation) -> None:
@@ -80,7 +84,7 @@ def test_a_driver_that_dies_leaves_each_sink_what_was_decided_for_it(
     faults = (Fault(1, point, Action.KILL),)
     played = play(Schedule(sinks, 4, cuts=(2,), rows=2, faults=faults, gets=gets, wants=wants, bad=bad), servers)
     clean(played)
-    told = [one.outputs for one in played.history.entries if one.outputs]
+    told = [entry.outputs for entry in played.history.entries if entry.outputs]
     assert len(told) >= 2
 
 
@@ -95,13 +99,13 @@ def test_a_full_refresh_on_real_stores_leaves_the_new_series_alone_wherever_its_
     lost = (Loss(2, Damage.REFRESHED),)
     played = play(Schedule(TWO, records=3, rows=2, incarnations=2, faults=faults, losses=lost, replaces=True), servers)
     clean(played)
-    assert {one.replaces for one in commits(played, Told.INVOKE, "delta")} == {None, (1, 1)}
+    assert {commit.replaces for commit in commits(played, Told.INVOKE, "delta")} == {None, (1, 1)}
     assert not played.refusal
 
 
 def windows_of(played: Played) -> list[tuple[int, int]]:
     """Epochs that a reader saw as the newest ones, with the rows that open windows held then."""
-    marks = [mark for one in played.history.entries for mark in one.markers or ()]
+    marks = [mark for entry in played.history.entries for mark in entry.markers or ()]
     return [(mark.epoch, mark.windows) for mark in marks if mark.windows is not None]
 
 
@@ -136,10 +140,12 @@ def test_windows_begin_anew_with_a_full_refresh(servers: Servers) -> None:
 
 def test_a_row_that_state_lacks_is_found(servers: Servers) -> None:
     history = play(Schedule((Kind.POSTGRES,), records=2, rows=2, windows=True), servers).history
-    entries = [replace(one, markers=one.markers and tuple(map(lacking, one.markers))) for one in history.entries]
+    entries = [
+        replace(entry, markers=entry.markers and tuple(map(lacking, entry.markers))) for entry in history.entries
+    ]
     judgement = judge(replace(history, entries=tuple(entries)))
     assert judgement.anomalies == {Anomaly.PANE}
-    assert {one.epoch for one in judgement.findings} == {2}
+    assert {finding.epoch for finding in judgement.findings} == {2}
 
 
 def lacking(mark: Mark) -> Mark:
@@ -187,7 +193,9 @@ def lost_after_staging(servers: Servers, *cuts: int) -> tuple[Played, list[Entry
     """A run whose checkpoint is lost once a batch is staged, and the two answers that say what its epoch was."""
     faults, losses = (Fault(1, Point.PREPARE_AFTER, Action.KILL),), (Loss(2, Damage.DELETED),)
     played = play(Schedule(TWO, records=3, cuts=cuts, faults=faults, losses=losses), servers)
-    staged = [one for one in played.history.entries if (one.op, one.kind, one.epoch) == (Op.STAGE, Told.OK, 1)]
+    staged = [
+        entry for entry in played.history.entries if (entry.op, entry.kind, entry.epoch) == (Op.STAGE, Told.OK, 1)
+    ]
     assert played.history.header.deterministic
     assert len(staged) == 2
     return played, staged
@@ -204,7 +212,7 @@ def test_a_staged_batch_that_is_cut_the_same_after_a_lost_checkpoint_must_give_t
     played, (first, second) = lost_after_staging(servers, 1)
     clean(played)
     assert first.slice == second.slice == (Range("0", 0, 1),)
-    entries = [replace(one, digest="other") if one is first else one for one in played.history.entries]
+    entries = [replace(entry, digest="other") if entry is first else entry for entry in played.history.entries]
     assert judge(replace(played.history, entries=tuple(entries))).anomalies == {Anomaly.NONDET}
 
 
@@ -237,7 +245,8 @@ def test_an_error_that_is_none_of_the_products_is_told_by_its_class_and_never_by
 def test_what_a_reader_sees_twice_is_found(servers: Servers) -> None:
     history = play(Schedule((Kind.POSTGRES,), records=2), servers).history
     doubled = [
-        replace(one, rows=(*one.rows, one.rows[0])) if one.final and one.rows else one for one in history.entries
+        replace(entry, rows=(*entry.rows, entry.rows[0])) if entry.final and entry.rows else entry
+        for entry in history.entries
     ]
     assert judge(replace(history, entries=tuple(doubled))).anomalies == {Anomaly.DUP}
 
@@ -264,7 +273,7 @@ def test_what_a_dead_driver_left_open_is_settled_by_hand_where_the_next_is_refus
     played = play(schedule, with_broker)
     clean(played)
     assert played.refusal == "E246"
-    assert "the operator obeys onceonly txn resolve" in [one.fault for one in played.history.entries]
+    assert "the operator obeys onceonly txn resolve" in [entry.fault for entry in played.history.entries]
 
 
 @pytest.mark.slow
@@ -287,7 +296,7 @@ def test_what_is_still_open_after_that_is_found(kafka: EmbeddedKafka, with_broke
     played = play(schedule, with_broker, terms=Terms(reads=(), before=((2, leave_open),)))
     strangers[0].abort_transaction(10)
     refused = "the operator obeys onceonly txn resolve, which is refused: E514"
-    assert refused in [one.fault for one in played.history.entries]
+    assert refused in [entry.fault for entry in played.history.entries]
     assert judge(played.history).anomalies == {Anomaly.STUCK}
 
 

@@ -60,6 +60,6 @@ def test_upserted_results_do_not_depend_on_the_cuts() -> None:
             definition = defined(shape, trigger)
             for _ in range(5):
                 rows = [(dice.randrange(LATEST), dice.randrange(5)) for _ in range(dice.randint(2, 9))]
-                tables = [stands(definition, epochs) for epochs in ([rows], [[one] for one in rows], cut(dice, rows))]
+                tables = [stands(definition, epochs) for epochs in ([rows], [[row] for row in rows], cut(dice, rows))]
                 wrong += [(name, trigger, rows)] if tables.count(tables[0]) < len(tables) else []
     assert wrong == []

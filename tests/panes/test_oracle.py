@@ -20,7 +20,7 @@ from onceonly.windows.rules.arrow_rows import pane_table
 from onceonly.windows.rules.spec import Definition, define
 from onceonly.windows.rules.state import WindowKey
 
-TEN = [Row(TEAM, one["value"], seconds(one["event"])) for one in records() if one["id"] != "r11"]
+TEN = [Row(TEAM, record["value"], seconds(record["event"])) for record in records() if record["id"] != "r11"]
 
 STREAMS = 100
 MANY = 2_000

@@ -83,7 +83,7 @@ def test_keys_come_back_as_they_were() -> None:
     keys = [(Decimal("1.50"), date(2024, 2, 29), at, True, b"\x00\xff", -1), (None,) * 6]
     partials = partials_of(told, [Row(key, 3, (1,)) for key in keys])
     run = Pipeline(told)
-    assert [one.place.key for one in partials] == [key_text(told, key) for key in keys]
+    assert [partial.place.key for partial in partials] == [key_text(told, key) for key in keys]
     rows = step(run.definition, EpochClock(1, 10, None), [], partials).rows
     found = [tuple(row[name] for name in kinds) for row in pane_table(told, rows).to_pylist()]
     assert sorted(found, key=str) == sorted(keys, key=str)

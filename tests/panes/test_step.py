@@ -66,7 +66,7 @@ def pipeline(**changes: Any) -> Pipeline:
 def test_a_window_comes_early_on_time_and_late(accumulation: str, panes: list[str]) -> None:
     run = pipeline(trigger=EVERY, lateness=5, accumulation=accumulation)
     rows = [*run.epoch(1, [(3, 5)]), *run.epoch(2, [(4, 7)]), *run.epoch(3, noted=10), *run.epoch(4, [(9, 1)])]
-    assert brief(rows) == [f"[0,10) {one}" for one in panes]
+    assert brief(rows) == [f"[0,10) {pane}" for pane in panes]
     assert run.epoch(5, noted=15) == []
     assert run.state == {}
 
@@ -497,7 +497,7 @@ def test_nothing_that_was_taken_is_lost_and_nothing_is_counted_twice(sessions: b
         told = {how: made(**shape, values=values, accumulation=how) for how in ("discarding", "retracting")}
         epochs = _random(draw, told["discarding"], 14)
         discarded, retracted = _walk(told["discarding"], epochs), _walk(told["retracting"], epochs)
-        given = sum(one.rows for _, partials in epochs for one in partials)
+        given = sum(partial.rows for _, partials in epochs for partial in partials)
         taken = given - sum(one.dropped for one in discarded)
         assert _signed(discarded, 1) == _signed(retracted, 1) == taken, shape
         assert _signed(discarded, 0) == _signed(retracted, 0), shape

@@ -266,7 +266,7 @@ def test_nobody_may_be_left_out_unless_that_is_allowed(store: MemoryStore, two: 
     assert looking.wait_complete(130, timeout=0, allow_left_out=True).without == ("app",)
     with pytest.raises(NotComplete, match="complete through 130, without app"):
         looking.wait_complete(130, timeout=0)
-    assert [one.status for one in looking.windows(FixedWindows(65), since=0)] == ["open", "open", "open"]
+    assert [window.status for window in looking.windows(FixedWindows(65), since=0)] == ["open", "open", "open"]
 
 
 def test_a_moment_without_a_zone_is_refused_at_once(store: MemoryStore) -> None:

@@ -81,7 +81,7 @@ def written(harness: SinkHarness, kind: pa.DataType, epochs: Iterator[list[Chang
         driver = story.driver()
         for part in epochs:
             keys, _, values, numbers = zip(*part, strict=True)
-            rows = {"id": keys, "step": pa.array(values, kind), "note": [str(one) for one in numbers]}
+            rows = {"id": keys, "step": pa.array(values, kind), "note": [str(number) for number in numbers]}
             driver.tries(replace(driver.plan(rows=len(part)), table=pa.table(rows)))
         return {row["id"]: int(row["note"]) for row in sorted(harness.rows(), key=lambda row: row["id"])}
 

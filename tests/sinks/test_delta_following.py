@@ -110,7 +110,7 @@ def test_a_table_that_was_made_anew_in_the_place_is_another_one(path: Path, epoc
         app.write(noted, noted=noted)
     assert found.head() == DeltaTable(path).version()
     assert (reader.writers(), found.writers()) == (["app"], ["app"])
-    assert "recreated" in [one.kind for one in reader.disturbances(newest)]
+    assert "recreated" in [disturbance.kind for disturbance in reader.disturbances(newest)]
     assert list(reader.history()) == []
 
 

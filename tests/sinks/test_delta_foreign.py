@@ -71,7 +71,7 @@ QUIET: tuple[Callable[[Path], object], ...] = (
 
 def codes(result: AuditResult) -> list[str]:
     """Codes of the findings; that there is no ledger here is none of them."""
-    return [one.code for one in result.findings if one.code != "A131"]
+    return [finding.code for finding in result.findings if finding.code != "A131"]
 
 
 def audited(driver: Driver) -> AuditResult:
@@ -103,7 +103,10 @@ def test_a_foreign_change_is_an_event_or_a_refusal(
             told = refusal_or_events(driver, planned, prepared)
         else:
             driver = story.driver()
-            told = [(one.at, one.allowed, one.fatal) for one in driver.position().disturbances]
+            told = [
+                (disturbance.at, disturbance.allowed, disturbance.fatal)
+                for disturbance in driver.position().disturbances
+            ]
             told = told if passes else "E209" if any(fatal for _, _, fatal in told) else told
         assert told == ([(version, True, False)] if passes else "E209")
         if passes:
@@ -151,7 +154,9 @@ def test_another_table_in_the_place_is_refused_on_each_rung(tmp_path: Path, rung
     with Scenario(harness) as story:
         story.driver().writes()
         DeltaTable.create(harness.path, DeltaTable(harness.path).schema(), mode="overwrite")
-        assert [one.kind for one in story.driver().position().disturbances if one.fatal] == ["recreated"]
+        assert [disturbance.kind for disturbance in story.driver().position().disturbances if disturbance.fatal] == [
+            "recreated"
+        ]
 
 
 def test_what_passes_within_a_run_and_before_an_opening_is_an_event_of_the_pipeline(tmp_path: Path) -> None:
@@ -164,7 +169,7 @@ def test_what_passes_within_a_run_and_before_an_opening_is_an_event_of_the_pipel
     DeltaTable(path).delete("id = 4")
     runner.run(coordinator.start("orders", (sink.id,), "two", offered(3)), ArrowBatch(rows(3)))
     sink.close()
-    told = [(one.epoch, one.reason) for one in ledger.events("orders") if one.kind is EventKind.FOREIGN]
+    told = [(event.epoch, event.reason) for event in ledger.events("orders") if event.kind is EventKind.FOREIGN]
     assert told == [
         (2, "delta:rows: DELETE as version 3, 1 row removed"),
         (2, "delta:rows: DELETE as version 5, 1 row removed"),

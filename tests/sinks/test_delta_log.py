@@ -197,7 +197,7 @@ def test_a_delete_is_one_if_its_rows_only_shrink(
     effect: Effect,
     taken: int | None,
 ) -> None:
-    actions = [{"remove": one} for one in removes] + [{"add": one} for one in adds]
+    actions = [{"remove": remove} for remove in removes] + [{"add": add} for add in adds]
     info = {"commitInfo": {"operation": "DELETE", "operationMetrics": metrics}}
     entry = log.parse(6, "\n".join(json.dumps(one) for one in (info, *actions)), APP)
     assert (entry.effect, entry.taken) == (effect, taken)

@@ -86,7 +86,7 @@ def test_one_version_takes_all_rows_away_and_brings_the_new_ones(harness: DeltaH
         assert driver.sink.recount() == {1: 0, 2: 0, 3: 2, 4: 3}
         assert [marker.epoch.number for marker, _ in driver.sink.history()] == [1, 2, 3, 4]
         result = audit(None, PIPELINE, [driver.sink])
-        assert [one.code for one in result.findings if one.code in ("A121", "A122", "A126", "A127")] == []
+        assert [finding.code for finding in result.findings if finding.code in ("A121", "A122", "A126", "A127")] == []
         assert "5 committed since epoch 3" in result.scope
 
 

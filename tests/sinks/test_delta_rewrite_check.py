@@ -36,7 +36,7 @@ def spark_wrote(path: Path, rows: pa.Table, *, stats: bool = True) -> None:
 
 def edit(log: Path, change: Any) -> None:
     actions = [json.loads(line) for line in log.read_text().splitlines()]
-    changed = [{"add": change(one["add"])} if "add" in one else one for one in actions]
+    changed = [{"add": change(action["add"])} if "add" in action else action for action in actions]
     log.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in changed))
 
 

@@ -139,7 +139,7 @@ def test_postgres_what_fits_whatever_it_is_has_no_rule() -> None:
 def test_postgres_a_key_and_what_orders_it_are_never_null() -> None:
     batch = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("gone", pa.bool_()), ("note", pa.int64())])
     columns = tuple(schema.Column(one.name, "int8", -1, False, False, False, True, "bigint") for one in batch)
-    columns = tuple(one for one in columns if one.name != "gone")
+    columns = tuple(column for column in columns if column.name != "gone")
     table = schema.Table(TableName("public", "target"), 1, columns, frozenset(), None)
     merge = Merge(("id",), "at", "gone")
     plan = map_types("postgres:target", batch, table, merge.key, merge.delete)

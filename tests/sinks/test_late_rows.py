@@ -26,7 +26,7 @@ NOON = 1_767_268_800_000
 
 def clicks_at(times: Iterable[int]) -> pa.Table:
     """Rows a microsecond before their millisecond ends, as the horizon is compared by floor."""
-    micros = [one * 1000 + 999 for one in times]
+    micros = [time * 1000 + 999 for time in times]
     return pa.table({"at": pa.array(micros, pa.timestamp("us", "UTC")), "n": pa.array(range(len(micros)), pa.int64())})
 
 
@@ -53,7 +53,7 @@ def late(sink: Sink, table: Callable[[Iterable[int]], pa.Table] = clicks_at) -> 
 def test_late_rows_are_those_before_the_horizon_and_no_others(sink: Sink) -> None:
     told = late(sink)
     assert (told.found, told.counted, told.unknown) == (2, 2, ())
-    assert [(one.epoch, one.worst, one.row["n"]) for one in told.rows] == [(2, 5_000, 2), (2, 1, 0)]
+    assert [(row.epoch, row.worst, row.row["n"]) for row in told.rows] == [(2, 5_000, 2), (2, 1, 0)]
     at = datetime.fromtimestamp(NOON // 1000 - 5, timezone.utc).replace(microsecond=999)
     assert told.rows[0].row["at"] == at
 

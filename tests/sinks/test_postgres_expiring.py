@@ -64,7 +64,7 @@ def ids(dsn: str) -> list[int]:
 def judged(dsn: str) -> Any:
     with closing(PostgresSink(dsn, "target")) as seen:
         found = audit(None, "orders", [seen])
-    return found.verdict, [(one.code, one.epoch) for one in found.findings if one.code != "A131"]
+    return found.verdict, [(finding.code, finding.epoch) for finding in found.findings if finding.code != "A131"]
 
 
 CLEAN = (Verdict.EXACTLY_ONCE, [])

@@ -73,4 +73,4 @@ def test_more_windows_than_lie_in_memory_at_once_come_piece_by_piece(dsn: str, l
     windows = [StateRowCase(f"{number:05}", 0, 10, "body", time=number) for number in range(2500)]
     with Writer(dsn, "target_state", holds="state") as state:
         state.write(table_of(windows, ()))
-    assert list(looking.open_windows(1)) == [shown(one, 1) for one in windows]
+    assert list(looking.open_windows(1)) == [shown(window, 1) for window in windows]

@@ -45,7 +45,10 @@ class Both(Pipeline):
                 point = read_point("orders", record.epoch.number, ledger=self.ledger)
             except OnceOnlyError:
                 continue
-            told = [(point.epoch, one.sink, dict(one.position), one.identity, one.rows) for one in point.receipts]
+            told = [
+                (point.epoch, receipt.sink, dict(receipt.position), receipt.identity, receipt.rows)
+                for receipt in point.receipts
+            ]
             found += sorted(told, key=lambda row: row[1])
         return found
 

@@ -210,4 +210,6 @@ def test_a_milestone_begins_anew_with_a_series(dsn: str) -> None:
         gone = writer.sink.milestone()
         assert gone is not None
         assert (gone.epoch, gone.rows, gone.accepted) == (3, 1, 2)
-        assert not [one for one in audit(None, PIPELINE, [writer.sink]).findings if one.code in ("A121", "A122")]
+        assert not [
+            finding for finding in audit(None, PIPELINE, [writer.sink]).findings if finding.code in ("A121", "A122")
+        ]

@@ -92,7 +92,7 @@ def test_an_epoch_whose_driver_died_between_record_and_seal_is_shown_with_the_ne
             driver.writes(2)
     for sink in driver.sinks:
         sink.close()
-    assert [one.epoch.number for one in pipeline.ledger.epochs("orders")] == [1, 2]
+    assert [epoch.epoch.number for epoch in pipeline.ledger.epochs("orders")] == [1, 2]
     assert read_point("orders", ledger=pipeline.ledger).epoch == 2  # whoever asks the ledger sees it
     assert pipeline.seen() == [10]
     pipeline.driver().writes(3)

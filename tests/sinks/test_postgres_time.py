@@ -140,7 +140,7 @@ def test_a_table_that_two_datasets_share_is_complete_through_what_both_are(
 
 
 def test_rows_and_window_are_one_snapshot(dsn: str, made: Callable[..., Writer]) -> None:
-    at = {"table": lambda times: pa.table({"at": pa.array([1000 * one for one in times], pa.timestamp("ms", "UTC"))})}
+    at = {"table": lambda times: pa.table({"at": pa.array([1000 * time for time in times], pa.timestamp("ms", "UTC"))})}
     web = made(unit="ms", **at)
     web.write(1, 2, noted=2_000)
     rows = """

@@ -86,9 +86,9 @@ def test_rows_meet_each_table_as_they_do_alone(dsn: str, first: dict[str, Any], 
         wider = orders(3).append_column("more", pa.array([7], pa.int64()))
         tables = [wider if "schema" in said else orders(3) for said in (first, second)]
         receipts = pair.write(*tables)
-        assert [(one.epoch, one.rows) for one in receipts] == [(2, 1), (2, 1)]
-    assert sorted(one[0] for one in rows(dsn, "target")) == [1, 2, 3]
-    assert sorted(one[0] for one in rows(dsn, "other")) == [3, 10]
+        assert [(receipt.epoch, receipt.rows) for receipt in receipts] == [(2, 1), (2, 1)]
+    assert sorted(row[0] for row in rows(dsn, "target")) == [1, 2, 3]
+    assert sorted(row[0] for row in rows(dsn, "other")) == [3, 10]
 
 
 def test_both_tables_and_both_heads_are_of_one_transaction(dsn: str) -> None:
@@ -111,9 +111,9 @@ def test_a_row_that_the_second_table_refuses_keeps_the_first_ones_rows_out(dsn: 
         pair.write(orders(1), orders(10))
         with pytest.raises(DestinationError, match="ONCE-E503"):
             pair.write(orders(2), orders(100))
-        assert [one[0] for one in rows(dsn, "target")] == [1]
+        assert [row[0] for row in rows(dsn, "target")] == [1]
         pair.write(orders(2), orders(11))
-    assert sorted(one[0] for one in rows(dsn, "target")) == [1, 2]
+    assert sorted(row[0] for row in rows(dsn, "target")) == [1, 2]
 
 
 def test_a_second_table_that_was_made_anew_is_refused_and_the_first_keeps_what_it_had(dsn: str) -> None:
@@ -125,7 +125,7 @@ def test_a_second_table_that_was_made_anew_is_refused_and_the_first_keeps_what_i
         run(dsn, "CREATE TABLE other (id bigint, note text, _epoch bigint)")
         with pytest.raises(IdentityError, match="ONCE-E208"):
             pair.write(orders(2), orders(11))
-    assert [one[0] for one in rows(dsn, "target")] == [1]
+    assert [row[0] for row in rows(dsn, "target")] == [1]
 
 
 @pytest.mark.parametrize("first", [{}, {"key": "id"}], ids=["append", "upsert"])
@@ -136,8 +136,8 @@ def test_a_deadlock_takes_back_both(dsn: str, first: dict[str, Any]) -> None:
         with locked(dsn, "other"), pytest.raises(Conflict):
             pair.write(orders(2), orders(10, note="newer"))
         pair.write(orders(2), orders(10, note="newer"))
-    assert [one[0] for one in rows(dsn, "target")] == [1, 2]
-    assert [one[1] for one in rows(dsn, "other")] == ["newer"]
+    assert [row[0] for row in rows(dsn, "target")] == [1, 2]
+    assert [row[1] for row in rows(dsn, "other")] == ["newer"]
 
 
 @contextmanager
@@ -196,7 +196,7 @@ def test_a_driver_that_holds_both_heads_is_ended_by_whoever_wants_either(
             assert isinstance(ended[0], OutcomeUnknown), ended
             told = [zombie.looks_up(writer) for writer in zombie.writers]
             assert told == ([2, None] if table == "target" else [None, 2])
-    held = {name: sorted(one[0] for one in rows(dsn, name)) for name in ("target", "other")}
+    held = {name: sorted(row[0] for row in rows(dsn, name)) for name in ("target", "other")}
     assert held == {"target": [1], "other": [10]} | {table: [*({"target": [1], "other": [10]}[table]), 50]}
 
 

@@ -99,7 +99,7 @@ def test_a_tombstone_goes_with_a_newer_row_and_by_the_clock_of_epochs(dsn: str) 
         # The row of key 3 is newer than what would remove it, so that needs no stone.
         assert held(dsn) == [(1, 5, 1), (2, 5, 1)]
         writer.write(batch([(1, 4, False), (2, 6, False)]))
-        assert [(one[1], one[2]) for one in rows(dsn)] == [(2, 6), (3, 9)]
+        assert [(row[1], row[2]) for row in rows(dsn)] == [(2, 6), (3, 9)]
         assert held(dsn) == [(1, 5, 1)]
         writer.clock_ms += 3_600_000
         writer.write(batch([(4, 1, True)]))
@@ -109,7 +109,7 @@ def test_a_tombstone_goes_with_a_newer_row_and_by_the_clock_of_epochs(dsn: str) 
         assert held(dsn) == [(4, 1, 3), (5, 1, 4)]
         writer.clock_ms -= 7_200_000
         writer.write(batch([(1, 4, False)]))
-        assert (1, 4) in [(one[1], one[2]) for one in rows(dsn)], "its time is over, so the late change brings it back"
+        assert (1, 4) in [(row[1], row[2]) for row in rows(dsn)], "its time is over, so the late change brings it back"
         assert held(dsn) == [(4, 1, 3), (5, 1, 4)], "a clock that goes back forgets nothing"
 
 
@@ -119,7 +119,7 @@ def test_what_was_removed_is_rolled_back_with_its_epoch(dsn: str) -> None:
         writer.write(batch([(1, 1, False)]))
         writer.prepare(batch([(1, 5, True)])).abandon()
         writer.write(batch([(1, 3, False)]))
-    assert [(one[1], one[2]) for one in rows(dsn)] == [(1, 3)]
+    assert [(row[1], row[2]) for row in rows(dsn)] == [(1, 3)]
     assert held(dsn) == []
 
 
@@ -132,7 +132,7 @@ def test_a_full_refresh_forgets_what_was_removed_before_it(dsn: str, via: str) -
         marker = writer.marker(prepared.rows)
         replacing = linked(replace(marker.epoch, series=2, replaces=(1, 1)))
         writer.sink.commit(prepared, replace(marker, epoch=replacing))
-    assert [(one[1], one[2]) for one in rows(dsn)] == [(1, 3)], "the source tells it anew, from its beginning"
+    assert [(row[1], row[2]) for row in rows(dsn)] == [(1, 3)], "the source tells it anew, from its beginning"
     assert held(dsn) == [(3, 4, 2)]
 
 

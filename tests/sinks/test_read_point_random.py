@@ -69,7 +69,7 @@ def by_function(ledger: Ledger, names: list[str]) -> Points:
                 if unsealed.code != "E245":
                     raise
                 continue
-            found |= {(name, point.epoch, point.chain, one.sink) for one in point.receipts}
+            found |= {(name, point.epoch, point.chain, receipt.sink) for receipt in point.receipts}
     return found
 
 

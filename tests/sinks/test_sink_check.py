@@ -43,17 +43,17 @@ def checks(address: str) -> list[dict[str, Any]]:
 
 def states(address: str) -> dict[str, str]:
     """Code to state of what was found."""
-    return {one["code"]: one["state"] for one in checks(address) if one["code"]}
+    return {check["code"]: check["state"] for check in checks(address) if check["code"]}
 
 
 def problems(address: str) -> dict[str, str]:
     """Code to remedy of what keeps a destination from fitting."""
-    return {one["code"]: one["remedy"] for one in checks(address) if one["state"] == "problem"}
+    return {check["code"]: check["remedy"] for check in checks(address) if check["state"] == "problem"}
 
 
 def said(address: str) -> str:
     """Everything that was seen."""
-    return "\n".join(one["said"] for one in checks(address))
+    return "\n".join(check["said"] for check in checks(address))
 
 
 # ---- Postgres

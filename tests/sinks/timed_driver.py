@@ -103,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
     end_with_parent()
     if job.fault:
         faults.arm_from_environment(job.fault)
-    sinks = [make_sink(*one) for one in job.sinks]
+    sinks = [make_sink(*sink) for sink in job.sinks]
     ledger = SqlLedger(f"{job.folder}/ledger.db")
     ledger.open()
     staging = StagedEpochs(f"{job.folder}/staging", PIPELINE, sinks)

@@ -90,7 +90,7 @@ class RecallsWhatIsGone(_Keeping):
     """Reads what was written, and not what stands."""
 
     def recall(self, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
-        found = {(one.key, one.start, one.stop): one for one in self._stands(wanted, as_of)}
+        found = {(stand.key, stand.start, stand.stop): stand for stand in self._stands(wanted, as_of)}
         for entry in standing(self.store._log):
             for row in entry.rows.to_pylist() if entry.rows is not None else []:
                 place = row["key"], row["start"], row["stop"]
@@ -165,7 +165,11 @@ class LimitsWindowsBeforeItLooksAtTheKey(_Keeping):
     """A limit in the wrong query."""
 
     def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
-        return (one for one in super().open_windows(since, limit=limit) if key in (None, one.state.key))
+        return (
+            open_window
+            for open_window in super().open_windows(since, limit=limit)
+            if key in (None, open_window.state.key)
+        )
 
 
 @caught_by("windows_that_are_open_are_shown_without_a_fence")
@@ -173,7 +177,9 @@ class ShowsNoTimers(_Keeping):
     """Leaves out the clock at which a window has something to do."""
 
     def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
-        return (replace(one, wake_clock=None) for one in super().open_windows(since, key=key, limit=limit))
+        return (
+            replace(open_window, wake_clock=None) for open_window in super().open_windows(since, key=key, limit=limit)
+        )
 
 
 @caught_by("windows_that_are_open_are_shown_without_a_fence")

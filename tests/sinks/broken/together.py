@@ -70,13 +70,13 @@ class _LooksAtTheFirst(MemorySink):
 
     def commit_beside(self, prepared: Any, marker: Marker, beside: Beside, ledger: Any = None) -> tuple[Receipt, ...]:
         others = [sink for sink, _, _ in beside if isinstance(sink, _LooksAtTheFirst)]
-        for one in others:
-            one.trusting = True
+        for other in others:
+            other.trusting = True
         try:
             return super().commit_beside(prepared, marker, beside, ledger)
         finally:
-            for one in others:
-                one.trusting = False
+            for other in others:
+                other.trusting = False
 
 
 @caught_by("a_newer_fence_in_either_stops_both")
