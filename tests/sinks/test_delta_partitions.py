@@ -33,12 +33,12 @@ from pathlib import Path
 from tests.sinks.delta_harness import DeltaHarness
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.errors import OnceOnlyError
-from onceonly_lab.conformance.scenario import Story
+from onceonly_lab.conformance.scenario import Scenario
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 harness = DeltaHarness(Path(sys.argv[1]), driver_limit=int(sys.argv[2]), partition_by="day")
 rows = pa.table({{"id": range(2 * {VALUES}), "day": ["d" + str(n % {VALUES}) for n in range(2 * {VALUES})]}})
-with Story(harness) as story:
+with Scenario(harness) as story:
     driver = story.driver()
     planned = driver.plan(rows=rows.num_rows)
     driver.commits(planned, driver.sink.prepare(ArrowBatch(rows, partitions=1), planned.epoch.number))

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,6 +71,15 @@ class GuardedProcess:
         """Send a signal, if it runs."""
         if self.running:
             self._server.send_signal(number)
+
+    def pause(self) -> None:
+        """SIGSTOP, and wait until the last thread has stopped: a busy machine lets some of them answer for a while."""
+        self.send(signal.SIGSTOP)
+        deadline = time.monotonic() + 30
+        while self.running and psutil.Process(self.pid).status() != psutil.STATUS_STOPPED:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
 
     def end(self, how: signal.Signals, seconds: float) -> int:
         """End it with one signal, after ``seconds`` with SIGKILL, and return its exit code. May repeat."""

@@ -175,7 +175,7 @@ class EmbeddedKafka:
     def pause(self) -> None:
         """SIGSTOP: the broker is silent but not dead. Its session ends after two seconds of this."""
         if self._server is not None:
-            self._server.send(signal.SIGSTOP)
+            self._server.pause()
 
     def resume(self) -> None:
         """SIGCONT."""
