@@ -1,1 +1,1 @@
-"""The memory: what Spark and onceonly have promised. A leaf that imports nothing of ours."""
+"""Value types, ledger, and readers of Spark's checkpoint. Imports nothing of ours."""

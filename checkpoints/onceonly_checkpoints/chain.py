@@ -1,4 +1,4 @@
-"""The hash chain over epochs: proves that a recorded history leads to the marker in a sink."""
+"""Hash chain over epochs: proves that a history leads to a marker."""
 
 from __future__ import annotations
 

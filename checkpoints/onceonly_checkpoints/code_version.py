@@ -1,4 +1,4 @@
-"""Which code a batch ran: what its user calls it, and a fingerprint of its plan. A note beside epochs, no condition.
+"""Code version of a batch: the user's name and a plan fingerprint.
 
 Fingerprints of two Spark or Python lines say nothing about each other: plans and bytecode of the same program differ.
 """

@@ -1,4 +1,4 @@
-"""What rows are, without the rows: their number and a fingerprint, of a whole epoch and of what some sinks hold of it.
+"""Digests: row count and order-free fingerprint of an epoch or output.
 
 Values in the one form of ``model``, as those of ``epoch``.
 """

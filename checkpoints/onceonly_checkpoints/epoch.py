@@ -1,4 +1,4 @@
-"""The nouns of a commit: frozen values, each with one JSON form that is stored in sinks and ledgers.
+"""Epoch, marker, fence and receipt: frozen values with one JSON form.
 
 Every ``to_json`` returns plain JSON types; ``from_json`` is its exact inverse. ``text`` is the canonical one-line
 spelling (sorted keys, no blanks) that is hashed and compared. All are in the one form of ``model``.

@@ -1,4 +1,4 @@
-"""What an epoch says of time: up to when a dataset is complete, and which rows came later than that.
+"""Event time of an epoch: completeness and late rows.
 
 Two statements that are never mixed: ``noted`` is the writer's word that what belongs before it is written, ``high`` is
 the latest time that was written so far. Pravega keeps both of what was *read* (noteTime and TimeWindow, PDP-33); these

@@ -1,4 +1,4 @@
-"""What one epoch says of panes: how its windows are defined, and what is open of them behind it.
+"""Windows of an epoch: their definition and the state left open.
 
 It stands under the epoch's chain, beside the outputs that hold the rows of panes and of their state. An epoch of an
 operator copies it: what is open stays open. Values in the one form of ``model``.

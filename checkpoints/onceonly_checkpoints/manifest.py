@@ -1,4 +1,4 @@
-"""The manifest of an epoch's staged bytes: which files hold its rows, and the reference to it that markers carry."""
+"""Manifest of an epoch's staged files, and the markers' reference to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nouns of a source and of an operator's word: frozen values, each with one durable JSON form. Pure."""
+"""Sources, slices and adoptions: frozen values with one JSON form. Pure."""
 
 from __future__ import annotations
 

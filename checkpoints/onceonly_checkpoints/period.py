@@ -1,4 +1,4 @@
-"""Periods in words, as Spark's watermarks take them: ``7 days``, ``90 seconds``, ``500 milliseconds``. Pure."""
+"""Periods in words, as Spark's watermarks take them: ``7 days``. Pure."""
 
 from __future__ import annotations
 

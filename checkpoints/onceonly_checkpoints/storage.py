@@ -1,4 +1,4 @@
-"""List, read and atomically create small files under one root: local directories and any fsspec file system."""
+"""List, read and atomically create small files, locally or through fsspec."""
 
 from __future__ import annotations
 

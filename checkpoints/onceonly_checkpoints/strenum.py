@@ -1,4 +1,4 @@
-"""``StrEnum`` as Python 3.11 has it, for Python 3.10: members are texts, and are shown as their values."""
+"""``StrEnum`` of Python 3.11, for Python 3.10."""
 
 from __future__ import annotations
 

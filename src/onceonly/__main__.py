@@ -1,4 +1,4 @@
-"""``python -m onceonly``: the command line, where no script directory is on the path."""
+"""``python -m onceonly``: the command line without a script directory."""
 
 from onceonly.cli import main
 

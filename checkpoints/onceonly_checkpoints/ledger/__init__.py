@@ -1,4 +1,4 @@
-"""The ledger: a pipeline's index, history and event log. Never an authority: it is rebuilt from the sinks."""
+"""The ledger: index, history and events of pipelines, rebuilt from sinks."""
 
 from __future__ import annotations
 

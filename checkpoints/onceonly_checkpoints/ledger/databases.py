@@ -1,4 +1,4 @@
-"""A SQLite file and a Postgres database as homes of a ledger: engines, and what their failures mean in words."""
+"""Ledger databases, SQLite and Postgres: engines and translated failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a ledger lies: understanding addresses, and the ledger's one error for all failures of a driver."""
+"""Ledger addresses, and one error for all failures of a driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger's statements, built once per dialect: an epoch costs a handful of them, so they are not built anew."""
+"""SQL statements of the ledger, built once per dialect."""
 
 from __future__ import annotations
 

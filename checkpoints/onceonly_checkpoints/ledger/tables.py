@@ -1,4 +1,4 @@
-"""The ledger's tables as SQLAlchemy sees them, and the way between their rows and the nouns. Pure."""
+"""Ledger tables in SQLAlchemy, and conversion of their rows. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text of Spark's log files, and the log in which its file source notes which files are of which offset."""
+"""Spark's log files as text, and the file source's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of Spark's checkpoint files: offsets, commits, query id, source logs. Unknown versions are refused."""
+"""Read Spark's offsets, commits and query id. Unknown versions are refused."""
 
 from __future__ import annotations
 

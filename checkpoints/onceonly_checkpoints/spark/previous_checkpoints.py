@@ -1,4 +1,4 @@
-"""Checkpoints that a full refresh left beside the new one: ``<flow>/0`` stays where a query goes on in ``<flow>/1``."""
+"""Checkpoints left by full refreshes: ``<flow>/0`` beside ``<flow>/1``."""
 
 from __future__ import annotations
 

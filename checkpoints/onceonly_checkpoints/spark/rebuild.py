@@ -1,4 +1,4 @@
-"""Repair of a checkpoint: Spark's files planned from the ledger's records (pure), then written."""
+"""Rebuild a checkpoint: plan Spark's files from the ledger, then write."""
 
 from __future__ import annotations
 

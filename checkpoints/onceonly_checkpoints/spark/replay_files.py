@@ -1,4 +1,4 @@
-"""Replay checkpoints: temporary checkpoints from which Spark, started once, runs a step of ``replay`` and nothing else.
+"""Write temporary checkpoints from which Spark runs one replay step.
 
 Planned from the ledger's records (pure), then written beside the query's own checkpoint.
 """

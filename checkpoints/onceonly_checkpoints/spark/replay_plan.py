@@ -1,4 +1,4 @@
-"""Which starts of Spark run again exactly the batches that epochs recorded. Pure; ``replayfiles`` writes for them.
+"""Plan the Spark starts that repeat recorded batches. Pure.
 
 An entry of Spark's offset log without its commit is replayed as it stands: rows, clock, watermark. Of several such
 entries only the newest is, so each batch takes a start of its own.

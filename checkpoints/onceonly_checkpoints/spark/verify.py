@@ -1,4 +1,4 @@
-"""What is wrong with a checkpoint, what Spark will do about it, and what to do instead. Observed on Spark 4.2."""
+"""Verify a checkpoint and predict Spark's reaction. Observed on Spark 4.2."""
 
 from __future__ import annotations
 

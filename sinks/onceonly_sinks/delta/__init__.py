@@ -1,4 +1,4 @@
-"""Exactly once into a Delta table: ``DeltaSink`` and ``Merge`` write it, ``with_delta`` prepares a Spark session."""
+"""Exactly once into Delta: ``DeltaSink``, ``Merge``, and ``with_delta`` for sessions."""
 
 from onceonly_sinks.delta.merge import Merge
 from onceonly_sinks.delta.session import with_delta

@@ -1,4 +1,4 @@
-"""The address of a Delta sink: where the table lies, and what must be known of the sink to read or heal it."""
+"""Address of a Delta sink: location and options, without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a batch fits a table: columns, length of texts, one row per key for a merge. Pure."""
+"""Check a batch against a table: columns, text lengths, keys. Pure."""
 
 from __future__ import annotations
 

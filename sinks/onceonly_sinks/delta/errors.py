@@ -1,4 +1,4 @@
-"""What an exception of a committer means. Classes and facts decide, never the text."""
+"""Translate a committer's exceptions by class and facts, never by text."""
 
 from __future__ import annotations
 

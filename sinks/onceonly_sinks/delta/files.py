@@ -1,4 +1,4 @@
-"""Data files written where the rows are: a task for executors that needs pyarrow alone, and exact statistics.
+"""Write data files on executors with pyarrow, with exact statistics.
 
 A file that no log entry names is invisible, so a file is a finished preparation: committing it is one entry, giving it
 up is deleting it. Task attempts write under names of their own; only those of the attempts that won are committed.

@@ -1,4 +1,4 @@
-"""A log that is looked at again and again: what was read of it stays read, as long as it is the same log.
+"""Follow a Delta log: cache what was read while it is unchanged.
 
 A listing costs as much as the table is old, and a reader that runs beside a query looks once for each epoch. So the
 newest version is found from the one that was the newest before, and only what came since is read. A log is the same

@@ -1,4 +1,4 @@
-"""Where a sink stands under its fence, and the rules by which a fence or an epoch may follow."""
+"""Head of a Delta sink: fence, position, and rules for the next."""
 
 from __future__ import annotations
 

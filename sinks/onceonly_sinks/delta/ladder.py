@@ -1,4 +1,4 @@
-"""The ladder of what others may do to a table, and what a commit of theirs did: read from its actions, then its name.
+"""Classify the commits of others: append, change, rewrite or unknown.
 
 Names decide only what actions leave open: a commit that adds files and removes none is an append, whatever its name.
 An operation that is not known here and takes files away is let pass on no rung.

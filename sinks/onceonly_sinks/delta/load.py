@@ -1,4 +1,4 @@
-"""Brings the rows of an epoch near the table: into this process, into data files without a log entry, or into staging.
+"""Load an epoch near the table: memory, data files or staging.
 
 Which way is chosen before the action: rows that are few go through the driver, many are written where they are, and
 what deltalake cannot commit goes through Spark.

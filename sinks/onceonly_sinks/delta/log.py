@@ -1,4 +1,4 @@
-"""Reads the commit files of a Delta log, in any object store, and tells ours from those of others. Rules are pure."""
+"""Read a Delta log and separate our commits from others'. Pure rules."""
 
 from __future__ import annotations
 

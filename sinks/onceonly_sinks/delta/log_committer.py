@@ -1,4 +1,4 @@
-"""Commits and upkeep through deltalake: each commit is one log entry on the handle that it is given."""
+"""Commit and maintain a table through deltalake: one log entry each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The durable form of a marker in a Delta log: application id, packed version, and the note in a commit's metadata.
+"""Marker in a Delta log: application id, packed version, commit metadata.
 
 Both committers write the note into ``userMetadata`` of ``commitInfo``: the one key that Spark's writer option,
 deltalake's commit properties and ``DESCRIBE HISTORY`` share. The packed version outlives the note: checkpoints keep it

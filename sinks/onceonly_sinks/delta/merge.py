@@ -1,4 +1,4 @@
-"""How rows of an epoch meet those of a table: condition and clauses as values, which both committers carry out."""
+"""Merge condition and clauses as values for both committers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides how an epoch gets into a table before any row is read: what its columns become, and which way it takes."""
+"""Plan how an epoch enters a table, before a row is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``prepare`` hands to ``commit``: rows in this process, data files, files taken over by link, or staged rows."""
+"""Prepared rows of an epoch: memory, data files, links or staging."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reading half out of the log alone: epochs, receipts, counts; and whether the place is fit for a sink."""
+"""Read epochs, receipts and counts from a Delta log alone."""
 
 from __future__ import annotations
 

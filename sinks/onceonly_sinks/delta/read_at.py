@@ -1,4 +1,4 @@
-"""Rows of a table as of an epoch: the version that its receipt names, as long as log and files are there."""
+"""Read a table as of an epoch, by its receipt's version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which epoch's rows a table holds, by its log alone, where a RESTORE has put an older version under newer markers."""
+"""Find the epoch that a RESTORE left in the table, by log."""
 
 from __future__ import annotations
 

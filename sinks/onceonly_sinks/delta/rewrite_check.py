@@ -1,4 +1,4 @@
-"""Files of a Delta table that deltalake cannot rewrite or remove without harm: mostly such as Spark wrote."""
+"""Detect files that deltalake cannot rewrite safely, mostly written by Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts the rows that each epoch still has in a Delta table, out of its log alone. Pure.
+"""Count each epoch's remaining rows from the Delta log. Pure.
 
 The log names the files of every commit with their rows. Following the files through what others did (compaction,
 deletes, overwrites, restores) tells how many rows of an epoch still stand, without reading one of them. Where rows of

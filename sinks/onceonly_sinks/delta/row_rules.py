@@ -1,4 +1,4 @@
-"""What a table demands of the values of a batch, as rules: NOT NULL, CHAR and VARCHAR, its constraints, a merge's key.
+"""Constraints of a table as row rules: NOT NULL, CHECK, VARCHAR, keys.
 
 Pure. Left to the committer: what a merge of the user's own makes of rows, parts of structures and maps, and rows that
 may be there to delete others.

@@ -1,4 +1,4 @@
-"""How the columns of a batch become those of a table, and what a table demands of their values."""
+"""Schema compatibility: cast a batch's columns to a table's."""
 
 from __future__ import annotations
 

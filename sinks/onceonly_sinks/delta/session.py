@@ -1,4 +1,4 @@
-"""``with_delta``: gives a Spark session builder Delta's jars, extension and catalog, and leaves the rest as it is."""
+"""``with_delta``: add Delta's jars, extension and catalog to a session builder."""
 
 from __future__ import annotations
 

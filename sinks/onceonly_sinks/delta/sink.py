@@ -1,4 +1,4 @@
-"""The Delta sink: the contract's phases, handed on to one opening of a table."""
+"""The Delta sink: phases of the contract over one open table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits through Spark's Delta: merges too large for the driver, and tables that deltalake does not write.
+"""Commit through Spark's Delta: large merges, and tables deltalake cannot write.
 
 Spark's Delta answers a commit whose application version is not greater with silence: no exception, nothing written. So
 no answer is believed: the commit is looked for in the log by its token.

@@ -1,4 +1,4 @@
-"""The folder where Spark stages an epoch's rows beside a table: its names, and its removal."""
+"""Folder beside a table where Spark stages an epoch's rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of a data file for the log, counted or from a Parquet footer: exact or left out."""
+"""File statistics for the log, counted or from a Parquet footer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table behind a sink: where it lies, the handle that is kept on it, and who wrote it before us."""
+"""The table behind a sink: location, handle and former writers."""
 
 from __future__ import annotations
 

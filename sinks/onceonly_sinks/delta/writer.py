@@ -1,4 +1,4 @@
-"""One opening of a table: its fence, its position, its commits. The phases of the contract that change the log.
+"""One opening of a table: fence, position and commits.
 
 What a conditional commit rests on: each commit carries our application id, and deltalake and Spark refuse one if
 another with that id has landed since the version it was checked against. Version files are created where none is, by

@@ -1,4 +1,4 @@
-"""Exactly once into Kafka topics: ``KafkaSink`` writes, ``with_kafka`` gives a Spark session the Kafka source."""
+"""Exactly once into Kafka: ``KafkaSink``, and ``with_kafka`` for sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of Spark's own Kafka sink: which a batch must have, and how record batches are fed to the producer."""
+"""Columns of a record batch, as Spark's Kafka sink has them."""
 
 from __future__ import annotations
 

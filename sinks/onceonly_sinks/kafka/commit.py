@@ -1,4 +1,4 @@
-"""What ``prepare`` hands to ``commit``, and the two transactions: of an epoch, and of a claim."""
+"""The two Kafka transactions: an epoch with its marker, and a claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a failure of Kafka's client means: by error code and flags, never by its text.
+"""Translate failures of Kafka's client by code and flags.
 
 A producer that lost its transactional id says so in four shapes: ``_FENCED`` at a call, ``_FATAL`` at the next
 ``produce``, a bare broker code inside an exception, and a ``SystemError`` that hides the first when the client was

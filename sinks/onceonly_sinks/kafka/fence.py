@@ -1,4 +1,4 @@
-"""The producer slot: raises the fence with a claim, and keeps the state of the next epoch at hand."""
+"""Fence of a Kafka sink: a claim, and the next producer ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the marker topic: the newest record, or all of the last epochs, each time to an end that was asked for first.
+"""Read the marker topic to an end offset asked for first.
 
 The end is the high watermark; a consumer that reads committed records would call the last stable offset the end.
 Reading starts a few records before it and goes further back only where nothing of ours was found. What was found

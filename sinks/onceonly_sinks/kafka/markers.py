@@ -1,4 +1,4 @@
-"""The durable form of markers and claims: records of a compacted topic, one per epoch and one for the newest claim.
+"""Markers and claims as records of a compacted topic.
 
 The newest record says all about where a sink stands: its fence, and the newest epoch with its offsets, which a claim
 repeats in full. Epochs have keys that come round, so compaction keeps the newest :data:`REMEMBERED` of them.

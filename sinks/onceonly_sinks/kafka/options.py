@@ -1,4 +1,4 @@
-"""What a user may say to the Kafka sink, as its client spells it; and the address, which holds no secret."""
+"""Options and address of the Kafka sink, secrets left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes states: a new producer that has fenced its predecessors, and what was found in the topics after that.
+"""Create a fencing producer, and read the topics behind it.
 
 Fence, then wait, then read: a position read before the fence is worthless, and a transaction that was decided but
 whose end is not visible would be decided again by the next one of the same producer id. A state serves one epoch;

@@ -1,4 +1,4 @@
-"""The reading half: history, recount, what others did; readers' settings; and what brokers and topics must be."""
+"""Read history and counts of a topic, and check brokers and topics."""
 
 from __future__ import annotations
 

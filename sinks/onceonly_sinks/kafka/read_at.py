@@ -1,4 +1,4 @@
-"""Records of a topic as of an epoch: committed ones below the offsets that its receipt names."""
+"""Read a topic as of an epoch, by its receipt's offsets."""
 
 from __future__ import annotations
 

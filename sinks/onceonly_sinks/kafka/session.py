@@ -1,4 +1,4 @@
-"""``with_kafka``: gives a Spark session builder Spark's Kafka source, and leaves the rest as it is."""
+"""``with_kafka``: add Spark's Kafka source to a session builder."""
 
 from __future__ import annotations
 

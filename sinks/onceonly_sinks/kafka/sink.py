@@ -1,4 +1,4 @@
-"""The Kafka sink: rows and marker in one transaction, written by one producer that is new for every epoch."""
+"""The Kafka sink: rows and marker in one transaction per producer."""
 
 from __future__ import annotations
 

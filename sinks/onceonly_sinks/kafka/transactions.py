@@ -1,4 +1,4 @@
-"""One producer with one transaction: made, fenced, filled, ended or dropped. Never used for a second one.
+"""One producer with one transaction, never used for a second one.
 
 librdkafka keeps its producer epoch for the life of an instance, so a late end of one transaction would end the next
 one of the same instance; a new instance has a new epoch, and the late request is refused (KIP-890).

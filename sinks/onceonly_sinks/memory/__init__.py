@@ -1,4 +1,4 @@
-"""A sink that lives in this process: reference model of the contract, and for notebooks. Survives nothing."""
+"""In-memory sink: reference model of the contract, and for notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The destination behind the memory sink: a log of entries whose replay is the table, its mishaps, and its upserts."""
+"""In-memory store: a replayed log, injected failures, and upserts."""
 
 from __future__ import annotations
 

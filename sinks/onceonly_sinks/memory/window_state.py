@@ -1,4 +1,4 @@
-"""The state of windows in a memory store: the reference of what a sink that recalls state gives back."""
+"""Window state in memory: the reference for sinks that keep it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Postgres: every epoch is one transaction that holds its rows and its marker."""
+"""Exactly once into Postgres: one transaction holds an epoch's rows and marker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the user's own SQL on an epoch's rows, inside the transaction that holds its marker and cannot end early."""
+"""Run your own SQL (``apply=``) inside the epoch's transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the row that the target refuses among staged rows: parts of them are sent again, and nothing of it commits.
+"""Find the row that Postgres refused, by sending parts again.
 
 The server names the constraint, and of an INSERT no row. Only what was refused is searched, so that what is not costs
 nothing. Rows of the transaction that failed are gone with it: this is for those that executors staged.

@@ -1,4 +1,4 @@
-"""Fills the transaction of an epoch with rows, marker and the ledger's record: everything but its COMMIT."""
+"""Write an epoch's transaction: rows, marker and ledger record, before COMMIT."""
 
 from __future__ import annotations
 

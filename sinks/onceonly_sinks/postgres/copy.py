@@ -1,4 +1,4 @@
-"""Arrow record batches into a binary COPY; and of a row that the server refused, where it came from."""
+"""Encode Arrow batches for binary COPY, and locate a refused row."""
 
 from __future__ import annotations
 

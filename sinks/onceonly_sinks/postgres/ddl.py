@@ -1,4 +1,4 @@
-"""The table that a batch needs where there is none: planned from the batch's schema, made by the commit."""
+"""CREATE TABLE for a missing table, planned from the batch's schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says what a failure means: what the head tells goes first, then who stood in the way, then the server's answer."""
+"""Translate psycopg errors into refusals: head first, then the server's answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a failure of the database means: by SQLSTATE and severity, never by its text."""
+"""Classify database failures by SQLSTATE and severity, never by text."""
 
 from __future__ import annotations
 

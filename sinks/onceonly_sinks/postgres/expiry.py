@@ -1,4 +1,4 @@
-"""Rows go once they are older than the time for which they are kept: oldest epoch first, in the epochs' transactions.
+"""Expire old rows by epoch, inside the epochs' transactions.
 
 Time is that of the epochs, as for tombstones: what a replay would remove, its first attempt has removed. Table
 ``onceonly.kept`` has when the epochs were planned that still have rows, and ``onceonly.expired`` what went, by which an

@@ -1,4 +1,4 @@
-"""Whether rows of a table can be removed by their age: told when the sink is opened, before anything is written."""
+"""Check at opening that rows of a table can expire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two tables of a Postgres sink: what is its own beside those of every SQL sink, statements included."""
+"""Head and epoch tables of a Postgres sink, with their SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a role and a table must be for their sink: read in one look, judged by pure rules before an epoch is refused."""
+"""Health checks of role and table, read at once, judged purely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an upsert replaced, kept in a table beside the target: ``<table>_history``, a row for each version of a key.
+"""``<table>_history``: each version of a key that an upsert replaced.
 
 A version stands from the epoch in :data:`FROM` on, up to the one in :data:`TO`, itself left out; null: it stands. It is
 written in the transaction that changes the target, out of what the target holds then. Idea: system-versioned tables of

@@ -1,4 +1,4 @@
-"""One column's way into the table: converts an Arrow array, refuses what Postgres would round, trim or reject."""
+"""Encode one column: convert Arrow values, refuse lossy ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brings a batch near the target: through the driver into an open transaction, or by executors into a staging table."""
+"""Load a batch: through the driver, or by executors into staging."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table must not have between a row that is sent and a row that stands: volatile parts, rules, triggers."""
+"""Refuse unlogged parts, rules and triggers that could lose rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may say to the Postgres sink, checked when it is said."""
+"""Options of the Postgres sink, checked when they are given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old epoch rows go, under our fence; and the rows of an append come back into Spark."""
+"""Prune old epoch rows under our fence, and read appends back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a table as of an epoch: by the column that numbers them; of a table that only says what is newest, that."""
+"""Read a table as of an epoch, by its epoch column."""
 
 from __future__ import annotations
 

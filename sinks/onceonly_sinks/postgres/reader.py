@@ -1,4 +1,4 @@
-"""What a Postgres sink is before it writes: where it writes to, how it is opened, and the half of it that reads."""
+"""Reading half of a Postgres sink, and how it is opened."""
 
 from __future__ import annotations
 

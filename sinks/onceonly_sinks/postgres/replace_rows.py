@@ -1,4 +1,4 @@
-"""Rows of replaced epochs leave the table in the transaction that brings others: by the column that numbers them."""
+"""Delete replaced epochs in the transaction that brings new rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table demands of the values of a batch, as rules: what the lanes refuse, and what the server does. Pure.
+"""Constraints of a table as row rules: encoders, then the server. Pure.
 
 Left to the server: CHECK, foreign and unique keys, what is JSON, the calendar's ends. There a row is refused.
 """

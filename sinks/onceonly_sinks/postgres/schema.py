@@ -1,4 +1,4 @@
-"""What the target table looks like, and what happened to it: read from the catalogue without changing anything."""
+"""Schema of the target table, and changes to it, from the catalogue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views beside a table that show no epoch before all sinks of its pipeline hold it: ``<table>_sealed``.
+"""``<table>_sealed``: a view of the epochs that all sinks hold.
 
 Each commit notes in the head what it proves: the epoch before it is in all sinks, or the epoch itself, where all of
 them are in this very transaction. Once an epoch is recorded, the sink is told of it (``Seals``). The views of a

@@ -1,4 +1,4 @@
-"""Ids that were seen, in a table of their own: asked for by executors, forgotten by the clock of the epochs.
+"""Seen ids for deduplication, in a table that executors ask.
 
 The rows come as those of any keyed table do, in the epoch's transaction; an id that comes again after its time takes
 the place of its old row. What is asked for counts by epoch and clock and not by what is there, so it is the same for an

@@ -1,4 +1,4 @@
-"""Where the database is and what a table is called: connection strings, addresses without secrets, quoted names."""
+"""Connection strings, addresses without secrets, and quoted names."""
 
 from __future__ import annotations
 

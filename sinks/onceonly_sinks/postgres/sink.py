@@ -1,4 +1,4 @@
-"""The Postgres sink: rows, marker and, if it lies there too, the ledger's record in one transaction."""
+"""The Postgres sink: rows, marker and ledger record in one transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that executors bring: an unlogged table of one attempt, every row tagged with the task attempt that wrote it.
+"""Staging table that executors fill, rows tagged by task attempt.
 
 Spark may run a task twice, and an attempt that lost may have written all its rows; only the pairs (partition, attempt)
 that Spark's answers name are taken over. A crash of the server empties an unlogged table: the rows are counted again

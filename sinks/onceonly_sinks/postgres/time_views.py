@@ -1,4 +1,4 @@
-"""What epochs say of time, in SQL: two views and two functions beside the sink's tables, for readers of its rows.
+"""SQL views and functions over event time, for readers of rows.
 
 One statement that reads rows and window sees both as of one moment. The rules are those of
 :mod:`onceonly.machine.completeness`; a table that several datasets share is complete through what the least of them is.

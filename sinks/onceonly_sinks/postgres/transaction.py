@@ -1,4 +1,4 @@
-"""Transactions: opened, fenced by the head row, committed: the one place where an outcome becomes unknown."""
+"""Transactions fenced by the head row. Only here outcomes become unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How every column of a batch becomes a column of the table without loss: decided once per schema, checked per value.
+"""Map a batch's types to a table's without loss, once per schema.
 
 A binary COPY carries no types, and Postgres rounds and trims in silence where it can. So what would round, trim or
 wrap is refused here, naming the column. Pure: no database, runs on executors.

@@ -1,4 +1,4 @@
-"""Rows that wait beside the target become rows of the target: insert, or upsert on a key."""
+"""Insert or upsert the loaded rows into the target, tombstones included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of windows in a table of its own: written as rows of any keyed table are, and asked for by what is due.
+"""Window state in a table of its own, read by due time.
 
 It stands beside the target, so that results and state are of one transaction. What is asked for is read under the
 fence, in as many statements as it takes: whoever commits by it does so only where the head has not moved since.

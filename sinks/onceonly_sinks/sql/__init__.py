@@ -1,4 +1,4 @@
-"""Base of every SQL sink: the head and epoch tables, the rules on them, and what the answer to a COMMIT means.
+"""Base of SQL sinks: head and epoch tables, rules, commit outcomes.
 
 :class:`SqlSink` is the whole contract over any DB-API connection; a driver adds how to connect and how rows are put.
 ``tables`` and ``outcome`` are its parts, for a sink that goes its own way where its database does: ours for Postgres.

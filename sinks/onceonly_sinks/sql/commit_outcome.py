@@ -1,4 +1,4 @@
-"""What the end of a transaction means: certain or not, and whether the epoch is there.
+"""Outcome of a COMMIT: certain or unknown, and whether the epoch exists.
 
 One rule: once a COMMIT was sent its outcome is unknown, unless the answer is yes, or that the transaction is over.
 """

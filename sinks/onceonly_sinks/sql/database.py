@@ -1,4 +1,4 @@
-"""A DB-API connection under one way of writing parameters: ``%(name)s``, whatever the driver's own is."""
+"""DB-API connections with one parameter style: ``%(name)s``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of an SQL sink: the whole contract over any DB-API connection; a driver adds what its database does alone.
+"""``SqlSink``: the whole contract over any DB-API connection.
 
 An append to one table, each epoch in one transaction with its marker. Rows wait in the driver's memory between
 ``prepare`` and ``commit``, so what a killed driver prepared is gone with it.

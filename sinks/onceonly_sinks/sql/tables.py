@@ -1,4 +1,4 @@
-"""The two tables of every SQL sink: ``head`` says who may write and where the sink stands, ``epoch`` what was written.
+"""Tables of an SQL sink: ``head`` (writer and position) and ``epoch``.
 
 They lie in the target's database. ``head`` has one row per (pipeline, sink); every change of it is conditional on the
 fence and the chain that were read. Each method of :class:`Tables` runs one statement in the caller's transaction, but

@@ -1,4 +1,4 @@
-"""The one list of checks before epoch 1: every door asks it, and nothing of a later epoch does."""
+"""Admission checks before epoch 1, shared by all entry points."""
 
 from __future__ import annotations
 

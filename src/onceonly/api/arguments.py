@@ -1,4 +1,4 @@
-"""What ``exactly_once()`` is called with, and queries that epochs can be built on: all else is refused by name."""
+"""Validate the arguments of ``exactly_once()`` and the query's plan."""
 
 from __future__ import annotations
 

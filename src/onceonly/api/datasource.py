@@ -1,4 +1,4 @@
-"""``format("onceonly")``: what is refused before a row is computed, and the commit of what tasks have written.
+"""``format("onceonly")``: checks before rows, and the commit of task files.
 
 Each batch goes the way of ``epochs``. Here it is made of the messages of tasks, of the checkpoint's files and of
 options, in a process of Spark's that has no session and may last from one batch to the next or not.

@@ -1,4 +1,4 @@
-"""Options of ``format("onceonly")``: texts, checked before a row is computed; what cannot mean anything is refused.
+"""Parse and check the options of ``format("onceonly")``.
 
 Spark hands keys over in lower case, and shows values in plans and in its UI: no secret may stand in one.
 """

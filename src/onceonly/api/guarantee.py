@@ -1,4 +1,4 @@
-"""The promise, derived from sink, plan and source: the sentences of ``.explain()``, as text and as a table."""
+"""Guarantee of each sink, derived: the sentences of ``.explain()``."""
 
 from __future__ import annotations
 

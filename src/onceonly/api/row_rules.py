@@ -1,4 +1,4 @@
-"""What destinations demand of the rows of a call: asked of its sinks once a run, and only where bad rows are kept."""
+"""Collect the destinations' row rules, once per run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The opening that each run of a query writes in: found by the run's session, placed once, let go when the run ends.
+"""Run state: one opening per run of a query, by session.
 
 A wrapper keeps no generation: a callback that wakes up after ``stop()`` can only meet its own, outdated opening.
 """

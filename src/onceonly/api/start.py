@@ -1,4 +1,4 @@
-"""``start(writer, sink, name=, checkpoint=)``: the whole of a query's start in one call, on every kind of session."""
+"""``start(writer, sink, name=, checkpoint=)``: start a query on any session."""
 
 from __future__ import annotations
 

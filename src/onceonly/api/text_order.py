@@ -1,4 +1,4 @@
-"""Texts that order rows, which are compared character by character: a warning of each (W715). Pure."""
+"""Warn of text columns that order rows (W715). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``exactly_once(sink)``: an ordinary ``foreachBatch`` function. Each batch goes one way through it, in this order.
+"""``exactly_once(sink)``: the ``foreachBatch`` function, and each batch's way through it.
 
     first     once per run: what the plan of the query shows (E109, E129)
     input     ``input.read_input``: all that the engine, its logs and the sources are asked for the batch

@@ -1,4 +1,4 @@
-"""Epochs of one call, written one after the other: what all ways in share, whoever hands the batches out.
+"""Write one epoch after another: the path shared by all entry points.
 
 ``wrapper`` has the way in through ``foreachBatch``. What a way in finds out about its batch comes here as values.
 """

@@ -1,4 +1,4 @@
-"""The audit: facts gathered from sinks and ledger, judged by pure rules. Writes nothing."""
+"""Audit sinks and ledger by pure rules. Writes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["RULES", "AuditResult", "Facts", "Finding", "Severity", "SinkFacts", 
 
 
 def __getattr__(name: str) -> Any:
-    """Load public names when one is asked for: the page of a code must not pay for sinks and Spark."""
+    """Load public names on first use, so that the page of a code does not import sinks and Spark."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from onceonly.audit.catalogue import RULES, Severity, Verdict
@@ -34,18 +34,12 @@ def __getattr__(name: str) -> Any:
 def audit(
     ledger: Ledger | None, pipeline: str, sinks: Sequence[Sink], *, since: int = 1, spark: SparkSession | None = None
 ) -> AuditResult:
-    """Judge a pipeline by what its sinks say of themselves, and compare the ledger with that.
+    """Judge a pipeline by its sinks' markers and rows, and compare the ledger with them.
 
-    Needs no fence, and no Spark unless rows are to be hashed again; writes nothing. A sink that cannot be read becomes
-    a finding.
-
-    Args:
-        ledger: an opened ledger, or ``None``: then the sinks alone are judged.
-        pipeline: the user's stable name.
-        sinks: the pipeline's sinks; opened for reading here, closed by the caller.
-        since: number of the first epoch to judge: earlier ones are read, for what follows them, and not reported.
-        spark: a session: the rows themselves are read through it and hashed as they were when they were written. A
-            sink whose rows, epochs or types cannot be told from what it holds becomes a finding.
+    Needs no fence. Writes nothing. Opens the sinks for reading. The caller closes them. An unreadable sink becomes a
+    finding. With ``spark`` the rows are read and hashed as at their commit. A sink whose rows, epochs or types cannot
+    be separated becomes a finding. Epochs before ``since`` are read for context and not reported. With ``None`` for
+    ``ledger`` the sinks alone are judged.
     """
     from onceonly.audit.facts import gather
     from onceonly.audit.result import judge

@@ -1,4 +1,4 @@
-"""The catalogue of audit codes: what a finding means, how bad it is, what to do. Codes are stable."""
+"""Catalogue of audit codes: severity, verdict, meaning, remedy. Codes are stable."""
 
 from __future__ import annotations
 
@@ -35,11 +35,9 @@ class Rule:
     """The texts of one code.
 
     Attributes:
-        title: what was found, without details.
         severity: ``info`` findings change the exit code only with ``--fail-on info``.
-        verdict: what the finding makes of the verdict; ``None`` leaves it alone.
-        meaning: what it means for the rows.
-        remedy: the next step; details stand in braces, see ``Finding.advised``.
+        verdict: that the finding causes, or ``None`` for no effect.
+        remedy: the next step, with details in braces, see ``Finding.advised``.
     """
 
     title: str

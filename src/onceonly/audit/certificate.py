@@ -1,7 +1,7 @@
-"""Whether a query gives again, from its source, the rows that its epochs recorded: a certificate by ranges. Pure.
+"""Certify that a query recomputes the recorded rows of its epochs. Pure.
 
-Digests add up. Where rows hang on nothing but the input, many epochs are computed as one batch and compared with the
-sum of their digests; a difference is located by halves, of which only one has to be computed. Where they hang on state
+Digests add up. Where rows depend on nothing but the input, many epochs are computed as one batch and compared with the
+sum of their digests. A difference is located by bisection: only one half has to be computed. Where rows depend on state
 or on the time of the batch, each epoch is computed by itself.
 """
 
@@ -29,7 +29,7 @@ NAMED = 5
 
 
 class RecomputedRange(StrEnum):
-    """What is known of the epochs of a range."""
+    """Result for the epochs of a range."""
 
     EQUAL = "RECOMPUTED EQUAL"
     DIFFERS = "DIFFERS"
@@ -37,12 +37,7 @@ class RecomputedRange(StrEnum):
 
 
 class Unreadable(Exception):
-    """Epochs cannot be computed again; the text says why.
-
-    Attributes:
-        first: the first of them.
-        last: the last one.
-    """
+    """Epochs ``first`` to ``last`` cannot be computed again, for the reason in the text."""
 
     def __init__(self, first: int, last: int, why: str) -> None:
         super().__init__(why)
@@ -52,13 +47,12 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What of the query's plan decides how it is computed again.
+    """Properties of the query's plan that decide how it is computed again.
 
     Attributes:
-        stateful: whether it keeps state.
-        clock: whether rows hang on the time of their batch.
-        nondeterministic: SQL of an expression that another run computes otherwise; ``None`` for none.
-        settings: settings of the session on which values hang, ``(name, value)``. No record says what they were.
+        clock: whether rows depend on the time of their batch.
+        nondeterministic: SQL of a nondeterministic expression, or ``None`` for none.
+        settings: settings of the session on which values depend, ``(name, value)``. No record holds their old values.
         windows: whether the windows over its rows are computed, too.
     """
 
@@ -70,7 +64,7 @@ class Query:
 
     @property
     def goes_on(self) -> bool:
-        """Whether rows of an epoch hang on those before it."""
+        """Whether rows of an epoch depend on earlier epochs."""
         return self.stateful or self.windows
 
 
@@ -78,34 +72,31 @@ class Recomputing(Protocol):
     """Runs the query over recorded epochs again."""
 
     def together(self, epochs: range, left_out: frozenset[str]) -> Digest:
-        """Digest of the rows of epochs that are run as one batch, or as few.
+        """Return the digest of epochs that run as one batch, or as few.
 
         Raises:
-            Unreadable: some cannot be.
+            Unreadable: some epochs cannot be computed.
         """
         ...
 
     def apart(self, epochs: range, take: Callable[[int, Digest], None]) -> None:
-        """Hand the digest of each epoch to a function, oldest first; epochs without a batch have none.
+        """Hand the digest of each epoch to a function, oldest first. Epochs without a batch have none.
 
         Raises:
-            Unreadable: one cannot be computed; those before it were handed on.
+            Unreadable: one epoch cannot be computed. Those before it were handed on.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Epochs in a row of which the same is known.
+    """Consecutive epochs with the same answer.
 
     Attributes:
-        first: the first epoch.
-        last: the last one.
-        answer: what is known.
         recorded: digest on record, of all of them.
-        found: digest that was computed; ``None`` where none could be.
-        why: why none could be.
-        windows: the first of those that are others, in words, as far as sinks tell them.
+        found: computed digest, or ``None`` if none could be computed.
+        why: why none could be computed.
+        windows: the first windows that differ, in words, as far as sinks separate them.
     """
 
     first: int
@@ -123,7 +114,7 @@ class Span:
 
     @property
     def text(self) -> str:
-        """What is known, in words."""
+        """The answer in words."""
         if self.found is None:
             return f"{self.epochs}: {self.why}"
         if self.answer is RecomputedRange.EQUAL:
@@ -150,24 +141,14 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What computing epochs again has shown.
-
-    Attributes:
-        pipeline: the user's stable name.
-        spans: all epochs that were asked for, oldest first.
-        query: what was computed.
-    """
+    """Result of computing epochs again: a span for each run of them, oldest first."""
 
     pipeline: str
     spans: tuple[Span, ...]
     query: Query = field(repr=False)
 
     def naming(self, windows: Mapping[int, Sequence[str]]) -> Certificate:
-        """The same, with windows that are others, in words, by the epoch: the first :data:`NAMED` of all.
-
-        Args:
-            windows: of each epoch, in their order.
-        """
+        """Return a copy that names the first :data:`NAMED` of the windows that differ, by epoch in their order."""
         left, spans = NAMED, list[Span]()
         for span in self.spans:
             numbers = [number for number in sorted(windows) if span.first <= number <= span.last]
@@ -178,11 +159,11 @@ class Certificate:
 
     @property
     def equal(self) -> bool:
-        """Whether every epoch was computed, and is what is on record."""
+        """Whether every epoch was computed and equals the record."""
         return all(span.answer is RecomputedRange.EQUAL for span in self.spans)
 
     def count(self, answer: RecomputedRange) -> int:
-        """Epochs of which that is known."""
+        """Count epochs with this answer."""
         return sum(span.last - span.first + 1 for span in self.spans if span.answer is answer)
 
     @property
@@ -208,15 +189,7 @@ class Certificate:
 def certify(
     pipeline: str, records: Sequence[EpochRecord], epochs: range, query: Query, again: Recomputing
 ) -> Certificate:
-    """Compute epochs again and compare them with what is on record.
-
-    Args:
-        pipeline: the user's stable name.
-        records: its epochs, all of ``epochs`` among them.
-        epochs: their numbers, dense.
-        query: what of the plan decides how.
-        again: runs the query.
-    """
+    """Compute epochs again, whose numbers are dense, and compare them with the record."""
     known = {record.epoch.number: record for record in records}
     spans: list[Span] = []
     for part, why in _parts([known[number] for number in epochs], query):
@@ -234,7 +207,7 @@ _Records = Sequence[EpochRecord]
 
 
 def _parts(records: _Records, query: Query) -> Iterator[tuple[_Records, str]]:
-    """Epochs in a row that can be compared by one sum, or for one reason cannot be at all."""
+    """Split epochs into runs that one sum compares, or that cannot be compared for one reason."""
     part: list[EpochRecord] = []
     like: tuple[str, tuple[str, ...]] | None = None
     for record in records:
@@ -250,7 +223,7 @@ def _parts(records: _Records, query: Query) -> Iterator[tuple[_Records, str]]:
 
 
 def _why_not(record: EpochRecord, query: Query) -> str:
-    """Why the query alone does not give an epoch's rows; empty where it does."""
+    """Return why the query alone does not give an epoch's rows, or empty if it does."""
     epoch = record.epoch
     if query.nondeterministic:
         return f"the query is not deterministic: {query.nondeterministic}"
@@ -262,7 +235,7 @@ def _why_not(record: EpochRecord, query: Query) -> str:
 
 
 def _recorded(part: _Records) -> Digest:
-    """What the plan gave of these epochs, by the record."""
+    """Sum the recorded digests of the plan's rows."""
     digests = [record.epoch.computed for record in part if record.epoch.lineage is not None]
     return reduce(add, digests, Digest(0))
 
@@ -304,7 +277,7 @@ def _sum(part: _Records, again: Recomputing) -> Digest:
 
 
 def _readable(part: _Records, again: Recomputing, why: str) -> Iterator[Span]:
-    """Which of the epochs can be computed, though not all can: sources lose the oldest first."""
+    """Find the epochs that can be computed, by bisection: sources lose the oldest first."""
     if len(part) > 1:
         try:
             _sum(part[-1:], again)
@@ -319,7 +292,7 @@ def _readable(part: _Records, again: Recomputing, why: str) -> Iterator[Span]:
 
 
 def _located(part: _Records, found: Digest, again: Recomputing, left: list[int]) -> Iterator[Span]:
-    """Where a difference is: the first exactly, others as far as batches are left for it."""
+    """Locate differences: the first exactly, others while batches are left."""
     whole = _compared(part, found)
     if whole.answer is RecomputedRange.EQUAL or len(part) == 1 or not left[0]:
         yield whole

@@ -1,4 +1,4 @@
-"""Gathers what an audit judges: reading halves, rows where asked for, and the ledger. The only I/O of the audit."""
+"""Gather facts of an audit: markers, rows, ledger. Its only I/O."""
 
 from __future__ import annotations
 
@@ -57,13 +57,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the rows that stand in a sink hash to.
+    """Hashes of a sink's current rows.
 
     Attributes:
-        digests: per epoch, of the columns that its own digest saw. An epoch whose rows or types cannot be told is not
-            in it.
-        why: why others are not in it; empty where none is missing.
-        times: per epoch, what they say of time, where the epoch names their column and the sink has all of its columns.
+        digests: per epoch, over the columns of its own digest. Without epochs whose rows or types cannot be separated.
+        why: why epochs are missing, or empty for none.
+        times: event times per epoch, if the epoch names the time column and the sink has all its columns.
     """
 
     digests: Mapping[int, Digest]
@@ -73,31 +72,29 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class SinkFacts:
-    """What one sink says of itself.
+    """Markers, counts and changes of one sink.
 
     Attributes:
-        id: sink id.
-        address: where it lies, without secrets.
+        address: without secrets.
         append_only: rows of an epoch are only ever added.
-        fence: the newest fence; ``None`` if there is none.
         history: markers with receipts, oldest first.
-        rows: rows per epoch counted in the destination; ``None`` where it cannot tell.
-        counted: newest epoch committed before rows were counted; later ones may or may not be in ``rows``.
-        disturbances: what others did to the target since the newest epoch, where the sink can say.
-        unreadable: why it could not be read; ``None`` if it was.
-        content: what its rows hash to; ``None`` where nobody asked.
-        state: the state of windows in it; ``None`` where nobody asked, or it keeps none.
-        results: what windows have written in it; ``None`` where nobody asked, or it gets none.
-        milestone: what the epochs were whose markers it has let go; ``None`` if it keeps them.
-        allowed: what others did to the target and was let pass.
+        rows: rows per epoch counted in the destination, or ``None`` if it cannot count by epoch.
+        counted: newest epoch committed before the count. Later ones may or may not be in ``rows``.
+        disturbances: changes by others to the target since the newest epoch, if the sink can detect them.
+        unreadable: why the sink could not be read, or ``None`` if it was.
+        content: hashes of its rows, or ``None`` if not requested.
+        state: state of windows, or ``None`` if not requested, or if the sink keeps none.
+        results: results of windows, or ``None`` if not requested, or if the sink gets none.
+        milestone: summary of the epochs whose markers were pruned, or ``None`` if the sink prunes none.
+        allowed: changes by others that ``foreign=`` permits.
         others: other pipelines that write to its target.
-        expired: what it removed as it was told to, once rows were old enough; ``None`` if nothing.
-        transactional: whether rows and marker land together.
-        total: all rows that stand, where ``rows`` is ``None`` or the oldest markers are gone, and they can be counted;
-            of the state of windows, those that are open.
-        absent: files that it lists and that are not there, in words; empty for none.
-        holds: number of the epoch whose rows it holds, asked where others changed the target or its newest rows are not
-            all there; ``None`` where not known.
+        expired: rows that its retention removed, or ``None`` for none.
+        transactional: whether rows and marker commit together.
+        total: all current rows, if they can be counted and ``rows`` is ``None`` or the oldest markers are gone. For the
+            state of windows, the open ones.
+        absent: listed files that do not exist, in words, or empty for none.
+        holds: number of the epoch whose rows the target holds. Read only if others changed the target or the newest
+            rows are incomplete. ``None`` if unknown.
     """
 
     id: str
@@ -122,12 +119,12 @@ class SinkFacts:
     holds: int | None = None
 
     def gone(self, epoch: Epoch) -> int:
-        """Rows of an epoch that the sink removed once they were old enough; 0 where the epoch's own clock denies it."""
+        """Count rows of an epoch that retention removed, or 0 where the epoch's own clock rules that out."""
         return self.expired.gone(epoch, epoch.digest_in(self.id).rows) if self.expired else 0
 
     @property
     def epochs(self) -> tuple[Epoch, ...]:
-        """The epochs of the markers, oldest first."""
+        """Epochs of the markers, oldest first."""
         return tuple(marker.epoch for marker, _ in self.history)
 
     @property
@@ -138,16 +135,15 @@ class SinkFacts:
 
 @dataclass(frozen=True, slots=True)
 class LedgerFacts:
-    """What the ledger says of the pipeline. Compared with the sinks, never believed alone.
+    """The ledger's records of the pipeline. Compared with the sinks, never believed alone.
 
     Attributes:
-        address: where it lies, without secrets.
-        pipeline: its row in the list of pipelines.
+        address: without secrets.
         records: recorded epochs, oldest first.
         intent: newest intent for the epoch after the newest known one.
-        events: what happened besides ordinary epochs, oldest first; shown, never judged.
-        unreadable: why it could not be read; ``None`` if it was.
-        superseded: epochs that the pipeline was cut back behind, oldest cut first.
+        events: everything besides ordinary epochs, oldest first. Shown, never judged.
+        unreadable: why the ledger could not be read, or ``None`` if it was.
+        superseded: epochs that a rewind cut off, oldest cut first.
     """
 
     address: str
@@ -161,13 +157,9 @@ class LedgerFacts:
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What the recorded checkpoint says of Spark's progress.
+    """Spark's progress in the recorded checkpoint.
 
-    Attributes:
-        checkpoint: its root.
-        query_id: of its query.
-        batch: the newest batch that Spark took for done; -1 for none.
-        end: where that batch ended; ``None`` where its entry is gone.
+    ``batch`` is the newest in Spark's commit log, or -1. ``end`` are its end offsets, or ``None`` if its entry is gone.
     """
 
     checkpoint: str
@@ -178,20 +170,18 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything that is judged.
+    """All inputs of the rules.
 
     Attributes:
-        pipeline: the user's stable name.
-        sinks: one entry per audited sink.
         ledger: ``None`` where no ledger was given or found.
         since: epochs before this one are not judged.
-        now_ms: when this was read, milliseconds since 1970; by default long after everything.
-        grace_s: seconds for which an epoch may be under way, whatever epochs before it took.
-        engine: the checkpoint that the newest record names; ``None`` where it cannot be read.
-        unstaged: why what was staged for the newest epoch cannot be read here; empty where it can, and where every
-            sink has that epoch.
-        elsewhere: whether another machine may be able to read it: its store gives this one no answer.
-        recomputed: what computing epochs again has shown; ``None`` where nobody asked for it.
+        now_ms: when this was read, milliseconds since 1970. By default long after everything.
+        grace_s: seconds for which an epoch may be in progress, however long earlier epochs took.
+        engine: the checkpoint that the newest record names, or ``None`` if it cannot be read.
+        unstaged: why the newest epoch's staged bytes cannot be read here. Empty if they can, or if every sink has that
+            epoch.
+        elsewhere: whether another machine may read them, because their store does not answer this one.
+        recomputed: result of computing epochs again, or ``None`` if not requested.
     """
 
     pipeline: str
@@ -215,15 +205,11 @@ def gather(
     spark: SparkSession | None = None,
     grace_s: float = GRACE_S,
 ) -> Facts:
-    """Read the ledger first, then the checkpoint, then the sinks: a running driver can make neither look ahead.
+    """Read the ledger first, then the checkpoint, then the sinks.
 
-    Args:
-        ledger: an opened ledger, or ``None``.
-        pipeline: the user's stable name.
-        sinks: the pipeline's sinks; opened here for reading, closed by the caller.
-        since: number of the first epoch to judge.
-        spark: a session, to have the rows themselves read and hashed again.
-        grace_s: seconds for which an epoch may be under way.
+    In this order a running driver cannot make ledger or checkpoint appear ahead of the sinks. Opens the sinks for
+    reading. The caller closes them. Only with ``spark`` are rows read and hashed again. An epoch may be in progress for
+    ``grace_s`` seconds.
     """
     recorded = None if ledger is None else _read_ledger(ledger, pipeline)
     engine = read_engine(recorded.records[-1].epoch.standing.lineage) if recorded and recorded.records else None
@@ -237,7 +223,10 @@ def gather(
 
 
 def _unstaged(told: tuple[SinkFacts, ...]) -> tuple[str, bool]:
-    """Why the newest epoch's bytes cannot be read, and whether they may be elsewhere; empty where nobody needs them."""
+    """Return why the newest epoch's bytes cannot be read, and whether another machine may read them.
+
+    Empty if no sink needs them.
+    """
     heads = [facts.head for facts in told if facts.unreadable is None]
     newest = max((head for head in heads if head), key=lambda head: head.number, default=None)
     if newest is None or not newest.manifest or all(head and head.number == newest.number for head in heads):
@@ -252,7 +241,7 @@ def _unstaged(told: tuple[SinkFacts, ...]) -> tuple[str, bool]:
 
 
 def _levelled(told: tuple[SinkFacts, ...], sinks: Sequence[Sink]) -> tuple[SinkFacts, ...]:
-    """Sinks that were read before others are asked once more, as far as those stood: a driver may be running."""
+    """Read again the sinks that were read before others, up to the same epoch: a driver may be running."""
     newest = max((facts.head.number for facts in told if facts.head), default=0)
     return tuple(_up_to(newest, facts, sink) for facts, sink in zip(told, sinks, strict=True))
 
@@ -275,12 +264,7 @@ def _with_content(facts: SinkFacts, sink: Sink, spark: SparkSession, since: int)
 
 
 def with_windows(told: tuple[SinkFacts, ...], sinks: Sequence[Sink]) -> tuple[SinkFacts, ...]:
-    """The facts with what stands of windows: the state first, for results of later epochs are not looked at.
-
-    Args:
-        told: of each sink.
-        sinks: the same, opened for reading.
-    """
+    """Add state and results of windows, the state first: results of later epochs are not compared."""
     states = [
         read_state(sink, facts.epochs) if facts.unreadable is None else None
         for facts, sink in zip(told, sinks, strict=True)
@@ -294,13 +278,13 @@ def with_windows(told: tuple[SinkFacts, ...], sinks: Sequence[Sink]) -> tuple[Si
 
 
 def _unjudged(facts: SinkFacts) -> int:
-    """The newest epoch whose rows in a sink an operator took as they were, or that came before it joined."""
+    """Newest epoch whose rows in a sink an operator accepted as they were, or that came before the sink joined."""
     joined = dict(facts.epochs[-1].sinks).get(facts.id, 1) if facts.epochs else 1
     return max([joined - 1, *(epoch.number for epoch in facts.epochs if epoch.accepts(facts.id))])
 
 
 def read_engine(lineage: Lineage | None) -> EngineFacts | None:
-    """Read how far Spark has come in a checkpoint on a disk of this machine; ``None`` where that cannot be told."""
+    """Read Spark's progress from a checkpoint on a local disk, or ``None`` if that is not possible."""
     if lineage is None or not is_local(lineage.checkpoint):
         return None
     try:
@@ -316,7 +300,7 @@ def read_engine(lineage: Lineage | None) -> EngineFacts | None:
 
 
 def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
-    """Read markers and counted rows of one sink; a failure becomes ``unreadable``."""
+    """Read markers and counted rows of one sink. A failure becomes ``unreadable``."""
     append_only = sink.capabilities.append_only
     try:
         sink.open(pipeline)
@@ -349,14 +333,14 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
 
 
 def _short(sink: str, history: Sequence[tuple[Marker, Receipt]], rows: Mapping[int, int] | None) -> bool:
-    """Whether the newest epoch that brought rows has fewer: then older ones may be all that the target holds."""
+    """Check whether the newest epoch with rows has too few: the target may then hold older epochs only."""
     brought = (marker.epoch for marker, _ in reversed(history) if marker.epoch.digest_in(sink).rows)
     newest = next(brought, None)
     return newest is not None and rows is not None and rows.get(newest.number, 0) < newest.digest_in(sink).rows
 
 
 def _total(sink: Sink, epochs: Sequence[Epoch]) -> Total | None:
-    """All rows that stand in a sink that does not tell them by epoch."""
+    """Count all rows of a sink that cannot separate them by epoch."""
     panes = epochs[-1].panes
     if panes and gets(sink, STATE, epochs):
         return Total(sink.count_windows(panes.since), Leaves.ANY) if isinstance(sink, ShowsState) else None
@@ -368,7 +352,7 @@ _COUNTS = 5
 
 
 def _counted(sink: Sink) -> tuple[Mapping[int, int] | None, ExpiredRows | None]:
-    """Rows per epoch, and what had been removed when they were counted."""
+    """Return rows per epoch, and the expired rows at the time of that count."""
     if not isinstance(sink, Expires):
         return sink.recount(), None
     expired = sink.expired()
@@ -403,13 +387,7 @@ _OTHER_TYPES = "the target gives back other types than were written, or mixed th
 
 
 def read_content(sink: Sink, spark: SparkSession, epochs: Sequence[Epoch]) -> Content:
-    """Read a sink's rows and hash them per epoch.
-
-    Args:
-        sink: opened for reading.
-        spark: what reads and hashes.
-        epochs: those to hash; the fingerprint of their columns says how.
-    """
+    """Read a sink's rows and hash them per epoch, by the fingerprint of its columns."""
     try:
         with reading():
             rows = sink.read_back(spark) if isinstance(sink, Legible) else None
@@ -437,7 +415,7 @@ def _content(sink: str, rows: DataFrame, epochs: Sequence[Epoch]) -> Content:
 
 
 def _times(sink: str, rows: DataFrame, epochs: Sequence[Epoch]) -> Mapping[int, RowTimes]:
-    """What the rows of epochs say of time, as far as they lie in the sink as they were asked."""
+    """Read event times of epochs, if their column in the sink still has a suitable type."""
     kinds, found = dict(rows.dtypes), dict[int, RowTimes]()
     try:
         for (column, unit), horizons in _clocks(sink, epochs).items():
@@ -457,7 +435,7 @@ _KINDS: Mapping[Unit, frozenset[str]] = {
 
 
 def _clocks(sink: str, epochs: Sequence[Epoch]) -> Mapping[tuple[str, Unit], dict[int, int | None]]:
-    """Epochs whose rows a sink holds as they came, with their horizons, by where and how rows say their time."""
+    """Group epochs whose rows the sink holds unchanged, with their horizons, by time column and unit."""
     found: dict[tuple[str, Unit], dict[int, int | None]] = {}
     for epoch in epochs:
         own = epoch.schema_in(sink) == epoch.schema and epoch.digest_in(sink).rows
@@ -467,7 +445,7 @@ def _clocks(sink: str, epochs: Sequence[Epoch]) -> Mapping[tuple[str, Unit], dic
 
 
 def _alike(sink: str, epochs: Sequence[Epoch]) -> Mapping[tuple[str, tuple[str, ...]], list[int]]:
-    """Epochs by what is hashed of their rows: the columns' fingerprint, and those that the digest left out."""
+    """Group epochs by the columns' fingerprint and the columns that the digest left out."""
     found: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for epoch in epochs:
         if (held := epoch.digest_in(sink)).rows:

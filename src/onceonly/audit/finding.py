@@ -1,4 +1,4 @@
-"""Findings: a code with its evidence; and the one verdict, its scope and exit code that they come to. Pure."""
+"""Findings of an audit, their verdict, scope and exit code. Pure."""
 
 from __future__ import annotations
 
@@ -21,16 +21,13 @@ from onceonly_checkpoints.model import AdoptionKind
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule found.
+    """Evidence of a rule under its code.
 
     Attributes:
-        code: stable code, ``A113``; ``onceonly explain A113`` prints its page.
-        pipeline: the user's stable name.
-        sink: sink id; ``None`` if it concerns all.
-        epoch: the (first) epoch it concerns; ``None`` if it concerns none.
-        evidence: what was seen, in words and numbers.
-        remedy: the next command or change; empty until :meth:`advised` fills it in.
-        last: the last epoch it concerns, where that is another one.
+        code: stable code, ``A113``. ``onceonly explain A113`` prints its page.
+        epoch: the (first) epoch it concerns, or ``None`` if it concerns none.
+        remedy: the next command or change. Empty until :meth:`advised` fills it in.
+        last: the last epoch it concerns, if that is another one.
     """
 
     code: str
@@ -42,7 +39,7 @@ class Finding:
     last: int | None = None
 
     def advised(self, facts: Facts) -> Finding:
-        """The same with its remedy: commands carry what they need to be run as they are."""
+        """Return a copy with its remedy, whose commands work when pasted."""
         address = next((sink.address for sink in facts.sinks if sink.id == self.sink), "KIND:TARGET")
         known = facts.ledger is not None and facts.ledger.unreadable is None
         ledger = f" --ledger {shlex.quote(facts.ledger.address)}" if facts.ledger and known else ""
@@ -63,7 +60,7 @@ class Finding:
         return replace(self, remedy=remedy)
 
     def _accepts(self, facts: Facts, where: str) -> str:
-        """The command that accepts what was done to the sinks, as the message would print it that stops the query."""
+        """Return the accepting command that the error of the stopped query would print."""
         found = self._stopped(facts)
         if found is None:
             return _MESSAGE
@@ -77,7 +74,7 @@ class Finding:
         return "; or give up its rows: ".join(place.adopt(accepted) for accepted in wanted if accepted)
 
     def _ways(self, facts: Facts, where: str) -> str:
-        """What can be done for a sink that was set back, in the words of the message that stops the query."""
+        """Return the remedies for a sink that was set back, worded as in the error that stops the query."""
         if self.code not in _BEHIND:
             return ""
         found = self._stopped(facts)
@@ -97,7 +94,7 @@ class Finding:
         )
 
     def _undo(self, facts: Facts, where: CommandContext) -> str:
-        """What loses nothing where a sink was set back under its markers; empty where there is no such thing."""
+        """Return the lossless remedy for a sink set back under its markers, or empty if there is none."""
         known = [sink for sink in facts.sinks if sink.unreadable is None]
         contents = {one.id: (one.head.number if one.head else 0, one.holds) for one in known}
         if self.code == _MISSING:
@@ -106,7 +103,7 @@ class Finding:
         return undo(where, found.stop, contents) if found else ""
 
     def _stopped(self, facts: Facts) -> precheck.OpeningRefusal | None:
-        """What would stop the query for this sink; ``None`` where something else does, or nothing that can be seen."""
+        """Return why the query would stop for this sink, or ``None`` for another reason or no visible one."""
         told = [
             precheck.PeekedSink(sink.id, sink.history, sink.disturbances, sink.holds)
             for sink in facts.sinks
@@ -123,21 +120,21 @@ class Finding:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What it makes of the verdict."""
+        """Verdict that it causes, or ``None`` for no effect."""
         return RULES[self.code].verdict
 
     @property
     def title(self) -> str:
-        """What was found, without details."""
+        """Title without details."""
         return RULES[self.code].title
 
     @property
     def meaning(self) -> str:
-        """What it means for the rows."""
+        """Consequence for the rows."""
         return RULES[self.code].meaning
 
     def concerns(self, since: int) -> bool:
-        """Whether it says anything of epochs from ``since`` on."""
+        """Whether it concerns any epoch from ``since`` on."""
         newest = self.last or self.epoch
         return newest is None or newest >= since
 
@@ -173,7 +170,7 @@ _MESSAGE = "restart the query; its message prints the command that applies"
 def found(
     code: str, pipeline: str, sink: SinkFacts | None, epoch: int | None, evidence: str, *, last: int | None = None
 ) -> Finding:
-    """Make the finding of a code, still without its remedy."""
+    """Make the finding of a code, without its remedy yet."""
     return Finding(code, pipeline, sink.id if sink else None, epoch, evidence, last=last)
 
 
@@ -185,22 +182,19 @@ _WORST_FIRST = tuple(Verdict)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict that decides; EXACTLY ONCE if nothing speaks against it."""
+    """Return the worst verdict, or EXACTLY ONCE without any."""
     return min(verdicts, key=_WORST_FIRST.index, default=Verdict.EXACTLY_ONCE)
 
 
 def verdict_of(findings: Iterable[Finding]) -> Verdict:
-    """The verdict that the findings leave."""
+    """Return the worst verdict of the findings."""
     return worst(finding.verdict for finding in findings if finding.verdict is not None)
 
 
 def exit_code_of(findings: Sequence[Finding], fail_on: Severity = Severity.WARN, *, uncounted_ok: bool = False) -> int:
-    """1 if anything must be done, 2 if what is wrong is that something could not be read, 3 if rows were not counted.
+    """Return 1 for findings to act on, 2 if all of them are unreadable data, 3 if rows were not counted, else 0.
 
-    Args:
-        findings: what was found.
-        fail_on: findings below this severity do not count.
-        uncounted_ok: 0 in place of 3.
+    Findings below ``fail_on`` do not count. ``uncounted_ok`` gives 0 in place of 3.
     """
     worst_first = tuple(Severity)
     serious = [one for one in findings if worst_first.index(one.severity) <= worst_first.index(fail_on)]
@@ -210,13 +204,13 @@ def exit_code_of(findings: Sequence[Finding], fail_on: Severity = Severity.WARN,
 
 
 def first_disagreement(findings: Iterable[Finding]) -> Finding | None:
-    """The finding with the lowest epoch among those that need something done."""
+    """Return the finding above ``info`` with the lowest epoch."""
     serious = [finding for finding in findings if finding.severity is not Severity.INFO and finding.epoch is not None]
     return min(serious, key=lambda one: one.epoch or 0, default=None)
 
 
 def scope_of(lines: Sequence[SinkHistory], findings: Sequence[Finding], since: int = 1) -> str:
-    """What the verdict covers, in a few sentences; sinks that hold the same share one."""
+    """Describe the coverage of the verdict in a few sentences. Sinks with the same content share one."""
     first = first_disagreement(findings)
     alike: dict[_Held, list[str]] = {}
     for line in lines:
@@ -230,7 +224,7 @@ def scope_of(lines: Sequence[SinkHistory], findings: Sequence[Finding], since: i
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What the scope says of a sink; ``counted`` is ``None`` where ``words`` tell, ``limit`` is `` from 3 on``."""
+    """Figures of a sink for the scope: ``words`` replace a missing ``counted``, ``limit`` is `` from 3 on``."""
 
     epochs: str
     counted: int | None
@@ -242,7 +236,7 @@ class _Held:
     words: str = ""
 
     def sentence(self, sinks: Sequence[str]) -> str:
-        """The sentence about all sinks of which this is true."""
+        """Return one sentence for all sinks with these figures."""
         many = len(sinks) > 1
         names = f"{', '.join(sinks[:-1])} and {sinks[-1]}" if many else sinks[0]
         holds = f"{names} {'hold' if many else 'holds'}"
@@ -274,7 +268,7 @@ def _held(line: SinkHistory, since: int) -> _Held:
 
 
 def _counted_otherwise(line: SinkHistory) -> str:
-    """What is counted in a sink that does not tell rows by epoch."""
+    """Describe the count in a sink that does not separate rows by epoch."""
     if line.kind == SEEN and line.sink.rows is not None:
         return f"{sum(line.sink.rows.values())} ids counted"
     if line.sink.total is None or not line.is_counted:
@@ -296,7 +290,7 @@ def _counted(line: SinkHistory, since: int) -> int | None:
 
 
 def remark_of(lines: Sequence[SinkHistory], since: int = 1) -> str:
-    """What stands behind the verdict in brackets: what others were allowed to do and operators accepted; or nothing."""
+    """Return the verdict's remark in brackets: permitted changes by others and acceptances by operators, or empty."""
     removed = sum(_removed_from(line) for line in lines)
     changed = any(event.kind == "overwritten" for line in lines for event in line.sink.allowed.changes)
     told = [_removed(removed)] if removed else []
@@ -323,7 +317,7 @@ A sink that is taken out gives up rows only where epochs are named.
 
 
 def _accepted(lines: Sequence[SinkHistory], since: int) -> list[str]:
-    """Without these words EXACTLY ONCE would say more than is so: an operator took rows as they were."""
+    """List acceptances of rows as they were. Without them EXACTLY ONCE would claim too much."""
     by_number = {epoch.number: epoch.adoption for line in lines for epoch in line.epochs if epoch.number >= since}
     taken = [adoption for _, adoption in sorted(by_number.items()) if adoption is not None]
     told: list[str] = []

@@ -1,4 +1,4 @@
-"""What an audit answers: every rule applied to the facts, in a text, a table and a dict form. Pure."""
+"""Audit result: verdict and findings as text, table, JSON. Pure."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ Other codes of the same verdict say what that left behind."""
 
 
 def lines_of(facts: Facts) -> tuple[SinkHistory, ...]:
-    """Lay out the lines of the sinks that could be read."""
+    """Lay out the lines of the readable sinks."""
     return tuple(line_of(sink, facts.ledger, facts.since) for sink in facts.sinks if sink.unreadable is None)
 
 
@@ -80,11 +80,11 @@ def examine(facts: Facts, lines: tuple[SinkHistory, ...]) -> tuple[Finding, ...]
 
 
 def urgency(one: Finding) -> tuple[int, int, bool, int, str]:
-    """Where a finding stands among others, smaller is earlier.
+    """Sort key of a finding, smallest first.
 
-    By severity; then by what it makes of the verdict, worst first: rows known to be missing come before a change that
-    may have cost some, whose remedy is to accept it. Then cause before consequence: what was done to a sink, then what
-    that left behind. Then by epoch, those that concern all epochs first. Sinks stay in the order of the call.
+    By severity, then by effect on the verdict, worst first: missing rows come before a change that may have cost some,
+    whose remedy is to accept it. Then causes come before consequences. Then by epoch, with those that concern all
+    epochs first. Sinks stay in the order of the call.
     """
     return (
         _SEVERITIES.index(one.severity),
@@ -96,11 +96,9 @@ def urgency(one: Finding) -> tuple[int, int, bool, int, str]:
 
 
 def foremost(findings: Sequence[Finding], limit: int) -> tuple[Finding, ...]:
-    """At most so many, in their order; a thousand findings of one kind do not push out the first of another.
+    """Return findings in their order, with the first of each kind (a code in a sink) always among them.
 
-    Args:
-        findings: in the order of :func:`urgency`.
-        limit: how many; more only where there are more kinds, a code in a sink each.
+    ``limit`` is exceeded only if there are more kinds.
     """
     first = {(one.code, one.sink): index for index, one in reversed(list(enumerate(findings)))}
     leading = set(first.values())
@@ -126,14 +124,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One epoch in one sink.
-
-    Attributes:
-        sink: sink id.
-        marker: whether the sink holds the epoch's marker.
-        counted: rows counted in the sink; ``None`` where it cannot tell.
-        position: where the sink says the epoch lies.
-    """
+    """One epoch in one sink. ``counted`` is ``None`` if it cannot count by epoch. ``position`` is from the receipt."""
 
     sink: str
     marker: bool
@@ -141,20 +132,13 @@ class Cell:
     position: tuple[tuple[str, int | str], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values, without the sink."""
+        """Return field names with values, without the sink."""
         return {"marker": self.marker, "rows": self.counted, "position": dict(self.position)}
 
 
 @dataclass(frozen=True, slots=True)
 class EpochLine:
-    """One epoch across the sinks.
-
-    Attributes:
-        pipeline: the user's stable name.
-        epoch: what its marker, or a record that the chain proves, says.
-        cells: one per sink that was read.
-        codes: codes of the findings about it that need something done.
-    """
+    """One epoch across the readable sinks, with the codes of its findings above ``info``."""
 
     pipeline: str
     epoch: Epoch
@@ -183,15 +167,13 @@ class AuditResult:
     """The answer for one pipeline.
 
     Attributes:
-        pipeline: the user's stable name.
-        verdict: EXACTLY ONCE, NOT COUNTED, CANNOT TELL, IN DOUBT, DUPLICATES or GAPS.
-        scope: what the verdict covers, in words.
+        scope: of the verdict, in words.
         sinks: ``(sink id, address)`` of the audited sinks.
-        ledger: address of the ledger that was compared; ``None`` without one.
+        ledger: address of the compared ledger, or ``None`` without one.
         epochs: every epoch that a marker or the chain proves, oldest first.
         findings: the most urgent first, see :func:`urgency`.
         since: epochs before this one were not judged.
-        remark: what others were allowed to do to the rows, what operators accepted, whether time is in doubt; or empty.
+        remark: permitted changes by others, losses that operators accepted, doubt about time. May be empty.
     """
 
     pipeline: str
@@ -206,12 +188,12 @@ class AuditResult:
 
     @property
     def spoken(self) -> str:
-        """The verdict as it is said: ``EXACTLY ONCE (89 rows deleted by others, allowed)``."""
+        """The verdict with its remark: ``EXACTLY ONCE (89 rows deleted by others, allowed)``."""
         return f"{self.verdict} ({self.remark})" if self.remark else str(self.verdict)
 
     @property
     def exit_code(self) -> int:
-        """0 counted and right, 1 findings, 2 could not answer, 3 rows were not counted."""
+        """0 for counted and right, 1 findings, 2 could not answer, 3 rows were not counted."""
         return exit_code_of(self.findings)
 
     @property
@@ -264,17 +246,12 @@ def judge(facts: Facts) -> AuditResult:
 
 
 def _time_remark(findings: Sequence[Finding]) -> str:
-    """That the verdict says nothing of time, where a promise of it does not hold."""
+    """Remark that the verdict does not cover time, where a promise about time is broken."""
     return "time in doubt" if any(finding.code in BROKEN for finding in findings) else ""
 
 
 def to_json(results: Sequence[AuditResult], newest: int = 0) -> dict[str, Any]:
-    """One document over several pipelines; the worst verdict stands at the top.
-
-    Args:
-        results: one for each pipeline.
-        newest: at most so many epochs of each, the newest; 0: all.
-    """
+    """Return one document over several pipelines, worst verdict at the top, with the newest epochs only (0: all)."""
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": str(worst(result.verdict for result in results)),
@@ -330,11 +307,9 @@ class Table:
 
 
 def epoch_table(result: AuditResult, newest: int | None = None) -> Table:
-    """One row per epoch: number, rows, end of the slice, then one column per sink.
+    """Return one row per epoch: number, rows, end of the slice, then one column per sink.
 
-    Args:
-        result: the audit.
-        newest: show only this many epochs, the newest; ``None`` shows all.
+    Shows only the ``newest`` epochs. ``None`` shows all.
     """
     sinks = [sink for sink, _ in result.sinks]
     shown = result.epochs if newest is None else result.epochs[-newest:] if newest else ()

@@ -1,4 +1,4 @@
-"""Which code wrote which epochs. Pure."""
+"""Rule over the code versions that wrote epochs. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 8
 
 
 def code_changed(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
-    """A183: the epochs were written by more than one code, as far as they note it."""
+    """A183: more than one code version wrote the epochs, as far as they record it."""
     records = facts.ledger.records if facts.ledger else ()
     noted = [(record.epoch.number, record.epoch.lineage.code) for record in records if record.epoch.lineage]
     ranges = [

@@ -1,4 +1,4 @@
-"""Rules over what operators decided: each decision is a record that is read, and what lacks one is told. Pure."""
+"""Rules over operators' decisions: each must be on record. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onceonly_checkpoints.model import AdoptionKind
 
 
 def decisions_said(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
-    """A197: an epoch that no batch brought, and that says nothing of a decision or a publication."""
+    """A197: an epoch of no batch records neither a decision nor a publication."""
     for line in lines:
         for epoch in line.epochs:
             if epoch.lineage is None and epoch.adoption is None and epoch.replays is None:
@@ -21,7 +21,7 @@ def decisions_said(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Fin
 
 
 def sinks_that_left(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
-    """A195: rows of a sink that was taken out are in no sink, and nobody gave them up."""
+    """A195: rows of a removed sink are in no other sink, and no operator gave them up."""
     records = facts.ledger.records if facts.ledger else ()
     known = {record.epoch.number: record.epoch for record in records}
     known |= {epoch.number: epoch for line in lines for epoch in line.epochs}

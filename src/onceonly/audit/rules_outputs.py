@@ -1,4 +1,4 @@
-"""Rules over what sinks hold instead of all rows: that an epoch's outputs add up, and what was set aside. Pure."""
+"""Rules over outputs that must add up, and bad rows. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onceonly_checkpoints.epoch import Epoch
 
 
 def outputs_add_up(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
-    """A160: what an output holds and what it does not want are not the good rows of its epoch."""
+    """A160: held and unwanted rows of an output do not sum to the good rows of its epoch."""
     judged: set[str] = set()
     for line in lines:
         for epoch in line.epochs:
@@ -26,7 +26,7 @@ def outputs_add_up(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Fin
 
 
 def bad_rows(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A163: rows that are kept in this sink because they are bad, and those that were kept for their time."""
+    """A163: bad rows that this sink keeps, with those that expired."""
     aside = [one for one in line.epochs if one.number >= line.series and _bad_in(one, line.sink.id)]
     if not aside:
         return
@@ -43,5 +43,4 @@ def bad_rows(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def _bad_in(epoch: Epoch, sink: str) -> int:
-    """Bad rows of an epoch that a sink got."""
     return epoch.bad.digest.rows if epoch.bad and sink in epoch.bad.sinks else 0

@@ -1,4 +1,4 @@
-"""Rules over the sinks of one pipeline together, over what was begun and not finished, and against the ledger. Pure."""
+"""Rules across sinks, unfinished epochs and the ledger. Pure."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def sinks_complete(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Fin
 
 
 def batches_without_epochs(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
-    """A180: Spark took batches for done that neither a sink nor the ledger knows."""
+    """A180: Spark committed batches that neither a sink nor the ledger knows."""
     heads = [line.held[-1] for line in lines if line.held]
     heads += [record.epoch for record in facts.ledger.records[-1:]] if facts.ledger else []
     newest = max(heads, key=lambda epoch: epoch.number, default=None)
@@ -162,7 +162,7 @@ def ledger_there(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Findi
 
 
 def records_sound(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
-    """A136: a record that is not the hash of what it says."""
+    """A136: a record whose chain is not the hash of its content."""
     sink = facts.sinks[0] if facts.sinks else None
     for record in facts.ledger.records if facts.ledger else ():
         if not chain.sound(record.epoch):

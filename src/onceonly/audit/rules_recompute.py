@@ -1,4 +1,4 @@
-"""What computing epochs again from their source says of them. Pure."""
+"""Rules over epochs that were computed again. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CODES = {RecomputedRange.DIFFERS: "A185", RecomputedRange.CANNOT: "A186", Recom
 
 
 def computed_again(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
-    """Each range of epochs: equal, another, or why it could not be computed."""
+    """A185, A186, A187: each range of epochs is different, cannot be computed, or is equal."""
     certificate = facts.recomputed
     for span in certificate.spans if certificate else ():
         # Epochs of which nothing is said disagree with nothing.

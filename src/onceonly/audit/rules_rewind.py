@@ -1,4 +1,4 @@
-"""Rules over what a pipeline was cut back behind. Pure."""
+"""Rules over epochs that a rewind set aside. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onceonly_checkpoints.epoch import Epoch
 
 
 def read_again(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
-    """A181: epochs were set aside, and whether those that came in their place hold the same rows."""
+    """A181: epochs were set aside. Compares their rows with those of their successors."""
     ledger = facts.ledger
     if ledger is None:
         return
@@ -27,7 +27,7 @@ def read_again(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding
 
 
 def published_no_more(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
-    """A196: rows that no batch of the query brings were set aside, and no others took the place of all since."""
+    """A196: rows that no batch of the query brings were set aside, and no later epoch has replaced all rows."""
     ledger = facts.ledger
     if ledger is None:
         return

@@ -1,4 +1,4 @@
-"""Rules over what one sink says of itself: its markers, its chain, its slices, its counted rows. Pure."""
+"""Rules over one sink: markers, chain, slices and counted rows. Pure."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def history_starts_late(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def markers_pruned(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A112, A121, A122, A166: the markers below a milestone are gone; their rows are compared in sum.
+    """A112, A121, A122, A166: the markers below a milestone are gone, so their rows are compared in sum.
 
-    Rows that an operator took as they were are not compared, as in :func:`rows_match`.
+    Rows that an operator accepted as they were are not compared, as in :func:`rows_match`.
     """
     gone = line.sink.milestone
     if gone is None:
@@ -84,7 +84,7 @@ def markers_pruned(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def _left(gone: PrunedEpochs, expired: ExpiredRows, counted: int) -> int:
-    """How many rows of epochs below a milestone are left, after some were removed when they were old enough."""
+    """Compute the rows that expiry has left of the epochs below a milestone."""
     if expired.epoch > gone.epoch:
         return 0
     least = gone.rows - expired.total
@@ -132,7 +132,7 @@ def marker_unsound(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def chain_broken(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A112: an epoch names another predecessor than the one that stands there."""
+    """A112: an epoch names another predecessor than the sink's own."""
     if line.held and line.held[0].number == 1 and line.held[0].previous_chain != chain.GENESIS:
         yield found(
             "A112",
@@ -172,7 +172,7 @@ def slices_contiguous(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def adoptions(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A116, A198: positions that an operator moved, also where nobody knew what that repeats."""
+    """A116, A198: an operator moved positions, possibly without knowing which epochs that repeats."""
     for epoch in line.epochs:
         if epoch.adoption is not None:
             moved = f"from {describe(epoch.written.start)} to {describe(epoch.written.end)}"
@@ -195,7 +195,7 @@ def fences_ascend(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def rows_match(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A121, A122, A125: counted rows against the digest of each epoch; none where a full refresh took them away."""
+    """A121, A122, A125: counted rows against the digest of each epoch, none where a full refresh replaced them."""
     rows = line.sink.rows
     if rows is None or line.kind == SEEN:
         return  # of ids those that are known are told, by A190
@@ -221,7 +221,7 @@ def rows_match(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def rows_in_sum(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A154, A155: the rows of the whole target, where others removed some and it does not tell whose they were."""
+    """A154, A155: rows of the whole target, where others removed some and their epochs are unknown."""
     sums = line.sink.allowed.sums
     if sums is None or line.sink.rows is not None:
         return
@@ -237,7 +237,7 @@ def rows_in_sum(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def changed_by_others(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A164, A109: what others did to the target and was let pass."""
+    """A164, A109: changes by others that ``foreign=`` permits."""
     changes = line.sink.allowed.changes
     for event in changes:
         yield found("A164", pipeline, line.sink, None, event.detail)
@@ -262,7 +262,7 @@ def rows_unnamed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def rows_of_others(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A128: rows that the sink counts and no epoch brought, or another pipeline's."""
+    """A128: rows of no epoch, or of another pipeline."""
     count = (line.sink.rows or {}).get(0)
     said = [f"{count} rows beside those of the epochs"] if count else []
     said += [f'pipeline "{name}" writes to this very target' for name in line.sink.others]
@@ -271,7 +271,7 @@ def rows_of_others(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def receipts_match_digests(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A124: what the sink said it took against what was computed."""
+    """A124: rows in the sink's receipt against rows in the digest."""
     for marker, receipt in line.sink.history:
         epoch, digest = marker.epoch, marker.epoch.digest_in(line.sink.id)
         if receipt.rows != digest.rows:
@@ -285,7 +285,7 @@ def receipts_match_digests(pipeline: str, line: SinkHistory) -> Iterator[Finding
 
 
 def content_matches(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A109, A129: what the rows of each epoch hash to, against the digest that was committed."""
+    """A109, A129: hashes of each epoch's current rows against the committed digest."""
     content, state = line.sink.content, line.sink.state
     if content is None or any(event.kind == "overwritten" for event in line.sink.allowed.changes):
         return
@@ -307,13 +307,13 @@ def content_matches(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def _miscounted(line: SinkHistory, epoch: Epoch) -> bool:
-    """Whether the number of rows is wrong already, which another rule says."""
+    """Check whether the number of rows is wrong already, which another rule reports."""
     rows = line.sink.rows
     return rows is not None and rows.get(epoch.number, 0) != epoch.digest_in(line.sink.id).rows
 
 
 def identity_changed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A134: the target became another one between two epochs, and no adoption says so."""
+    """A134: the target became another one between two epochs, without an adoption."""
     for (_, before), (marker, after) in pairwise(line.sink.history):
         # An epoch without rows may stand before the target does: it has no identity then.
         known = before.identity and after.identity
@@ -323,7 +323,7 @@ def identity_changed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def target_disturbed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A126, A127: what others did to the target since the newest epoch."""
+    """A126, A127: changes by others to the target since the newest epoch."""
     for event in line.sink.disturbances:
         if event.allowed:
             continue  # A164 tells it

@@ -1,4 +1,4 @@
-"""Rules over what epochs say of time: that no word of it is taken back, and what came after a word. Pure."""
+"""Rules over event time: no promise taken back, and late rows. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ time is in doubt."""
 
 
 def time_holds(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
-    """A168 to A171: a word that was taken back, or that nobody could have given."""
+    """A168 to A171: a promise was taken back, or no writer could have given it."""
     judged: set[str] = set()
     for line in lines:
         before: Epoch | None = None
@@ -36,7 +36,7 @@ def time_holds(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding
 
 
 def _wrong(pipeline: str, before: Epoch | None, epoch: Epoch) -> Iterator[tuple[str, str]]:
-    """Codes and evidence for one epoch, by itself and after the one before it."""
+    """Yield codes and evidence for one epoch, by itself and after the one before it."""
     stood = TimedMarker(pipeline, before.number, before.time) if before and before.time else None
     if epoch.time is None:
         if stood:
@@ -56,7 +56,7 @@ def _wrong(pipeline: str, before: Epoch | None, epoch: Epoch) -> Iterator[tuple[
 
 
 def _unfounded(now: TimedMarker) -> Iterator[tuple[str, str]]:
-    """Every conclusion is the word of a writer that is observed ever since, and no word is taken back."""
+    """Check that no conclusion exceeds the observed writers' notes."""
     lower, most = now.time.lower, writer_progress.greatest(mark.noted for mark in now.observed)
     if lower is not None and (most is None or lower > most):
         noted = "none of its writers noted anything" if most is None else _noted(now, most)
@@ -72,12 +72,9 @@ def _noted(now: TimedMarker, most: int) -> str:
 
 
 def _back(stood: TimedMarker, now: TimedMarker, *, same: bool) -> Iterator[str]:
-    """What of a word is less than before.
+    """Describe the times that went back since the epoch before.
 
-    Args:
-        stood: the epoch before.
-        now: the epoch.
-        same: whether no writer was put back, which would make void what was concluded from it.
+    ``same``: no writer was set back, which would void conclusions from its notes.
     """
     before, time = stood.time, now.time
     if time.turn != before.turn:
@@ -103,7 +100,7 @@ def _spelled(number: int | None, unit: Unit) -> str:
 
 
 def late_rows(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
-    """A172: rows that came after it was noted that all before them was there."""
+    """A172: rows before an event time that was already noted as complete."""
     epochs = {epoch.number: epoch for line in reversed(lines) for epoch in line.epochs if epoch.number >= line.series}
     timed = [(number, epochs[number].time) for number in sorted(epochs) if number >= facts.since]
     late = [(number, time) for number, time in timed if time and time.late]
@@ -135,7 +132,7 @@ def _earliest(number: int, time: EpochTime) -> str:
 
 
 def times_match(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A173, A174: what the rows of each epoch say of time, against what the epoch says of them."""
+    """A173, A174: times of each epoch's rows against the times that the epoch records."""
     content = line.sink.content
     if content is None:
         return
@@ -152,10 +149,10 @@ def times_match(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def times_dealt_out(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
-    """A173 of rows that lie in several sinks, of which none holds them all.
+    """A173 for rows spread over several sinks, none of which holds them all.
 
-    That they are the rows of the epoch, each once, is told by their digests, which add up to its own. Outputs that have
-    rows in common, or leave some out, or have columns of their own, say nothing of the epoch's time together.
+    Their digests must add up to the epoch's own, which proves that they are its rows, each once. Outputs that share
+    rows, omit some, or have columns of their own cannot be compared with the epoch's time.
     """
     for epoch, shares in _dealt_out(lines):
         time, parts = epoch.time, [line.sink.content.times[epoch.number] for line in shares if line.sink.content]
@@ -168,7 +165,7 @@ def times_dealt_out(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Fi
 
 
 def _dealt_out(lines: tuple[SinkHistory, ...]) -> Iterator[tuple[Epoch, list[SinkHistory]]]:
-    """Epochs whose rows were counted in several sinks, with these: one for each output."""
+    """Yield epochs whose rows were counted in several sinks, with one sink for each output."""
     epochs: dict[str, Epoch] = {}
     shares: dict[str, dict[str, SinkHistory]] = {}
     for line in lines:
@@ -184,7 +181,7 @@ def _dealt_out(lines: tuple[SinkHistory, ...]) -> Iterator[tuple[Epoch, list[Sin
 
 
 def _joined(parts: Sequence[RowTimes]) -> RowTimes:
-    """What rows say of time that were counted apart."""
+    """Merge the times of rows that were counted separately."""
     first = min((part.first for part in parts if part.first is not None), default=None)
     last = max((part.last for part in parts if part.last is not None), default=None)
     return RowTimes(first, last, sum(part.late for part in parts), sum(part.untimed for part in parts))
@@ -195,7 +192,7 @@ def _committed(time: EpochTime) -> RowTimes:
 
 
 def recounted(line: SinkHistory) -> Iterator[Epoch]:
-    """Epochs whose rows should lie in a sink as they came, and of which another rule misses none."""
+    """Yield epochs whose rows a sink should hold unchanged, and for which no other rule reports missing rows."""
     changed = any(event.kind == "overwritten" for event in line.sink.allowed.changes)
     begun = max(line.accepted + 1, line.first, line.series)
     for epoch in () if changed else line.held:

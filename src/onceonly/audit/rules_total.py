@@ -1,4 +1,4 @@
-"""Rules over sinks that do not tell rows by epoch: what is counted all the same, and what is not. Pure."""
+"""Rules over sinks that cannot count rows by epoch. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onceonly_checkpoints.epoch import Epoch
 
 
 def rows_uncounted(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A119, A120, A167: the sink does not tell rows per epoch, by its nature or by what others did."""
+    """A119, A120, A167: the sink does not count rows per epoch, by its nature or after changes by others."""
     if line.held and not line.sink.transactional:
         yield found("A167", pipeline, line.sink, None, "each row was put by itself, the marker last")
         return
@@ -39,7 +39,7 @@ def _why(line: SinkHistory) -> str:
 
 
 def rows_in_all(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A154, A176: fewer rows stand in all than the epochs left, whoever wrote which of them last."""
+    """A154, A176: fewer rows in total than the epochs must have left, whichever epoch wrote last."""
     total, newest = line.sink.total, line.held[-1] if line.held else None
     # What a running driver brought while rows were counted has replaced some of them.
     if total is None or newest is None or newest.number > line.sink.counted or line.sink.allowed.changes:
@@ -58,7 +58,7 @@ def rows_in_all(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def ids_known(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A190: ids that are young enough to be known, and are not there."""
+    """A190: ids are missing before they expire."""
     if line.kind != SEEN or line.sink.rows is None:
         return
     missing: dict[int, int] = {}
@@ -73,19 +73,19 @@ def ids_known(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def files_there(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A191: files that the target lists are gone, and no reader gets their rows."""
+    """A191: files that the target lists are gone, so no reader gets their rows."""
     if line.sink.absent:
         yield found("A191", pipeline, line.sink, None, f"not there: {line.sink.absent}")
 
 
 def _judged(line: SinkHistory) -> list[Epoch]:
-    """Epochs with rows of the series that stands, after what an operator took as it was, oldest first."""
+    """Return epochs with rows in the current series, after the newest acceptance by an operator, oldest first."""
     begun = max(line.series, line.accepted + 1)
     return [epoch for epoch in line.epochs if epoch.number >= begun and epoch.digest_in(line.sink.id).rows]
 
 
 def _least(line: SinkHistory) -> tuple[int, str]:
-    """How many rows must stand whatever later epochs did to them, and why."""
+    """Return the minimum of rows that must be left after any later epochs, and why."""
     epochs = [(one.digest_in(line.sink.id).rows, one.number) for one in _judged(line)]
     total = line.sink.total
     if total is None or not epochs:
@@ -101,7 +101,7 @@ def _least(line: SinkHistory) -> tuple[int, str]:
 
 
 def _newest_short(line: SinkHistory) -> str:
-    """What the newest epoch with rows lacks, where each of its rows must be the last that was written under its key."""
+    """Describe the shortfall of the newest epoch with rows, if each of its rows must be the last under its key."""
     total, epochs = line.sink.total, _judged(line)
     if total is None or total.written is None or total.leaves is not Leaves.ALL or not epochs or line.sink.append_only:
         return ""

@@ -1,4 +1,4 @@
-"""Rules over windows: that they go on from epoch to epoch, and that state and results that stand are theirs. Pure."""
+"""Rules over windows: continuity between epochs, state and results. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onceonly_checkpoints.model import AdoptionKind
 
 
 def panes_go_on(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
-    """A175: windows that no epoch before allows: another definition, a clock that went back, state out of nothing."""
+    """A175: windows that the epoch before rules out: another definition, a clock that went back, state from nothing."""
     judged: set[str] = set()
     for line in lines:
         before: Epoch | None = None
@@ -27,7 +27,7 @@ def panes_go_on(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Findin
 
 
 def _wrong(before: Epoch, epoch: Epoch) -> Iterator[str]:
-    """What is wrong with the windows of an epoch after those of the one before it."""
+    """Describe each contradiction between the windows of an epoch and those of the one before it."""
     stood, now = before.panes, epoch.panes
     if stood is None or epoch.series > before.series:
         return
@@ -48,14 +48,14 @@ def _wrong(before: Epoch, epoch: Epoch) -> Iterator[str]:
 
 
 def _decided(stood: EpochWindows, epoch: Epoch, now: EpochWindows) -> Iterator[str]:
-    """An operator's epoch leaves windows as they are, or gives all of them up."""
+    """Check that an operator's epoch leaves windows as they are, or gives all of them up."""
     resets = epoch.adoption is not None and epoch.adoption.kind is AdoptionKind.RESET_PANES
     if now != (stood.given_up(epoch.number) if resets else stood):
         yield f"epoch {epoch.number} is an operator's and changed what is open, from {stood.text} to {now.text}"
 
 
 def state_stands(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A176: the state in a sink, hashed again, against what the newest epoch says is open."""
+    """A176: a fresh hash of the sink's state against the newest epoch's record of open windows."""
     state, newest = line.sink.state.digest if line.sink.state else None, line.held[-1] if line.held else None
     if state is None or newest is None or newest.panes is None or state == newest.panes.open:
         return
@@ -68,7 +68,7 @@ def state_stands(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 
 def results_stand(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A177, A178: the results in a sink against one another, and those of open windows against their state."""
+    """A177, A178: results in a sink against one another, and those of open windows against their state."""
     for what, why in (
         ("state", line.sink.state.why if line.sink.state else ""),
         ("results", line.sink.results.why if line.sink.results else ""),

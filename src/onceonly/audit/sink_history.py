@@ -1,4 +1,4 @@
-"""The epochs of one sink as one line: what its markers say, and what the ledger proves beside them."""
+"""Merge one sink's markers and proven ledger records into one line."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from onceonly_checkpoints.epoch import Epoch, EpochRecord
 
 @dataclass(frozen=True, slots=True)
 class SinkHistory:
-    """What a sink should hold.
+    """Expected history of a sink.
 
     Attributes:
-        sink: the sink's own words.
-        first: the epoch at which the sink joined the pipeline, from which it is judged, or from which it keeps markers.
+        sink: facts read from the sink.
+        first: first epoch to judge: where the sink joined, where its markers begin, or ``since``.
         held: epochs with a marker in the sink, each number once, oldest first.
         proven: epochs without a marker whose record in the ledger hashes into the next epoch of the line.
     """
@@ -40,37 +40,37 @@ class SinkHistory:
 
     @property
     def series(self) -> int:
-        """The first epoch whose rows stand: a full refresh takes those of all before away."""
+        """First epoch whose rows are current: a full refresh replaces those of all earlier epochs."""
         return self.held[-1].series if self.held else 1
 
     @property
     def accepted(self) -> int:
-        """The newest epoch in which an operator took this sink's content as it was; 0 for none."""
+        """Newest epoch in which an operator accepted this sink's content as it was, or 0 for none."""
         return max((epoch.number for epoch in self.epochs if epoch.accepts(self.sink.id)), default=0)
 
     @property
     def committed(self) -> int:
-        """Rows that the epochs of the series brought, those whose markers were let go included."""
+        """Rows committed by the epochs of the series, including those whose markers were pruned."""
         pruned = self.sink.milestone
         gone = pruned.rows if pruned and self.series <= pruned.epoch else 0
         return gone + sum(epoch.digest_in(self.sink.id).rows for epoch in self.epochs if epoch.number >= self.series)
 
     @property
     def kind(self) -> str:
-        """Name of the output that the sink gets; empty where it gets all rows."""
+        """Name of the sink's output, or empty if it gets all rows."""
         outputs = (epoch.output(self.sink.id) for epoch in reversed(self.epochs))
         return next((output.name for output in outputs if output), "")
 
     @property
     def aged(self) -> tuple[int, ...]:
-        """Epochs with rows that the ledger proves and the sink counts no more, as it has forgotten their commits."""
+        """Proven epochs with rows that the sink can no longer count, because it has forgotten their commits."""
         rows, upto = self.sink.rows or {}, self.oldest if self.first < self.oldest else 0
         early = (epoch for epoch in self.epochs if self.series <= epoch.number <= upto and epoch.number not in rows)
         return tuple(one.number for one in early if one.digest_in(self.sink.id).rows and not self.sink.gone(one))
 
     @property
     def is_counted(self) -> bool:
-        """Whether rows that are missing are found: each epoch's, those of all in sum, or those of a table of ours."""
+        """Whether missing rows are detected: by epoch, in sum, or in onceonly's own tables."""
         sink = self.sink
         if (sink.rows is not None and not self.aged) or sink.allowed.sums is not None:
             return True
@@ -81,12 +81,12 @@ class SinkHistory:
 
     @property
     def oldest(self) -> int:
-        """Number of the oldest marker; 0 without any."""
+        """Number of the oldest marker, or 0 without any."""
         return self.held[0].number if self.held else 0
 
     @property
     def newest(self) -> int:
-        """Number of the newest marker; 0 without any."""
+        """Number of the newest marker, or 0 without any."""
         return self.held[-1].number if self.held else 0
 
 

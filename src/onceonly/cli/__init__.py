@@ -1,4 +1,4 @@
-"""The command line: ``onceonly``. Needs the extra ``cli``; everything it does can be done from Python too."""
+"""The command line ``onceonly``; needs the extra ``cli``."""
 
 from __future__ import annotations
 

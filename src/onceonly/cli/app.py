@@ -1,4 +1,4 @@
-"""All commands as one object, for tests and for what writes the reference; the program builds what was typed."""
+"""All commands in one object, for tests and the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``onceonly checkpoint``: reads Spark's checkpoint files, compares and rebuilds them from what was committed."""
+"""``onceonly checkpoint``: show, verify and rebuild Spark's checkpoint files."""
 
 from __future__ import annotations
 

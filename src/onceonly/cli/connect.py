@@ -1,4 +1,4 @@
-"""Opens what a command works on: the ledger, one pipeline, its sinks. Reading commands create nothing."""
+"""Open a command's ledger, pipeline and sinks. Reading creates nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``onceonly doctor`` and ``onceonly sink check``: look at everything that a query will need, before it needs it."""
+"""``onceonly doctor`` and ``sink check``: check a query's needs beforehand."""
 
 from __future__ import annotations
 

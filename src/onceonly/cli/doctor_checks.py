@@ -1,4 +1,4 @@
-"""Checks of the doctor: versions, Java and jars around Spark, destinations, pipelines that a ledger knows."""
+"""Doctor's checks: versions, Java, jars, destinations, known pipelines."""
 
 from __future__ import annotations
 

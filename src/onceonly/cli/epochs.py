@@ -1,4 +1,4 @@
-"""``onceonly epochs``: what was committed: a line each, one in full, two compared, or as it happens."""
+"""``onceonly epochs``: list, show, compare and follow committed epochs."""
 
 from __future__ import annotations
 

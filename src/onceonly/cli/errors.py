@@ -1,4 +1,4 @@
-"""Error handling of the command line: an error becomes words, exit code 2 and, on request, a document."""
+"""Turn errors into words, exit code 2 and JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ``onceonly time certify`` reads its epochs and says what came too late."""
+"""Late rows of ``onceonly time certify``: read and print."""
 
 from __future__ import annotations
 

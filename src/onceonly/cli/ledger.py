@@ -1,4 +1,4 @@
-"""``onceonly ledger``: fills the index anew from what the sinks hold, shortens it, writes it out."""
+"""``onceonly ledger``: rebuild, prune and export the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data on stdout, talk on stderr: tables that fit the screen for people, JSON for programs."""
+"""Data on stdout, talk on stderr: tables, or JSON for programs."""
 
 from __future__ import annotations
 

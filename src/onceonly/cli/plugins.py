@@ -1,4 +1,4 @@
-"""Commands that other packages add to ``onceonly``: found through entry points; the fault lab's are such commands."""
+"""Commands of other packages, found by entry point, the lab's included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``onceonly quarantine``: rows that were set aside: how many by epoch and reason, and the rows themselves."""
+"""``onceonly quarantine``: count and show bad rows by epoch and reason."""
 
 from __future__ import annotations
 

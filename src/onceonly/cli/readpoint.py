@@ -1,4 +1,4 @@
-"""``onceonly read-point``: one epoch that all sinks hold, where each stood then, and the statements that read them."""
+"""``onceonly read-point``: one sealed epoch, and SQL to read it."""
 
 from __future__ import annotations
 

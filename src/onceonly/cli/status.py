@@ -1,4 +1,4 @@
-"""``onceonly queries``: the pipelines a ledger knows, one of them in full, and the moving of one's position."""
+"""``onceonly queries``: list and show pipelines, and move their positions."""
 
 from __future__ import annotations
 

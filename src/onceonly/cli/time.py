@@ -1,4 +1,4 @@
-"""``onceonly time``: up to when a dataset is complete: now, epoch by epoch, waited for, and what came too late."""
+"""``onceonly time``: completeness of a dataset, waiting, and late rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command tree: nouns, then verbs. Only the module of the command that was typed is imported."""
+"""The command tree. Only the typed command's module is imported."""
 
 from __future__ import annotations
 

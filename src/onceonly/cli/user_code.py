@@ -1,4 +1,4 @@
-"""Objects of the user's own code that a command is given by name: ``MODULE:NAME``."""
+"""Load your own functions and objects by ``MODULE:NAME``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of windows as commands read it: where it lies, and what a row of it says to people."""
+"""Read window state for commands, and print its rows."""
 
 from __future__ import annotations
 

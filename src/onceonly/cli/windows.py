@@ -1,4 +1,4 @@
-"""``onceonly panes``: windows that are open: which ones and what they wait for; and giving them up."""
+"""``onceonly panes``: open windows, their waiting, rebuild and reset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor: facts of ledger, checkpoint and servers, judged by pure rules before a query suffers from them."""
+"""Doctor: judge ledger, checkpoint and servers by pure rules."""
 
 from __future__ import annotations
 

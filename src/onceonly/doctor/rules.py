@@ -1,4 +1,4 @@
-"""Rules over a pipeline, its checkpoint and its servers, and the facts that they are asked of."""
+"""Doctor rules for a pipeline, its checkpoint and servers, with facts."""
 
 from __future__ import annotations
 
@@ -51,12 +51,10 @@ _NOT_ATOMIC_MOUNTS = ("s3fs", "gcsfuse", "goofys", "rclone", "blobfuse", "mountp
 
 @dataclass(frozen=True, slots=True)
 class PipelineFacts:
-    """What a ledger and the sinks say of one pipeline.
+    """Facts about one pipeline from a ledger and the sinks.
 
     Attributes:
-        name: the user's stable name.
-        checkpoint: root at the last opening; empty where it is not known.
-        generation: newest that the ledger knows.
+        checkpoint: root at the last opening, or empty if unknown.
         lineages: ``(query id, checkpoint)`` of recorded epochs, oldest first, each run of equal ones once.
         fences: ``(sink id, newest generation there)``.
     """
@@ -70,11 +68,9 @@ class PipelineFacts:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A server's clock, asked once.
+    """A server's clock against this machine's, read once. ``ahead_s`` is negative if it is behind.
 
-    Attributes:
-        ahead_s: what it shows beyond this machine's; negative where it is behind.
-        within_s: how wrong that can be: half of what the answer took.
+    The possible error ``within_s`` is half of the time of the answer.
     """
 
     ahead_s: float
@@ -95,7 +91,7 @@ def judge_names(facts: PipelineFacts) -> Iterator[Check]:
 
 
 def _taken_in_turns(lineages: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
-    """Two queries of which one comes back after the other; a new checkpoint that stays is a restart."""
+    """Check for two queries that alternate. A new checkpoint that stays is a restart."""
     seen: set[str] = set()
     before = ""
     for query_id, checkpoint in lineages:
@@ -112,14 +108,10 @@ _ROOM = 3
 
 
 def judge_timeout(pipeline: str, times: Sequence[EpochTime]) -> Iterator[Check]:
-    """D405: a writer was left out so soon that its own pace does that again.
+    """D405: a writer was left out after a time that its own pace will exceed again.
 
-    ``timeout=`` is an argument of the query and on no record. That a writer was left out is: its time-out is then at
-    most what passed since its newest epoch that was seen.
-
-    Args:
-        pipeline: that left others out.
-        times: what its epochs say, oldest first.
+    ``timeout=`` is an argument of the query and not on record. A left-out writer is: its time-out is then at most the
+    time since its newest observed epoch. ``times`` are of the epochs of ``pipeline``, oldest first.
     """
     waited = _waited(times)
     for writer, at_most_ms in sorted(waited.items()):
@@ -131,7 +123,7 @@ def judge_timeout(pipeline: str, times: Sequence[EpochTime]) -> Iterator[Check]:
 
 
 def _waited(times: Sequence[EpochTime]) -> Mapping[str, int]:
-    """After how long each writer was left out at the soonest, milliseconds."""
+    """Return the shortest wait, in milliseconds, after which each writer was left out."""
     found: dict[str, int] = {}
     before: tuple[str, ...] = ()
     for one in times:
@@ -144,10 +136,10 @@ def _waited(times: Sequence[EpochTime]) -> Mapping[str, int]:
 
 
 def _usual_gap(writer: str, times: Sequence[EpochTime]) -> int | None:
-    """Within which time 99 of 100 epochs of a writer were planned after the one before; ``None``: not known.
+    """Return the time within which 99 of 100 epochs of a writer follow the one before, or ``None`` if unknown.
 
-    Of fewer than a hundred the longest is left out: one outage says nothing of a pace. Epochs that were not seen count
-    as planned at even distances.
+    Of fewer than a hundred the longest is left out: one outage does not show a pace. Unobserved epochs count as planned
+    at even distances.
     """
     seen: dict[tuple[int, int], WriterProgress] = {}
     for mark in (mark for one in times for mark in one.observed if mark.writer == writer and mark.epoch):
@@ -158,11 +150,10 @@ def _usual_gap(writer: str, times: Sequence[EpochTime]) -> int | None:
 
 
 def judge_checkpoint(url: str, mount: str | None = None) -> Iterator[Check]:
-    """D402: whether a file of the checkpoint can be created whole or not at all, and by one driver only.
+    """D402: whether a file of the checkpoint can be created atomically, by one driver only.
 
-    Args:
-        url: root as Spark spells it.
-        mount: type of the file system that a local root lies on, as the kernel calls it; ``None``: not known.
+    ``url`` is the root as Spark spells it. ``mount`` is the kernel's name of a local root's file system, ``None`` if
+    unknown.
     """
     scheme = url.partition(":")[0].lower() if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", url) else "file"
     kind = _NOT_ATOMIC.get(scheme)
@@ -188,14 +179,14 @@ def judge_clock(name: str, clock: Clock) -> Iterator[Check]:
 
 
 def too_short(limit_s: float, observed: Observed) -> State | None:
-    """How bad a limit on open transactions is, by what past epochs took; ``None``: far enough away."""
+    """Return the severity of a limit on open transactions by past epochs, or ``None`` if it is far enough."""
     if not observed.epochs or observed.longest_open_s * _HEADROOM < limit_s:
         return None
     return State.PROBLEM if observed.longest_open_s >= limit_s else State.HINT
 
 
 def enough_ms(observed: Observed) -> int:
-    """A limit with room to spare over what past epochs took, milliseconds, to the full minute."""
+    """Return a limit with room to spare over past epochs, in milliseconds, to the full minute."""
     minutes = -(-observed.longest_open_s * 3 // 60)
     return max(1, int(minutes)) * 60_000
 
@@ -214,14 +205,14 @@ def records_of(ledger: Ledger, entry: Pipeline) -> Sequence[EpochRecord]:
 
 
 def facts_of(entry: Pipeline, records: Sequence[EpochRecord], fences: Sequence[tuple[str, int]]) -> PipelineFacts:
-    """Put together what is known of a pipeline."""
+    """Gather the known facts about a pipeline."""
     known = [record.epoch.lineage for record in records if record.epoch.lineage]
     lineages = tuple(pair for pair, _ in groupby((one.query_id, one.checkpoint) for one in known))
     return PipelineFacts(entry.name, entry.checkpoint, entry.generation, lineages, tuple(fences))
 
 
 def mount_of(url: str) -> str | None:
-    """Type of the file system that a local checkpoint lies on; ``None`` where that cannot be said."""
+    """Return the type of a local checkpoint's file system, or ``None`` if unknown."""
     if not is_local(url) or not _MOUNTS.exists():
         return None
     path = os.path.realpath(local_path(url))
@@ -249,19 +240,14 @@ _TIMEOUTS = ("statement_timeout", "idle_in_transaction_session_timeout", "transa
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """A server as a session with the user's own parameters finds it.
-
-    Attributes:
-        settings: by name; times in milliseconds, 0 for none.
-        clock: against this machine's.
-    """
+    """A server as seen by a session with the user's own parameters. Times are in milliseconds, 0 for none."""
 
     settings: Mapping[str, str]
     clock: Clock
 
 
 def read_server(url: str) -> ServerFacts:
-    """Ask a server.
+    """Read the facts of a server.
 
     Raises:
         LedgerUnavailable: it does not answer.
@@ -287,7 +273,7 @@ def _clock(connection: Connection) -> Clock:
 
 
 def judge_server(name: str, facts: ServerFacts, observed: Observed) -> Iterator[Check]:
-    """Everything that is wrong with a server."""
+    """Report all problems of a server."""
     yield from judge_settings(name, facts.settings)
     yield from judge_timeouts(name, facts.settings, observed)
     yield from judge_clock(name, facts.clock)
@@ -306,7 +292,7 @@ def judge_settings(name: str, found: Mapping[str, str]) -> Iterator[Check]:
 
 
 def judge_timeouts(name: str, found: Mapping[str, str], observed: Observed) -> Iterator[Check]:
-    """D206, D214: limits of the server that past epochs came near to, or that nothing is known about yet."""
+    """D206, D214: limits of the server that past epochs came near to, or that have no past epochs to compare with."""
     for setting in _TIMEOUTS:
         limit = int(found.get(setting, "0")) / 1000
         if limit and not observed.epochs:

@@ -1,4 +1,4 @@
-"""The error tree. Every error says what happened, why it matters, the likely cause and the next command.
+"""The error tree: what happened, why it matters, cause, next command.
 
     OnceOnlyError
     ├── ConfigurationError           E1xx  the call cannot work as written

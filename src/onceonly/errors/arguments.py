@@ -1,4 +1,4 @@
-"""Refuse wrong arguments of public calls (E110): names, and types as the signature has them.
+"""Refuse wrong names and types in public calls (E110).
 
 Python's own ``TypeError`` names the argument and not what to write instead, and a value of a wrong type fails somewhere
 within, or at the first batch.

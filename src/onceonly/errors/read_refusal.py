@@ -1,4 +1,4 @@
-"""What a refusal says, read back from wherever it ended up: an error, or a query that it stopped."""
+"""Read a refusal back from an error or a stopped query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event time of a dataset: what a query declares, what other writers declare, and up to when a reader may compute."""
+"""Event time: declarations of queries and writers, and completeness for readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``note_time=``: up to when all rows are there, as the user says it, and whether that means anything."""
+"""Validate ``note_time=``: watermark column, callback or writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``FromUpstream``: time goes on from the dataset that a query reads, as its writers have noted it."""
+"""``FromUpstream``: carry event time on from the dataset that is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether rows came behind the horizon of their epochs: counted in the commits, read out of the markers. Pure."""
+"""Certify late rows per epoch, counted in markers. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows that came behind the horizon of their epochs, out of a sink that can be read without Spark."""
+"""Read late rows from a sink, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where markers are read: in the sink that rows are read from, or in the ledger. Nothing is fenced, nothing written."""
+"""Read markers from sink or ledger, without fence or write."""
 
 from __future__ import annotations
 

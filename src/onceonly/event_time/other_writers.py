@@ -1,4 +1,4 @@
-"""What other writers of a dataset said last, read beside a running query: by handles of its own, without a fence."""
+"""Read the newest markers of a dataset's other writers, without a fence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where readers stand, and up to where epochs lie: by version, by offset, by entry, or by epochs themselves. Pure."""
+"""Reader positions by version, offset, entry or epoch. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader of time: up to when a dataset is complete, now or at a position, and waiting until it is."""
+"""``TimeReader``: completeness of a dataset at a position, and waiting."""
 
 from __future__ import annotations
 

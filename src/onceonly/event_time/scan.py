@@ -1,4 +1,4 @@
-"""Reads a dataset's epochs from the newest back, no further than a position needs: an old table costs no more."""
+"""Scan epochs backwards, no further than a position needs."""
 
 from __future__ import annotations
 

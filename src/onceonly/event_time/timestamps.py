@@ -1,4 +1,4 @@
-"""Moments as people and programs write them, and the numbers that epochs keep. Pure."""
+"""Parse and print timestamps, and the numbers that epochs keep. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the dataset that a query reads was complete through where an epoch's slice ends: asked once for each epoch."""
+"""Completeness of the source where an epoch's slice ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named fault points: places where a crash, a pause or a lost answer can be injected, reached by name.
+"""Named fault points, to inject crashes, pauses and lost answers.
 
 Disarmed, a point costs one global read. A process is armed by :func:`arm` or, for a driver started by a harness,
 through the environment variable ``ONCEONLY_FAULT`` (``point:action[:hit]``), read once when this module is imported.

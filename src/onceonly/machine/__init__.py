@@ -1,1 +1,1 @@
-"""The decisions: facts in, commands out. Pure: no Spark, no driver, no clock, no randomness, no file."""
+"""Pure decisions, facts in and commands out: no Spark, clock, I/O."""

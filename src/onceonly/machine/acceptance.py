@@ -1,4 +1,4 @@
-"""What an operator can accept and what that covers: one table, asked by rules, messages and commands. Pure.
+"""What an operator can accept, as one table for all readers. Pure.
 
 An acceptance names its kind, and the sinks, epochs or versions that it is about. It lets pass what it names and nothing
 else; whatever else stands in the way still refuses.

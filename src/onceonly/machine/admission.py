@@ -1,4 +1,4 @@
-"""What must hold of a query before its first epoch, whichever door it comes in by: pure rules; ``api.admission`` asks.
+"""Admission rules of a query before epoch 1. Pure.
 
 A refusal here is one that the destination would give later in other words, or never: rows written twice, read again, or
 put into a table that keeps something else.

@@ -1,4 +1,4 @@
-"""Which call of a wrapper may write: pure rules over what a process knows of its runs. The first that speaks decides.
+"""Rules for concurrent callbacks: which call of a wrapper may write.
 
 Spark hands each batch of a run to the callback once, under an id that it sets itself; a replay after a crash comes in
 another run. So a batch that comes twice in one run is a batch in parts, and numbers alone would prove its second part

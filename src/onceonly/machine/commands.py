@@ -1,4 +1,4 @@
-"""What the coordinator asks for and what the runner found: data only, so the machine is tested without I/O."""
+"""Commands of the coordinator and the runner's answers, as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recovery table's second half: what the engine's batch is, once every fence stands (RR, R7, RF, R8s, R8, R11).
+"""Compare a batch with recorded epochs (RR, R7, RF, R8s, R8, R11).
 
 Pure decisions over frozen facts; the rules are tested in the order in which they stand here. Numbers alone prove
 nothing: a skip needs the whole identity of the batch and a chain that leads from the recorded epoch to the marker in

@@ -1,4 +1,4 @@
-"""What a reader is told of time: a window between what is complete and what was seen, now or at a position. Pure.
+"""Completeness window of a dataset, now or at a position. Pure.
 
 A reader concludes nothing of its own: it joins what commits have concluded, so that two readers of one state are told
 the same, whatever their clocks say. Source of the idea: Pravega's TimeWindow (PDP-33), whose bounds are of what was

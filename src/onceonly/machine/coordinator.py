@@ -1,4 +1,4 @@
-"""One epoch as a pure state machine: ``next(state) -> Command``, ``apply(state, outcome) -> State``.
+"""State machine of an epoch: ``next(state)``, ``apply(state, outcome)``. Pure.
 
     PROBE     which generation is the highest anywhere               -> RECALL
     RECALL    what does the ledger remember                          -> LOOK

@@ -1,4 +1,4 @@
-"""How large a batch will be, said before its action from what its slice covers: pure, and honest about not knowing."""
+"""Estimate a batch's size from its slice, before its action. Pure."""
 
 from __future__ import annotations
 

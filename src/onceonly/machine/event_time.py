@@ -1,4 +1,4 @@
-"""What an epoch says of time, from what the epoch before said and what its own rows are. Pure.
+"""Event time of an epoch, from the previous epoch and its rows.
 
 Nothing here ever goes back but by a new series: what is said stays said, whoever says less. Idea: Pravega's noteTime
 (PDP-33), whose marks are of what was read. These are committed with the rows.

@@ -1,4 +1,4 @@
-"""What the recovery table is asked and what it answers: frozen facts and decisions, no rules."""
+"""Facts and decisions of the recovery table, frozen, without rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows of a fixed size over time, and whether rows can still come to one. Pure."""
+"""Fixed windows over time, and whether rows can still arrive. Pure."""
 
 from __future__ import annotations
 

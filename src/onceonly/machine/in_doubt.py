@@ -1,4 +1,4 @@
-"""How an opening ended, and what an epoch means that was begun and is not in every sink. Pure."""
+"""In-doubt epochs: started, and not in every sink. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an older job stands, by its checkpoint and by what it wrote: pure rules, the first that speaks decides."""
+"""Resume point of an older job, by checkpoint and output. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recovery table's first half: what sinks and ledger say of each other, once per opening (R6, R13, R3, R5, R2).
+"""Opening rules: compare sinks and ledger once (R6, R13, R3, R5, R2).
 
 Pure decisions over frozen facts; the rules are tested in the order in which they stand here. What becomes of the
 engine's batch is decided after that, in ``comparison.py``.

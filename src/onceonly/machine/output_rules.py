@@ -1,4 +1,4 @@
-"""Whether what an epoch's sinks get is all of its rows, and how many of those may be bad. Pure.
+"""Check that outputs cover all rows, and bound bad ones. Pure.
 
 A row is good and in each output once or not at all, or it is bad and in output ``bad`` alone, or its id had been seen
 before and it is nowhere. All of it is counted in the action that stages the rows, each number by itself, so that a row

@@ -1,4 +1,4 @@
-"""What of an offered batch stands in recorded epochs already, told by source position. Pure.
+"""Overlap of a batch with recorded epochs, by source position. Pure.
 
 Offsets of Kafka mean the same under every checkpoint, so the end of the last epoch says which rows are written.
 Those of a file source count entries of a log in the checkpoint; there the file lists of all epochs say it, and the

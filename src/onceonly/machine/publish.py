@@ -1,4 +1,4 @@
-"""A rerun is published: its rows take the place of all rows of the pipeline whose epochs it ran again, in one epoch.
+"""Publish a rerun: rules for swapping rows in one epoch.
 
 Pure. The epoch is a full refresh without a batch: where the pipeline stands in its source and in the engine's log stays
 as it is. Its rows are those of the rerun's epochs, whose digests add up to its own.

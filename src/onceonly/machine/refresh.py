@@ -1,4 +1,4 @@
-"""A full refresh: the query begins anew beside its old checkpoint, and its rows take the place of all before (RF).
+"""Full refresh: a new series replaces all rows before it (RF).
 
 Pure. A refresh is never guessed: it is proven where a lower sibling of the checkpoint still holds the batch that became
 the newest epoch, or an operator said so (``queries refresh``). Whatever else begins anew is a lost checkpoint, which

@@ -1,4 +1,4 @@
-"""A rerun: epochs of another pipeline, run again into a target of its own, one after the other (RR).
+"""Rerun rules: another pipeline's epochs into an own target (RR).
 
 Pure. Neither offsets nor the engine's names say what is written already: they are those of a checkpoint that was made
 for one batch. The target says it: its newest epoch names what it ran again, by its chain.

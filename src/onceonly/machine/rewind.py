@@ -1,4 +1,4 @@
-"""How a sink that lacks epochs is brought level, or a pipeline is cut back to what all its sinks hold. Pure.
+"""Rewind rules: bring sinks level or cut a pipeline back. Pure.
 
 A rewind takes no rows out of a sink. Either every sink stands at the same epoch, and what the ledger and the checkpoint
 say beyond it is set aside, so that Spark reads those rows again; or some sinks lack epochs that are known in full, and

@@ -1,4 +1,4 @@
-"""Identity and order of sources: what may be said about offsets without knowing the source."""
+"""Compare source offsets and identities without knowing the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an outcome makes of the state: one small function per phase and outcome, listed in ``APPLY`` at the end."""
+"""State transitions by phase and outcome, listed in ``APPLY``."""
 
 from __future__ import annotations
 

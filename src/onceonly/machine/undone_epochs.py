@@ -1,4 +1,4 @@
-"""Epochs that a cut back undoes for good: Spark does not read their rows again. Pure."""
+"""Epochs undone for good by a cut back. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows of a pipeline, as the machine knows them: whether they can go on, from what, and how many may be open. Pure.
+"""Rules for a pipeline's windows: continuation and open limits. Pure.
 
 What a window is and when its pane is due is decided in :mod:`onceonly.windows`; here only what epochs say of it counts.
 """

@@ -1,4 +1,4 @@
-"""What several writers of a dataset know of time together: no lock, no clock of a reader, each exclusion on record.
+"""Progress of a dataset's writers, and exclusion of silent ones.
 
 Pure. A commit carries the newest mark of every writer that its driver has seen, so what is known of writers only grows,
 and the order in which it is learned does not matter: the join of two views is their least upper bound (version vectors:

@@ -1,7 +1,7 @@
-"""Prometheus metrics of pipelines, read from the ledger. Needs the extra ``metrics``.
+"""Prometheus metrics of pipelines, read from the ledger.
 
-:class:`Exporter` is for a process of its own: no driver has to be touched. :class:`onceonly.metrics.listener.Listener`
-is for a driver that is asked itself; it needs PySpark, so it has to be imported from there.
+Needs the extra ``metrics``. :class:`Exporter` runs in a process of its own, so no driver changes.
+:class:`onceonly.metrics.listener.Listener` runs in a driver. It needs PySpark, so import it from there.
 """
 
 from onceonly.metrics.exporter import Exporter

@@ -1,7 +1,8 @@
-"""Turns what appears in a ledger into Prometheus metrics; counters start at 0 with the exporter, as is usual there.
+"""Export ledger changes as Prometheus metrics.
 
-What a pipeline did before the exporter's first look is not counted, and everything that a pipeline does that appears
-later is. Where the ledger could not be read at that look, the times in it tell the one from the other.
+Counters start at 0 with the exporter, as is usual for Prometheus. Activity before the exporter's first read is not
+counted. All activity of a pipeline that appears later is. If the ledger could not be read at first, its times separate
+the two.
 """
 
 from __future__ import annotations
@@ -42,15 +43,10 @@ _OUTCOMES = {
 
 
 class Exporter:
-    """Reads a ledger again and again, and keeps the metrics of its pipelines.
+    """Read a ledger repeatedly, and keep the metrics of its pipelines.
 
-    Attributes:
-        registry: where the metrics are; hand it to ``prometheus_client.start_http_server``.
-        shown: the pipelines that it keeps metrics of, as they stood at the last look.
-
-    Args:
-        ledger: opened by the caller, who closes it.
-        wanted: which pipelines to keep metrics of.
+    The caller opens and closes the ledger. ``registry`` is for ``prometheus_client.start_http_server``. ``shown`` are
+    the pipelines with metrics, as of the last read. ``wanted`` filters them.
     """
 
     def __init__(self, ledger: Ledger, wanted: Callable[[Pipeline], bool] = lambda _: True) -> None:
@@ -107,16 +103,12 @@ class Exporter:
         self._up = Gauge("onceonly_ledger_up", "Whether the ledger could be read last time.", registry=registry)
 
     def look(self, now_ms: int) -> None:
-        """Read what is new. A ledger that cannot be read is a metric, not an error.
-
-        Args:
-            now_ms: milliseconds since 1970.
-        """
+        """Read new entries at ``now_ms``, milliseconds since 1970. An unreadable ledger is a metric, not an error."""
         if not self._ask(lambda entries: self._look_at(entries, now_ms)) and not self._looked:
             self._away_since_ms = self._away_since_ms or now_ms
 
     def begin(self) -> None:
-        """Count from here on what pipelines do that are not shown yet; the first look does the same of all."""
+        """Start counting for pipelines without metrics yet. The first read does the same for all."""
         self._ask(self._begin)
 
     def _ask(self, what: Callable[[Sequence[Pipeline]], None]) -> bool:

@@ -1,4 +1,4 @@
-"""Makes a driver tell Prometheus of its own pipelines: ``spark.streams.addListener(Listener(ledger))``."""
+"""Prometheus metrics from a driver: ``spark.streams.addListener(Listener(ledger))``."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ log = logging.getLogger(__name__)
 
 
 class Listener(StreamingQueryListener, Collector):  # type: ignore[misc]
-    """Exposes the pipelines behind the queries of this Spark session, in the metrics of :class:`Exporter`.
+    """Expose the pipelines behind this Spark session's queries, in the metrics of :class:`Exporter`.
 
-    The ledger is read when a query reports progress and whenever the registry is asked, so the age of an epoch in doubt
-    grows while its batch hangs. Counters start at 0 with the listener: add it before queries are started. Beside the
+    The ledger is read at each query progress and each collection of the registry. So the age of an epoch in doubt grows
+    while its batch hangs. Counters start at 0 with the listener: add it before queries are started. Besides the
     exporter's metrics there is ``onceonly_query_running``, 1 or 0 for each pipeline.
 
     Args:
-        ledger: the ``ledger`` of :func:`onceonly.exactly_once`: a path, a URL, or one that is open already.
-        registry: where to register; the default one is what ``prometheus_client.start_http_server`` serves.
+        ledger: the ``ledger`` of :func:`onceonly.exactly_once`: a path, a URL, or an open one.
+        registry: by default the one that ``prometheus_client.start_http_server`` serves.
 
     Raises:
         ValueError: not an address of a ledger, or the registry has a listener already.
@@ -50,7 +50,7 @@ class Listener(StreamingQueryListener, Collector):  # type: ignore[misc]
     # ---- Spark
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """Spark calls this before ``start()`` returns; what the pipeline did so far is not counted."""
+        """Spark calls this before ``start()`` returns. Earlier activity of the pipeline is not counted."""
         self._running.add(str(event.id))
         try:
             # The first batch would make the tables; made here, a new pipeline is seen from its first epoch on.
@@ -72,11 +72,11 @@ class Listener(StreamingQueryListener, Collector):  # type: ignore[misc]
     # ---- Prometheus
 
     def describe(self) -> list[Metric]:
-        """Nothing: registering must not read the ledger."""
+        """Return nothing: registering must not read the ledger."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric, as the ledger stands now."""
+        """Yield every metric from the current ledger."""
         self._exporter.look(_now_ms())
         for entry in self._exporter.shown:
             self._alive.labels(entry.name).set(entry.query_id in self._running)

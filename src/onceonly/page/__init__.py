@@ -1,7 +1,7 @@
-"""Page kit: one offline HTML file, light and dark; charts drawn before the page; no text from data acts.
+"""Page kit: one offline HTML file with charts, light and dark.
 
-The audit page and the lab's report have templates of their own, which extend ``shell.html.j2``. Needs the extra
-``report``.
+Charts are drawn before the page, and no text from data can act as code. The audit page and the lab's report have
+templates of their own, which extend ``shell.html.j2``. Needs the extra ``report``.
 """
 
 from __future__ import annotations
@@ -67,16 +67,15 @@ _CONFIG = {
 
 
 class Undrawable(RuntimeError):
-    """The chart library answered with something that does not belong into the page."""
+    """The chart library returned an element that is not allowed in the page."""
 
 
 def svg(spec: Spec, label: str) -> Markup:
     """Draw a chart.
 
     Args:
-        spec: a Vega-Lite specification; colours may be CSS, and ``description`` channels become what is shown under
-            the pointer.
-        label: what a screen reader says instead of the picture.
+        spec: a Vega-Lite specification. Colours may be CSS, and ``description`` channels become tooltips.
+        label: text for screen readers.
 
     Raises:
         Undrawable: the drawing holds an element that is not part of a picture.
@@ -109,7 +108,7 @@ def _attributes(element: ElementTree.Element, tag: str) -> Iterator[str]:
 
 
 def _rounded(number: re.Match[str]) -> str:
-    """A hundredth of a pixel is finer than any screen, and a third of the page would be digits."""
+    """Round to a hundredth of a pixel, finer than any screen. Otherwise a third of the page would be digits."""
     return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
 
 
@@ -126,29 +125,29 @@ _WIDEST = 36
 
 
 def paint(key: str) -> str:
-    """Colour and texture, by the names that the style sheet has for them: what is as it should be has no texture."""
+    """Return colour and texture by their names in the style sheet. A healthy outcome has no texture."""
     return f"var(--{key})" if key == "exact" else f"url(#paint-{key})"
 
 
 def painted(field: str, keys: Mapping[Any, str]) -> dict[str, Any]:
-    """The colour channel of a field, by the paint of each of its values; the page has a legend of its own."""
+    """Return the colour channel of a field, by the paint of each of its values. The page has a legend of its own."""
     scale = {"domain": list(keys), "range": [paint(key) for key in keys.values()]}
     return {"field": field, "type": "nominal", "scale": scale, "legend": None}
 
 
 def quantity(field: str, title: str | None, **more: Any) -> dict[str, Any]:
-    """The channel of a number."""
+    """Return the channel of a number."""
     return {"field": field, "type": "quantitative", "title": title, **more}
 
 
 def room(names: Iterable[str]) -> dict[str, Any]:
-    """Padding: names are measured in one font and shown in another, perhaps a wider one."""
+    """Return the padding for names: they are measured in one font and shown in another, perhaps a wider one."""
     longest = max((len(name) for name in names), default=0)
     return {"left": 8 + min(_WIDEST, longest) * 1.5, "right": 12, "top": 5, "bottom": 5}
 
 
 def layer(values: Iterable[Mapping[str, Any]], mark: Mapping[str, Any], **encoding: Any) -> Iterator[dict[str, Any]]:
-    """One layer over some values; none where there are none."""
+    """Return one layer over some values, or none without values."""
     listed = list(values)
     if listed:
         yield {"data": {"values": listed}, "mark": mark, "encoding": encoding}
@@ -164,13 +163,7 @@ _UNSAFE = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """When and with what a page was written.
-
-    Attributes:
-        at_ms: milliseconds since 1970.
-        onceonly: version of this package.
-        python: version of Python.
-    """
+    """Time (``at_ms``, milliseconds since 1970) and versions with which a page was written."""
 
     at_ms: int
     onceonly: str
@@ -188,20 +181,17 @@ class Shell:
 
     Attributes:
         room: package with a folder ``templates``, in which ``<name>.html.j2`` extends ``shell.html.j2``.
-        name: of that template, and of ``<name>.css`` and ``<name>.js``, which follow the common style and script;
-            either may be absent.
+        name: of that template, and of ``<name>.css`` and ``<name>.js``, which follow the common style and script.
+            Either may be absent.
     """
 
     room: str
     name: str
 
     def render(self, taken: Taken, document: dict[str, Any], **values: Any) -> str:
-        """The page.
+        """Render the page.
 
-        Args:
-            taken: when.
-            document: the facts, embedded as JSON in the element ``#facts``.
-            values: what else the template names; texts among them are escaped.
+        The facts in ``document`` are embedded as JSON in the element ``#facts``. Texts among ``values`` are escaped.
         """
         script = self._joined("js")
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -237,12 +227,12 @@ class Shell:
 
 
 def embedded(document: dict[str, Any]) -> str:
-    """JSON that stands inside a ``<script>`` element: no text in it can end the element or begin another one."""
+    """Return JSON for a ``<script>`` element. No text in it can end the element or begin another one."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).translate(_UNSAFE)
 
 
 def facts(version: int, taken: Taken, verdict: str, **parts: Any) -> dict[str, Any]:
-    """The document behind a page."""
+    """Build the document behind a page. ``version`` is that of the embedded form."""
     return {
         "schema_version": version,
         "taken_ms": taken.at_ms,
@@ -253,7 +243,7 @@ def facts(version: int, taken: Taken, verdict: str, **parts: Any) -> dict[str, A
 
 
 def put(path: Path, page: str) -> None:
-    """Write a page into a file, which is there completely or not at all.
+    """Write a page into a file, atomically.
 
     Raises:
         OSError: it cannot be written.
@@ -265,7 +255,7 @@ def put(path: Path, page: str) -> None:
 
 
 def clock(milliseconds: int) -> str:
-    """Milliseconds since 1970 as a readable time in UTC; ``-`` for 0."""
+    """Format milliseconds since 1970 as a readable time in UTC, or ``-`` for 0."""
     if not milliseconds:
         return "-"
     return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,4 +1,4 @@
-"""The contract between the runner and a sink: every name that a sink, or whoever calls one, needs.
+"""The contract between runner and sink: every name that sinks need.
 
 :mod:`~onceonly.protocol.sink` says who calls what and when, :mod:`~onceonly.protocol.capabilities` what only some sinks
 can do, :mod:`~onceonly.protocol.batch` what a sink is given to write, and :mod:`~onceonly.protocol.values` what it

@@ -1,4 +1,4 @@
-"""Batches: the rows of one epoch, which of them are left out, and a batch that is already in memory."""
+"""Batches: an epoch's rows, trims, and batches already in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only some sinks can do: a small protocol each, which says what is not guaranteed without it."""
+"""Optional capabilities of sinks, each with what its absence costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of two changes of a key stands: the one rule of ``sequence=``, for every sink that has it. Pure.
+"""``sequence=``: which of two changes of a key wins. Pure.
 
 A change takes the place of one that an earlier epoch brought, unless its sequence is lower. Of two that are equal the
 later epoch wins: a replay is skipped by proof, so a change that comes again is a new one. Within one epoch nothing

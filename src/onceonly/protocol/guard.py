@@ -1,4 +1,4 @@
-"""The rules that every sink shares: which fence may be installed, which one stands, and which epoch may follow.
+"""Rules of every sink: which fence and which epoch may follow.
 
 Pure: a sink reads what stands, in the transaction that writes, and asks here. The answer is the error to raise, or
 ``None``. So one event has one code, whatever the destination.

@@ -1,4 +1,4 @@
-"""Health of a destination: one check of it, and what past epochs took, by which limits are measured. Pure."""
+"""Health checks of a destination, and limits past epochs came near."""
 
 from __future__ import annotations
 

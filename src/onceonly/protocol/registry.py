@@ -1,4 +1,4 @@
-"""Finds sinks by their address through the entry-point group ``onceonly.sinks``; onceonly imports none of them."""
+"""Find sinks by address, through the entry points ``onceonly.sinks``."""
 
 from __future__ import annotations
 

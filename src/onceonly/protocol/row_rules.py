@@ -1,4 +1,4 @@
-"""What a destination demands of values, in words that any place can judge: Spark beside the rows, Python in a test.
+"""Row rules of a destination, judged in Spark or in Python.
 
 A closed vocabulary and not SQL: what a condition means differs from one dialect to the next, and a check of null above
 all. Whatever a destination demands beyond it stays with the destination, which refuses the row.

@@ -1,4 +1,4 @@
-"""What the rows of an epoch say of time: what they are asked, what they answer, and how rows in Arrow form do it."""
+"""Event times of an epoch's rows, requested and measured in Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that a sink answers with: what it can do, where it stands, what others did to its target. Frozen."""
+"""Answers of a sink: capabilities, position, external changes. Frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form in which a bad row is kept, texts that every destination holds; and the row that comes out of it again."""
+"""Encode bad rows as text for a quarantine, and decode them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,10 @@ _WRITTEN = {**_TIMES, "ignoreNullFields": "false"}
 
 
 def kept(rows: DataFrame, reasons: Column, *, records: bool, values: bool) -> tuple[Column, ...]:
-    """The columns that a bad row has in its output.
+    """Build the columns of a bad row in its output.
 
-    Args:
-        rows: a batch as it is written, without outputs.
-        reasons: why a row is bad, a JSON list.
-        records: whether it becomes the record of a topic, all in one text.
-        values: whether the row's own values are kept.
+    With ``records`` it becomes the record of a topic, all in one text. ``reasons`` is a JSON list. With ``values`` the
+    row's own values are kept.
     """
     from pyspark.sql import functions as f
 
@@ -48,20 +45,20 @@ def kept(rows: DataFrame, reasons: Column, *, records: bool, values: bool) -> tu
 
 @checks_arguments
 def bad_rows(kept: DataFrame, schema: str | StructType) -> DataFrame:
-    """The rows that a quarantine keeps, as they were: for a query that brings them in again once they are mended.
+    """Decode the rows of a quarantine, for a query that writes them again after their repair.
 
-    Such a query is one like any other, with a name and a checkpoint of its own: what it has read of the quarantine, its
-    epochs say, so no row comes back twice. A Delta table or a topic is a stream of Spark's; a topic is read with
+    Such a query is one like any other, with a name and a checkpoint of its own. Its epochs record its offsets in the
+    quarantine, so no row comes back twice. A Delta table or a topic is a stream of Spark's. Read a topic with
     ``kafka.isolation.level=read_committed``.
 
     Args:
-        kept: what was read of a quarantine, as a stream or not: with columns ``reasons``, ``row`` and ``hash``, or
-            ``value`` of a topic.
-        schema: columns and types that the rows had when they were set aside, as DDL or a type of Spark's.
+        kept: read from a quarantine, as a stream or not: with columns ``reasons``, ``row`` and ``hash``, or ``value``
+            of a topic.
+        schema: columns and types of the rows when they were set aside, as DDL or a type of Spark's.
 
     Returns:
-        ``row``, a structure of these columns; ``reasons``, a JSON list; ``intact``, whether by its hash the row has
-        every value that it had: not where ``schema`` is another one, a text was no UTF-8, or ``values=False``.
+        ``row``, a structure of these columns, ``reasons``, a JSON list, and ``intact``, whether by its hash the row has
+        all its values. It is false if ``schema`` is another one, a text was no UTF-8, or ``values=False``.
 
     Raises:
         ConfigurationError: E110, no such columns, or a type that cannot be read from JSON.

@@ -1,4 +1,4 @@
-"""``Dedupe(key=, within=, keep=)``: rows that a producer sent twice, as the user says what makes them one."""
+"""Deduplicate rows that a producer sent twice: ``Dedupe(key=, within=, keep=)``."""
 
 from __future__ import annotations
 
@@ -18,30 +18,29 @@ from onceonly_checkpoints.period import milliseconds
 
 @runtime_checkable
 class SeenIdsSink(Sink, Remembers, Protocol):
-    """A sink that holds ids and can be asked for them."""
+    """A sink that holds ids and answers lookups."""
 
 
 @checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dedupe:
-    """What makes two rows one: of rows with the same id, at most one within a time reaches any sink.
+    """Deduplicate rows by id: of rows with the same id, at most one within a time reaches any sink.
 
-    For producers that send twice; what a crash or a restart would write again needs none of it. Of several such rows
-    in one batch one is let through, the same in each replay; after that those that come within the time are counted,
-    and go nowhere. The ids are committed with the rows that brought them. SQS and Pub/Sub do it over five and ten
-    minutes by themselves, Spark's ``dropDuplicatesWithinWatermark`` in the state of the query, which a new checkpoint
-    loses.
+    For producers that send twice. Retries after a crash or a restart need none of it. Of several such rows in one batch
+    one passes, the same in each replay. Later ones within the time are counted and dropped. The ids are committed with
+    the rows that brought them. SQS and Pub/Sub deduplicate over five and ten minutes by themselves. Spark's
+    ``dropDuplicatesWithinWatermark`` does it in the state of the query, which a new checkpoint loses.
 
     Args:
-        key: the row's id: a column that it has after ``before=``, or Spark SQL on one row (``"payload.id"``); several
-            where the id has parts. Texts, whole numbers, decimals, times, bytes. A row without one is bad.
-        within: for how long an id is known, ``"7 days"``, from the row that was let through on, by the engine's clock
-            of the batches and not the rows' own times.
-        keep: the table that ids are kept in, which nothing else is written to: ``pg.table("orders_seen")``. It is made
-            with the first epoch; 16 bytes and a time for each id, which leave after ``within``.
+        key: the row's id: a column that it has after ``before=``, or Spark SQL on one row (``"payload.id"``). Several
+            if the id has parts. Texts, whole numbers, decimals, times, bytes. A row without one is bad.
+        within: how long an id is known, ``"7 days"``, from the row that passed on, by the engine's clock of the batches
+            and not the rows' own times.
+        keep: the table of ids, for nothing else: ``pg.table("orders_seen")``. It is made with the first epoch. It has
+            16 bytes and a time for each id, which leave after ``within``.
 
     Raises:
-        ConfigurationError: E110 an argument is not understood; E122 no ids can be kept there.
+        ConfigurationError: E110 an argument is not understood. E122 no ids can be kept there.
 
     Example:
         ``exactly_once(pg, dedupe=Dedupe(key="event_id", within="7 days", keep=pg.table("orders_seen")))``
@@ -63,23 +62,23 @@ class Dedupe:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What makes the id."""
+        """Parts of the id."""
         if isinstance(self.key, str):
             return (self.key,)
         return tuple(self.key) if isinstance(self.key, Sequence) else ()  # pyright: ignore[reportUnnecessaryIsInstance]
 
     @property
     def named(self) -> str:
-        """What makes the id, in words."""
+        """Parts of the id, in words."""
         return ", ".join(self.parts)
 
     @property
     def repeats(self) -> DedupeConfig:
-        """Which rows are repeated, as the engine finds out."""
+        """Key and lookup by which the engine finds repeated rows."""
         return DedupeConfig(self.parts, self.keeper.id, self.keeper.lookup)
 
     def beside(self, quality: Quality | None) -> Quality:
-        """What is expected of each row, and that it has an id: of one without, nobody can say whether it came twice."""
+        """Add the expectation of an id: without one, a repetition cannot be recognised."""
         name = f"a known {self.named}" if _SHORT.fullmatch(self.named) else "a known id"
         known = {name: " AND ".join(f"({part}) IS NOT NULL" for part in self.parts)}
         return replace(quality, expect={**quality.expect, **known}) if quality else Quality(expect=known)
@@ -103,7 +102,9 @@ _WAY = 'name a table of Postgres: Dedupe(..., keep=pg.table("orders_seen"))'
 
 
 def check(dedupe: Dedupe | None, sinks: Sequence[Sink]) -> None:
-    """Refuse what is no Dedupe, and a table for ids that gets rows as well.
+    """Refuse an argument that is no ``Dedupe``, and a table of ids that gets rows, too.
+
+    ``sinks`` are those of the call without the one of ids.
 
     Raises:
         ConfigurationError: E110, E122.

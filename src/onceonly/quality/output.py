@@ -1,4 +1,4 @@
-"""``Output(...)``: what some sinks get instead of all rows, as the user says it, and whether that means anything."""
+"""Define an ``Output(...)``: selected rows and columns for some sinks."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _RESERVED = frozenset({"rows", "bad", "late", "panes", "state", "seen"})
 @checks_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Output:
-    """What some sinks get of each batch instead of all its rows, committed with all the rest as one epoch.
+    """Selected rows and columns of each batch for some sinks, committed with all the rest as one epoch.
 
-    Each row of the batch, after ``before=``, is in the output once or not at all; those that are not are counted.
-    Flink and Beam call it a side output.
+    Each row of the batch, after ``before=``, is in the output once or not at all. The others are counted. Flink and
+    Beam call it a side output.
 
     Args:
-        sinks: who gets it; they hold the same.
+        sinks: all of them hold the same.
         name: stable, unique in the call: markers and the ledger hold it.
-        where: the rows that it wants: a condition on one row, in Spark SQL or as a Column; null is no. Default: all.
+        where: a condition on one row, in Spark SQL or as a Column. Null is no. Default: all rows.
         select: its columns, made of one row each, in Spark SQL (``"id AS key"``, ``"*"``) or as Columns. Default: all.
 
     Example:
@@ -68,13 +68,13 @@ class Output:
 
     @property
     def wanted(self) -> OutputSpec:
-        """What it wants of a batch."""
+        """Rows and columns that it selects from a batch."""
         said = f"where={self.where!r}" + (f", select={[*self.select]!r}" if self.select else "")
         return OutputSpec(self.name, tuple(sink.id for sink in self.sinks), self.where, self.select, said=said)
 
     @property
     def text(self) -> str:
-        """What it wants, in words."""
+        """Its selection in words."""
         condition = f"the rows where {text_of(self.where)}" if self.where is not None else "every row"
         columns = f", as {', '.join(map(text_of, self.select))}" if self.select else ""
         return condition + columns
@@ -104,14 +104,14 @@ def check(outputs: Sequence[Output]) -> None:
 
 
 def unusable(name: object) -> str:
-    """Why no output can have a name; empty where one can."""
+    """Return why a name is unusable for outputs, or empty if it is usable."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         return f"{name!r} names no output"
     return f'"{name}" is what onceonly calls an output of its own' if name.lower() in _RESERVED else ""
 
 
 def named_after(value: object) -> str:
-    """A name that an output can have, near to one that it cannot."""
+    """Return a usable output name close to an unusable one."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", str(value)).strip("_")[:40]
     name = name if name[:1].isalpha() else f"of_{name or 'rows'}"
     return f"{name}_rows" if unusable(name) else name

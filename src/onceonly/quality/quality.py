@@ -1,4 +1,4 @@
-"""``Quality(expect=, quarantine=)``: what every row must be, and where those go that are not."""
+"""Expectations and quarantine of rows: ``Quality(expect=, quarantine=)``."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ _NAME = re.compile(r'[^\x00-\x1f"\\{}]{1,63}')
 
 @runtime_checkable
 class DemandingSink(Sink, Demanding, Protocol):
-    """A sink that knows what its destination demands."""
+    """A sink that reads its destination's rules."""
 
 
 @checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """What is expected of each row, and the sink of those that are bad.
+    """Expectations of each row, and the sink for bad rows.
 
     A row that breaks an expectation is bad: no other sink gets it, and the quarantine gets it once, in the same epoch.
-    With a quarantine so is a row that breaks a rule of a destination that is to get it: what columns of a table may
-    hold, and constraints of a Delta table, are read when the query starts. Kafka Connect calls such a place a dead
-    letter queue, Delta pipelines call such conditions expectations.
+    With a quarantine, a row that breaks a rule of its destination is bad, too. These rules are read when the query
+    starts: limits of a table's columns, and constraints of a Delta table. Kafka Connect calls such a place a dead
+    letter queue. Delta pipelines call such conditions expectations.
 
     Args:
         expect: conditions that every good row meets, by name: in Spark SQL or as Columns, on the columns that a row has
             after ``before=``. Null is not met.
-        quarantine: who gets bad rows, as text: ``reasons`` (a JSON list of objects ``{"by": "expect", "rule": name}``,
-            or by a sink's id), ``row`` (the row in JSON) and ``hash`` (64 bits, of the row). A topic gets all of it as
-            JSON in ``value``. Without it a bad row stops the query.
-        max_bad: how many rows of an epoch may be bad: a number, or a share of them, which lets a hundred through in any
-            case. More stop the query, and nothing is written (E522).
-        values: whether ``row`` is kept; else it is null.
-        keep: for how long the quarantine keeps a row, ``90 days``, by the clock of the epochs: older ones go in the
-            transactions of later epochs, 10,000 rows at most in each. Of a table in Postgres; a topic has a retention
-            of its own. Default: until somebody removes them.
+        quarantine: gets bad rows as text: ``reasons`` (a JSON list of objects ``{"by": "expect", "rule": name}``, or by
+            a sink's id), ``row`` (the row in JSON) and ``hash`` (64 bits, of the row). A topic gets all of it as JSON
+            in ``value``. Without it a bad row stops the query.
+        max_bad: most bad rows of an epoch: a number, or a share of them, which lets a hundred through in any case. More
+            stop the query, and nothing is written (E522).
+        values: whether ``row`` is kept. Otherwise it is null.
+        keep: retention of rows in the quarantine, ``90 days``, by the clock of the epochs. Older ones are removed in
+            the transactions of later epochs, 10,000 rows at most in each. Only for a table in Postgres: a topic has a
+            retention of its own. Default: unlimited.
 
     Raises:
-        ConfigurationError: E110, what no row can be expected to be.
+        ConfigurationError: E110, an expectation that cannot apply to rows.
 
     Example:
         ``Quality(expect={"amount": "amount >= 0"}, quarantine=PostgresSink(dsn, table="orders_bad"))``
@@ -70,7 +70,7 @@ class Quality:
     keep: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what can be expected of no row, whatever sinks there are."""
+        """Refuse arguments that are invalid for any sinks."""
         _check_expect(self.expect)
         most = self.max_bad
         share = isinstance(most, float) and 0 <= most <= 1
@@ -78,11 +78,7 @@ class Quality:
             raise _meaningless("max_bad", most, "a number of rows (max_bad=500) or a share up to 1.0 (max_bad=0.01)")
 
     def expectations(self, demanded: Sequence[Demanded] = ()) -> Expectations:
-        """What every row must be, as the engine computes it.
-
-        Args:
-            demanded: what destinations demand of the rows that they get.
-        """
+        """Return all expectations and destinations' rules, as the engine computes them."""
         expect = tuple(Expectation(name, expected) for name, expected in self.expect.items())
         sinks = (self.quarantine.id,) if self.quarantine else ()
         records = self.quarantine is not None and self.quarantine.capabilities.records
@@ -90,32 +86,32 @@ class Quality:
 
     @property
     def most(self) -> int | float:
-        """How many rows of an epoch may be bad."""
+        """Most bad rows of an epoch, as a number or a share."""
         return self.max_bad if self.quarantine else 0
 
     @property
     def kept(self) -> str:
-        """For how long bad rows are kept, in words; empty where nobody removes them."""
+        """Retention of bad rows, in words, or empty without one."""
         return f", for {self.keep}" if self.keep else ""
 
     @property
     def text(self) -> str:
-        """What is expected, in words."""
+        """The expectations in words."""
         return ", ".join(f"{name}: {text_of(expected)}" for name, expected in self.expect.items())
 
     def demanding(self, sinks: Sequence[Sink]) -> tuple[DemandingSink, ...]:
-        """Those sinks whose destinations are asked what they demand of the rows that they get."""
+        """Return the sinks whose destinations' rules apply to good rows."""
         asked = sinks if self.quarantine else ()
         return tuple(sink for sink in asked if isinstance(sink, DemandingSink) and sink is not self.quarantine)
 
     def breaks(self, sinks: Sequence[Sink]) -> str:
-        """What a bad row does, in words."""
+        """Describe the expectations and rules that a bad row may break, for a call's sinks."""
         expectation = [f"an expectation ({self.text})"] if self.expect else []
         return " or ".join([*expectation, *(f"a rule of {sink.id}" for sink in self.demanding(sinks))])
 
 
 def check_kind(quality: Quality | None) -> None:
-    """Refuse what is no Quality.
+    """Refuse an argument that is no ``Quality``.
 
     Raises:
         ConfigurationError: E110.
@@ -129,9 +125,9 @@ _OF_ROWS = ("E503", "E504", "E505", "E506", "E517")
 
 
 def refusal_text(quality: Quality | None, refused: OnceOnlyError) -> OnceOnlyError:
-    """What is said of a refusal: of a row that the quarantine does not take, something else than of a good one.
+    """Replace a destination's refusal of a bad row by one about the quarantine (E524).
 
-    What leads out of it for good rows, a condition that sets them aside, does not lead out here.
+    The usual remedy for good rows, a condition that sets them aside, does not help here.
     """
     kept = quality.quarantine if quality else None
     if kept is None or refused.code not in _OF_ROWS or refused.details.get("sink") != kept.id:
@@ -141,10 +137,10 @@ def refusal_text(quality: Quality | None, refused: OnceOnlyError) -> OnceOnlyErr
 
 
 def keeping(quality: Quality | None) -> None:
-    """Tell a quarantine for how long it keeps rows.
+    """Set the retention of a quarantine.
 
     Raises:
-        ConfigurationError: E110, it cannot remove any, or that is no time.
+        ConfigurationError: E110, it cannot remove any rows, or the period is invalid.
     """
     if quality is None or quality.keep is None:
         return
@@ -168,7 +164,7 @@ def _unkept(quality: Quality, cause: str, way: str) -> Exception:
 
 
 def check(quality: Quality | None, sinks: Sequence[Sink]) -> None:
-    """Refuse what cannot be expected of rows of these sinks.
+    """Refuse expectations that do not fit the sinks of good rows.
 
     Raises:
         ConfigurationError: E110.
@@ -197,7 +193,7 @@ def _check_expect(expect: object) -> None:
 
 
 def _beside(quarantine: Sink | None, sinks: Sequence[Sink]) -> str | None:
-    """Id of the sink of good rows that writes where the quarantine does, under an id of its own."""
+    """Return the id of a sink of good rows that has the quarantine's target."""
     if not isinstance(quarantine, Sink):
         return None
     where = spelled(quarantine)

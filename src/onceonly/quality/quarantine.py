@@ -1,4 +1,4 @@
-"""What a quarantine keeps, for people: the reasons of its rows by epoch, and the rows. Reads; the rest is pure."""
+"""Read a quarantine: reasons of its rows by epoch, and rows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,9 @@ from onceonly_checkpoints.epoch import Epoch
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that was set aside.
+    """A row that was set aside. ``row`` is JSON, or ``None`` if values are not kept. ``hash`` has 64 bits.
 
-    Attributes:
-        epoch: the one that brought it.
-        reasons: what it broke, each an object with ``by`` and ``rule``.
-        row: the row in JSON; ``None`` where values are not kept.
-        hash: 64 bits of it.
+    Each reason is an object with ``by`` and ``rule``.
     """
 
     epoch: int
@@ -36,7 +32,7 @@ class BadRow:
 
     @classmethod
     def of(cls, epoch: int, kept: Mapping[str, Any]) -> BadRow | None:
-        """A bad row out of the form in which a sink holds it, columns or a record; ``None`` where it is in neither."""
+        """Decode a bad row from a sink's columns or record, or return ``None`` if it is neither."""
         try:
             parts = kept if "reasons" in kept and "hash" in kept else _of_record(kept["value"])
             reasons, row = parts["reasons"], parts.get("row")
@@ -48,7 +44,7 @@ class BadRow:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Names of what it broke."""
+        """Names of the broken rules."""
         return tuple(dict.fromkeys(reason.get("rule", "") for reason in self.reasons))
 
     def to_json(self) -> dict[str, Any]:
@@ -61,7 +57,7 @@ _NAME = re.compile(r'[\s{,]*("(?:[^"\\]|\\.)*")\s*:\s*')
 
 
 def _of_record(value: bytes | str) -> Mapping[str, Any]:
-    """What a record says; an object in it as the text that it is, as a parser rounds a decimal to a double.
+    """Parse a record. An object in it stays text, as a parser rounds a decimal to a double.
 
     Raises:
         ValueError: it is no JSON.
@@ -76,23 +72,18 @@ def _of_record(value: bytes | str) -> Mapping[str, Any]:
 
 
 def set_aside(epochs: Iterable[Epoch], reason: str | None = None) -> tuple[tuple[Epoch, OutputDigest], ...]:
-    """Those of the epochs that set rows aside, each with its output of bad rows.
-
-    Args:
-        epochs: of a pipeline.
-        reason: only epochs in which rows broke this.
-    """
+    """Return the epochs with bad rows, or with rows that broke a given rule, each with its output of bad rows."""
     found = ((epoch, epoch.bad) for epoch in epochs)
     return tuple((one, bad) for one, bad in found if bad and count(bad, reason))
 
 
 def count(bad: OutputDigest, reason: str | None = None) -> int:
-    """Bad rows of an epoch; with a reason, those that broke it."""
+    """Count bad rows of an epoch, or those that broke a given rule."""
     return dict(bad.reasons).get(reason, 0) if reason else bad.digest.rows
 
 
 def in_all(aside: Iterable[tuple[Epoch, OutputDigest]]) -> tuple[int, Mapping[str, int]]:
-    """Bad rows of these epochs, and how many broke what; the most frequent comes first."""
+    """Count bad rows of these epochs, in total and by broken rule, the most frequent first."""
     rows, reasons = 0, Counter[str]()
     for _, bad in aside:
         rows += bad.digest.rows
@@ -101,7 +92,7 @@ def in_all(aside: Iterable[tuple[Epoch, OutputDigest]]) -> tuple[int, Mapping[st
 
 
 def newest(aside: Sequence[tuple[Epoch, OutputDigest]], limit: int, reason: str | None = None) -> Span | None:
-    """The epochs that hold the newest rows, as many of them as by their markers are needed for so many rows."""
+    """Return the fewest newest epochs that, by their markers, hold so many rows."""
     first = last = 0
     for epoch, bad in reversed(aside):
         first, last = epoch.number, last or epoch.number
@@ -112,13 +103,10 @@ def newest(aside: Sequence[tuple[Epoch, OutputDigest]], limit: int, reason: str 
 
 
 def rows_of(sink: Sink, span: Span, limit: int, reason: str | None = None) -> tuple[BadRow, ...]:
-    """The newest rows of these epochs that stand in a quarantine, oldest first.
+    """Return the newest rows of these epochs in a quarantine, oldest first.
 
-    Args:
-        sink: opened.
-        span: first and last epoch.
-        limit: at most so many rows, which is what lies in memory.
-        reason: only rows that broke this.
+    The sink is opened. ``span`` is the first and last epoch. At most ``limit`` rows are in memory. With ``reason`` only
+    rows that broke that rule.
 
     Raises:
         ConfigurationError: E110, its rows cannot be read by epoch.

@@ -1,4 +1,4 @@
-"""``Route(...)``: rows of one stream into tables by a column, as the user says it; an output for each table."""
+"""Route rows of one stream into tables by a column: ``Route(...)``."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Unknown = Literal["bad", "ignore"]
 @checks_arguments
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Which sink a row goes to, by a value of its own: each is an :class:`onceonly.Output` of that name.
+    """Route each row to a sink by one of its values, through an :class:`onceonly.Output` of that name.
 
-    Kafka Connect does it by a regular expression over topics, dlt by a function that names a table. Here the tables are
-    named beforehand: what each of them holds is counted, and a value that nobody thought of is no table more.
+    Kafka Connect routes by a regular expression over topics, dlt by a function that names a table. Here the tables are
+    named beforehand. The content of each is counted, and an unexpected value makes no new table.
 
     Args:
         by: a text of each row, in Spark SQL over the columns that it has after ``before=``: ``"kind"``,
             ``"payload.source.table"``.
-        to: by value, the sink; or an ``Output``, for columns and a name of its own, and for a condition more.
-        unknown: what a row is whose value is not in ``to``, or null: ``"bad"``, so that it goes to the quarantine of
-            ``quality=``, and without one stops the query (E522); ``"ignore"``: counted, and in no table.
+        to: the sink by value, or an ``Output``, for columns and a name of its own, and for another condition.
+        unknown: treatment of a row whose value is null or not in ``to``. ``"bad"``: it goes to the quarantine of
+            ``quality=``, and without one stops the query (E522). ``"ignore"``: it is counted, and in no table.
 
     Raises:
         ConfigurationError: E120, it leads nowhere.
@@ -66,7 +66,7 @@ class Route:
 
     @property
     def expected(self) -> str:
-        """The condition that there is a sink for a row; empty where there need not be one."""
+        """Condition that a row has a sink, or empty if none is required."""
         return _among(self.by, tuple(self.to)) if self.unknown == "bad" else ""
 
 
@@ -91,7 +91,7 @@ def _check(route: Route) -> None:
 
 
 def _taken(to: Mapping[str, Sink | Output]) -> list[tuple[Sink | Output, list[str]]]:
-    """Each sink with its values."""
+    """Group the values by sink."""
     values: dict[int, list[str]] = {}
     for value, sink in to.items():
         values.setdefault(id(sink), []).append(value)
@@ -100,14 +100,14 @@ def _taken(to: Mapping[str, Sink | Output]) -> list[tuple[Sink | Output, list[st
 
 
 def _written(by: str, value: object) -> str:
-    """What leads on in place of a value that is no name."""
+    """Return a Route with an output's name in place of an unusable value."""
     text = str(value).lower() if isinstance(value, bool) else str(value)  # as string() writes it
     key, name = (json.dumps(one, ensure_ascii=False) for one in (by, text))
     return f'Route({key}, {{{name}: Output(sink, name="{named_after(value)}")}})'
 
 
 def expecting(quality: Quality | None, routes: Sequence[Route]) -> Quality | None:
-    """What is expected of each row, and that there is a sink for it."""
+    """Add the expectation that there is a sink for each row."""
     known: dict[str, str] = {}
     for number, route in enumerate(routes, start=1):
         if route.expected:
@@ -127,7 +127,7 @@ def _among(by: str, values: Sequence[str]) -> str:
 
 
 def _literal(text: str) -> str:
-    """A text in Spark SQL. What a backslash means there depends on a setting of the session."""
+    """Quote a text in Spark SQL. There the meaning of a backslash depends on a setting of the session."""
     return f"CAST(X'{text.encode().hex()}' AS STRING)" if {"'", "\\"} & {*text} else f"'{text}'"
 
 

@@ -1,4 +1,4 @@
-"""What a row's id is known by: sixteen bytes of a hash over its text."""
+"""Row id for deduplication: sixteen bytes of a hash over its text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,10 @@ if TYPE_CHECKING:
 
 
 def id_of(rows: DataFrame, key: Sequence[str]) -> Column:
-    """The 16 bytes that a row's id is known by; null where a part of it is null.
+    """Compute the 16 bytes of a row's id, or null if a part of it is null.
 
-    A cryptographic hash of its text: who chooses ids cannot choose two that are one. The text is that of the value and
-    not of its type, so a column may become wider.
-
-    Args:
-        rows: a batch as it is written, without outputs.
-        key: what makes the id, in Spark SQL.
+    A cryptographic hash of its text: a producer that chooses ids cannot make two of them collide. The text is that of
+    the value and not of its type, so a column may become wider. ``key`` is in Spark SQL.
 
     Raises:
         NoText: a part is of a type whose values have more than one text.
@@ -34,11 +30,7 @@ def id_of(rows: DataFrame, key: Sequence[str]) -> Column:
 
 
 class NoText(TypeError):
-    """A part of an id is of a type whose values have more than one text.
-
-    Attributes:
-        part: in Spark SQL.
-    """
+    """A part of an id, in Spark SQL, is of a type whose values have more than one text."""
 
     def __init__(self, part: str, words: str) -> None:
         super().__init__(words)

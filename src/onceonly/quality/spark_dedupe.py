@@ -1,7 +1,7 @@
-"""Rows whose id was seen before: told from the others beside the outputs, in the action that stages the rows.
+"""Drop rows with known ids in the action that stages the rows.
 
-All rows of one id meet in one task, which lets the first of them by its hash through, the same in every replay; of that
-one executors ask whoever keeps ids whether it is known. Only the ids go to Python and over the network, never the rows.
+All rows of one id meet in one task. It keeps the first of them by its hash, the same in every replay. For that row
+executors look the id up in the store of ids. Only the ids go to Python and over the network, never the rows.
 """
 
 from __future__ import annotations
@@ -38,23 +38,17 @@ _OFFERED = "offered"
 
 @dataclass(frozen=True, slots=True)
 class DedupeConfig:
-    """Which rows are repeated, and who knows.
-
-    Attributes:
-        key: what makes a row's id, in Spark SQL.
-        sink: id of the sink that keeps ids.
-        lookup: what executors ask, for the state that ids are compared with.
-    """
+    """Key of a row's id in Spark SQL, and the sink and lookup of known ids."""
 
     key: tuple[str, ...]
     sink: str
     lookup: Callable[[AsOf], Lookup]
 
     def wanted(self, pipeline: str, rows: DataFrame) -> OutputSpec:
-        """The output of ids; their time is that of the epoch, once it is known.
+        """Return the output of ids. Their time is that of the epoch, once it is known.
 
         Raises:
-            ConfigurationError: E121, the key is none.
+            ConfigurationError: E121, the key is not an expression on a row.
         """
         try:
             made = (id_of(rows, self.key).alias(ID), _clock(0))
@@ -80,18 +74,10 @@ def _clock(clock_ms: int) -> Column:
 
 
 class DedupingBatch(DividedBatch):
-    """Spark's micro-batch, without rows whose id was seen before once it is said when: :meth:`as_of`.
+    """Spark's micro-batch, without rows whose id was seen before the moment of :meth:`as_of`.
 
-    Until then all rows are there: what is run for Spark's state alone asks nobody.
-
-    Args:
-        rows: the batch, as it is written without outputs.
-        outputs: what is made of it, that of ids among them.
-        estimate: expected size.
-        leave_out: columns of the rows that their digest leaves out.
-        without: makes the same rows without those that a trim leaves out.
-        repeats: which rows are repeated.
-        lookup: what executors ask; ``None``: nobody is asked, and no row is left out.
+    Before :meth:`as_of` all rows are there. A run for Spark's state alone looks no id up. ``lookup`` runs on executors.
+    Without it all rows are kept.
     """
 
     def __init__(
@@ -112,20 +98,16 @@ class DedupingBatch(DividedBatch):
         self._dropped: Callable[[], tuple[Digest, int]] | None = None
 
     def as_of(self, as_of: AsOf) -> DedupingBatch:
-        """The batch without rows that are repeated: the first of each id that was not known then is left.
+        """Return the batch without repeated rows: of each id unknown at that moment the first row stays.
 
         Raises:
-            DestinationError: whoever keeps ids does not answer.
+            DestinationError: the store of ids does not answer.
         """
         timed = [_at(output, as_of.clock_ms) if output.wanted.name == SEEN else output for output in self._outputs]
         return self._like(self._rows, timed, self._repeats.lookup(as_of))
 
     def trimmed(self, trim: Trim) -> DedupingBatch:
-        """The batch without the rows that are left out.
-
-        Raises:
-            TypeError: its rows cannot be told apart by position.
-        """
+        """Return the batch without the rows that a trim leaves out."""
         if self._without is None:
             raise TypeError("this batch cannot be trimmed")
         return self._like(self._without(trim), self._outputs, self._lookup)
@@ -135,27 +117,27 @@ class DedupingBatch(DividedBatch):
         return DedupingBatch(*said, repeats=self._repeats, lookup=lookup)
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
-        """As of any batch with outputs.
+        """Yield rows as any batch with outputs.
 
         Raises:
-            TooLargeForDriver: there are more than Spark brings to a driver.
-            DestinationError: whoever keeps ids does not answer an executor.
+            TooLargeForDriver: more rows than Spark collects to a driver.
+            DestinationError: the store of ids does not answer an executor.
         """
         with columns_refused(self.session):
             judged = self._judged_here()
             yield from super().arrow() if judged is None else self._counted_here(*judged)
 
     def write(self, directory: str) -> None:
-        """As of any batch.
+        """Write as any batch.
 
         Raises:
-            DestinationError: whoever keeps ids does not answer an executor.
+            DestinationError: the store of ids does not answer an executor.
         """
         with columns_refused(self.session):
             super().write(directory)
 
     def outputs(self) -> tuple[OutputDigest, ...]:
-        """What some sinks get instead of all rows, and what nobody gets, counted in the action that staged them."""
+        """Return outputs, and counts of dropped rows, from the action that staged them."""
         found = super().outputs()
         if self._dropped is None:
             return found
@@ -165,7 +147,7 @@ class DedupingBatch(DividedBatch):
     # ---- few rows
 
     def _judged_here(self) -> tuple[Judged, Tally] | None:
-        """The rows that are left, where they are few and the driver can hash them; the plan's one action."""
+        """Run the plan's one action and deduplicate in the driver, if rows are few and it can hash them."""
         if self._lookup is None or not self._few:
             return None
         hashing = digest.hashing_rows(self._rows.schema, self._leave_out)
@@ -203,7 +185,7 @@ class DedupingBatch(DividedBatch):
         return rows
 
     def _without_repeats(self, lookup: Lookup) -> tuple[DataFrame, Observation]:
-        """The rows as one attempt computes them, and what is counted of them before any is dropped."""
+        """Return the rows of one attempt, and counts taken before any is dropped."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -235,7 +217,7 @@ def _own(name: str) -> Column:
 
 
 def _placed(rows: DataFrame, tasks: int) -> DataFrame:
-    """Which row of its id each row is, from 1: by its hash, since rows of a replay come in another order."""
+    """Number the rows of each id from 1, by hash, since rows of a replay come in another order."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -247,7 +229,7 @@ def _placed(rows: DataFrame, tasks: int) -> DataFrame:
 
 
 def _asking(lookup: Lookup) -> Callable[[Column], Column]:
-    """Whether an id is known, as a column; null is not."""
+    """Return a function that looks ids up as a column. A null id is unknown."""
     import pandas as pd
     from pyspark.sql import functions as f
 

@@ -1,7 +1,7 @@
-"""What each row must be, as columns: one that breaks an expectation, or a rule of a sink, is one of output ``bad``.
+"""Check expectations of rows as columns, and divide off bad rows.
 
-Delta pipelines call such conditions expectations. One must be true: null does not meet it. So it is with a CHECK of
-Delta, and not with one of Postgres.
+A row that breaks an expectation, or a rule of a sink, goes to output ``bad``. Delta pipelines call such conditions
+expectations. One must be true: null does not meet it. That is so for a CHECK of Delta, but not for one of Postgres.
 """
 
 from __future__ import annotations
@@ -25,24 +25,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A condition that every good row meets.
-
-    Attributes:
-        name: of it, in reasons.
-        expected: the condition, in SQL or as a Column; null is not met.
-    """
+    """A condition that every good row meets. Null is not met. ``name`` appears in reasons."""
 
     name: str
     expected: str | Column
 
     @property
     def reason(self) -> str:
-        """What is said of a row that breaks it, in JSON."""
+        """Reason for a row that breaks it, in JSON."""
         return json.dumps({"by": "expect", "rule": self.name}, ensure_ascii=False, separators=(",", ":"))
 
     @property
     def met(self) -> Column:
-        """Whether a row meets it: true or false."""
+        """Whether a row meets it, never null."""
         from pyspark.sql import functions as f
 
         return f.coalesce(condition(self.expected), f.lit(False))
@@ -50,14 +45,12 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What is expected of the rows of a batch.
+    """Expectations of a batch's rows.
 
     Attributes:
-        expect: the expectations.
-        demanded: what the destinations of good rows demand of them.
-        sinks: ids of the sinks that get bad rows; none where no row may be bad.
+        demanded: rules of the destinations of good rows.
+        sinks: ids of the sinks that get bad rows. Empty if no row may be bad.
         records: whether these hold records of a key and a value.
-        values: whether a bad row's values are kept.
     """
 
     expect: tuple[Expectation, ...]
@@ -67,7 +60,7 @@ class Expectations:
     values: bool = True
 
     def check(self, pipeline: str, rows: DataFrame) -> None:
-        """Refuse what is no condition on a row.
+        """Refuse an expectation that is no condition on a row.
 
         Raises:
             ConfigurationError: E121.
@@ -90,7 +83,7 @@ class Expectations:
                 raise expression_check.beyond(what, pipeline, beyond)
 
     def divide(self, rows: DataFrame, outputs: Sequence[OutputSpec]) -> tuple[OutputSpec, ...]:
-        """The outputs of good rows alone, and that of bad ones."""
+        """Return the outputs narrowed to good rows, and the output of bad ones."""
         from pyspark.sql import functions as f
 
         expected = reduce(and_, [one.met for one in self.expect], f.lit(True))

@@ -1,9 +1,9 @@
-"""Outputs of a batch as columns: computed with the rows that they are made of, in the one action that stages both.
+"""Compute outputs of a batch as columns, in the staging action.
 
 A row has a column for each output: a structure of the output's columns, null where the output does not want the row.
-So nothing is computed twice, and a row that two outputs want is one row. A function that gives several DataFrames
-would be several plans, each computed for itself, and nothing would tie their rows together; Flink's side outputs are
-row by row, too.
+So nothing is computed twice, and a row that two outputs want is one row. A function that returns several DataFrames
+would be several plans, each computed for itself, without a link between their rows. Flink's side outputs are row by
+row, too.
 """
 
 from __future__ import annotations
@@ -33,15 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """What an output wants of a batch.
+    """Rows and columns that an output selects from a batch.
 
     Attributes:
-        name: of the output, and of its column.
-        sinks: ids of the sinks that get it.
-        where: a condition on a row, in SQL or as a Column; ``None`` for every row.
-        select: its columns, in SQL or as Columns; none for all of the row's.
-        reasons: names of what its part ``reasons`` may say; only output ``bad`` has any.
-        said: what made it, as the call said it.
+        where: a condition on a row, in SQL or as a Column, or ``None`` for every row.
+        select: its columns, in SQL or as Columns. Empty for all of the row's.
+        reasons: possible names in its part ``reasons``, which only output ``bad`` has.
+        said: its arguments in the call.
     """
 
     name: str
@@ -52,17 +50,17 @@ class OutputSpec:
     said: str = ""
 
     def of(self, rows: DataFrame) -> DataFrame:
-        """Its rows as a DataFrame of their own, for what the plan of it shows; never run."""
+        """Return its rows as a DataFrame of their own, to inspect the plan. Never run."""
         return (rows if self.where is None else rows.where(self.where)).select(*self._parts())
 
     def column(self) -> Column:
-        """The structure that a row has of it."""
+        """Build the structure that each row has for it."""
         from pyspark.sql import functions as f
 
         return f.when(condition(self.where), f.struct(*self._parts())).alias(column_of(self.name))
 
     def part(self, name: str) -> Column:
-        """One of its columns, as a row has it."""
+        """Return one of its columns in a row."""
         from pyspark.sql import functions as f
 
         return f.struct(*self._parts()).getField(name)
@@ -74,7 +72,7 @@ class OutputSpec:
 
 
 def condition(said: str | Column | None) -> Column:
-    """A condition on a row; ``None`` is met by all."""
+    """Build a condition on a row. Every row meets ``None``."""
     from pyspark.sql import functions as f
 
     said = f.lit(True) if said is None else said
@@ -83,14 +81,14 @@ def condition(said: str | Column | None) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedOutput:
-    """What is found of an output in the plan of a batch, once per run and columns.
+    """An output resolved in the plan of a batch, once per run and columns.
 
     Attributes:
-        wanted: what it wants.
         schema: fingerprint of its columns.
-        columns: its columns in Arrow form; of a type that Arrow lacks they say so, which a structure does as a whole.
-        left_out: columns of it that its digest leaves out, as those of ``Written``.
-        column: the structure that a row has of it: it names columns and no batch, so it serves for many. To make it
+        columns: its columns in Arrow form, with a mark on each type that Arrow lacks. A structure carries one as a
+            whole.
+        left_out: columns that its digest omits, as those of ``Written``.
+        column: the structure that each row has for it. It names columns and no batch, so it is reused. Building it
             takes a hundred calls into the JVM.
     """
 
@@ -102,12 +100,12 @@ class ResolvedOutput:
 
     @property
     def summed(self) -> digest.Summed:
-        """What is summed up for its digest."""
+        """Sums for its digest."""
         name = self.wanted.name
         return digest.Summed(column_of(name), self.left_out, name == BAD, self.wanted.reasons)
 
     def counted(self, values: Mapping[str, Any]) -> OutputDigest:
-        """What the metrics of a finished action say of it."""
+        """Read its figures from the metrics of a finished action."""
         one, wanted = self.summed, self.wanted
         found, filtered = digest.from_metrics(values, one.left_out, one.within), digest.filtered(values, one.within)
         said = wanted.said if len(wanted.said) <= MOST_SAID else ""
@@ -123,17 +121,13 @@ def resolve(
     outputs: Sequence[OutputSpec],
     left_out: frozenset[str] = frozenset(),
 ) -> tuple[ResolvedOutput, ...]:
-    """Resolve what outputs make of the rows: a few hundred calls into the JVM each, so not for each batch.
+    """Resolve outputs over the rows: a few hundred calls into the JVM each, so not for each batch.
 
-    Args:
-        plan: of the query.
-        pipeline: its name.
-        rows: a batch as it is written, without outputs; or, before the start, the stream, of which less is known.
-        outputs: what is wanted of it.
-        left_out: columns of the rows that their digest leaves out.
+    ``rows`` are a batch without outputs or, before the start, the stream, of which less is known. The digest of the
+    rows omits ``left_out``.
 
     Raises:
-        ConfigurationError: E120, an output has the name of a column; E121, an expression is not one on a row.
+        ConfigurationError: E120, an output has the name of a column. E121, an expression is not one on a row.
     """
     taken = {name.lower() for name in rows.columns}
     for output in outputs:
@@ -143,7 +137,7 @@ def resolve(
 
 
 def _taken(pipeline: str, name: str, column: str) -> OnceOnlyError:
-    """The error for an output and a column of one name; the user has named outputs but for ours."""
+    """Make the error for an output and a column of one name. Outputs other than onceonly's own have the user's name."""
     if column != name:
         problem, cause = f'the rows of "{pipeline}" have a column "{column}"', "onceonly adds a column of that name"
         way = f'rename it: before=lambda df: df.withColumnRenamed("{column}", "{name}")'
@@ -189,7 +183,7 @@ _BEYOND = re.compile(
 
 
 def beyond_a_row(rows: DataFrame, wide: DataFrame) -> str | None:
-    """What is added to the plan of rows that looks at more than one row, or gives another value in another run."""
+    """Describe an added expression that reads more than one row, or gives another value in another run."""
     engine = engine_for(rows)
     # Of a stream as well: what is added is computed in the callback, where a clock is the run's own.
     before, after = engine.analysed(rows, started=True), engine.analysed(wide, started=True)
@@ -207,12 +201,7 @@ def beyond_a_row(rows: DataFrame, wide: DataFrame) -> str | None:
 class DividedBatch(SparkBatch):
     """Spark's micro-batch with its outputs.
 
-    Args:
-        rows: the batch, as it is written without outputs.
-        outputs: what is made of it.
-        estimate: expected size.
-        leave_out: columns of the rows that their digest leaves out.
-        without: makes the same rows without those that a trim leaves out.
+    The digest of the rows omits ``leave_out``. ``without`` applies a trim to the rows.
     """
 
     def __init__(
@@ -230,24 +219,24 @@ class DividedBatch(SparkBatch):
 
     @property
     def estimate(self) -> Estimate:
-        """Expected size, if each output wants every row: nobody knows beforehand how many are bad."""
+        """Expected size if each output wants every row: the share of bad rows is unknown."""
         own, names = self._estimate, {column_of(output.wanted.name) for output in self._outputs}
         narrow = schema_width([one for one in self._schema if one.name not in names], TEXT_BYTES) or 1
         return own if own.size is None else Estimate(own.rows, own.size * widened(narrow, self._outputs) // narrow)
 
     @property
     def dataframe(self) -> DataFrame:
-        """The observed rows with a column for each output; every access starts a new attempt."""
+        """The observed rows with a column for each output. Every access starts a new attempt."""
         observed = self._engine.observed(self._computed(), self._leave_out, self._summed)
         self._digest = lambda: digest.from_metrics(observed.get(), self._leave_out)
         self._values = observed.get
         return observed.dataframe
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
-        """Wide rows as they arrive at the driver; digest and outputs are there once the last one has.
+        """Yield wide rows as they arrive at the driver. Digest and outputs exist after the last one.
 
         Raises:
-            TooLargeForDriver: there are more than Spark brings to a driver.
+            TooLargeForDriver: more rows than Spark collects to a driver.
         """
         counted = tally(self._df.schema, self._leave_out, self._summed) if self._few else None
         if counted is None:
@@ -263,7 +252,7 @@ class DividedBatch(SparkBatch):
         self._values = lambda: counted.values
 
     def _computed(self) -> DataFrame:
-        """The wide rows, as a new attempt computes them."""
+        """Return the wide rows of a new attempt."""
         return self._df
 
     @property
@@ -271,34 +260,28 @@ class DividedBatch(SparkBatch):
         return tuple(output.summed for output in self._outputs)
 
     def outputs(self) -> tuple[OutputDigest, ...]:
-        """What some sinks get instead of all rows, counted in the action that staged them."""
+        """Return the outputs, counted in the action that staged them."""
         values = self._values()
         return tuple(output.counted(values) for output in self._outputs)
 
     def trimmed(self, trim: Trim) -> DividedBatch:
-        """The batch without the rows that are left out, and with its outputs.
-
-        Raises:
-            TypeError: its rows cannot be told apart by position.
-        """
+        """Return the batch without the rows that a trim leaves out, with its outputs."""
         if self._without is None:
             raise TypeError("this batch cannot be trimmed")
         return DividedBatch(self._without(trim), self._outputs, self._estimate, self._leave_out)
 
 
 def widened(narrow: int, outputs: Sequence[ResolvedOutput]) -> int:
-    """Bytes of a wide row in Arrow form, if each output wants it.
+    """Estimate bytes of a wide row in Arrow form if each output wants it, from those of the row (``narrow``).
 
-    Args:
-        narrow: of the row alone. In output ``bad`` it is a text with the names of its columns, about twice as long.
-        outputs: what has a column beside it.
+    In output ``bad`` the row is a text with the names of its columns, about twice as long.
     """
     aside = any(output.summed.sets_aside for output in outputs)
     return narrow + 2 * narrow * aside + sum(schema_width(output.columns, TEXT_BYTES) for output in outputs)
 
 
 def _named(schema: pa.Schema, outputs: Sequence[ResolvedOutput]) -> pa.Schema:
-    """The schema of wide rows, in which each part of an output says itself what it stands for."""
+    """Mark each part of an output in the schema of wide rows with the type that it represents."""
     import pyarrow as pa
 
     for output in outputs:

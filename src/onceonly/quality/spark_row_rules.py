@@ -1,4 +1,4 @@
-"""What destinations demand of values, as columns: beside the rows, in the one action that stages them."""
+"""Check destinations' rules on values as columns, in the staging action."""
 
 from __future__ import annotations
 
@@ -24,25 +24,17 @@ _LONGEST = 120
 
 @dataclass(frozen=True, slots=True)
 class Demanded:
-    """What a sink's destination demands of the rows that it gets.
-
-    Attributes:
-        sink: its id.
-        taken: what it gets of a batch; ``None`` for all rows.
-        rules: what is demanded.
-    """
+    """Rules of a sink's destination for its rows, which ``taken`` selects from a batch (``None``: all)."""
 
     sink: str
     taken: OutputSpec | None
     rules: tuple[Rule | Condition, ...]
 
     def reasons(self, rows: DataFrame, expected: Column) -> Iterator[Reason]:
-        """Why a row cannot go there, one for each rule that Spark can judge.
+        """Yield reasons why a row cannot go there, one for each rule that Spark can check.
 
-        Args:
-            rows: a batch as it is written, without outputs.
-            expected: whether a row is what is expected of it: what is computed for an output or a condition may raise
-                for any other one.
+        ``expected``: whether a row meets its expectations. For any other row, expressions of an output or a condition
+        may raise.
         """
         from pyspark.sql import functions as f
 
@@ -71,12 +63,9 @@ class Demanded:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a row is bad.
+    """Reason why a row is bad, in JSON (``said``), with its name in counts (``rule``).
 
-    Attributes:
-        said: of such a row, in JSON.
-        rule: what it is counted under.
-        applies: whether it is a row's: true or false.
+    ``applies`` is true or false: whether the row has it.
     """
 
     said: str
@@ -85,12 +74,12 @@ class Reason:
 
 
 def _name(one: Rule | Condition) -> str:
-    """What it is called among reasons: metrics find it in their text, so it holds nothing that JSON would escape."""
+    """Return its name in reasons. Metrics search their text for it, so it has no character that JSON would escape."""
     return _UNQUOTED.sub("?", one.says)[:_LONGEST]
 
 
 def satisfied(rule: Rule, column: Column, kind: DataType) -> Column:
-    """Whether a column's value meets a rule: true or false, never null."""
+    """Check whether a column's value meets a rule: true or false, never null."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -105,7 +94,7 @@ def _met(demand: Demand, column: Column, kind: DataType) -> Column:
 
 
 def _held(demand: Demand, column: Column, kind: DataType) -> Column:
-    """The same of a value that is not null."""
+    """Check a value that is not null."""
     from pyspark.sql import functions as f
 
     match demand:
@@ -153,16 +142,16 @@ def _plain(column: Column) -> Column:
 
 
 def judges(demand: Demand) -> bool:
-    """Whether this Spark can judge a demand: 3.5 casts a Column by raising where it does not fit."""
+    """Check whether this Spark can check a demand: 3.5 raises when a cast of a Column does not fit."""
     from pyspark.sql import Column
 
     return not isinstance(demand, row_rules.Digits) or hasattr(Column, "try_cast")
 
 
 def _can_be_judged(rows: DataFrame, taken: OutputSpec | None, one: Rule | Condition) -> bool:
-    """Whether Spark can; a destination judges the others itself.
+    """Check whether Spark can check a rule. A destination checks the others itself.
 
-    A condition is over a table's columns: an output may compute one of them, the rows may lack one, or this session a
+    A condition is over a table's columns. An output may compute one of them, the rows may lack one, or this session a
     function that it calls.
     """
     from pyspark.errors import AnalysisException

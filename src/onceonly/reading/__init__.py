@@ -1,4 +1,4 @@
-"""Consistent reads of what a query wrote: as of one epoch, across its sinks."""
+"""Consistent reads across sinks, as of one epoch."""
 
 from __future__ import annotations
 

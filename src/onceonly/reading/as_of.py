@@ -1,4 +1,4 @@
-"""Opens sinks to read them as of an epoch, and says in the words of the error tree where that cannot be."""
+"""Open sinks as of an epoch, or refuse with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pins: a reader says which epoch it reads, and what our own pruning would take of it stays until it has read."""
+"""Pins: keep an epoch from pruning while a reader reads it."""
 
 from __future__ import annotations
 

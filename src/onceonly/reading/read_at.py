@@ -1,4 +1,4 @@
-"""Reads sinks as of one epoch that all of them hold: the same rows each time, while the writer goes on."""
+"""``read_at``: read sinks as of one epoch that all hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The read point: which epochs every sink holds, for readers of several sinks, from the ledger or in a view."""
+"""``read_point``: sealed epochs for readers of several sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded epochs run again: compared with what is on record, or written into a target of their own, and published.
+"""Replay recorded epochs: recompute, rerun and publish.
 
 Example:
     ``print(replay.recompute("orders", range(1, 1001), job=orders, ledger="/lake/ledger.db", spark=spark).text)``

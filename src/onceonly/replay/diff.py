@@ -1,4 +1,4 @@
-"""Rows that two targets hold of the same recorded epochs, compared as bags: what one has and the other has not."""
+"""Diff the rows of two targets as bags, by recorded epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``replay.publish``: the rows of a rerun take the place of those that stand, in one transaction."""
+"""``replay.publish``: replace a pipeline's rows by a rerun's."""
 
 from __future__ import annotations
 

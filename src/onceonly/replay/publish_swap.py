@@ -1,4 +1,4 @@
-"""Publishes a rerun: fences every driver of the pipeline out, and swaps all its rows in one transaction of its sink."""
+"""Publish a rerun: fence all drivers, swap rows in one transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of recorded epochs, out of another sink or from the source: batches that a sink is brought level with."""
+"""Read recorded epochs back, from another sink or the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of windows, computed again from the source and put right where it is kept: ``onceonly panes rebuild``."""
+"""``onceonly panes rebuild``: recompute window state from the source."""
 
 from __future__ import annotations
 

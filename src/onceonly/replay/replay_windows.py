@@ -1,4 +1,4 @@
-"""Windows of recorded epochs, stepped again over what the source gives, from a state of their own in this process.
+"""Step windows again over replayed epochs, with state in memory.
 
 What the windows of an epoch went on from is on record: the engine's clock, and what was noted. So the same step over
 the same rows gives the same results and leaves the same state, whatever has become of the table that keeps it.

@@ -1,4 +1,4 @@
-"""``replay.rerun``: recorded epochs run again, with the same or other code, into a target of their own, exactly once.
+"""``replay.rerun``: run recorded epochs into another target, exactly once.
 
 The rerun is a pipeline: its own fence, markers and records. Each of its epochs names the recorded ones that it ran
 again, by their chain; so the target itself says where a rerun that was cut off goes on.

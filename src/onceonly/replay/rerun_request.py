@@ -1,4 +1,4 @@
-"""What a rerun was asked for, and how far its target has it: by that alone one that was cut off goes on."""
+"""Request of a rerun, and its progress, to resume after a crash."""
 
 from __future__ import annotations
 

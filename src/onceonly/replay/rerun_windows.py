@@ -1,4 +1,4 @@
-"""Windows over recorded epochs, the query's or others: where they can begin, and when each epoch was.
+"""Windows over rerun epochs: possible beginnings and recorded clocks.
 
 Clock and time are those on record. State is kept beside the target and commits with it, so the target says where a
 rerun that was cut off goes on; nothing of the query's own state is read or written.

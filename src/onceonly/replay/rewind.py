@@ -1,4 +1,4 @@
-"""Carries out a rewind: fences every driver out, then cuts the ledger back or brings sinks level, epoch by epoch.
+"""Carry out a rewind: fence, then cut back or bring level.
 
 It may be killed anywhere and given again: what a sink holds is read from the sink, a commit demands the chain of the
 epoch before, and the ledger is told last.

@@ -1,4 +1,4 @@
-"""What lies in the source beyond an epoch that a pipeline is cut back to, and whether it is there to be read again.
+"""Check that the source still holds rows beyond a cut-back epoch.
 
 Spark reads a file that is gone as no rows, so every file is looked for: by the ledger's lists or, of what no ledger
 lists, by the checkpoint's own, which is deleted with the cut. Other sources are not asked from here.

@@ -1,4 +1,4 @@
-"""Recorded epochs run again through the user's own query: the same rows, clock and watermark, or a refusal.
+"""Replay epochs through the query: same rows, clock and watermark.
 
 Each batch is started from a replay checkpoint with one entry that has no commit, under ``trigger(once=True)``: Spark
 runs that batch and plans no other, whatever input is waiting. What it runs is compared with the record before a row is

@@ -1,1 +1,1 @@
-"""The only loop with I/O: carries the machine's commands out on sinks, ledger and staging."""
+"""The only loop with I/O: runs the machine's commands."""

@@ -1,4 +1,4 @@
-"""The event log of a pipeline: what a run promises, what weakens that, what happened, how an opening ended."""
+"""Event log of a pipeline: promises, happenings, ends of openings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the input files of epochs again where no ledger lists them, by the hash of each list in the epoch's marker.
+"""Recover lost lists of input files by their hash.
 
 Spark takes files in the order of their age, so an epoch's are neighbours in the directory once those of older epochs
 are left out. What the hash does not confirm is not found: files that were changed, archived or cut otherwise.

@@ -1,4 +1,4 @@
-"""What the ledger learns of a pipeline: that it is there, and the epochs that only its sinks or one of them knows."""
+"""Synchronise the ledger with the epochs that sinks hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heals, begins and moves a pipeline without Spark: what ``txn resolve`` and the verbs of ``queries`` do.
+"""Operator actions without Spark: resolve, adopt, drop, refresh, reset.
 
 Each decision is an epoch of its own; see ``operatorepoch``.
 """

@@ -1,4 +1,4 @@
-"""The epoch of an operator: a pipeline is opened without a batch, and a decision is committed like any other epoch.
+"""Commit an operator's decision as an epoch without rows.
 
 It has no rows, or only those that a repair brings: a slice without width or from the last end to where the position
 moves, and the operator's reason. So it is fenced, chained, audited and never half-done, and nothing pending has to be

@@ -1,4 +1,4 @@
-"""What asking a sink may raise where it does not answer, and how that is said in a line."""
+"""Errors of sinks that do not answer, and their reasons."""
 
 from __future__ import annotations
 

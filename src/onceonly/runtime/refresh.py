@@ -1,4 +1,4 @@
-"""Which sinks can take the rows of a replaced series away, and the refusal that names those that cannot."""
+"""Refuse a full refresh where a sink cannot replace rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a refusal leaves behind and prints: details that only the ledger can tell, and the commands that lead out."""
+"""Remedies: details and commands that a refusal prints."""
 
 from __future__ import annotations
 

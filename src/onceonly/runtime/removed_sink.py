@@ -1,4 +1,4 @@
-"""What a sink lacks that is taken out of its pipeline, and whether it gets that first."""
+"""Epochs that a sink lacks when it leaves its pipeline."""
 
 from __future__ import annotations
 

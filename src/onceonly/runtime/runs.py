@@ -1,4 +1,4 @@
-"""Runs of queries: who opens a pipeline, and which run of which wrapper may write."""
+"""Runs of queries: which run of which wrapper may write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells sinks that show or keep rows by epoch which one all sinks hold, once it is recorded."""
+"""Seal an epoch in its sinks once it is recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sinks that can commit in one transaction, and rows that lie in memory because nobody can be left behind."""
+"""Commit several sinks in one shared transaction, from memory."""
 
 from __future__ import annotations
 

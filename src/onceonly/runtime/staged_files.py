@@ -1,4 +1,4 @@
-"""Where staged files lie: a directory that driver and executors share, or any store that fsspec and Spark both reach.
+"""Staged files in a shared directory, or through fsspec.
 
 Spark writes and reads the files by its own file system; this process lists, checks and removes them, and brings their
 rows to sinks that write from the driver.

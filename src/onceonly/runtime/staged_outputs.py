@@ -1,4 +1,4 @@
-"""What sinks get of staged rows that lie in outputs: a batch for each output, over the same files.
+"""Outputs of staged rows: a batch each, over the same files.
 
 Rows with outputs are wide: beside their own columns they have one for each output, a structure of the output's columns
 that is null in the rows which the output does not want. So a row is computed once for all sinks. A row that has output

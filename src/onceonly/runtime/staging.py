@@ -1,4 +1,4 @@
-"""Staging: an epoch's rows written once, by the batch's one action, so that every sink and every retry reads the same.
+"""Stage an epoch's rows once, for every sink and retry.
 
 Each attempt has a directory of its own; Spark's Parquet writer fills it, the files are flushed, and a manifest created
 beside them whole makes them an epoch's bytes. What no marker names was never visible and is garbage. Idea: the strong

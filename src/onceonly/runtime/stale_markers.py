@@ -1,4 +1,4 @@
-"""Markers that outlived their target: seen before a fence and under it, and refused with the ways out.
+"""Refuse markers that are newer than their target's rows.
 
 They say of every epoch that it is there, so none could be written where a table or a topic was dropped and made again.
 """

@@ -1,4 +1,4 @@
-"""Files that tasks write before anybody commits them: ``<staging>/<pipeline>/<run id>/<batch>/``, and their sweeping.
+"""Files of tasks before their commit, and their sweeping.
 
 An epoch's staging takes the files over by another name, so what lies here is garbage as soon as the batch is committed,
 and for ever if its run died before. Their names hold no generation: a run that is older than the one that sweeps is

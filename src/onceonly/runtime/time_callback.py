@@ -1,4 +1,4 @@
-"""What a batch is asked before its action, and the user after it: which rows are left out, and what is said of time."""
+"""Apply trims and the event-time callback to a batch."""
 
 from __future__ import annotations
 

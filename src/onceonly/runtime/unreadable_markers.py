@@ -1,4 +1,4 @@
-"""A marker that this version cannot read: the refusal names the sink that holds it."""
+"""Refuse a marker of a newer version, and name its sink."""
 
 from __future__ import annotations
 

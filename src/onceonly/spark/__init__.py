@@ -1,1 +1,1 @@
-"""All that touches PySpark: the engine, its batches, frames, sources and sessions."""
+"""PySpark code: engine, batches, frames, sources and sessions."""

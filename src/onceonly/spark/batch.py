@@ -1,4 +1,7 @@
-"""Spark's micro-batch behind the ``Batch`` contract: each way of reading it runs one action and fills the digest."""
+"""Spark micro-batch behind the ``Batch`` contract.
+
+Each way of reading it runs one action and fills the digest.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,7 @@ _PATH, _FRESH = "onceonly file", "onceonly fresh"
 
 
 def trimmed(df: DataFrame, trim: Trim) -> DataFrame:
-    """The rows of a batch that are written.
-
-    Args:
-        df: the batch, with the columns of ``KAFKA_COLUMNS`` or ``FILE_COLUMNS`` of ``protocol.batch``.
-        trim: what is left out.
-    """
+    """Drop rows of a trim by ``KAFKA_COLUMNS`` or ``FILE_COLUMNS`` of ``protocol.batch``."""
     match trim:
         case OffsetTrim():
             return df.where(_by_offset(trim))
@@ -126,14 +124,7 @@ _BEYOND = re.compile(r"Total size of serialized results[^\n]*spark\.driver\.maxR
 
 
 class SparkBatch:
-    """The ``Batch`` contract over the DataFrame that ``foreachBatch`` hands out.
-
-    Args:
-        df: the batch.
-        estimate: expected size.
-        leave_out: columns that the digest leaves out.
-        without: makes the same DataFrame without the rows that a trim leaves out; ``None`` where there is no such way.
-    """
+    """The ``Batch`` contract over the DataFrame of ``foreachBatch``. It can be trimmed only with ``without``."""
 
     def __init__(
         self,
@@ -154,12 +145,12 @@ class SparkBatch:
 
     @property
     def session(self) -> SparkSession:
-        """The session that its rows belong to."""
+        """Session of its rows."""
         return self._df.sparkSession
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema; timestamps are UTC."""
+        """Arrow schema with timestamps in UTC."""
         return self._schema
 
     @property
@@ -169,7 +160,7 @@ class SparkBatch:
 
     @property
     def dataframe(self) -> DataFrame:
-        """The observed DataFrame; every access starts a new attempt."""
+        """The observed DataFrame. Every access starts a new attempt."""
         observed = self._engine.observed(self._df, self._leave_out, beside=row_times.metrics(self._clock))
         self._digest = lambda: digest.from_metrics(observed.get(), self._leave_out)
         if self._clock:
@@ -177,10 +168,10 @@ class SparkBatch:
         return observed.dataframe
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
-        """Rows as they arrive at the driver; there is a digest once the last one has.
+        """Yield rows as they arrive at the driver. The digest exists after the last one.
 
         Raises:
-            TooLargeForDriver: there are more than Spark brings to a driver.
+            TooLargeForDriver: more rows than Spark collects to a driver.
         """
         self._digest = None
         found = Digest(0, left_out=tuple(sorted(self._leave_out)))
@@ -194,7 +185,7 @@ class SparkBatch:
         self._digest = lambda: found
 
     def _asking(self) -> Callable[[pa.RecordBatch], None]:
-        """What asks rows in the engine's own types for their time."""
+        """Return a function that reads event times from rows in the engine's own types."""
         if self._clock is None:
             return lambda _: None
         tally, at = TimeTally(self._clock), self._df.columns.index(self._clock.column)
@@ -202,12 +193,12 @@ class SparkBatch:
         return lambda rows: tally.add(rows.column(at))
 
     def _brought(self, rows: DataFrame) -> Iterator[pa.RecordBatch]:
-        """Rows as they arrive at the driver, in the engine's own types."""
+        """Yield rows as they arrive at the driver, in the engine's own types."""
         with self._pieces(), columns_refused(self.session), closing(self._engine.arrow(rows)) as batches, _collecting():
             yield from batches
 
     def _pieces(self) -> AbstractContextManager[None]:
-        """Say how many rows a record batch has, unless they are few or the user said it."""
+        """Set the rows of a record batch, unless rows are few or the user set it."""
         if self._few or self._df.sparkSession.conf.get(_ROWS) != _USUAL_ROWS:
             return nullcontext()
         rows = _PIECE_BYTES // max(1, schema_width(self._schema, TEXT_BYTES))
@@ -215,12 +206,12 @@ class SparkBatch:
 
     @property
     def _few(self) -> bool:
-        """Whether hashing the rows here takes less than having the hash compiled."""
+        """Whether hashing the rows here is faster than compiling the hash in Spark."""
         return self._estimate.size is not None and self._estimate.size <= _FEW_BYTES
 
     @property
     def _tasks(self) -> int:
-        """Of a shuffle: one where there are few rows."""
+        """Tasks of a shuffle: one for few rows."""
         most = int(self._df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
         size = self._estimate.size
         return most if size is None else max(1, min(most, -(-size // _PARTITION_BYTES)))
@@ -229,7 +220,7 @@ class SparkBatch:
         """Run ``task`` over every partition.
 
         Raises:
-            OnceOnlyError: what a task raised each time that Spark tried it.
+            OnceOnlyError: raised by a task in each of Spark's attempts.
         """
         # PySpark looks columns up by name there, and takes a dot for a path.
         numbered = self.dataframe.toDF(*map(str, range(len(self._schema))))
@@ -251,7 +242,7 @@ class SparkBatch:
             writer.parquet(_spelled(directory))
 
     def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> MaterializedRows:
-        """Rows out of Parquet files; their number is not known here."""
+        """Return rows from Parquet files. Their number is unknown."""
         session, ours = self._df.sparkSession, schema.equals(self._schema)
         if not paths:
             empty = self._df.limit(0) if ours else frames.of_arrow(session, schema.empty_table())
@@ -262,27 +253,27 @@ class SparkBatch:
         return MaterializedRows(reader.parquet(*map(_spelled, paths)), _UNKNOWN)
 
     def trimmed(self, trim: Trim) -> SparkBatch:
-        """The batch without the rows that are left out.
+        """Return the batch without the rows that a trim leaves out.
 
         Raises:
-            TypeError: its rows cannot be told apart by position.
+            TypeError: its rows cannot be separated by position.
         """
         if self._without is None:
             raise TypeError("this batch cannot be trimmed")
         return SparkBatch(self._without(trim), self._estimate, self._leave_out)
 
     def timed(self, clock: Clock) -> Self:
-        """The same batch, whose actions also tell what its rows say of time."""
+        """Return a copy whose actions also read event times."""
         asked = copy(self)
         asked._clock = clock
         return asked
 
     def times(self) -> RowTimes:
-        """What the rows of the last attempt say of time; as valid as its digest."""
+        """Event times of the last attempt, as valid as its digest."""
         return self._times()
 
     def execute(self) -> Digest:
-        """Run the whole plan and write nothing: what a skipped batch of a stateful query needs."""
+        """Run the whole plan and write nothing, as a skipped batch of a stateful query needs."""
         # Whoever returned without an action would leave the state uncommitted. ``noop`` reads every partition to its
         # end; what takes some rows and no more (``isEmpty``, ``limit``) leaves the state of the others behind.
         self.dataframe.write.format("noop").mode("append").save()
@@ -292,7 +283,7 @@ class SparkBatch:
         """Digest of the last attempt.
 
         Raises:
-            RuntimeError: no action was started, or its rows were not taken to the last.
+            RuntimeError: no action was started, or its rows were not read to the end.
         """
         if self._digest is None:
             raise RuntimeError("the batch was not read to its end, so it has no digest")
@@ -300,7 +291,7 @@ class SparkBatch:
 
 
 class MaterializedRows(SparkBatch):
-    """Rows that lie in files: whoever wrote these has hashed them, so they are only read."""
+    """Rows in files. Their writer has hashed them, so they are only read."""
 
     @property
     def dataframe(self) -> DataFrame:
@@ -308,13 +299,13 @@ class MaterializedRows(SparkBatch):
         return self._df
 
     def shaped(self, shape: Callable[[DataFrame], DataFrame]) -> MaterializedRows:
-        """What is taken of them, of which Spark reads the columns that it needs."""
+        """Apply a transformation. Spark reads only the columns that it needs."""
         return MaterializedRows(shape(self._df), _UNKNOWN)
 
 
 @contextmanager
 def _collecting() -> Generator[None]:
-    """Tell Spark's own limit of what it collects from everything else that ends a job."""
+    """Translate Spark's limit on collected results into ``TooLargeForDriver``."""
     try:
         yield
     except Exception as error:
@@ -325,10 +316,10 @@ def _collecting() -> Generator[None]:
 
 @contextmanager
 def columns_refused(session: SparkSession) -> Generator[None]:
-    """Raise what a task raised, or why it cannot run, and not the error that Spark makes of it.
+    """Raise a task's own error, or the reason why it cannot run, in place of Spark's error.
 
     Raises:
-        ConfigurationError: E157, the executors' Python lacks what tasks need.
+        ConfigurationError: E157, the executors' Python lacks modules that tasks need.
     """
     try:
         yield
@@ -341,7 +332,7 @@ def columns_refused(session: SparkSession) -> Generator[None]:
 
 
 def _spelled(place: str) -> str:
-    """A path is one of this machine, whichever file system is Spark's default."""
+    """Mark a path as local, whichever file system is Spark's default."""
     return f"file:{place}" if is_local(place) else place
 
 

@@ -1,9 +1,9 @@
-"""A spool: takes record batches off their source at once, and hands them on when they are asked for.
+"""Spool of record batches: read ahead in a thread, buffer or spill.
 
-Spark writes the rows that it collects from the one thread that schedules the jobs of the whole application: as long as
-nobody reads them, no other query goes on, whatever our sink is waiting for: with a sink that stood still for 5 s, a
-count of ten rows in another thread took 5.4 s. So a thread of its own reads, and what the sink has not taken yet lies
-in memory or, beyond a bound, in a temporary file.
+Spark writes collected rows from the one thread that schedules the jobs of the whole application. While these rows
+wait for their reader, no other query makes progress. With a sink that paused for 5 s, a count of ten rows in another
+thread took 5.4 s. So a thread of the spool reads at once. Batches that the sink has not taken yet wait in memory or,
+beyond a bound, in a temporary file.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ _PATIENCE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Spilled:
-    """Where a batch lies in the file."""
-
     file: IO[bytes]
     schema: pa.Schema
     offset: int
@@ -41,15 +39,15 @@ class _Spilled:
 
 
 class Spool:
-    """Iterates over the batches of a source, which is read ahead from the start.
+    """Iterate over the batches of a source, which is read ahead from the start.
 
     Args:
         source: read to its end by a thread of the spool.
-        hang_up: makes a read of ``source`` that waits return; called where the spool is closed before the end.
+        hang_up: unblocks a waiting read of ``source``. Called on a close before the end.
         memory: bytes that may wait in memory.
 
     Raises:
-        Exception: while iterating: whatever ``source`` raised, after the batches before it.
+        Exception: while iterating: any error of ``source``, after the batches before it.
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class Spool:
         return self._read_back(item)
 
     def close(self) -> None:
-        """Read no further and let go of what lies here. May repeat."""
+        """Stop reading and release all batches. May repeat."""
         with self._changed:
             self._closed = True
             ended = self._ended
@@ -113,7 +111,7 @@ class Spool:
             self._changed.notify_all()
 
     def _take(self, batch: pa.RecordBatch) -> bool:
-        """Keep a batch; whether there is anybody who will ask for it."""
+        """Keep a batch, and return whether the spool is still open."""
         if not self._fits(batch) and (spilled := self._spill(batch)):
             return self._append(spilled)
         with self._changed:
@@ -128,11 +126,11 @@ class Spool:
             return not self._closed
 
     def _fits(self, batch: pa.RecordBatch) -> bool:
-        """A batch that is larger than all of the memory fits where it is alone."""
+        """Check for room in memory. A batch larger than the bound fits if it is alone."""
         return not self._held or self._held + batch.get_total_buffer_size() <= self._memory
 
     def _spill(self, batch: pa.RecordBatch) -> _Spilled | None:
-        """``None``: there is no room; then the source waits after all."""
+        """Write a batch to the file. ``None`` without room, and then the source waits."""
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="onceonly-", buffering=0)  # noqa: SIM115  closed with the spool

@@ -1,4 +1,4 @@
-"""Which engine a DataFrame is of: the only place that asks for the kind of a session and for PySpark's version."""
+"""Choose the engine of a DataFrame, and the PySpark line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def engine_for(df: DataFrame) -> SparkEngine:
-    """The engine of a DataFrame's session. Asks nothing of Spark.
+    """Return the engine of a DataFrame's session. Asks nothing of Spark.
 
     Raises:
         ConfigurationError: E113 other PySpark, or Spark Connect of one that is too old.
@@ -30,10 +30,10 @@ def engine_for(df: DataFrame) -> SparkEngine:
 
 
 def line() -> SparkVersion:
-    """The line of the PySpark that this process has imported. Asks nothing of Spark.
+    """Return the line of the imported PySpark. Asks nothing of Spark.
 
     Raises:
-        ConfigurationError: E113, a PySpark that is not known.
+        ConfigurationError: E113, an unknown PySpark.
     """
     import pyspark
 
@@ -41,7 +41,7 @@ def line() -> SparkVersion:
 
 
 def installed() -> str | None:
-    """Version of this process's PySpark, whether it is imported yet or not; ``None``: there is none."""
+    """Return the version of this process's PySpark, imported yet or not, or ``None`` without one."""
     if loaded := sys.modules.get("pyspark"):
         return str(loaded.__version__)
     try:
@@ -51,10 +51,10 @@ def installed() -> str | None:
 
 
 def line_of(version: str) -> SparkVersion:
-    """The line of a version of PySpark.
+    """Return the line of a version of PySpark.
 
     Raises:
-        ConfigurationError: E113, it is not known.
+        ConfigurationError: E113, it is unknown.
     """
     minor = minor_of(version)
     if minor not in LINES:
@@ -105,7 +105,7 @@ def _connect() -> SparkEngine:
 
 
 def refuse_data_source() -> OnceOnlyError:
-    """The refusal of ``format("onceonly")`` where PySpark has no data sources in Python."""
+    """Make the error for ``format("onceonly")`` where PySpark has no data sources in Python."""
     oldest = next(line.minor for line in LINES.values() if line.data_source)
     return refuse(
         "E113",

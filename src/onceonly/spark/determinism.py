@@ -1,4 +1,4 @@
-"""What a query's callback writes, as far as its plan tells: what another run of the same batch may give otherwise."""
+"""Determinism of written rows, by the plan of the query."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Determinism:
-    """What is found of the plan of the written rows, once per run and columns.
+    """Findings in the plan of the written rows, once per run and columns.
 
     Attributes:
-        left_out: columns that the digest leaves out, since another order of the same rows may change them; none where
-            no state makes a batch run twice.
-        nondeterministic: SQL of the first expression, of the query's plan or of what the callback adds to it, that
-            another run may compute otherwise; ``None`` if there is none.
-        functions: names of the user's own functions, into which nobody can look.
-        text: the plan of the query and of what the callback adds to it, as every start of the same code spells them;
-            empty where they cannot be seen.
+        left_out: columns that the digest omits, since another order of the same rows may change them. None where no
+            state makes a batch run twice.
+        nondeterministic: SQL of the first expression that another run may compute differently, in the query's plan or
+            the callback's part, or ``None``.
+        text: plan of the query and of the callback's part, spelled alike by every start of the same code. Empty if not
+            visible.
     """
 
     left_out: frozenset[str] = frozenset()
@@ -37,7 +36,7 @@ class Determinism:
 
 
 def look(plan: QueryPlan, rows: DataFrame) -> Determinism:
-    """Look at what is written: a few hundred calls into the JVM, so not for each batch."""
+    """Inspect the plan of a written batch: a few hundred calls into the JVM, so not for each batch."""
     analysed = engine_for(rows).analysed(rows, started=True)
     text = analysed.text()
     unstable = plan.nondeterministic or analysed.nondeterministic()
@@ -52,12 +51,7 @@ def look(plan: QueryPlan, rows: DataFrame) -> Determinism:
 
 
 def foreseen(plan: QueryPlan, rows: DataFrame) -> Determinism:
-    """What is known of the rows that a query will write: less than of a batch, whose floats are followed.
-
-    Args:
-        plan: of the query, which is not started yet.
-        rows: the stream as ``before=`` leaves it.
-    """
+    """Inspect the stream before the start, as ``before=`` leaves it. Floats are followed only in a batch."""
     analysed = engine_for(rows).analysed(rows, started=False)
     text = analysed.text()
     return Determinism(
@@ -67,7 +61,7 @@ def foreseen(plan: QueryPlan, rows: DataFrame) -> Determinism:
 
 
 def _left_out(plans: tuple[float_lineage.Node, float_lineage.Node] | tuple[()], rows: DataFrame) -> frozenset[str]:
-    """Where columns cannot be followed, all that hold floats: no replay is refused for the order of its rows."""
+    """Return all columns with floats if they cannot be followed: no replay is refused for the order of its rows."""
     found = float_lineage.loose(*plans) if plans else None
     if found is not None:
         return found

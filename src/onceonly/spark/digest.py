@@ -1,4 +1,4 @@
-"""The order-free digest of a batch: as Spark columns in the action that writes it, and over Arrow in the driver."""
+"""Order-free digest of a batch, by Spark columns or Arrow."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Summed:
-    """A column of rows that are summed up by themselves: a structure, null where a row has none.
+    """A column whose rows are summed separately: a structure, null where a row has none.
 
     Attributes:
-        within: its name.
-        left_out: parts of it that its digest leaves out.
+        left_out: parts that its digest omits.
         sets_aside: whether a row that has it counts nowhere else.
-        reasons: names of what its part ``reasons`` may say, a JSON list of objects with a ``rule``.
+        reasons: possible names in its part ``reasons``, a JSON list of objects with a ``rule``.
     """
 
     within: str
@@ -49,10 +48,10 @@ class Summed:
 
 @dataclass(frozen=True, slots=True)
 class Observable:
-    """What is computed of rows on their way to a sink: ``rows.select("*", *hashes).observe(..., *metrics)``.
+    """Columns to observe on the way to a sink: ``rows.select("*", *hashes).observe(..., *metrics)``.
 
     Attributes:
-        hashes: columns that the metrics read, by name; to be dropped behind the observation. Often there are none.
+        hashes: columns that the metrics read, by name, to be dropped after the observation. Often empty.
         metrics: aggregates without a lambda, as of :func:`metrics`.
     """
 
@@ -63,7 +62,7 @@ class Observable:
 def observable(
     schema: StructType, leave_out: frozenset[str] = frozenset(), summed: Sequence[Summed] = ()
 ) -> Observable:
-    """Metrics for ``DataFrame.observe``; arguments as for :func:`metrics`."""
+    """Build metrics for ``DataFrame.observe``, with the arguments of :func:`metrics`."""
     from pyspark.sql import functions as f
 
     taken = {name.lower() for name in schema.names}
@@ -93,15 +92,11 @@ def metrics(
     summed: Sequence[Summed] = (),
     hash_of: Callable[[StructType, frozenset[str], str], Column] | None = None,
 ) -> list[Column]:
-    """Aggregates ``rows``, ``high`` and ``low`` for ``DataFrame.agg``; of each column in ``summed`` as well.
+    """Build aggregates ``rows``, ``high`` and ``low`` for ``DataFrame.agg``, and for each column in ``summed``.
 
-    With those of a column stands how many rows have neither it nor what sets them aside, and how many for each reason.
-
-    Args:
-        schema: columns of the DataFrame.
-        leave_out: columns that a replay may compute otherwise (see ``lineage``).
-        summed: columns that do not belong to the rows, and are summed up by themselves.
-        hash_of: what finds the hash of a row; ``None`` for :func:`row_hash`.
+    Each such column also counts the rows that have neither it nor a column that sets them aside, and the rows of each
+    reason. It does not belong to the rows. A replay may compute the columns of ``leave_out`` differently (see
+    ``float_lineage``). ``hash_of`` returns the hash of a row, by default :func:`row_hash`.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
@@ -130,13 +125,7 @@ def metrics(
 
 
 def sums(row: Column, counted: Column, within: str = "") -> list[Column]:
-    """Aggregates ``rows``, ``high`` and ``low`` of the rows whose hash and count are not null.
-
-    Args:
-        row: the hash of a row.
-        counted: not null where the row counts.
-        within: names the metrics, as in :func:`metric`.
-    """
+    """Build aggregates ``rows``, ``high`` and ``low`` over non-null hashes and counts, named by :func:`metric`."""
     from pyspark.sql import functions as f
 
     # In halves, whose sums have room: the sum of whole hashes overflows, and under ANSI the metric then held 5 of 10
@@ -147,17 +136,17 @@ def sums(row: Column, counted: Column, within: str = "") -> list[Column]:
 
 
 def metric(name: str, within: str) -> str:
-    """Name of a metric of the rows, or of a column that is summed up by itself."""
+    """Name a metric of the rows, or of a column summed separately."""
     return f"{name} of {within}" if within else name
 
 
 def said(reason: str) -> str:
-    """Name of the metric of a reason; the user calls it what he likes, ``rows`` or ``filtered`` as well."""
+    """Name the metric of a reason. The user may call a reason anything, even ``rows`` or ``filtered``."""
     return f"said: {reason}"
 
 
 def spelled(reason: str) -> str:
-    """How the part ``reasons`` says a reason."""
+    """Return the spelling of a reason in the part ``reasons``."""
     return f'"rule":"{reason}"'
 
 
@@ -166,7 +155,7 @@ HASH = "onceonly row hash"
 
 
 def row_hash(schema: StructType, leave_out: frozenset[str] = frozenset(), within: str = "") -> Column:
-    """The 64-bit hash of one row; arguments as for :func:`metrics`. ``within`` is the structure that it is part of."""
+    """Compute the 64-bit hash of one row or of its structure ``within``, with the arguments of :func:`metrics`."""
     from pyspark.sql import functions as f
 
     parts = [f.lit(0)]
@@ -178,30 +167,30 @@ def row_hash(schema: StructType, leave_out: frozenset[str] = frozenset(), within
 
 
 def quote(name: str) -> str:
-    """Column name as one identifier, dots and all."""
+    """Quote a column name as one identifier, dots and all."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def from_metrics(values: Mapping[str, Any], leave_out: Iterable[str] = (), within: str = "") -> Digest:
-    """Digest from the observed metrics, which were asked for without some columns; sums over no rows are null."""
+    """Build the digest from observed metrics, whose columns omit ``leave_out``. Sums over no rows are null."""
     rows, high, low = (values[metric(name, within)] or 0 for name in ("rows", "high", "low"))
     return Digest(rows, high, low, tuple(sorted(leave_out)))
 
 
 def filtered(values: Mapping[str, Any], within: str) -> int:
-    """Rows that had neither the column nor what sets them aside."""
+    """Count rows that had neither the column nor one that sets them aside."""
     found: int = values[metric("filtered", within)]
     return found
 
 
 def reasons(values: Mapping[str, Any], one: Summed) -> tuple[tuple[str, int], ...]:
-    """For how many rows each reason was said; without those of none."""
+    """Count the rows of each reason that occurs."""
     found = ((reason, values[said(reason)]) for reason in one.reasons)
     return tuple(sorted((reason, rows) for reason, rows in found if rows))
 
 
 def of_hashes(hashes: pa.Array[Any]) -> Digest:
-    """Digest of the rows whose :func:`row_hash` is given."""
+    """Sum :func:`row_hash` values to a digest."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -214,16 +203,10 @@ def of_hashes(hashes: pa.Array[Any]) -> Digest:
 def by_epoch(
     rows: DataFrame, columns: int, leave_out: frozenset[str], numbers: Sequence[int]
 ) -> Iterator[tuple[int, Digest]]:
-    """Digests of rows that say which epoch wrote them.
+    """Yield digests of rows by the epoch that wrote them, for the epochs in ``numbers`` with rows.
 
-    Args:
-        rows: what was read back, with the column of ``protocol.EPOCH``.
-        columns: how many of the leading columns were hashed.
-        leave_out: those of them that were not.
-        numbers: the epochs to hash.
-
-    Yields:
-        Number and digest of each epoch that has rows; of the others, too, where every row has an owner.
+    Epochs without rows follow only if every row has an owner. ``rows`` come from the sink, with the column of
+    ``protocol.EPOCH``. Their first ``columns`` columns were hashed, except ``leave_out``.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
@@ -242,7 +225,7 @@ def by_epoch(
 
 
 def _plain(kind: DataType, column: Column) -> Column:
-    """A column that ``xxhash64`` takes and that is equal exactly where the values are."""
+    """Return a column that ``xxhash64`` takes and that is equal exactly where the values are."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -265,7 +248,7 @@ def _plain(kind: DataType, column: Column) -> Column:
 
 
 def _has_items(kind: DataType) -> bool:
-    """Whether :func:`_plain` takes a lambda to values of a type: one over the items of an array or a map."""
+    """Check whether :func:`_plain` applies a lambda to values of a type: one over items of an array or a map."""
     from pyspark.sql import types as t
 
     match kind:
@@ -278,7 +261,7 @@ def _has_items(kind: DataType) -> bool:
 
 
 def _counted(items: Column) -> Column:
-    """Items behind their number: else those of one list could as well be the next one's."""
+    """Put items after their count, so that one list's items cannot pass for the next one's."""
     from pyspark.sql import functions as f
 
     return f.struct(f.array_size(items), items)
@@ -322,12 +305,7 @@ _NO, _YES = ((0).to_bytes(4, "little"), (1).to_bytes(4, "little"))
 
 
 def hashing(schema: StructType, leave_out: frozenset[str] = frozenset()) -> Callable[[pa.RecordBatch], Digest] | None:
-    """What computes the digest of rows; ``None`` where only Spark can.
-
-    Args:
-        schema: the columns.
-        leave_out: columns that the digest leaves out, as in :func:`metrics`.
-    """
+    """Return a function that computes the digest of rows without Spark, or ``None`` if only Spark can."""
     parts = _parts(schema, leave_out)
     return None if parts is None else lambda batch: _digest(parts, batch.columns, batch.num_rows)
 
@@ -337,7 +315,7 @@ HashingRows = Callable[["pa.RecordBatch"], "pa.Array[Any]"]
 
 
 def hashing_rows(schema: StructType, leave_out: frozenset[str] = frozenset()) -> HashingRows | None:
-    """What computes the hash of each row, as :func:`row_hash` does; arguments and ``None`` as of :func:`hashing`."""
+    """Return a function that computes :func:`row_hash` of each row, or ``None`` as :func:`hashing`."""
     import pyarrow as pa
 
     parts = _parts(schema, leave_out)
@@ -365,7 +343,7 @@ def _parts(schema: StructType, leave_out: frozenset[str]) -> _Parts | None:
 
 
 def beyond(schema: StructType) -> str | None:
-    """Why only Spark can compute the digest of rows of these columns; ``None`` if it can be had without Spark."""
+    """Return why only Spark can compute the digest of these columns, or ``None`` if the driver can."""
     names: set[str] = set()
     for field in schema.fields:
         if field.name.lower() in names:
@@ -418,7 +396,7 @@ def _listed(values: Array) -> list[bytes | None]:
 
 
 def _many(parts: Sequence[tuple[int, bytes, Encode]], columns: Sequence[Array], rows: int) -> Digest:
-    """The same, by columns: a third of the time where there are many rows."""
+    """Hash by columns, in a third of the time for many rows."""
     import numpy as np
     from xxhash import xxh64_intdigest as xxh64
 
@@ -438,7 +416,7 @@ def _many(parts: Sequence[tuple[int, bytes, Encode]], columns: Sequence[Array], 
 
 
 def _hashes(values: Array, seeds: Words) -> Words:
-    """The hash of each value, none of them a null, with its own seed."""
+    """Hash each non-null value with its own seed."""
     import numpy as np
     import pyarrow as pa
 
@@ -459,7 +437,7 @@ def _side_by_side() -> bool:
 
 
 def _encoding(kind: DataType) -> Encode | None:
-    """How Spark's hash sees values of a type."""
+    """Return the encoding of a type's values for Spark's hash."""
     from pyspark.sql import types as t
 
     # Exactly these classes: a subclass may hash in another way.
@@ -484,7 +462,7 @@ def _encoding(kind: DataType) -> Encode | None:
 
 
 def _raw(array: Array, width: int) -> Array:
-    """The values' own bytes, which Arrow keeps in little-endian order."""
+    """Return the values' own bytes, which Arrow keeps in little-endian order."""
     import pyarrow as pa
 
     return pa.Array.from_buffers(pa.binary(width), len(array), array.buffers()[:2], array.null_count, array.offset)
@@ -505,7 +483,7 @@ def _integers(array: Array) -> Array:
 
 
 def _ratios(array: Array) -> Array:
-    """-0.0 and NaN in one form, as in the cluster: by an addition that makes each of them a double."""
+    """Bring -0.0 and NaN to one form, as in the cluster, by an addition that makes each of them a double."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -535,7 +513,7 @@ def _wide_decimals(array: Array) -> Array:
 
 
 def _java_bytes(little_endian: bytes) -> bytes:
-    """As Java's ``BigInteger.toByteArray``: big-endian, and no byte more than the number and its sign need."""
+    """Encode as Java's ``BigInteger.toByteArray``: big-endian, with no byte more than the number and its sign need."""
     number = int.from_bytes(little_endian, "little", signed=True)
     bits = (number if number >= 0 else ~number).bit_length()
     return number.to_bytes(bits // 8 + 1, "big", signed=True)

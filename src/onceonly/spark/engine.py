@@ -1,8 +1,8 @@
-"""What onceonly asks of Spark beyond PySpark's public calls: one protocol, and the values that answer it.
+"""Spark engine protocol: every request beyond PySpark's public calls.
 
 Public calls that are alike everywhere (``df.schema``, ``df.write``, ``mapInArrow`` for tasks on executors,
-``spark.conf``) need no protocol and are made where they are needed. What needs a private of PySpark, or a path of its
-own on another kind of session, is a method here. ``choose.engine_for`` tells which engine a DataFrame is of.
+``spark.conf``) need no protocol and are made where they are needed. A request that needs a private API of PySpark, or
+differs by the kind of session, is a method here. ``detect.engine_for`` returns the engine of a DataFrame.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LOSSY = {"TextSocket": "socket", "MemoryStream": "memory"}
 
 
 class Brokers(Protocol):
-    """What serves a Kafka source: asked for each batch, since a topic can be deleted and made anew between two."""
+    """Brokers of a Kafka source. Asked for each batch, since a topic can be recreated between two."""
 
     def identity(self, topics: Iterable[str]) -> str | None:
-        """What offsets of these topics are offsets of; ``None`` where brokers do not say it, or not in time."""
+        """Identify the topics of these offsets, or ``None`` if brokers do not answer, or not in time."""
         ...
 
 
@@ -37,13 +37,11 @@ class Source:
     """One source of the query.
 
     Attributes:
-        id: its name, or its position; names the directory of its own log in the checkpoint.
-        kind: class name.
+        id: its name, or its position. Names the directory of its own log in the checkpoint.
         origin: description, e.g. ``FileStreamSource[file:/in]``.
-        brokers: of a Kafka source, to ask; ``None`` for others.
-        passes_over: the setting with which it reads files that are gone or damaged as no rows; ``None``: it stops.
-        reads_on: whether it goes on past input that is gone.
-        clears_up: what becomes of files that it has read, ``archive`` or ``delete``; ``None``: they stay.
+        passes_over: the setting with which it skips missing or damaged files, or ``None`` if it stops.
+        reads_on: whether it continues past missing input.
+        clears_up: ``archive`` or ``delete`` for files that it has read, or ``None`` if they stay.
     """
 
     id: str
@@ -56,7 +54,7 @@ class Source:
 
     @property
     def lossy(self) -> str | None:
-        """The name of a kind of source that cannot give rows again; ``None`` for one that can, as far as is known."""
+        """Kind of a source that cannot replay rows, or ``None`` for one that can, as far as is known."""
         return next((name for part, name in LOSSY.items() if part in self.kind), None)
 
     @property
@@ -67,14 +65,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """What the query's plan is, found once per run.
+    """The query's plan, read once per run.
 
     Attributes:
-        stateful: whether any operator keeps state.
-        nondeterministic: SQL of the first expression that another run may compute otherwise; ``None`` if there is none.
-        sources: each source of the query, in the order of the plan.
-        text: the analysed plan, for :mod:`onceonly.spark.float_lineage`; ``None`` where Spark cannot spell it.
-        unseen: what this kind of session does not show of a plan, as reasons for which a promise may not hold.
+        nondeterministic: SQL of the first expression that another run may compute differently, or ``None``.
+        text: the analysed plan, for :mod:`onceonly.spark.float_lineage`, or ``None`` if Spark cannot spell it.
+        unseen: parts of a plan that this kind of session hides, as reasons why a guarantee may not hold.
         delays: of its watermarks, outermost first, as Spark spells them: ``text`` lacks them.
     """
 
@@ -86,7 +82,7 @@ class QueryPlan:
     delays: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     def source(self, id_: str) -> Source:
-        """The source behind an id of the offset log: its name, or, in a log of version 1, its position."""
+        """Return the source of an id in the offset log: its name, or, in a log of version 1, its position."""
         return {**{str(at): found for at, found in enumerate(self.sources)}, **{s.id: s for s in self.sources}}[id_]
 
 
@@ -95,19 +91,12 @@ class Run:
     """One start of a query.
 
     Attributes:
-        run_id: Spark's id of this start.
-        query_id: Spark's id of the query.
-        name: ``queryName``, or ``None``.
-        checkpoint: resolved checkpoint root.
-        mode: why epochs cannot be built on this run (trigger, temporary checkpoint ...); ``None`` if they can.
+        mode: why this run cannot have epochs (trigger, temporary checkpoint ...), or ``None`` if it can.
         temporary: whether the checkpoint is deleted when the query stops.
         session: as in :class:`Caller`.
-        plan: what the plan is.
-        engine: what found it, and is asked about it.
-        handle: what that engine keeps of the running query; nobody else reads it.
-        files: the checkpoint's files.
-        output: its output mode, ``append``, ``update`` or ``complete``; empty where the engine does not say.
-        entry: batch id and text of the offset log's entry read last; a run never changes what it has logged.
+        handle: the running query, for that engine only.
+        output: its output mode, ``append``, ``update`` or ``complete``. Empty if the engine does not provide it.
+        entry: batch id and text of the offset log's last read entry. A run never changes logged entries.
     """
 
     run_id: str
@@ -127,12 +116,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose batch a callback was handed.
+    """Identity of a callback's batch.
 
     Attributes:
         session: id of the session that the rows belong to. Each start of a query has its own, which its batches keep
-            whatever the callback does to the thread's properties; rows that the callback made itself have another.
-        batch_id: what Spark set for the batch that the thread is to write.
+            even if the callback changes the thread's properties. Rows that the callback made itself have another.
+        batch_id: set by Spark for the batch that the thread is to write.
     """
 
     session: str
@@ -141,12 +130,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class QueryHint:
-    """What the callback was given to say of its query; an engine that finds it by itself does not ask.
-
-    Attributes:
-        name: of the pipeline, and then of the query.
-        checkpoint: of the query, as the server reaches it.
-    """
+    """Name and checkpoint of its query, as given to the callback. An engine that finds them by itself ignores it."""
 
     name: str | None = None
     checkpoint: str | None = None
@@ -156,27 +140,27 @@ NOTHING_TOLD = QueryHint()
 
 
 class AnalysedPlan(Protocol):
-    """The analysed plan of a DataFrame. Each call asks Spark: a few hundred calls into the JVM for a large plan."""
+    """Analysed plan of a DataFrame. Each call asks Spark: a few hundred calls into the JVM for a large plan."""
 
     def text(self) -> str | None:
-        """The plan as Spark spells it in JSON, for :mod:`onceonly.spark.float_lineage`; ``None`` where it cannot."""
+        """Return the plan in Spark's JSON, for :mod:`onceonly.spark.float_lineage`, or ``None`` without a spelling."""
         ...
 
     def nondeterministic(self) -> str | None:
-        """SQL of the first expression that another run may compute otherwise; ``None`` if there is none."""
+        """Return SQL of the first expression that another run may compute differently, or ``None``."""
         ...
 
 
 class Observed(Protocol):
-    """A DataFrame whose digest is computed in the first action on it."""
+    """A DataFrame whose first action computes its digest."""
 
     @property
     def dataframe(self) -> DataFrame:
-        """What to act on."""
+        """DataFrame for the action."""
         ...
 
     def get(self) -> Mapping[str, Any]:
-        """``rows``, ``high`` and ``low`` of the digest and what is beside; waits for the end of the first action."""
+        """Return ``rows``, ``high``, ``low`` and other metrics. Waits for the end of the first action."""
         ...
 
 
@@ -184,32 +168,29 @@ class Rows(Protocol):
     """Rows on their way to the driver, as they come."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Record batches, in the order in which partitions finish; raises what ended the job."""
+        """Yield record batches in the order in which partitions finish. Raises the error that ended the job."""
         ...
 
     def close(self) -> None:
-        """Let the job go, wherever it is. May repeat."""
+        """Release the job, finished or not. May repeat."""
         ...
 
 
 class QueryEngine(Protocol):
-    """What runs streaming queries, as it is asked about a query and one of its batches.
-
-    ``df`` is the batch, in whatever form this engine hands it out.
-    """
+    """Engine of streaming queries, which answers for a query and one of its batches, in its own form (``df``)."""
 
     # ---- who is calling
 
     def caller(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Caller:
-        """Whose batch this is; asked for each batch.
+        """Identify the caller's batch. Called for each batch.
 
         Raises:
-            ConfigurationError: E110 not called from a streaming query; E106 what was told does not lead to it.
+            ConfigurationError: E110 not called from a streaming query. E106 the given identity does not match one.
         """
         ...
 
     def group(self, df: DataFrame) -> str:
-        """The calling thread's job group: the run's id, unless the callback has set another; empty for none."""
+        """Return the calling thread's job group: the run's id, unless the callback has set another. Empty for none."""
         ...
 
     def application(self, df: DataFrame) -> str:
@@ -217,10 +198,10 @@ class QueryEngine(Protocol):
         ...
 
     def discover(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Run:
-        """Everything that stays the same for one start of the query: once per run.
+        """Discover all constants of one start of the query. Called once per run.
 
         Raises:
-            ConfigurationError: E110 not called from a streaming query; E106 what was told does not lead to it.
+            ConfigurationError: E110 not called from a streaming query. E106 the given identity does not match one.
         """
         ...
 
@@ -229,27 +210,26 @@ class QueryEngine(Protocol):
         ...
 
     def await_end(self, run: Run) -> None:
-        """Block until the run has ended, however it ends: stopped, failed, or Spark gone with it."""
+        """Block until the run has ended in any way: stopped, failed, or Spark gone with it."""
         ...
 
     # ---- what a batch reads
 
     def entries(self, run: Run, numbers: Sequence[int]) -> Mapping[int, str] | None:
-        """Entries of the query's offset log, in the text that is on disk, too; without those that it has not.
+        """Return entries of the query's offset log in their text on disk, without missing ones.
 
-        Returns:
-            The entries; ``None`` where the query cannot be asked, and the checkpoint's files must say it.
+        ``None`` if the query cannot be asked, and the checkpoint's files must be read.
         """
         ...
 
     def file_size(self, df: DataFrame, path: str) -> int | None:
-        """Bytes of an input file that is not of this machine's disk; ``None`` if it is gone."""
+        """Return bytes of an input file outside this machine's disk, or ``None`` if it is gone."""
         ...
 
     def late_rows(self, run: Run) -> int:
-        """Rows of the batch that was executed last which Spark dropped, since they were older than the watermark.
+        """Count rows of the last executed batch that Spark dropped as older than the watermark.
 
-        They are counted after the commit, so what cannot be asked counts as none and stops nobody.
+        They are counted after the commit, so an unreadable count is 0 and stops no query.
         """
         ...
 
@@ -260,27 +240,25 @@ class SparkEngine(QueryEngine, Protocol):
     # ---- plans
 
     def foreseen(self, df: DataFrame) -> QueryPlan:
-        """The plan of a query that is not started yet, by its streaming DataFrame. Runs nothing."""
+        """Return the plan of a query before its start, by its streaming DataFrame. Runs nothing."""
         ...
 
     def analysed(self, rows: DataFrame, *, started: bool) -> AnalysedPlan:
-        """The plan of what is written.
+        """Return the plan of the written rows, of a batch if ``started``, else of the stream.
 
-        Args:
-            rows: a batch as it is written; or, before the start, the stream.
-            started: which of both. In a batch, clocks that the callback reads are its own; in a stream Spark puts the
-                batch's time for most of them.
+        In a batch, clocks that the callback reads are its own. In a stream Spark puts the batch's time for most of
+        them.
         """
         ...
 
     # ---- rows
 
     def hadoop_setting(self, df: DataFrame, name: str) -> str | None:
-        """What the application says for a setting of Hadoop; ``None``: nothing."""
+        """Return the application's setting of Hadoop, or ``None``."""
         ...
 
     def hashed(self, df: DataFrame, leave_out: frozenset[str]) -> DataFrame:
-        """The rows with their hash behind all columns; of what ``leave_out`` names, no column is hashed."""
+        """Add the hash of the row as the last column, without hashing the columns of ``leave_out``."""
         ...
 
     def observed(
@@ -290,14 +268,7 @@ class SparkEngine(QueryEngine, Protocol):
         summed: tuple[Summed, ...] = (),
         beside: tuple[Column, ...] = (),
     ) -> Observed:
-        """The rows with their digest on the side, and those of columns in ``summed``; else as for :meth:`hashed`.
-
-        Args:
-            df: the rows.
-            leave_out: columns that the digest leaves out.
-            summed: columns with a digest of their own.
-            beside: aggregates of this batch alone, which is asked for them in the same action.
-        """
+        """Observe digests of the rows and of each column in ``summed``, and aggregates of this batch alone."""
         ...
 
     def arrow(self, df: DataFrame) -> Rows:
@@ -312,11 +283,9 @@ PASSING = ("ignoreMissingFiles", "ignoreCorruptFiles")
 
 
 def passes_over(df: DataFrame, given: Mapping[str, str]) -> str | None:
-    """The setting with which files that are gone or damaged are read as no rows; ``None`` where reading stops.
+    """Return the setting that skips missing or damaged files, or ``None`` if reading stops.
 
-    Args:
-        df: of the session.
-        given: options of the source, which count before the session's settings; their names in any case.
+    ``given``: options of the source, which override the session's settings. Their case does not matter.
     """
     said = {name.lower(): value.lower() for name, value in given.items()}
     for name in PASSING:

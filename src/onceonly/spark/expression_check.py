@@ -1,4 +1,4 @@
-"""Refuse an expression that is not told from one row (E121), with the cause and the way out of this one."""
+"""Refuse expressions over more than one row (E121), with their cause."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_THE_TEXT = ("UNRESOLVED_", "PARSE_", "DATATYPE_MISMATCH", "INVALID_EXTRACT",
 
 @contextmanager
 def quietly() -> Generator[None]:
-    """Without what Spark logs by itself of an expression that it refuses: a hundred lines of JSON around our five."""
+    """Silence Spark's own log of a refused expression: a hundred lines of JSON around our five."""
     try:
         from pyspark.logger import PySparkLogger  # from 4.0 on; another class under this name would break its calls
     except ImportError:
@@ -37,20 +37,12 @@ def quietly() -> Generator[None]:
 
 
 def refusal(what: str, query: str, reason: str, cause: str, way: str) -> OnceOnlyError:
-    """The error for an expression.
-
-    Args:
-        what: what it is in the call, ``Output "alerts"``.
-        query: name of the pipeline.
-        reason: what is wrong with it.
-        cause: the most likely cause.
-        way: what to write in its place.
-    """
+    """Make the error for an expression. ``what`` is its place in the call, ``Output "alerts"``."""
     return refuse("E121", what=what, query=query, reason=reason, cause=cause, next=way)
 
 
 def unread(what: str, query: str, rows: DataFrame, error: Exception) -> OnceOnlyError:
-    """The error for an expression that Spark refuses over these rows, whatever class Spark has for it."""
+    """Make the error for an expression that Spark refuses over these rows, for any of Spark's error classes."""
     condition, reason, names = _condition(error), first_line(error), ", ".join(rows.columns)
     if condition.startswith("UNRESOLVED_COLUMN"):
         way = f"name one that they have: {names}{nearest(_named(error), rows.columns)}"
@@ -62,12 +54,9 @@ def unread(what: str, query: str, rows: DataFrame, error: Exception) -> OnceOnly
 
 
 def check_route(query: str, rows: DataFrame, by: str) -> None:
-    """Refuse to route rows by what Spark does not read, or by what is no text: it casts "1" and "01" to one number.
+    """Refuse a route by an unreadable expression or by no text: Spark casts "1" and "01" to one number.
 
-    Args:
-        query: name of the pipeline.
-        rows: a batch, or the stream.
-        by: what rows are routed by, in SQL.
+    ``by`` is in SQL, over a batch or the stream.
 
     Raises:
         ConfigurationError: E121.
@@ -83,22 +72,22 @@ def check_route(query: str, rows: DataFrame, by: str) -> None:
 
 
 def beyond(what: str, query: str, reason: str) -> OnceOnlyError:
-    """The error for an expression that looks at more than one row, or gives another value in another run."""
+    """Make the error for an expression that reads more than one row, or gives another value in another run."""
     cause = "an aggregate, a window, a subquery, or a random or current value"
     way = "compute it in before=, exactly_once(..., before=lambda df: df.withColumn(...)), and use the column there"
     return refusal(what, query, reason, cause, way)
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, without the plan that Spark puts below."""
+    """Return the first line of an error, without Spark's plan below."""
     return str(error).strip().splitlines()[0]
 
 
 def text_of(said: str | Column) -> str:
-    """An expression as text, the same in each process: Spark writes addresses of objects into that of a Column.
+    """Return an expression as text that is the same in each process, without object addresses.
 
-    What a Python function is given stands in the text of the classic Column as Spark's own objects, with the lines of
-    the program that made them. It is left out.
+    Arguments of a Python function are left out. The classic Column prints them as Spark's own objects, with the lines
+    of the program that made them.
     """
     if isinstance(said, str):
         return said
@@ -112,7 +101,7 @@ _NODE = "columnnodeexpression("
 
 
 def _closed(text: str, at: int) -> int:
-    """Behind the bracket that closes the one before ``at``; the end, where none does."""
+    """Return the position after the bracket that closes the one before ``at``, or the end without one."""
     depth = 1
     for place in range(at, len(text)):
         depth += {"(": 1, ")": -1}.get(text[place], 0)
@@ -122,12 +111,11 @@ def _closed(text: str, at: int) -> int:
 
 
 def _condition(error: Exception) -> str:
-    """The stable name that Spark gives an error of its own; empty for others."""
+    """Return the stable name of Spark's own error, or empty for others."""
     named = getattr(error, detect.line().condition, None)
     return str(named() or "") if named else ""
 
 
 def _named(error: Exception) -> list[str]:
-    """The column that Spark could not find."""
     told: Any = getattr(error, "getMessageParameters", dict[str, str])() or {}
     return [str(told.get("objectName", "")).replace("`", "")]

@@ -1,8 +1,8 @@
-"""What a run computes, spelled so that every start of the same code spells it alike, and the fingerprint of that.
+"""Fingerprint of a run's plan and functions, stable across starts.
 
-A plan is a line for each of its nodes and expressions, indented by depth. Ids are numbered as they come; what another
-start may have otherwise (places, random ids and seeds) is left out, and so is all of a relation but its columns. A
-Python function is its bytecode, constants, names and plain values; line numbers and docstrings do not count.
+A plan is a line for each of its nodes and expressions, indented by depth. Ids are numbered as they come. Parts that
+differ between starts (places, random ids and seeds) are left out, and so is all of a relation but its columns. A
+Python function is its bytecode, constants, names and plain values. Line numbers and docstrings do not count.
 """
 
 from __future__ import annotations
@@ -43,11 +43,9 @@ _OWN = ("onceonly", "onceonly_checkpoints", "onceonly_sinks", "pyspark")
 
 
 def spell(*plans: Node, delays: Sequence[str] = ()) -> str:
-    """Text of plans, one below the other; a column that two of them name has one number.
+    """Spell analysed plans, one below the other. A column that two of them name has one number.
 
-    Args:
-        plans: analysed, as ``lineage.parse`` gives them.
-        delays: of their watermarks, which Spark leaves out of its JSON.
+    ``delays`` are those of their watermarks, which Spark leaves out of its JSON.
     """
     numbers: dict[str, int] = {}
     lines = [f"watermark delay {delay}" for delay in delays]
@@ -66,7 +64,7 @@ def _without_sink(plan: Node) -> Node:
 
 
 def _below(node: Node) -> Iterator[tuple[str, Node]]:
-    """What is told of a node below its line, each with the name of its field: of a relation, its columns alone."""
+    """Yield the parts below a node's line with their field's name. Of a relation, its columns alone."""
     if _reads(node):
         yield from ((_COLUMN, column) for column in node.hung("output"))
     elif node.kind not in _SEEDED:
@@ -75,7 +73,7 @@ def _below(node: Node) -> Iterator[tuple[str, Node]]:
 
 
 def _reads(node: Node) -> bool:
-    """Whether it is a relation: a plan's leaf, which has an output and no children."""
+    """Check for a relation: a plan's leaf, which has an output and no children."""
     return not node.children and "output" in node.fields
 
 
@@ -92,9 +90,9 @@ _TYPE = ("AttributeReference", "dataType")
 
 
 def _value(value: Any, numbers: dict[str, int]) -> str:
-    """A field's value, with ids of expressions by the order in which they were met; empty for what is told elsewhere.
+    """Spell a field's value, with ids of expressions numbered as they come. Empty for parts spelled elsewhere.
 
-    Trees stand below the line: those among fields by the field's name, those within pairs (``CASE WHEN``) as children.
+    Trees go below the line: those among fields by the field's name, those within pairs (``CASE WHEN``) as children.
     """
     if isinstance(value, Mapping):
         if "jvmId" in value:
@@ -115,11 +113,7 @@ def _value(value: Any, numbers: dict[str, int]) -> str:
 
 
 def describe(function: Callable[..., Any]) -> str:
-    """Text of a function: a line for itself and each function of its own module that it names or holds.
-
-    Args:
-        function: anything that can be called. Nothing is called here.
-    """
+    """Spell a function without calling it: a line for itself and each function of its own module that it uses."""
     lines: dict[int, str] = {}
     waiting: list[Any] = [function]
     while waiting:
@@ -131,7 +125,7 @@ def describe(function: Callable[..., Any]) -> str:
 
 
 def _described(one: Any) -> tuple[str, list[Any]]:
-    """A line for one of them, and the functions that belong to it."""
+    """Return a line for one of them, and the functions that belong to it."""
     if isinstance(one, partial):
         held = [*one.args, *(value for _, value in sorted(one.keywords.items()))]
         return _told("partial", _plain([held, sorted(one.keywords)])), [one.func, *filter(_followed, held)]
@@ -170,7 +164,7 @@ def _told(name: str, *said: str) -> str:
 
 
 def _closed(one: Any) -> str:
-    """What cannot be looked into goes by its name and the version of its distribution; ours, by its name."""
+    """Spell opaque code by its name and the version of its distribution, and the library's own by its name."""
     module = str(getattr(one, "__module__", None) or type(one).__module__)
     name = getattr(one, "__qualname__", type(one).__qualname__)
     top = module.partition(".")[0]
@@ -184,7 +178,7 @@ def _closed(one: Any) -> str:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Global names that a function and those inside of it use."""
+    """Yield global names that a function and its inner functions use."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -203,7 +197,7 @@ def _code(code: CodeType, doc: str | None = None) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A value that every start spells alike; of another object, its class."""
+    """Spell a value alike in every start, or any other object by its class."""
     if value is None or type(value) in (str, bytes, bool, int, float, complex):
         return repr(value)
     if type(value) in (tuple, list):
@@ -219,12 +213,7 @@ def _plain(value: Any) -> str:
 
 
 def fingerprint(plan: str, functions: str) -> PlanFingerprint:
-    """Fingerprint of a run in this process.
-
-    Args:
-        plan: text of its plans.
-        functions: text of its functions; empty where there are none.
-    """
+    """Fingerprint a run in this process, from both texts. ``functions`` is empty without any."""
     import pyspark
 
     python = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -1,10 +1,10 @@
-"""Which columns of a batch hang on floats that were added up: another order of the same rows gives them other values.
+"""Find columns that depend on the order of summed floats.
 
-Read from the analysed plans as Spark spells them in JSON (``TreeNode.toJSON``): a call brings a whole plan, and all of
-this is pure. A tree is a list of its nodes, each before its children, with ``num-children``; what hangs on a node
-beside its children, expressions above all, are trees among the node's fields.
+Another order of the same rows gives them other values. They are read from the analysed plans in Spark's JSON
+(``TreeNode.toJSON``): one call brings a whole plan, and all of this is pure. A tree is a list of its nodes, each before
+its children, with ``num-children``. Other trees of a node, expressions above all, are among its fields.
 
-Plans of a thousand nodes in a row are real: each node is judged once, after all below it, and without recursion.
+Plans of a thousand nodes in a row are real. So each node is judged once, after all below it, and without recursion.
 """
 
 from __future__ import annotations
@@ -19,13 +19,7 @@ from typing import Any
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One node of a plan or of an expression; equal to none but itself.
-
-    Attributes:
-        kind: simple name of its class.
-        fields: what it says of itself.
-        children: its children, in order.
-    """
+    """One node of a plan or of an expression, by the simple name of its class. Equal only to itself."""
 
     kind: str
     fields: Mapping[str, Any]
@@ -33,22 +27,22 @@ class Node:
 
     @property
     def id(self) -> str | None:
-        """Spark's id of the column that this expression names; ``None`` for all others."""
+        """Spark's id of the column that this expression names, or ``None`` for all others."""
         found = self.fields.get("exprId")
         return str(found["id"]) if isinstance(found, Mapping) else None
 
     @property
     def type(self) -> Any:
-        """The type that it states, as Spark spells types in JSON; ``None`` where it states none."""
+        """Its declared type, as Spark spells types in JSON, or ``None`` without one."""
         return self.fields.get("dataType")
 
     def hung(self, *names: str) -> Iterator[Node]:
-        """Trees among the fields of these names; among all fields, if none is given."""
+        """Return the trees among the fields of these names, or among all fields without names."""
         for name in names or self._hanging:
             yield from self._hanging.get(name, ())
 
     def walk(self) -> Iterator[Node]:
-        """This node and all below it, with what hangs on them; each before what is below it."""
+        """Yield this node and all below it, with the trees in their fields, parents first."""
         waiting: list[Node] = [self]
         while waiting:
             node = waiting.pop()
@@ -62,7 +56,7 @@ class Node:
 
     @cached_property
     def floats(self) -> bool:
-        """Whether an expression has a float in its type, as far as leaves and casts tell."""
+        """Whether an expression has a float in its type, as far as leaves and casts show."""
         if _WHOLE.fullmatch(self.kind):
             return False
         if self.kind == "GetStructField" and (inner := _field_type(self)):
@@ -73,7 +67,7 @@ class Node:
 
     @cached_property
     def output(self) -> tuple[str, ...]:
-        """Ids of the columns that a node of a plan gives, in order."""
+        """Ids of a plan node's output columns, in order."""
         own = next((name for name in _OUTPUTS if name in self.fields), None)
         columns = tuple(node.id for node in self.hung(own) if node.id) if own else ()
         if self.kind in ("Window", "Generate"):
@@ -86,7 +80,7 @@ class Node:
 
 
 def _upwards(root: Node, below: Callable[[Node], Iterable[Node]]) -> Iterator[Node]:
-    """A tree's nodes, each after all below it."""
+    """Yield a tree's nodes, each after all below it."""
     found: list[Node] = []
     waiting = [root]
     while waiting:
@@ -96,7 +90,7 @@ def _upwards(root: Node, below: Callable[[Node], Iterable[Node]]) -> Iterator[No
 
 
 def parse(text: str) -> Node:
-    """A tree from Spark's JSON.
+    """Parse a tree from Spark's JSON.
 
     Raises:
         ValueError: it is none.
@@ -152,14 +146,10 @@ _OUTPUTS = ("projectList", "aggregateExpressions", "windowExpressions", "generat
 
 
 def loose(stream: Node, written: Node) -> frozenset[str] | None:
-    """Names of the written columns that another order of the same rows may change.
+    """Return names of the written columns that another order of the same rows may change.
 
-    Args:
-        stream: the query's plan.
-        written: the plan of what is written, over the rows that the query hands to its callback; a projection.
-
-    Returns:
-        The names; ``None`` where rows do not come from the query's plan in a way that can be followed.
+    ``None`` if rows do not come from the query's plan in a traceable way. ``written`` is a projection, over the rows
+    that the query hands to its callback.
     """
     found = _Loose()
     found.add(stream)
@@ -181,7 +171,7 @@ def _leaves(plan: Node) -> Iterator[Node]:
 
 
 class _Loose:
-    """Ids of columns that hang on the order of rows, collected from the sources upwards."""
+    """Collect ids of columns that depend on the order of rows, from the sources upwards."""
 
     def __init__(self) -> None:
         self.columns: set[str] = set()
@@ -215,7 +205,7 @@ class _Loose:
                 self.columns.add(columns[0])
 
     def _add_made(self, plan: Node) -> None:
-        """Columns that a node makes in a way of its own: by a function of the user, or by several projections."""
+        """Add columns that a node makes in a way of its own: by a function of the user, or by several projections."""
         made = [node for node in plan.hung(*_MADE) if node.id]
         given = {column for child in plan.children for column in child.output}
         new = [node for node in made if node.id not in given]
@@ -229,7 +219,6 @@ class _Loose:
             self.columns.update(node.id for node in nodes if node.id)
 
     def _judge(self, expression: Node) -> None:
-        """Note what an expression is, all below it being noted."""
         for plan in expression.hung("plan"):
             self.add(plan)
         self._note_objects(expression)
@@ -243,7 +232,7 @@ class _Loose:
             self._holding.add(node)
 
     def _hangs(self, expression: Node) -> bool:
-        """Whether the value of an expression hangs on the order of rows."""
+        """Check whether the value of an expression depends on the order of rows."""
         if expression.kind == "AttributeReference":
             return expression.id in self.columns
         if expression.kind == "AggregateExpression" and any(map(_adds_floats, expression.children)):
@@ -256,13 +245,13 @@ class _Loose:
 
 
 def _expressions(node: Node) -> Iterable[Node]:
-    """What is below an expression, without the plans of subqueries: these are followed as plans."""
+    """Return the parts of an expression, without the plans of subqueries: these are followed as plans."""
     plans = tuple(node.hung("plan"))
     return (*node.children, *(one for one in node.hung() if one not in plans))
 
 
 def _adds_floats(function: Node) -> bool:
-    """Whether an aggregate function computes in floats, so that its result hangs on the order of its input."""
+    """Check whether an aggregate function computes in floats, so that its result depends on the order of its input."""
     if _EXACT.fullmatch(function.kind):
         return False
     if holds_float(function.type) or any(child.floats for child in function.children):
@@ -281,13 +270,13 @@ def _field_type(expression: Node) -> Any:
 
 
 def functions(*plans: Node) -> tuple[str, ...]:
-    """Names of the user's own functions in plans, sorted."""
+    """Return names of the user's own functions in plans, sorted."""
     found = (node for plan in plans for node in plan.walk() if node.kind.endswith(("UDF", "UDAF", "UDTF")))
     return tuple(sorted({str(node.fields.get("name") or node.fields.get("udfName") or node.kind) for node in found}))
 
 
 def holds_float(kind: Any) -> bool:
-    """Whether a type holds a float at any depth."""
+    """Check whether a type holds a float at any depth."""
     if not isinstance(kind, Mapping):
         return kind in ("float", "double")
     inner = [field["type"] for field in kind.get("fields", ())]
@@ -295,5 +284,5 @@ def holds_float(kind: Any) -> bool:
 
 
 def _is_object(kind: Any) -> bool:
-    """Whether a column holds Java objects: their type has no spelling in JSON, or says so."""
+    """Check whether a column holds Java objects: their type has no spelling in JSON, or is marked as one."""
     return kind is None or "object" in json.dumps(kind).lower()

@@ -1,4 +1,4 @@
-"""DataFrames as Arrow sees them, and settings of their session: what is asked in the same way of every Spark."""
+"""Arrow schemas and rows of DataFrames, and session settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MARKED_BY_SPARK = (b"variant", b"geometry", b"geography")
 
 
 def stands_for(field: pa.Field[Any]) -> str | None:
-    """The type that a column, or a part of it, stands for; ``None`` where all of it is what its Arrow type says."""
+    """Return the type that a column, or a part of it, represents, or ``None`` if its Arrow type is complete."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -53,7 +53,7 @@ def _marked(kind: Any) -> str | None:
 
 
 def cast(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows as Spark hands them over, under the names and in the types of a schema."""
+    """Cast Spark's rows to the names and types of a schema."""
     import pyarrow as pa
 
     if not schema.names:
@@ -63,7 +63,7 @@ def cast(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _cast(array: Any, kind: pa.DataType) -> Any:
-    """An array in another type; part by part, as a part that is never null is so only where what holds it is there.
+    """Cast an array part by part, as a never-null part may only be missing together with its structure.
 
     Arrow's own cast counts the parts of a null structure as nulls of theirs, and refuses them.
     """
@@ -86,12 +86,12 @@ def _cast(array: Any, kind: pa.DataType) -> Any:
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
-    """Arrow schema of a DataFrame; timestamps are UTC. A column whose type Arrow lacks says what it stands for."""
+    """Return the Arrow schema of a DataFrame, with timestamps in UTC and a mark on types that Arrow lacks."""
     return in_arrow(df.schema)
 
 
 def in_arrow(columns: StructType) -> pa.Schema:
-    """The same of columns."""
+    """Return the Arrow schema of columns, as :func:`arrow_schema`."""
     # The public way is the schema of ``limit(0).toArrow()``: a job, where this asks nobody.
     try:
         schema = detect.line().arrow_schema(columns)
@@ -104,7 +104,7 @@ def in_arrow(columns: StructType) -> pa.Schema:
 
 
 def _column_by_column(columns: StructType) -> pa.Schema:
-    """The schema where PySpark has no Arrow type at all for some column, whose rows no sink can get."""
+    """Build the schema where PySpark has no Arrow type at all for some column, whose rows no sink can get."""
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
@@ -118,7 +118,7 @@ def _column_by_column(columns: StructType) -> pa.Schema:
 
 
 def _beyond_arrow(kind: DataType) -> str | None:
-    """Name of a user-defined type in a type: Arrow gets what it is stored in."""
+    """Return the name of a user-defined type in a type: Arrow gets its storage type."""
     from pyspark.sql import types as t
 
     match kind:
@@ -135,7 +135,7 @@ def _beyond_arrow(kind: DataType) -> str | None:
 
 
 def of_arrow(session: SparkSession, table: pa.Table) -> DataFrame:
-    """A DataFrame of Arrow rows, in the types that a DataFrame's own rows have in Arrow."""
+    """Make a DataFrame of Arrow rows, in the types that a DataFrame's own rows have in Arrow."""
     # Left to itself, ``createDataFrame`` takes the session's choice for times without a zone.
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -146,7 +146,7 @@ def of_arrow(session: SparkSession, table: pa.Table) -> DataFrame:
 
 @contextmanager
 def setting(df: DataFrame, name: str, value: str) -> Generator[None]:
-    """Set an option of the DataFrame's session for a while; a stream has a session of its own."""
+    """Set an option of the DataFrame's session for a while. A stream has a session of its own."""
     conf = df.sparkSession.conf
     before = conf.get(name) or ""
     conf.set(name, value)
@@ -157,15 +157,15 @@ def setting(df: DataFrame, name: str, value: str) -> Generator[None]:
 
 
 class UnreadableRows(Exception):
-    """Spark could not read rows; its own error is the cause."""
+    """Spark could not read rows. Its own error is the cause."""
 
 
 @contextmanager
 def reading() -> Generator[None]:
-    """Tell what Spark says of rows that it cannot read, by name, and without its classes.
+    """Translate Spark's errors about unreadable rows, without Spark's classes.
 
     Raises:
-        UnreadableRows: an error of Spark's came up.
+        UnreadableRows: Spark raised an error.
     """
     from pyspark.errors import PySparkException
 
@@ -177,5 +177,5 @@ def reading() -> Generator[None]:
 
 
 def condition(error: Exception) -> str:
-    """The stable name that Spark gives an error of its own; that of its class where it has none."""
+    """Return the stable name of Spark's own error, or that of its class without one."""
     return str(getattr(error, detect.line().condition)() or type(error).__name__)

@@ -1,4 +1,4 @@
-"""What one batch reads, by the logs of its query: found before anything is decided on it."""
+"""Input of one batch from its query's logs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from onceonly_checkpoints.storage import LocalStorage, Readable
 
 @dataclass(frozen=True, slots=True)
 class InputLogs:
-    """What is read for each batch; fields as in ``machine.facts.Offer``."""
+    """Input of each batch, with fields as in ``machine.facts.Offer``."""
 
     slice: Slice
     lineage: Lineage
@@ -41,9 +41,9 @@ class InputLogs:
 
 
 def see(batch_id: int, run: Run) -> InputLogs:
-    """What the engine says of this batch: by the files of its offset log, where they lie on a disk of this machine.
+    """Read a batch's input from the files of its offset log, if they are on a disk of this machine.
 
-    Elsewhere the running query is asked; files only where it has no such log.
+    Otherwise the running query is asked. Files elsewhere are read only if it has no such log.
 
     Raises:
         CheckpointError: E601, E602: the offset log cannot be understood.
@@ -61,7 +61,7 @@ def see(batch_id: int, run: Run) -> InputLogs:
 
 
 def _on_disk(run: Run, numbers: Sequence[int]) -> dict[int, str] | None:
-    """Entries of the offset log on this machine's disk; ``None`` if they are not there."""
+    """Read entries of the offset log on this machine's disk, or ``None`` if they are not there."""
     if not isinstance(run.files, LocalStorage):
         return None
     try:
@@ -71,7 +71,7 @@ def _on_disk(run: Run, numbers: Sequence[int]) -> dict[int, str] | None:
 
 
 def see_on_disk(storage: Readable, batch_id: int, run: Run) -> InputLogs:
-    """The same from the checkpoint's files; the fallback, and what :func:`see` is tested against.
+    """Read the same from the checkpoint's files. The fallback, against which :func:`see` is tested.
 
     Raises:
         CheckpointError: E601, E602: the offset log cannot be understood.
@@ -102,7 +102,7 @@ def _readable(run: Run) -> Generator[None]:
 
 
 def earlier_files(run: Run, slice_: Slice) -> tuple[InputFile, ...]:
-    """Files that the query's file sources handed out before a batch, by their own logs: all of them, so not for each.
+    """List all files of the query's file sources before a batch, by their own logs. Too costly for each batch.
 
     Raises:
         CheckpointError: E601, E602: a source's log cannot be understood.
@@ -113,7 +113,7 @@ def earlier_files(run: Run, slice_: Slice) -> tuple[InputFile, ...]:
 
 
 def _begins(run: Run, slice_: Slice) -> SourceOffsets | None:
-    """The slice's start, with what Kafka sources noted of their own where the offset log has nothing yet."""
+    """Return the slice's start, with the Kafka sources' own notes where the offset log has nothing yet."""
     noted = {
         id_: offsets.kafka_start(run.files, id_)
         for id_, start in slice_.start.entries
@@ -158,13 +158,10 @@ Size = Callable[[str], int | None]
 
 
 def stat(files: Sequence[InputFile], elsewhere: Size) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Sizes in bytes of the input files that exist, and the paths of those that do not.
+    """Return sizes in bytes of existing input files, and the paths of missing ones.
 
-    Spark reads zero rows in place of a missing file and carries on, so this is asked before every action.
-
-    Args:
-        files: the files.
-        elsewhere: asked for a file that is not of this machine's disk.
+    Spark reads zero rows in place of a missing file and carries on, so this runs before every action. ``elsewhere``
+    returns the size of a file that is not on this machine's disk.
     """
     sizes: list[int] = []
     missing: list[str] = []
@@ -194,19 +191,15 @@ def _size(path: str, elsewhere: Size) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Everything that is known of a batch before its action.
+    """All facts about a batch before its action.
 
     Attributes:
         slice: the range that it reads.
-        lineage: the engine's names for it.
-        sources: identity of each source.
-        files: file lists of file sources.
-        missing: paths of files that are gone.
-        begins: where sources without an offset began by their own note; ``None`` if there is nothing to add.
-        earlier: files that the checkpoint's file sources handed out before; ``None`` if that was not looked up.
-        covered: what the slice covers, in offsets or bytes of files; ``None`` where that cannot be told.
-        estimate: how large the rows will be.
-        earlier_checkpoints: the newest batches of the checkpoint's lower siblings; looked up for its first batch.
+        missing: paths of missing files.
+        begins: start of sources without an offset by their own note, or ``None`` if there is nothing to add.
+        earlier: files that the checkpoint's file sources handed out before, or ``None`` if not looked up.
+        covered: size of the slice in offsets or bytes of files, or ``None`` if unknown.
+        earlier_checkpoints: the newest batches of the checkpoint's lower siblings. Looked up for its first batch.
     """
 
     slice: Slice
@@ -221,12 +214,7 @@ class Input:
     earlier_checkpoints: tuple[previous_checkpoints.PreviousBatch, ...] = ()
 
     def offer(self, columns: Sequence[tuple[str, str]], *, stateful: bool) -> Offer:
-        """What the coordinator decides on.
-
-        Args:
-            columns: name and type of each column that is written.
-            stateful: whether the plan keeps state.
-        """
+        """Build the coordinator's offer from the written columns, name and type of each."""
         return Offer(
             slice=self.slice,
             lineage=self.lineage,
@@ -251,16 +239,11 @@ def read_input(
     looks_back: bool = False,
     demands: Callable[[Sequence[SourceIdentity]], None] = lambda _: None,
 ) -> Input:
-    """Ask the query's logs and sources what a batch reads. Runs no action.
+    """Read a batch's input from the query's logs and sources. Runs no action.
 
-    Args:
-        df: the batch as it was handed out, in the form that the run's engine knows.
-        batch_id: its id.
-        run: the run that it belongs to.
-        columns: name and type of each column that will be written, for the estimate.
-        past: what the last epoch of the run covered and gave; ``None`` before the first.
-        looks_back: whether to look up the files of all batches before this one, too.
-        demands: refuses sources that the query must not have, before more of their logs is read.
+    The estimate uses name and type of each written column, and coverage and rows of the run's last epoch (``past``).
+    With ``looks_back`` the files of all earlier batches are looked up, too. ``demands`` refuses forbidden sources
+    before more of their logs is read.
 
     Raises:
         CheckpointError: E601, E602: a log cannot be understood.

@@ -1,6 +1,7 @@
-"""The executors' Python, asked in a job of its own once a task of ours has failed: whether it can run such tasks.
+"""Check the executors' Python after a task has failed.
 
-Not before: whether an epoch runs Python on executors hangs on its size and its sinks, and most never do.
+A job of its own checks whether executors can run Python tasks. It runs only after a failure: most epochs never run
+Python on executors, depending on their size and sinks.
 """
 
 from __future__ import annotations
@@ -22,10 +23,9 @@ _NOT_STARTED = ("org.apache.spark.api.python.PythonException", "java.io.IOExcept
 
 
 def refusal(session: SparkSession) -> Exception | None:
-    """Why tasks in Python cannot run there; ``None`` where they can, or where nobody can tell.
+    """Return why tasks in Python cannot run on the executors, or ``None`` if they can, or if that is unknown.
 
-    Args:
-        session: whose executors are asked; on Spark Connect the server's are not told from here.
+    On Spark Connect the server's executors cannot be checked from here.
     """
     context: Any = getattr(session, "sparkContext", None)
     if context is None or not (problem := _problem(context)):
@@ -61,7 +61,7 @@ def _problem(context: Any) -> str:
 
 
 def _causes(error: Exception) -> list[str]:
-    """What Java's errors say that are of an interpreter, the outermost first; of a traceback its last line."""
+    """List Java's error texts about an interpreter, the outermost first. Of a traceback, its last line."""
     found: list[str] = []
     java: Any = getattr(error, "java_exception", None)
     while java is not None:

@@ -1,4 +1,4 @@
-"""The few jars that Spark needs for Delta and Kafka, fetched once, for the line of Spark that is installed."""
+"""Fetch the jars for Delta and Kafka, once per Spark line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SCALA_LINE = "2.13"
 
 
 def pyspark_version(what: str) -> str:
-    """Version of the PySpark that is installed.
+    """Return the version of the installed PySpark, which ``what`` needs.
 
     Raises:
         ConfigurationError: E108, there is none.
@@ -54,7 +54,7 @@ def pyspark_version(what: str) -> str:
 
 
 def delta_unbuilt(pyspark: str) -> OnceOnlyError:
-    """E111, for a PySpark whose line Delta was never built for."""
+    """Make E111, for a PySpark whose line Delta was never built for."""
     built = ", ".join(line.minor for line in LINES.values() if line.delta)
     return refuse(
         "E111",
@@ -82,11 +82,7 @@ _SETTINGS = """<ivysettings>
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A jar by its coordinate.
-
-    Attributes:
-        whole: fetch what it depends on, too.
-    """
+    """A jar by its coordinate. If ``whole``, its dependencies are fetched, too."""
 
     group: str
     name: str
@@ -106,14 +102,13 @@ class Artifact:
 
 
 def delta_jars(cache: Path | None = None) -> list[Path]:
-    """The two jars that reading, writing, MERGE and streaming of Delta need, fetched on first use.
+    """Return the two jars for reading, writing, MERGE and streaming of Delta, fetched on first use.
 
-    Args:
-        cache: where they are kept; default :func:`cache_directory`.
+    They are kept in ``cache``, by default :func:`cache_directory`.
 
     Raises:
-        ConfigurationError: E108 no PySpark; E110 no Java, or no answer from the registry; E111 there are none for this
-            PySpark, E113 it is not known.
+        ConfigurationError: E108 no PySpark. E110 no Java, or no answer from the registry. E111 there are none for this
+            PySpark. E113 it is unknown.
     """
     version = pyspark_version("Fetching jars of Delta")
     line = detect.line_of(version)
@@ -124,10 +119,10 @@ def delta_jars(cache: Path | None = None) -> list[Path]:
 
 
 def kafka_source_jars(cache: Path | None = None) -> list[Path]:
-    """The four jars of Spark's Kafka source and sink.
+    """Return the four jars of Spark's Kafka source and sink.
 
     Raises:
-        ConfigurationError: E110 there are none for this PySpark; others, see :func:`delta_jars`.
+        ConfigurationError: E110 there are none for this PySpark. Others, see :func:`delta_jars`.
     """
     version = pyspark_version("Fetching jars of Spark's Kafka source")
     line = detect.line_of(version)
@@ -152,7 +147,7 @@ def _kafka_source(line: SparkVersion, version: str) -> Sequence[Artifact]:
 
 
 def fetched(artifacts: Sequence[Artifact], cache: Path | None) -> list[Path]:
-    """The files of jars, in their order; what is not in the cache yet is fetched into it.
+    """Return the files of jars, in their order. Those missing from the cache are fetched into it.
 
     Raises:
         ConfigurationError: E110, see :func:`delta_jars`.
@@ -175,7 +170,7 @@ def _fetch(artifacts: Sequence[Artifact], folder: Path) -> None:
 
 
 def fetch_whole(artifacts: Sequence[Artifact], folder: Path) -> None:
-    """Fetch jars and what they depend on into a new folder, which appears whole or not at all.
+    """Fetch jars with their dependencies into a new folder, which appears whole or not at all.
 
     Raises:
         ConfigurationError: E110, see :func:`delta_jars`.
@@ -218,13 +213,13 @@ def _run_ivy(artifacts: Sequence[Artifact], work: Path, folder: Path) -> None:
 
 
 def find_java() -> str | None:
-    """Path of ``java``, as :func:`java_program` says; ``None`` where there is none."""
+    """Return the path of ``java`` as :func:`java_program`, or ``None`` without one."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(str(Path(home) / "bin" / "java") if home else "java")
 
 
 def java_program() -> str:
-    """Path of ``java``: that of ``$JAVA_HOME``, else the first on the path.
+    """Return the path of ``java`` in ``$JAVA_HOME``, else the first on the path.
 
     Raises:
         ConfigurationError: E110, there is none.
@@ -242,10 +237,10 @@ def java_program() -> str:
 
 
 def jar_of_pyspark(pattern: str) -> Path:
-    """A jar that PySpark brings, by the pattern of its file name.
+    """Return a jar of PySpark, by the pattern of its file name.
 
     Raises:
-        ConfigurationError: E108, PySpark is not installed, or has none like it.
+        ConfigurationError: E108, PySpark is not installed, or has no such jar.
     """
     spec = importlib.util.find_spec("pyspark")
     for place in spec.submodule_search_locations or () if spec else ():
@@ -257,13 +252,9 @@ def jar_of_pyspark(pattern: str) -> Path:
 def fast_options(
     *, delta: bool = True, kafka: bool = False, quick_compile: bool = True, cache: Path | None = None
 ) -> Mapping[str, str]:
-    """Settings of a session for small data on one machine.
+    """Return settings of a session for small data on one machine, with the jars of Delta and Kafka on request.
 
-    Args:
-        delta: bring Delta's jars, extension and catalog.
-        kafka: bring the jars of Spark's Kafka source.
-        quick_compile: let the JVM compile quickly rather than well: short runs win, benchmarks lose.
-        cache: see :func:`delta_jars`.
+    With ``quick_compile`` the JVM compiles quickly rather than well: short runs win, benchmarks lose.
     """
     jars = [*(delta_jars(cache) if delta else []), *(kafka_source_jars(cache) if kafka else [])]
     options = {
@@ -303,16 +294,10 @@ def fast_session(
     quick_compile: bool = True,
     cache: Path | None = None,
 ) -> SparkSession:
-    """Start a session that is quick on small data; what ``builder`` already sets for the same keys is replaced.
+    """Start a session that is quick on small data, overriding the same keys in ``builder``, which has a master.
 
-    Workers run this interpreter, not whatever ``python3`` is on the path.
-
-    Args:
-        builder: ``SparkSession.builder`` with a master and whatever else is wanted.
-        delta: bring Delta's jars, extension and catalog.
-        kafka: bring the jars of Spark's Kafka source.
-        quick_compile: see :func:`fast_options`.
-        cache: see :func:`delta_jars`.
+    Workers run this interpreter, not any other ``python3`` on the path. Other arguments are those of
+    :func:`fast_options`.
 
     Raises:
         ConfigurationError: E110, see :func:`delta_jars`.

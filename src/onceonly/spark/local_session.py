@@ -1,4 +1,4 @@
-"""A local session for a command that reads rows, unless the process has one."""
+"""Local session for a command, unless the process has one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def local_session(name: str, starting: Callable[[], None], *, kafka: bool = False) -> Generator[SparkSession]:
-    """Give a session with Delta's jars, and end it where it was started here.
+    """Give a session with Delta's jars, and on request Kafka's, and end it if it was started here.
 
-    Args:
-        name: of the application, if one is started.
-        starting: called before one is started, which takes seconds.
-        kafka: whether it needs the jars of Spark's Kafka source, too.
+    ``starting`` is called before a start, which takes seconds. ``name`` is that of the started application.
 
     Raises:
         ConfigurationError: E110 there is no Java, or no way to the jars.

@@ -1,4 +1,7 @@
-"""Rows whose id was seen before, told by the driver: for few rows Spark takes longer to compile than to read."""
+"""Deduplicate rows by id in the driver.
+
+For few rows Spark takes longer to compile than to read.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,17 @@ if TYPE_CHECKING:
 
 
 def repeated(ids: Sequence[bytes | None], hashes: Sequence[int], known: Collection[bytes]) -> list[bool]:
-    """Which rows are repeated: all of a known id, and of any other one all but the first by its hash.
+    """Mark repeated rows: all of a known id, and of any other id all but the one with the lowest hash.
 
-    Args:
-        ids: of the rows; ``None`` where a row has none, and then it repeats no other.
-        hashes: of the rows. Of rows with one id and one hash, which are one row twice, the first to come is the first.
-        known: ids that were seen before.
+    A row without an id repeats no other. Rows with one id and one hash are one row twice. Their earliest counts as
+    first.
     """
     first = firsts(ids, hashes)
     return [one is not None and (one in known or first[one] != at) for at, one in enumerate(ids)]
 
 
 def firsts(ids: Sequence[bytes | None], hashes: Sequence[int]) -> dict[bytes, int]:
-    """Where the first row of each id is; arguments as of :func:`repeated`."""
+    """Return the position of each id's first row, with the arguments of :func:`repeated`."""
     found: dict[bytes, int] = {}
     for at, one in enumerate(ids):
         if one is not None and (one not in found or hashes[at] < hashes[found[one]]):
@@ -37,13 +38,7 @@ def firsts(ids: Sequence[bytes | None], hashes: Sequence[int]) -> dict[bytes, in
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Rows without those that are repeated.
-
-    Attributes:
-        rows: those that are left.
-        repeated: digest of the others.
-        offered: how many there were.
-    """
+    """Rows without their repetitions, with the digest of these and the number of all rows."""
 
     rows: tuple[pa.RecordBatch, ...]
     repeated: Digest
@@ -51,15 +46,12 @@ class Judged:
 
 
 def judge(pieces: Sequence[pa.RecordBatch], hashing: digest.HashingRows, lookup: Lookup) -> Judged:
-    """Leave out the rows of a batch that are repeated.
+    """Leave out the repeated rows of a batch.
 
-    Args:
-        pieces: all of its wide rows.
-        hashing: gives the hash of each row, without what is computed of it.
-        lookup: what is asked for ids that were seen before.
+    ``pieces`` are all of its wide rows. ``hashing`` omits the columns that are computed of a row.
 
     Raises:
-        DestinationError: whoever keeps ids does not answer.
+        DestinationError: the store of ids does not answer.
     """
     import pyarrow as pa
 

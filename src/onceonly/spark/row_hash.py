@@ -1,6 +1,7 @@
-"""XXH64 of many values at once, each with a seed of its own, where numpy is installed: the library takes one at a time.
+"""XXH64 of many values at once with numpy, with own seeds.
 
-The algorithm is the public one of xxHash, for inputs of any length; values of one length go through it side by side.
+The library takes one value at a time. The algorithm is the public one of xxHash, for inputs of any length. Values of
+one length go through it side by side.
 """
 
 from __future__ import annotations
@@ -21,14 +22,7 @@ _STRIPE = 32
 
 
 def of_values(data: Bytes, starts: Places, lengths: Places, seeds: Words) -> Words:
-    """The hash of each value with its own seed, in order.
-
-    Args:
-        data: the bytes of all values.
-        starts: where each value begins in them.
-        lengths: bytes of each value.
-        seeds: one for each value.
-    """
+    """Hash each value with its own seed, in order. ``starts`` and ``lengths`` are in bytes of ``data``."""
     import numpy as np
 
     found = np.empty(len(lengths), np.uint64)
@@ -40,14 +34,14 @@ def of_values(data: Bytes, starts: Places, lengths: Places, seeds: Words) -> Wor
 
 
 def of_one(value: bytes, seeds: Words) -> Words:
-    """The hash of one value with each of the seeds."""
+    """Hash one value with each of the seeds."""
     import numpy as np
 
     return of_rows(np.frombuffer(value, np.uint8).reshape(1, len(value)), seeds)
 
 
 def of_rows(rows: Bytes, seeds: Words) -> Words:
-    """The hash of each row of bytes with its own seed; of a single row, with each of the seeds."""
+    """Hash each row of bytes with its own seed. A single row is hashed with each of the seeds."""
     import numpy as np
 
     length, done = rows.shape[1], 0
@@ -80,7 +74,7 @@ def of_rows(rows: Bytes, seeds: Words) -> Words:
 
 
 def _words(rows: Bytes, at: int, width: int) -> Words:
-    """Little-endian numbers that begin at a column."""
+    """Read little-endian numbers that begin at a column."""
     import numpy as np
 
     cut = np.ascontiguousarray(rows[:, at : at + width])
@@ -88,7 +82,7 @@ def _words(rows: Bytes, at: int, width: int) -> Words:
 
 
 def _words_of(found: Any) -> Words:
-    """Numpy's own types of sums and shifts say less than they are."""
+    """Cast numpy's own types of sums and shifts, which are too general."""
     words: Words = found
     return words
 

@@ -1,4 +1,4 @@
-"""What rows say of time, as Spark columns in the action that writes them; in Arrow: ``protocol.row_times``."""
+"""Event times of rows as Spark columns in the writing action."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ _FIRST, _LAST, _LATE, _TIMED = "first time", "last time", "late", "timed"
 
 
 def metrics(clock: Clock | None) -> tuple[Column, ...]:
-    """Aggregates for ``DataFrame.observe``, beside those of the digest.
-
-    Args:
-        clock: what is asked; ``None`` for nothing.
-    """
+    """Build aggregates for ``DataFrame.observe``, besides those of the digest. None without a clock."""
     if clock is None:
         return ()
     from pyspark.sql import functions as f
@@ -36,7 +32,7 @@ def metrics(clock: Clock | None) -> tuple[Column, ...]:
 
 
 def _read(column: str, unit: Unit) -> tuple[str, str]:
-    """A row's time, and what makes a number of it."""
+    """Return a row's time, and a function that makes a number of it."""
     return (quote(column), "unix_millis") if unit == "ms" else (f"CAST({quote(column)} AS BIGINT)", "")
 
 
@@ -54,13 +50,10 @@ _HORIZON, _ROWS = "__onceonly_horizon", "rows"
 
 
 def by_epoch(rows: DataFrame, column: str, unit: Unit, horizons: Mapping[int, int | None]) -> Mapping[int, RowTimes]:
-    """What the rows of epochs say, which stand in a sink; nothing of an epoch without rows.
+    """Read the event times of epochs from a sink's rows, with the column of ``protocol.EPOCH``.
 
-    Args:
-        rows: what was read back, with the column of ``protocol.EPOCH``.
-        column: where they say their time.
-        unit: of the figures.
-        horizons: the epochs that are asked for, and before which time a row of each is late.
+    ``horizons`` has the requested epochs, each with the time before which its rows are late. Epochs without rows are
+    left out.
     """
     from pyspark.sql import functions as f
 
@@ -74,7 +67,7 @@ def by_epoch(rows: DataFrame, column: str, unit: Unit, horizons: Mapping[int, in
 
 
 def from_metrics(values: Mapping[str, Any]) -> RowTimes:
-    """What the observed metrics of a finished action say, with those of its digest."""
+    """Read event times from the observed metrics of a finished action."""
     return _times(values[digest.metric("rows", "")], values)
 
 
@@ -84,18 +77,12 @@ def _times(rows: int, values: Mapping[str, Any]) -> RowTimes:
 
 @checks_arguments
 def heartbeat(spark: SparkSession, like: DataFrame) -> DataFrame:
-    """A stream without a row, whose offsets move: so a query notes time while its source is silent.
+    """Make a stream without a row whose offsets move, so that a query notes time while its source is silent.
 
-    Spark plans no batch for a plan without state that has nothing to read, and then nobody says that nothing came. This
-    is Spark's ``rate`` source, a tick a second, with every tick filtered out: a tick is an offset and no row, as a
-    restart replays it. It is a further source of the query, so it belongs there from the start.
-
-    Args:
-        spark: the session.
-        like: the stream that it is united with, for its columns.
-
-    Returns:
-        A stream in the columns of ``like``: an epoch without rows at each trigger, unless there are others to read.
+    Spark plans no batch for a plan without state that has nothing to read, so the silence would go unnoticed. This is
+    Spark's ``rate`` source, a tick a second, with every tick filtered out: a tick is an offset and no row, as a restart
+    replays it. It is a further source of the query, so it belongs there from the start. The stream has the columns of
+    ``like``. It gives an epoch without rows at each trigger, unless there are others to read.
 
     Example:
         ``events.unionByName(heartbeat(spark, like=events))``

@@ -1,5 +1,5 @@
 # pyright: reportPrivateUsage=false
-"""What the running session can read beside a batch: settings of its sources, brokers, files through Hadoop."""
+"""Read source settings, Kafka brokers and Hadoop files through the JVM."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ log = logging.getLogger(__name__)
 
 
 def java_class(df: DataFrame, name: str) -> Any:
-    """A Java class by its full name.
+    """Return a Java class by its full name.
 
-    Asked for by its path (``jvm.java.util.UUID``), each part of the name would be searched in all jars: milliseconds.
+    By path (``jvm.java.util.UUID``), each part of the name would be searched in all jars: milliseconds.
     """
     return class_in(df.sparkSession.sparkContext, name)
 
 
 def class_in(context: SparkContext, name: str) -> Any:
-    """The same without a DataFrame, for what outlives a batch."""
+    """Return a Java class without a DataFrame, for code that outlives a batch."""
     from py4j.java_gateway import JavaClass
 
     # Not ``context._jvm``, for the reason above.
@@ -44,7 +44,7 @@ def class_in(context: SparkContext, name: str) -> Any:
 
 
 def private(instance: Any, name: str) -> Any:
-    """A private field of a Java object, declared by its class or one above; ``None`` if there is none.
+    """Read a private field of a Java object, declared by its class or one above, or ``None`` without one.
 
     Takes a call or two for each field that is declared before it, so once per run.
     """
@@ -60,7 +60,7 @@ def private(instance: Any, name: str) -> Any:
 
 
 def field(instance: Any, name: str) -> Any:
-    """The same of a field that must be there.
+    """Read a private field that must exist.
 
     Raises:
         AttributeError: there is none.
@@ -77,7 +77,7 @@ def items(sequence: Any) -> list[Any]:
 
 
 def class_name(node: Any) -> str:
-    """The simple name of an object's class."""
+    """Return the simple name of an object's class."""
     return str(node.getClass().getSimpleName())
 
 
@@ -94,20 +94,12 @@ _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 class Brokers:
-    """The brokers of one Kafka source.
+    """Brokers of one Kafka source.
 
-    A topic can be deleted and made anew between two batches, so they are asked for each: by the admin client that the
-    source keeps connected to ask for offsets. Where that one does not answer, one of our own asks; where the source
-    keeps none, once per run.
-
-    Args:
-        context: the driver's.
-        stops_at_loss: ``failOnDataLoss``: whether Spark stops when offsets of a slice are gone.
-        client: settings of the source's own client, as the JVM holds them; may hold secrets.
-        reader: what the source reads offsets with.
-
-    Attributes:
-        stops_at_loss: as given.
+    A topic can be recreated between two batches, so they are asked for each. The source's own admin client asks, which
+    the source keeps connected for offsets. If it does not answer, a client of ours asks. If the source keeps none, ours
+    asks once per run. ``stops_at_loss`` is ``failOnDataLoss``: whether Spark stops when offsets of a slice are gone.
+    ``client`` has the settings of the source's own client, as the JVM holds them. They may hold secrets.
     """
 
     def __init__(self, context: SparkContext, stops_at_loss: bool, client: Any, reader: Any = None) -> None:
@@ -118,7 +110,7 @@ class Brokers:
         self._known: dict[tuple[str, ...], str] = {}
 
     def identity(self, topics: Iterable[str]) -> str | None:
-        """What offsets of these topics are offsets of; ``None`` where brokers do not say it, or not in time."""
+        """Identify the topics of these offsets, or ``None`` if brokers do not answer, or not in time."""
         from py4j.protocol import Py4JError
 
         names = tuple(sorted(topics))
@@ -133,7 +125,7 @@ class Brokers:
             return None
 
     def _by_source(self, names: tuple[str, ...]) -> str | None:
-        """What the source's own client says; ``None`` while the source makes it anew, which it does after an error."""
+        """Ask the source's own client. ``None`` while the source recreates it, which it does after an error."""
         from py4j.protocol import Py4JError
 
         # The field, not ``admin()``, which makes a client where there is none: that is for the source's own thread.
@@ -174,7 +166,7 @@ class Brokers:
 
 
 def brokers(df: DataFrame, source: Any) -> Brokers | None:
-    """Brokers of a source in the JVM; ``None`` if it is not Kafka's."""
+    """Return the brokers of a source in the JVM, or ``None`` if it is not Kafka's."""
     if not str(source.getClass().getName()).startswith("org.apache.spark.sql.kafka"):
         return None
     # The source's own settings stand in private fields only; what the user gave lacks what the source made of it.
@@ -189,7 +181,7 @@ _READ_FILES = ("FileStreamSource", "DeltaSource")
 
 
 def passes_over(df: DataFrame, source: Any) -> str | None:
-    """The setting with which a source in the JVM reads files that are gone as no rows; ``None``: it stops."""
+    """Return the setting with which a source in the JVM skips missing files, or ``None`` if it stops."""
     if not _class_of(source).endswith(_READ_FILES):
         return None
     given = _options(source)
@@ -197,7 +189,7 @@ def passes_over(df: DataFrame, source: Any) -> str | None:
 
 
 def clears_up(source: Any) -> str | None:
-    """What a source in the JVM does with files that it has read: ``archive``, ``delete``, or ``None`` for nothing."""
+    """Return a JVM source's treatment of files that it has read: ``archive``, ``delete``, or ``None`` for nothing."""
     if not _class_of(source).endswith("FileStreamSource"):
         return None
     said = (_option(_options(source), "cleanSource") or "off").lower()
@@ -205,7 +197,7 @@ def clears_up(source: Any) -> str | None:
 
 
 def reads_on(source: Any) -> bool:
-    """Whether a Delta source in the JVM goes on past versions that are gone (``failOnDataLoss=false``)."""
+    """Check whether a Delta source in the JVM continues past missing versions (``failOnDataLoss=false``)."""
     return _class_of(source).endswith("DeltaSource") and not bool(field(source, "options").failOnDataLoss())
 
 
@@ -214,7 +206,7 @@ def _class_of(source: Any) -> str:
 
 
 def _options(source: Any) -> Any:
-    """The source's own options, a Scala map that does not mind the case of names."""
+    """Return the source's own options, a Scala map that ignores the case of names."""
     # Nothing public of a running query says them; of a query that is not started, see ``foreseen``.
     if _class_of(source).endswith("DeltaSource"):
         return field(source, "options").options()
@@ -235,13 +227,7 @@ _MISSING = "java.io.FileNotFoundException"
 
 
 class HadoopFiles:
-    """The reading half of a storage, on any of Hadoop's file systems.
-
-    Args:
-        context: of the running application.
-        session: the JVM's ``SparkSession``, whose settings lead to the store.
-        url: the root as Spark spells it.
-    """
+    """Reading half of a storage, on any of Hadoop's file systems, by the settings of ``session``."""
 
     def __init__(self, context: SparkContext, session: Any, url: str) -> None:
         # With all settings of the session, as the query itself reaches its checkpoint; the context has only its own.
@@ -251,11 +237,11 @@ class HadoopFiles:
 
     @property
     def url(self) -> str:
-        """The root as it was given, without credentials."""
+        """The given root, without credentials."""
         return without_secrets(self._root)
 
     def names(self, directory: str) -> tuple[str, ...]:
-        """Names in a directory, sorted, without hidden ones; empty where there is no such directory."""
+        """Return names in a directory, sorted, without hidden ones. Empty without such a directory."""
         try:
             with _missing_is_missing(directory):
                 return visible(status.getPath().getName() for status in self._fs.listStatus(self._at(directory)))
@@ -263,7 +249,7 @@ class HadoopFiles:
             return ()
 
     def read(self, path: str) -> bytes:
-        """Content of a file.
+        """Read a file.
 
         Raises:
             FileNotFoundError: there is none.
@@ -277,7 +263,7 @@ class HadoopFiles:
             stream.close()
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or directory."""
+        """Check whether there is a file or directory."""
         return bool(self._fs.exists(self._at(path)))
 
     def _at(self, path: str) -> Any:

@@ -1,4 +1,7 @@
-"""The metrics of rows with outputs, counted by the driver: for few rows Spark takes longer to compile than to read."""
+"""Count rows with outputs in the driver, as digest metrics.
+
+For few rows Spark takes longer to compile than to read.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A column that is summed up by itself."""
-
     summed: digest.Summed
     hashing: Hashing
 
 
 class Tally:
-    """Counts what ``digest.metrics`` asks Spark for.
-
-    Attributes:
-        values: the metrics so far, by name.
-    """
+    """Count the metrics of ``digest.metrics``. ``values`` has those so far, by name."""
 
     def __init__(self, names: Sequence[str], hashing: Hashing, parts: Sequence[_Part]) -> None:
         self._names = list(names)
@@ -39,7 +36,7 @@ class Tally:
         self.values: Counter[str] = Counter()
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Count a piece of wide rows, in the types that Spark hands over."""
+        """Count a piece of wide rows, in Spark's own types."""
         import pyarrow.compute as pc
 
         compute: Any = pc
@@ -64,7 +61,7 @@ class Tally:
 
 
 def tally(schema: StructType, leave_out: frozenset[str], summed: Sequence[digest.Summed]) -> Tally | None:
-    """A tally of nothing yet, for the arguments of ``digest.metrics``; ``None`` where only Spark can hash the rows."""
+    """Start an empty tally with the arguments of ``digest.metrics``, or ``None`` if only Spark can hash the rows."""
     from pyspark.sql.types import StructType
 
     apart = {one.within for one in summed}
@@ -81,7 +78,7 @@ def tally(schema: StructType, leave_out: frozenset[str], summed: Sequence[digest
 
 
 def _parts_of(column: Any) -> pa.RecordBatch:
-    """The rows that have a structure, as rows of its parts."""
+    """Return the rows that have a structure, as rows of its parts."""
     import pyarrow as pa
 
     there = column.drop_null()

@@ -1,8 +1,8 @@
 # pyright: reportPrivateUsage=false
-"""Differences between minor versions of PySpark: each a value or small function of a :class:`SparkVersion`.
+"""Differences between PySpark's minor versions, as values of a :class:`SparkVersion`.
 
-``detect`` finds the line of the PySpark that runs. Whoever meets a difference asks that line for it; nobody else asks
-which version this is. The defaults are those of the newest line; each older one says what is its own.
+:mod:`onceonly.spark.detect` finds the line of the running PySpark. All other code takes differences from that line
+and never checks the version. The defaults are those of the newest line. Each older one overrides its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def minor_of(version: str) -> str:
-    """Minor version of a version: ``4.2`` of ``4.2.0``."""
+    """Return the minor version: ``4.2`` of ``4.2.0``."""
     return ".".join(version.split(".")[:2])
 
 
@@ -88,12 +88,9 @@ def _batches(rows: Iterator[pa.RecordBatch], _: pa.Schema) -> Iterator[pa.Record
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What was built of Delta for a line.
+    """Build of Delta for a line: jar without its version, ``delta-spark_4.2_2.13``, version of jar and Python package.
 
-    Attributes:
-        jar: its name without its version: ``delta-spark_4.2_2.13``.
-        version: of the jar, and of the Python package ``delta-spark`` that goes with it.
-        extra: of this distribution, which brings that package.
+    ``extra`` is that of this distribution, which brings the package.
     """
 
     jar: str
@@ -102,7 +99,7 @@ class Delta:
 
     @property
     def name(self) -> str:
-        """Of the jar, whichever Scala it was built with."""
+        """Name of the jar without its Scala version."""
         return self.jar.rpartition("_")[0]
 
 
@@ -111,24 +108,16 @@ class SparkVersion:
     """One minor version of PySpark.
 
     Attributes:
-        minor: ``4.2``.
-        state_writer: the Java class that all physical operators have in common which keep state.
+        state_writer: the common Java class of all physical operators that keep state.
         source_ids: ids in the offset log of a running query and its sources, in the order of the plan.
-        arrow_schema: a schema as Arrow has it, its times in UTC; a ``TypeError`` for a type that Arrow lacks.
-        of_arrow: a DataFrame of the rows of a table, in these columns.
-        connect: a file and its socket, to read what the JVM serves at an address of a port and a secret.
-        sequence: Java columns as the Scala sequence that the JVM's methods take.
-        frame: PySpark's DataFrame over one of the JVM.
-        metrics: what a Java ``Observation`` has seen, by name; waits for it.
-        stream_writer: PySpark's class of what writes the rows of a stream's task for a data source.
-        batches: what such a writer is handed, as Arrow batches of these columns, times in UTC.
-        spark_connect: whether a callback can be run by a Spark Connect server.
-        data_source: whether it has data sources in Python.
-        condition: the method by which an error, here and in the JVM, tells its stable name.
-        scala: of its jars.
-        delta: what was built for it; ``None``: nothing was.
+        arrow_schema: Arrow schema with times in UTC. Raises ``TypeError`` for a type that Arrow lacks.
+        connect: a file and its socket, to read from the JVM at an address of a port and a secret.
+        metrics: results of a Java ``Observation``, by name. Waits for it.
+        stream_writer: PySpark's class that writes the rows of a stream's task for a data source.
+        batches: input of such a writer, as Arrow batches of these columns, times in UTC.
+        condition: the method of an error, here and in the JVM, that returns its stable name.
         kafka: version of the jars of Spark's Kafka source: the newest of this minor version that resolves, which may be
-            older than Spark itself; ``None``: none was found.
+            older than Spark itself. ``None``: none was found.
         kafka_tokens: version of the jar that this source takes tokens from.
         java: releases of Java that Spark names, without those that onceonly does not run on.
         java_vectors: whether Spark starts only on a Java with the module ``jdk.incubator.vector``.

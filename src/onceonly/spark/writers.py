@@ -1,5 +1,5 @@
 # pyright: reportPrivateUsage=false
-"""What a ``DataStreamWriter`` writes: PySpark keeps it where it has no public name."""
+"""Read stream and output mode of a ``DataStreamWriter``: PySpark's private names."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["DataStreamWriter", "StreamingQuery", "output_of", "stream_of"]
 
 
 def output_of(writer: Any) -> str:
-    """The output mode that a writer of Spark Connect was given; empty where it was given none, or says it later."""
+    """Return the output mode of a writer of Spark Connect, or empty if it is not set, or set later."""
     return str(getattr(getattr(writer, "_write_proto", None), "output_mode", "")).lower()
 
 
 def stream_of(writer: Any) -> DataFrame | None:
-    """The stream of a writer, to look at before the start; ``None`` where this PySpark keeps it elsewhere."""
+    """Return the stream of a writer, to inspect before the start, or ``None`` if this PySpark keeps it elsewhere."""
     if not type(writer).__module__.startswith("pyspark.sql.connect"):
         found: DataFrame | None = getattr(writer, "_df", None)
         return found

@@ -1,4 +1,4 @@
-"""Windows over streams whose results come early, on time and late, each exactly once: ``panes=Panes(...)``.
+"""Windows with early, on-time and late results, each exactly once.
 
 What decides is in ``rules``; the modules beside it compute with Spark and keep state.
 """

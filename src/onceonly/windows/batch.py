@@ -1,4 +1,4 @@
-"""Spark's micro-batch under panes: until it is said what its windows go on from, it is not executed."""
+"""Micro-batch of a query with windows, executed once state is known."""
 
 from __future__ import annotations
 

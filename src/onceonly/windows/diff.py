@@ -1,4 +1,4 @@
-"""Windows of an epoch that was computed again whose results or state are others than those that stand. Pure."""
+"""Diff recomputed windows against stored results and state. Pure."""
 
 from __future__ import annotations
 

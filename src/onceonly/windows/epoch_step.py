@@ -1,4 +1,4 @@
-"""One epoch of windows, from partial results to rows: what is asked of the keeper, and what is left with it.
+"""One epoch of windows, from partial results to rows and state.
 
 The rules are those of :mod:`onceonly.windows`; here their answers become rows of Arrow, and the state that stands
 behind the epoch is counted without being read.

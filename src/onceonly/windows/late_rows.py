@@ -1,4 +1,4 @@
-"""Rows that came after their window was closed, whole, with the window and what was noted: for a sink of their own."""
+"""Late rows of closed windows, for a sink of their own."""
 
 from __future__ import annotations
 

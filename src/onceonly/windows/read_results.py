@@ -1,4 +1,4 @@
-"""Reads what stands of windows: their state in its keeper, and their results in the sinks that get them."""
+"""Read window state and results from their sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts the state of windows right: an epoch writes rows that are not as the newest one left them, or removes them."""
+"""Rebuild window state: an epoch writes the rows that differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a batch with panes: rows for each of its outputs, as one batch in the memory of this process.
+"""Result rows of windows, by output, as one batch in memory.
 
 They are the union of the outputs' rows: each row has the structure of one output and null in those of the others, so
 that all of an epoch is staged, counted, healed and audited as any epoch with outputs.

@@ -1,4 +1,4 @@
-"""Rows of panes against one another, and against the state of their windows: what of each window stands. Pure.
+"""Net window results against each other and their state. Pure.
 
 Of a window that is open the state says which results stand. Of one that is closed it says nothing any more; there the
 rows themselves must do: a result that was replaced was taken back, one alone stands, and none of its numbers is left

@@ -1,4 +1,4 @@
-"""Partial results of windows as aggregates of Spark: for each value its columns, and what makes JSON of their cells.
+"""Partial results of windows as Spark aggregates.
 
 Spark gives values in its own types, and the driver spells them by the rules of
 :mod:`onceonly.windows.rules.json_values`: so a partial result is the same text whoever computed it.

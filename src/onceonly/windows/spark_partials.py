@@ -1,4 +1,4 @@
-"""The one action over a batch with panes: what its rows give for each key and window, and what they say of time.
+"""The Spark action over a batch: partial results by key and window.
 
 Few rows come to the driver, in the columns that are asked for, and are aggregated there: for them Spark takes longer to
 shuffle than to read. Many are aggregated by Spark, and only partial results come. Both give the same.

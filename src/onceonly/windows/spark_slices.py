@@ -1,4 +1,4 @@
-"""Windows as columns of Spark: a row's slice, a stretch of time whose rows are all in the same windows.
+"""Time slices as Spark columns: rows that share all windows.
 
 Sliding windows overlap, and a row in sixty of them would be sixty rows. So Spark groups by slices, of which two lie
 between one window's beginning and the next, and whoever has the partial results of slices joins them to windows. Days

@@ -1,4 +1,4 @@
-"""``panes=``: windows over the rows of a query, and whether its sinks, its time and its plan go with them."""
+"""Validate ``panes=`` against sinks, event time and plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit page: one HTML file, offline, for whoever is called at night. Needs the extra ``report``."""
+"""Render the audit page as one offline HTML file. Extra ``report``."""
 
 from onceonly.audit.page.view import LabRun, render, write
 from onceonly.page import Taken

@@ -1,4 +1,4 @@
-"""The charts of the page as Vega-Lite specifications. Pure: frozen facts in, plain dictionaries out."""
+"""Charts of the audit page as Vega-Lite specifications. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NARROWEST = 300
 
 
 def ribbon(grid: Grid, events: Sequence[Event]) -> Spec:
-    """Time from left to right, a lane per sink; restarts as bands behind, refusals and fences as lines before."""
+    """Draw time from left to right, a lane per sink, with restarts as bands and refusals and fences as lines."""
     timed = [column for column in grid.columns if column.began_ms]
     if not timed:
         return {}
@@ -55,7 +55,7 @@ def _bars(grid: Grid, column: Column, narrowest: int) -> Iterator[Spec]:
 
 
 def _bands(events: Sequence[Event], begin: int, end: int, time: Spec) -> Iterator[Spec]:
-    """Every second driver's life is shaded, so that a restart is an edge."""
+    """Shade every second driver's life, so that a restart is an edge."""
     opened = [event for event in events if event.kind is EventKind.OPENED and event.at_ms <= end]
     ends = [*(event.at_ms for event in opened[1:]), end]
     lives = [
@@ -95,7 +95,7 @@ def numbers(first: int, last: int, title: str | None) -> Spec:
 
 
 def _ticks(first: int, last: int, most: int) -> Spec:
-    """An axis of epochs: whole numbers, each once. Between two of them there is nothing to name."""
+    """Return an axis of epochs with whole numbers only, each once."""
     steps = (digit * 10**power for power in range(19) for digit in (1, 2, 5))
     step = next(step for step in steps if _fit(first, last, step) <= most)
     return {"values": list(range(-(-first // step) * step, last + 1, step)), "format": ",d"}
@@ -142,7 +142,7 @@ def matrix(grid: Grid) -> Spec:
 
 
 def offset_chart(chart: OffsetChart) -> Spec:
-    """One partition: contiguous steps are one line; a hole or an overlap is a box with a flag."""
+    """Draw one partition: contiguous steps as one line, a hole or an overlap as a box with a flag."""
     points = [
         {"epoch": epoch, "offset": offset, "tip": f"epoch {epoch} ends at {offset:,.0f}"}
         for epoch, offset in chart.points
@@ -179,7 +179,7 @@ def offset_chart(chart: OffsetChart) -> Spec:
 
 
 def conservation(grid: Grid) -> Spec:
-    """Rows that were committed, added up; below it, per sink, rows counted less rows committed: flat at zero."""
+    """Draw committed rows as a running sum. Below it, per sink, counted minus committed rows: flat at zero."""
     total, sums = 0, list[Spec]()
     for column in grid.columns:
         total += column.rows
@@ -243,7 +243,7 @@ def _differences(values: Sequence[Spec], grid: Grid) -> Iterator[Spec]:
 
 
 def latency(grid: Grid, records: Sequence[EpochRecord], names: Sequence[str]) -> Spec:
-    """Milliseconds of each phase, stacked; a column of several epochs shows their mean."""
+    """Draw milliseconds of each phase, stacked. A column of several epochs shows their mean."""
     times = {record.epoch.number: dict(record.phases) for record in records if record.phases}
     shades = [f"url(#phase-{index % PHASES})" for index in range(len(names))]
     legend = {"orient": "top", "symbolStrokeWidth": 0, "columns": 8}

@@ -1,4 +1,4 @@
-"""What epochs say of time, as a picture: complete through, latest row, late rows, writers that were silent. Pure."""
+"""Event time by epoch: completeness, latest, late rows, silent writers. Pure."""
 
 from __future__ import annotations
 
@@ -18,16 +18,12 @@ from onceonly_checkpoints.epoch_time import END, EpochTime, Unit
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One epoch, or several neighbours that are drawn as one.
+    """One epoch, or several neighbours drawn as one.
 
     Attributes:
-        first: number of its first epoch.
-        last: number of its last epoch.
-        lower: what the dataset is complete through, after the last.
-        upper: the latest time that was written so far.
-        late: rows that came behind the horizon.
-        earliest: the least time of the epoch in which one was furthest behind; ``None`` without late rows.
-        turned: whether a new turn begins in it.
+        lower: time through which the dataset is complete, after the last epoch.
+        upper: the latest time written so far.
+        earliest: the least time of the epoch with the row furthest behind, or ``None`` without late rows.
     """
 
     first: int
@@ -46,7 +42,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A writer that was left out, from one epoch of the pipeline to another."""
+    """A writer that was left out between two epochs of the pipeline."""
 
     writer: str
     first: int
@@ -55,12 +51,9 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class EventTimeChart:
-    """What the epochs of a pipeline say of time.
+    """Event time of epochs, oldest first, and silences of writers, by their begin.
 
-    Attributes:
-        unit: what the newest of them counts; earlier ones of another unit are left out.
-        epochs: those that are shown, oldest first.
-        silences: of each writer, in the order in which they began.
+    ``unit`` is that of the newest epoch. Earlier ones of another unit are left out.
     """
 
     unit: Unit
@@ -69,17 +62,17 @@ class EventTimeChart:
 
     @property
     def newest(self) -> EpochTime:
-        """What the newest epoch says."""
+        """Time recorded by the newest epoch."""
         return self.epochs[-1][1]
 
     @property
     def through(self) -> str:
-        """What the dataset is complete through, in words."""
+        """Time through which the dataset is complete, in words."""
         return said(self.newest.lower, self.unit)
 
     @property
     def latest(self) -> str:
-        """The latest time that was written, in words."""
+        """The latest written time, in words."""
         return said(self.newest.high, self.unit)
 
     @property
@@ -88,7 +81,7 @@ class EventTimeChart:
         return tuple((epoch, time) for epoch, time in self.epochs if time.late)
 
     def to_json(self, columns: Sequence[int]) -> dict[str, Any]:
-        """For the facts behind the page; a list has a place for each of the columns."""
+        """Return lists with one place for each number in ``columns``, which has all epochs of the page."""
         times = {epoch.number: time for epoch, time in self.epochs}
         listed = [times.get(number) for number in columns]
         return {
@@ -106,11 +99,7 @@ def said(number: int | None, unit: Unit) -> str:
 
 
 def up_to_when(epochs: Sequence[Epoch]) -> EventTimeChart | None:
-    """What epochs say of time; ``None`` where none says anything.
-
-    Args:
-        epochs: oldest first.
-    """
+    """Return the event time of epochs, oldest first, or ``None`` if none records any."""
     timed = [(epoch, epoch.time) for epoch in epochs if epoch.time is not None]
     if not timed:
         return None
@@ -131,7 +120,7 @@ def _silences(epochs: Sequence[tuple[Epoch, EpochTime]]) -> Iterator[Silence]:
 
 
 def steps_of(told: EventTimeChart, at_most: int) -> tuple[Step, ...]:
-    """The epochs in at most so many columns."""
+    """Pool the epochs in at most so many columns."""
     width = -(-len(told.epochs) // at_most) or 1
     parts = [told.epochs[start : start + width] for start in range(0, len(told.epochs), width)]
     turns = [0, *(part[-1][1].turn for part in parts)]
@@ -157,7 +146,7 @@ _MOST_MS = 8_640_000_000_000_000
 
 
 def picture(told: EventTimeChart, at_most: int) -> Spec:
-    """Lower and upper by epoch, late rows as marks at the time that they are of; below, a lane per silent writer."""
+    """Draw lower and upper by epoch, with late rows as marks at their time. Below, a lane per silent writer."""
     steps = steps_of(told, at_most)
     first, last = steps[0].first, steps[-1].last
     lanes = list(dict.fromkeys(silence.writer for silence in told.silences))
@@ -258,5 +247,5 @@ def _scale(told: EventTimeChart, steps: Sequence[Step]) -> Spec:
 
 
 def _drawn(number: int | None, unit: Unit) -> int | None:
-    """What fits on an axis: the end of time, which a retired writer notes, does not."""
+    """Return a time that fits on an axis. The end of time, which a retired writer notes, does not."""
     return None if number is None or number == END or (unit == "ms" and abs(number) > _MOST_MS) else number

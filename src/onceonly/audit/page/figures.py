@@ -1,4 +1,4 @@
-"""Numbers beside the pictures, and the facts as JSON that a program can take out of the page again. Pure."""
+"""Page figures: phase times, protocol paths, embedded JSON for programs. Pure."""
 
 from __future__ import annotations
 
@@ -42,13 +42,7 @@ _ATTEMPTS = {
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Times of one phase over all epochs.
-
-    Attributes:
-        name: of the phase.
-        seconds: one value per quantile of ``QUANTILES``.
-        epochs: how many epochs it is known of.
-    """
+    """Times of one phase: one value per quantile of ``QUANTILES``, and the number of epochs with a known time."""
 
     name: str
     seconds: tuple[float, ...]
@@ -57,14 +51,9 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Something else than one epoch after the other.
+    """An event besides ordinary epochs. ``epoch`` is 0 for none.
 
-    Attributes:
-        epoch: which one; 0 for none.
-        at_ms: when, milliseconds since 1970.
-        what: in words.
-        detail: the driver's own words.
-        digest: whether all sinks hold the epoch under one chain, which covers its digest.
+    ``digest``: whether all sinks hold the epoch under one chain, which covers its digest.
     """
 
     epoch: int
@@ -76,18 +65,12 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """How often each way through the protocol was taken, as far as markers and events say.
+    """Counts of each path through the protocol, as far as markers and events record it.
 
     Attributes:
-        openings: drivers that took the pipeline over.
-        fenced: drivers that were stopped by a newer one.
-        epochs: ordinary epochs that stand.
         skipped: batches offered again and proven.
-        trimmed: batches whose known rows were left out.
-        refused: refusals.
+        trimmed: batches without their known rows.
         resolved: unknown or half-finished epochs that were settled.
-        adopted: positions moved by an operator.
-        recorded: epochs that the ledger holds.
         open: begun and without a marker.
     """
 
@@ -126,7 +109,7 @@ def _phase(name: str, values: Sequence[float]) -> Phase:
 
 
 def attempts_of(facts: Facts) -> tuple[Attempt, ...]:
-    """What happened besides openings and ordinary epochs, newest first."""
+    """Return events other than openings and ordinary epochs, newest first."""
     chains = _chains(facts)
     events = facts.ledger.events if facts.ledger else ()
     return tuple(_attempt(event, chains) for event in reversed(events) if event.kind in _ATTEMPTS)
@@ -148,7 +131,7 @@ def _chains(facts: Facts) -> dict[int, list[str]]:
 
 
 def journey_of(facts: Facts, result: AuditResult) -> Journey:
-    """Count the ways."""
+    """Count the paths through the protocol."""
     ledger = facts.ledger
     kinds = Counter(event.kind for event in (ledger.events if ledger else ()))
     adopted = sum(line.epoch.adoption is not None for line in result.epochs)
@@ -181,7 +164,7 @@ _CHAIN = 16
 
 
 def document_of(result: AuditResult, grid: Grid, allowance: int = _OFFSETS) -> dict[str, Any]:
-    """One pipeline: its summary, its findings, its epochs as columns of equal length."""
+    """Return one pipeline's summary, findings, and epochs as columns of equal length."""
     shown = foremost(result.findings, FINDINGS)
     return {
         **result.summary(),

@@ -1,4 +1,4 @@
-"""What became of each epoch in each sink, and the offset chart: where each partition of a source stood. Pure."""
+"""Outcome of each epoch in each sink, and offset charts. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onceonly_checkpoints.strenum import StrEnum
 
 
 class Outcome(StrEnum):
-    """What can be said of one epoch in one sink, worst first: a column of several epochs shows its worst."""
+    """Outcome of one epoch in one sink, worst first: a column of several epochs shows its worst."""
 
     GAP = "gap"
     DOUBLED = "doubled"
@@ -49,17 +49,13 @@ _OF_VERDICT = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One epoch, or several neighbours that are drawn as one.
+    """One epoch, or several neighbours drawn as one.
 
     Attributes:
-        first: number of its first epoch.
-        last: number of its last epoch.
-        began_ms: when the first was planned, milliseconds since 1970; 0 where nothing says.
-        ended_ms: when the last was recorded; ``began_ms`` or later.
-        rows: rows that were committed.
+        began_ms: when the first was planned, milliseconds since 1970, or 0 if unknown.
+        ended_ms: when the last was recorded, at least ``began_ms``.
         outcomes: the worst outcome, one per sink.
-        surplus: counted rows less committed ones, one per sink; ``None`` where rows are not counted.
-        codes: codes of the findings that need something done.
+        surplus: counted minus committed rows, one per sink, or ``None`` if rows are not counted.
     """
 
     first: int
@@ -79,20 +75,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Sinks by epochs.
-
-    Attributes:
-        sinks: sink ids, in the order of the facts.
-        columns: oldest first.
-        width: epochs in a column.
-    """
+    """Sinks in the order of the facts, by columns of ``width`` epochs, oldest first."""
 
     sinks: tuple[str, ...]
     columns: tuple[Column, ...]
     width: int = 1
 
     def pooled(self, at_most: int) -> Grid:
-        """The same in at most so many columns."""
+        """Return the grid in at most so many columns."""
         width = -(-len(self.columns) // at_most) or 1
         if width == 1:
             return self
@@ -163,7 +153,7 @@ def _outcome(sink: SinkFacts, lane: _Lane | None, number: int, found: _Found) ->
 
 
 def _quiet(sink: SinkFacts, lane: _Lane, number: int) -> Outcome:
-    """The outcome where no finding names this very epoch: a finding over a range names its first one only."""
+    """Return the outcome where no finding names this epoch: a finding over a range names only its first."""
     if number < lane.line.first:
         return Outcome.ABSENT
     if number in lane.adopted:
@@ -209,7 +199,7 @@ def _pool(columns: Sequence[Column]) -> Column:
 
 
 def _largest(surpluses: Sequence[int]) -> int | None:
-    """The largest difference, not the sum: a gap and a double in neighbours must not cancel out."""
+    """Return the largest difference. A sum would let a gap and a duplicate cancel out."""
     return max(surpluses, key=abs, default=None)
 
 
@@ -218,13 +208,9 @@ def _largest(surpluses: Sequence[int]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """An epoch that does not start where the one before it ended.
+    """An epoch that does not start at the end of the one before it.
 
-    Attributes:
-        epoch: its number.
-        low: the lower of the two offsets.
-        high: the higher one.
-        outcome: GAP for a hole, DOUBLED for an overlap, ADOPTED where an operator moved the position.
+    GAP for a hole, DOUBLED for an overlap, ADOPTED where an operator moved the position.
     """
 
     epoch: int
@@ -235,12 +221,9 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class OffsetChart:
-    """One partition.
+    """Offset of one partition by epoch. ``name`` is source id and path of the offset, ``events/0``.
 
-    Attributes:
-        name: source id and path of the offset, ``events/0``.
-        points: ``(epoch, offset at its end)``, oldest first, begun with where the first epoch started.
-        breaks: oldest first.
+    Points are ``(epoch, offset at its end)``, oldest first, preceded by the start of the first epoch.
     """
 
     name: str
@@ -249,11 +232,11 @@ class OffsetChart:
 
     @property
     def sound(self) -> bool:
-        """Whether every step starts where the one before it ended, or an operator said otherwise."""
+        """Whether every step starts at the end of the one before it, or where an operator moved it."""
         return all(one.outcome is Outcome.ADOPTED for one in self.breaks)
 
     def thinned(self, at_most: int) -> OffsetChart:
-        """The same with at most so many points, and all points beside a break."""
+        """Return the chart with at most so many points, and all points beside a break."""
         width = -(-len(self.points) // at_most) or 1
         beside = {one.epoch + step for one in self.breaks for step in (-1, 0)}
         last = len(self.points) - 1
@@ -288,9 +271,9 @@ class _Climb:
 
 
 def offset_charts(epochs: Sequence[Epoch]) -> tuple[OffsetChart, ...]:
-    """One offset chart per number in the offsets, broken ones first.
+    """Return one offset chart per number in the offsets, broken ones first.
 
-    Offsets that are not JSON have no numbers and give none; what they say is judged by the chain and the findings.
+    Offsets that are not JSON give none. The chain and the findings judge them.
     """
     climbs: dict[tuple[str, str], _Climb] = {}
     read = _Reader()
@@ -304,7 +287,7 @@ def offset_charts(epochs: Sequence[Epoch]) -> tuple[OffsetChart, ...]:
 
 
 class _Reader:
-    """Parses offsets; the end of one epoch is nearly always the start of the next and is parsed once."""
+    """Parse offsets, each once: the end of one epoch is nearly always the start of the next."""
 
     def __init__(self) -> None:
         self._last: tuple[SourceOffsets | None, dict[tuple[str, str], float]] = (None, {})

@@ -1,4 +1,4 @@
-"""What one pipeline's part of the page says, ready for the template; and the page as one file."""
+"""Lay out the audit page for the template and write its file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _COMMAND = re.compile(rf"\bonceonly (?=[a-z])(?:{_QUOTED}|[^;'\"\n])*")
 
 
 def commands_in(remedy: str) -> tuple[str, ...]:
-    """The commands that a remedy names, as they can be pasted into a shell.
+    """Return the commands in a remedy, ready to paste into a shell.
 
     A command ends with the text or at a semicolon outside of quotes.
     """
@@ -97,34 +97,19 @@ class View:
     """One pipeline.
 
     Attributes:
-        facts: what was gathered.
-        result: what was judged.
-        grid: every epoch.
-        first: the first disagreement; ``None`` if there is none.
-        advice: findings, the most urgent first; ``FINDINGS`` of them.
-        hidden: findings beyond these.
-        legend: the outcomes that occur.
-        ribbon: picture over time; empty where nothing says when epochs were.
-        matrix: picture, sink by epoch.
-        width: epochs in a column of the pictures.
+        first: the first disagreement, or ``None`` without any.
+        advice: about ``FINDINGS`` findings, the most urgent first.
+        ribbon: picture over time, or empty if no epoch has a time.
         offset_charts: drawn offset charts, broken ones first.
-        flat: offset charts that are not drawn.
-        torn: how many offset charts have a hole or an overlap.
-        conservation: picture of the rows; empty where there is no epoch.
-        aside: epochs that set rows aside, each with its output of bad rows; at most ``ASIDE``, the newest.
-        bad: rows that were set aside in all epochs.
-        broken: how many of them broke what, the most frequent first.
-        setting: in how many epochs.
-        time: what epochs say of time; ``None`` where none says anything.
-        through: picture of that; empty without.
-        late: epochs with late rows; at most ``ASIDE``, the newest.
-        windows: what epochs say of windows; ``None`` where none says anything.
-        panes: picture of that; empty without.
-        latency: picture of the phases; empty where the ledger has none.
-        phases: their quantiles.
-        attempts: newest first; at most ``ATTEMPTS``.
-        unlisted: attempts beyond these.
-        journey: counts for the state diagram.
+        torn: number of offset charts with a hole or an overlap.
+        conservation: picture of the rows, or empty without epochs.
+        aside: the newest epochs with bad rows, at most ``ASIDE``, each with its output of bad rows.
+        broken: bad rows per broken rule, the most frequent first.
+        setting: number of epochs with bad rows.
+        time: event time of epochs, or ``None`` if none records any.
+        late: the newest epochs with late rows, at most ``ASIDE``.
+        windows: windows of epochs, or ``None`` if none records any.
+        attempts: the newest ``ATTEMPTS``, newest first.
     """
 
     facts: Facts
@@ -163,12 +148,12 @@ class View:
 
     @property
     def serious(self) -> int:
-        """Findings that need something done."""
+        """Findings above ``info``."""
         return sum(finding.severity is not Severity.INFO for finding in self.result.findings)
 
     @property
     def rows(self) -> int:
-        """Rows that were committed."""
+        """Committed rows."""
         return sum(line.epoch.rows for line in self.result.epochs)
 
     @property
@@ -183,7 +168,7 @@ class View:
 
     @property
     def again(self) -> str:
-        """The command that takes this audit anew."""
+        """The command that repeats this audit."""
         ledger = self.facts.ledger.address if self.facts.ledger and self.facts.ledger.unreadable is None else None
         sinks = () if ledger else tuple(part for sink in self.facts.sinks for part in ("--sink", sink.address))
         where = ("--ledger", ledger) if ledger else sinks
@@ -191,7 +176,7 @@ class View:
 
     @property
     def notable(self) -> tuple[Column, ...]:
-        """Epochs for the table: those with findings, and the newest; at most 60, oldest first."""
+        """Epochs for the table: those with findings, and the newest. At most 60, oldest first."""
         marked = [column for column in self.grid.columns if column.codes][:40]
         newest = self.grid.columns[-20:]
         return tuple(sorted({*marked, *newest}, key=lambda column: column.first))
@@ -268,13 +253,9 @@ _SHELL = Shell("onceonly.audit.page", "audit")
 
 @dataclass(frozen=True, slots=True)
 class LabRun:
-    """One run of the lab that produced what is audited.
+    """A run of the lab that produced the audited data, with the injected faults in order.
 
-    Attributes:
-        name: what was run.
-        verdict: of the run's own judge, who compares rows and does not read markers.
-        sentence: its counts.
-        moments: the faults that were injected, in order.
+    Its verdict comes from the run's own judge, which compares rows and reads no markers.
     """
 
     name: str
@@ -284,13 +265,7 @@ class LabRun:
 
 
 def render(audits: Sequence[tuple[Facts, AuditResult]], taken: Taken, runs: Sequence[LabRun] = ()) -> str:
-    """The page over one or several pipelines.
-
-    Args:
-        audits: what was gathered, and what was judged from it.
-        taken: when.
-        runs: lab runs behind these facts, if any.
-    """
+    """Return the page over one or several pipelines, with the lab runs behind them, if any."""
     grids = [grid_of(gathered, result) for gathered, result in audits]
     views = [view_of(gathered, result, grid) for (gathered, result), grid in zip(audits, grids, strict=True)]
     share = 1_500_000 // max(1, len(audits))
@@ -311,7 +286,7 @@ def render(audits: Sequence[tuple[Facts, AuditResult]], taken: Taken, runs: Sequ
 
 
 def write(path: Path, audits: Sequence[tuple[Facts, AuditResult]], taken: Taken, runs: Sequence[LabRun] = ()) -> None:
-    """Render into a file, which is there completely or not at all.
+    """Render into a file, atomically.
 
     Raises:
         OSError: it cannot be written.

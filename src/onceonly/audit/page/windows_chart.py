@@ -1,4 +1,4 @@
-"""What epochs say of windows, as a picture: how many are open, and results that are early, on time and late. Pure."""
+"""Chart of open windows, and early, on-time, late results. Pure."""
 
 from __future__ import annotations
 
@@ -17,17 +17,13 @@ TIMINGS = ("early", "on time", "late")
 
 @dataclass(frozen=True, slots=True)
 class WindowsChart:
-    """What the epochs of a pipeline say of windows.
-
-    Attributes:
-        epochs: those that say anything, oldest first.
-    """
+    """Windows of a pipeline's epochs that record any, oldest first."""
 
     epochs: tuple[tuple[Epoch, EpochWindows], ...]
 
     @property
     def open(self) -> int:
-        """Windows that the newest of them left open."""
+        """Windows left open by the newest of them."""
         return self.epochs[-1][1].open.rows
 
     @property
@@ -37,11 +33,11 @@ class WindowsChart:
 
     @property
     def dropped(self) -> int:
-        """Rows that are in no window."""
+        """Rows in no window."""
         return sum(panes.dropped for epoch, panes in self.epochs if epoch.adoption is None)
 
     def to_json(self, columns: Sequence[int]) -> dict[str, Any]:
-        """For the facts behind the page; a list has a place for each of the columns."""
+        """Return lists with one place for each number in ``columns``, which has all epochs of the page."""
         known = {epoch.number: (epoch, panes) for epoch, panes in self.epochs}
         listed = [known.get(number) for number in columns]
         return {
@@ -51,11 +47,7 @@ class WindowsChart:
 
 
 def windows_of(epochs: Sequence[Epoch]) -> WindowsChart | None:
-    """What epochs say of windows; ``None`` where none says anything.
-
-    Args:
-        epochs: oldest first.
-    """
+    """Return the windows of epochs, oldest first, or ``None`` if none records any."""
     told = tuple((epoch, epoch.panes) for epoch in epochs if epoch.panes is not None)
     return WindowsChart(told) if told else None
 
@@ -73,12 +65,7 @@ _SHORT = "format(datum.value, '~s')"
 
 
 def picture(told: WindowsChart, at_most: int) -> Spec:
-    """Windows that are open, by epoch; below, the results that were written, stacked by when.
-
-    Args:
-        told: what is drawn.
-        at_most: columns; one of several epochs shows what the last left open, and the results of all.
-    """
+    """Draw open windows after a column's last epoch. Below, the results of all its epochs, stacked by timing."""
     width = -(-len(told.epochs) // at_most) or 1
     parts = [told.epochs[start : start + width] for start in range(0, len(told.epochs), width)]
     first, last = told.epochs[0][0].number, told.epochs[-1][0].number

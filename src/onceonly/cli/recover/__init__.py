@@ -1,1 +1,1 @@
-"""Verbs that put a query back to work: adopt, rewind, refresh, drop a sink, resolve, rebuild."""
+"""Recovery verbs: adopt, rewind, refresh, drop a sink, resolve, rebuild."""

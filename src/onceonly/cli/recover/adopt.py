@@ -1,4 +1,4 @@
-"""What ``queries adopt`` is about to do, put together before anybody says yes."""
+"""Plan and print ``queries adopt`` before confirmation."""
 
 from __future__ import annotations
 

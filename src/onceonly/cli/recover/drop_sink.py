@@ -1,4 +1,4 @@
-"""What ``queries drop-sink`` is about to do, put together before anybody says yes."""
+"""Plan and print ``queries drop-sink`` before confirmation."""
 
 from __future__ import annotations
 

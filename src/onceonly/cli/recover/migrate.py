@@ -1,4 +1,4 @@
-"""What ``queries adopt --from-checkpoint`` is about to do: reads an older job's checkpoint and what it wrote."""
+"""Plan ``queries adopt --from-checkpoint`` from an older job's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``panes rebuild`` is about to do, put together before anybody says yes; and the doing of it."""
+"""Plan ``panes rebuild`` before confirmation, then run it."""
 
 from __future__ import annotations
 

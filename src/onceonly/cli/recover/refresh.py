@@ -1,4 +1,4 @@
-"""What ``queries refresh`` is about to do, put together before anybody says yes."""
+"""Plan and print ``queries refresh`` before confirmation."""
 
 from __future__ import annotations
 

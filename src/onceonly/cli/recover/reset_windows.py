@@ -1,4 +1,4 @@
-"""What ``panes reset`` is about to do, put together before anybody says yes."""
+"""Plan and print ``panes reset`` before confirmation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``time retire`` is about to do, put together before anybody says yes."""
+"""Plan and print ``time retire`` before confirmation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``queries rewind`` is about to do, put together before anybody says yes; and the doing of it."""
+"""Plan ``queries rewind`` before confirmation, then run it."""
 
 from __future__ import annotations
 

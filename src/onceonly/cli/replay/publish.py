@@ -1,4 +1,4 @@
-"""``onceonly epochs publish``: the rows of a rerun take the place of those that stand."""
+"""``onceonly epochs publish``: replace a pipeline's rows by a rerun's."""
 
 from __future__ import annotations
 

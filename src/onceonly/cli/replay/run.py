@@ -1,4 +1,4 @@
-"""``onceonly epochs rerun``: recorded epochs run again into a target of their own."""
+"""``onceonly epochs rerun``: run recorded epochs into another target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue of codes: one entry each, in the order of their families. Codes are stable; texts are snapshot-tested.
+"""Catalogue of error codes. Codes are stable, texts are snapshot-tested.
 
 The texts stand in one Markdown file per family beside this one. The messages, ``onceonly explain`` and the pages of the
 documentation are all made of them. They are read when the first code is looked up: importing this costs executors

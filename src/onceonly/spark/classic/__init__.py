@@ -1,7 +1,8 @@
 # pyright: reportPrivateUsage=false
-"""The classic engine: PySpark beside a JVM, asked by py4j. Each private that is used says what a public way would cost.
+"""Classic engine: PySpark beside a JVM, called through py4j.
 
-Names and places are those of the minor versions in ``lines.LINES``; another one is refused (``choose``).
+Each use of a private API notes the cost of a public way. Names and places are those of the minor versions in
+``versions.LINES``. :mod:`onceonly.spark.detect` refuses others.
 """
 
 from __future__ import annotations
@@ -30,13 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The running query in the JVM: ``Run.handle`` of this engine.
-
-    Attributes:
-        execution: its ``StreamExecution``; a query that was started anew has another.
-        offsets: its offset log.
-        context: of the application, for classes.
-    """
+    """The running query in the JVM: ``Run.handle`` of this engine. A restarted query has another ``execution``."""
 
     execution: Any
     offsets: Any
@@ -44,11 +39,7 @@ class Query:
 
 
 class ClassicEngine:
-    """``SparkEngine`` over py4j; see there for what each method answers. Keeps nothing: one serves the process.
-
-    Args:
-        line: of this PySpark: what it has in another place than other versions.
-    """
+    """``SparkEngine`` over py4j, which documents each method. Stateless: one serves the process."""
 
     def __init__(self, line: SparkVersion) -> None:
         self._line = line
@@ -56,7 +47,7 @@ class ClassicEngine:
     # ---- who is calling
 
     def caller(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Caller:
-        """Whose batch this is: two calls into the JVM, so for each batch."""
+        """Identify the batch, by two calls into the JVM, which each batch can afford."""
         # Not the callback's argument: that one is the user's to pass on, and a counter of theirs names other batches.
         batch_id = df.sparkSession.sparkContext.getLocalProperty("streaming.sql.batchId")
         if batch_id is None:
@@ -71,11 +62,11 @@ class ClassicEngine:
         return df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id") or ""
 
     def application(self, df: DataFrame) -> str:
-        """Spark's id of the application; PySpark has it without a call."""
+        """Return Spark's id of the application, which PySpark has without a call."""
         return str(df.sparkSession.sparkContext.applicationId)
 
     def discover(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Run:
-        """All of a run: a few dozen calls into the JVM, and some for each node of its plan; and the self-test."""
+        """Discover a run by a few dozen calls into the JVM, some for each node of its plan, and a self-test."""
         with private_api_check.told(self._line):
             run = self._discovered(df)
         private_api_check.try_rows(self._line, df)
@@ -108,7 +99,7 @@ class ClassicEngine:
         return execution is not None and execution.runId().toString() == run_id
 
     def await_end(self, run: Run) -> None:
-        """Wait in the JVM for Spark's own object: a thread that polls would cost the query a call each time."""
+        """Wait in the JVM for Spark's own object: a polling thread would cost the query a call each time."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
@@ -119,7 +110,7 @@ class ClassicEngine:
     # ---- what a batch reads
 
     def entries(self, run: Run, numbers: Sequence[int]) -> Mapping[int, str] | None:
-        """Entries by the query's own log object, in its own text: half a dozen calls, on whichever store it lies."""
+        """Read entries through the query's own log object: half a dozen calls, on any store."""
         from py4j.protocol import Py4JError
 
         query = _query(run)
@@ -131,7 +122,7 @@ class ClassicEngine:
             return None
 
     def file_size(self, df: DataFrame, path: str) -> int | None:
-        """Size by the application's Hadoop, which reaches what Spark reads, with its login."""
+        """Read the size through the application's Hadoop, which reaches Spark's input with its login."""
         context: Any = df.sparkSession.sparkContext
         place = class_in(context, "org.apache.hadoop.fs.Path")(path)
         # PySpark has no public name for a file system; an fsspec driver would need a login of its own.
@@ -139,7 +130,7 @@ class ClassicEngine:
         return int(system.getFileStatus(place).getLen()) if system.exists(place) else None
 
     def late_rows(self, run: Run) -> int:
-        """Rows too old, by the operators' own counters: the query's progress has them only once the batch is over."""
+        """Count late rows by the operators' own counters: the query's progress has them only after the batch."""
         from py4j.protocol import Py4JError
 
         try:
@@ -152,12 +143,12 @@ class ClassicEngine:
     # ---- plans
 
     def foreseen(self, df: DataFrame) -> QueryPlan:
-        """The plan of a query that is not started yet."""
+        """Return the plan of a query before its start."""
         with private_api_check.told(self._line):
             return plan_preview.plan_of(df)
 
     def analysed(self, rows: DataFrame, *, started: bool) -> AnalysedPlan:
-        """The analysed plan; a batch's lies under a projection that names its columns."""
+        """Return the analysed plan. That of a batch is below a projection that names its columns."""
         if not started:
             return plan.Analysed(plan_preview.analysed(rows), plan.UNSTABLE)
         from pyspark.sql import functions as f
@@ -168,7 +159,7 @@ class ClassicEngine:
     # ---- rows
 
     def hadoop_setting(self, df: DataFrame, name: str) -> str | None:
-        """A setting of Hadoop: PySpark's ``spark.conf`` does not know what only Hadoop's own files set."""
+        """Read a setting of Hadoop. PySpark's ``spark.conf`` lacks those in Hadoop's own files."""
         context: Any = df.sparkSession.sparkContext
         value: str | None = context._jsc.hadoopConfiguration().get(name)
         return value
@@ -204,7 +195,7 @@ def _session_id(session: Any) -> str:
 
 
 def running(df: DataFrame) -> Any:
-    """The execution that is calling.
+    """Return the calling execution.
 
     Raises:
         ConfigurationError: E110 not called from a streaming query.
@@ -225,13 +216,12 @@ def _outside() -> OnceOnlyError:
 
 
 def _execution(df: DataFrame) -> Any:
-    """The running StreamExecution; ``None`` when the thread belongs to no active query."""
+    """Return the running StreamExecution, or ``None`` when the thread belongs to no active query."""
     query_id = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     return _active(df, query_id) if query_id else None
 
 
 def _active(df: DataFrame, query_id: str) -> Any:
-    """The active StreamExecution of a query in this process."""
     # Everything that a run is asked hangs on this object; to find it and ask takes 3 to 12 ms on a loaded machine.
     # Not ``spark.streams.get``: the batch's own session is a clone, whose list of active queries is empty.
     session: Any = df.sparkSession._jsparkSession
@@ -240,16 +230,16 @@ def _active(df: DataFrame, query_id: str) -> Any:
 
 
 def _files(df: DataFrame, execution: Any, checkpoint: str) -> Readable:
-    """The checkpoint's files: of this machine, or wherever the session's Hadoop finds them, with its login."""
+    """Return the checkpoint's files, local or through the session's Hadoop, with its login."""
     if is_local(checkpoint):
         return LocalStorage(checkpoint)
     return HadoopFiles(df.sparkSession.sparkContext, execution.sparkSession(), checkpoint)
 
 
 def unsupported_mode(trigger: str, execution: str) -> str | None:
-    """Why epochs cannot be built on a run, by the simple names of its Java classes; ``None`` if they can.
+    """Return why a run cannot have epochs, from simple names of its Java classes, or ``None`` if it can.
 
-    Spark does not let such a query write through ``foreachBatch``. This is for the day on which it does.
+    Today Spark refuses ``foreachBatch`` for such a query. This is for a version that accepts it.
     """
     if "Continuous" in trigger or "RealTime" in trigger:
         return f"trigger {trigger}"

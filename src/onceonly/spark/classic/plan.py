@@ -1,8 +1,8 @@
 # pyright: reportPrivateUsage=false
-"""Plans in the JVM: what a running query computes, and what else another run of it may give.
+"""Plans in the JVM: sources, state and nondeterministic expressions of a query.
 
-Public is only the text of ``explain``. It is made for people, cuts long lists off, and says neither which expressions
-are deterministic nor of which types they are; columns that hang on floats are found by their types.
+The only public form is the text of ``explain``. It is made for people, cuts long lists off, and shows neither which
+expressions are deterministic nor their types. Columns that depend on floats are found by their types.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def plan_of(df: DataFrame, execution: Any, line: SparkVersion) -> QueryPlan:
-    """The plan of a running query: some calls for each node and expression, so once per run."""
+    """Return the plan of a running query. Takes some calls for each node and expression, so once per run."""
     logical = execution.logicalPlan()
     text = spelled(logical)
     return QueryPlan(
@@ -37,7 +37,7 @@ def plan_of(df: DataFrame, execution: Any, line: SparkVersion) -> QueryPlan:
 
 
 def delays(plan: Any, text: str | None) -> tuple[str, ...]:
-    """Delays of a plan's watermarks; its nodes are walked only where its text says that it has one."""
+    """Return the delays of a plan's watermarks. Nodes are walked only if the plan's text has a watermark."""
     if not text or _WATERMARK not in text:
         return ()
     nodes = (node for node in walk(plan) if str(node.nodeName()) == _WATERMARK)
@@ -68,7 +68,7 @@ def _source(df: DataFrame, id_: str, source: Any) -> Source:
 
 
 def stateful_nodes(execution: Any, line: SparkVersion) -> Iterator[Any]:
-    """Operators of the batch that was planned last which keep state."""
+    """Return the stateful operators of the last planned batch."""
     # By what all of them have in common, whatever they are called. A list of their names would take a query with a new
     # one for stateless, whose skipped batch leaves its state uncommitted: no later start can load it.
     writer = execution.getClass().getClassLoader().loadClass(line.state_writer)
@@ -79,27 +79,22 @@ def stateful_nodes(execution: Any, line: SparkVersion) -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Analysed:
-    """``AnalysedPlan`` of a plan in the JVM.
-
-    Attributes:
-        plan: the plan.
-        unstable: what an expression may hold that another run computes otherwise, though Spark calls it deterministic.
-    """
+    """``AnalysedPlan`` of a plan in the JVM, with ``unstable`` as of :func:`nondeterministic`."""
 
     plan: Any
     unstable: Sequence[str]
 
     def text(self) -> str | None:
-        """The plan in JSON: one call brings all of it, where walking it costs several for each node."""
+        """Return the plan in JSON, all of it in one call. Walking it costs several for each node."""
         return spelled(self.plan)
 
     def nondeterministic(self) -> str | None:
-        """SQL of the first expression that another run may compute otherwise."""
+        """Return SQL of the first expression that another run may compute differently."""
         return nondeterministic(self.plan, self.unstable)
 
 
 def walk(node: Any) -> Iterator[Any]:
-    """A node of a plan and all below it. Two calls or more for each, so whoever wants much takes :func:`spelled`."""
+    """Yield a node of a plan and all below it, at two calls or more for each. :func:`spelled` is cheaper for many."""
     yield node
     for child in items(node.children()):
         yield from walk(child)
@@ -114,11 +109,9 @@ CLOCKS = (*UNSTABLE, "current_timestamp(", "current_date(", "localtimestamp(")
 
 
 def nondeterministic(plan: Any, unstable: Sequence[str]) -> str | None:
-    """SQL of the first expression of an analysed plan that another run may compute otherwise; ``None``: none.
+    """Return SQL of the first expression of an analysed plan that another run may compute differently, or ``None``.
 
-    Args:
-        plan: in the JVM.
-        unstable: what such an expression may hold, though Spark calls it deterministic.
+    ``unstable`` matches such expressions that Spark calls deterministic.
     """
     for node in walk(plan):
         for expression in items(node.expressions()):
@@ -129,7 +122,7 @@ def nondeterministic(plan: Any, unstable: Sequence[str]) -> str | None:
 
 
 def spelled(plan: Any) -> str | None:
-    """A plan as Spark spells it in JSON; ``None`` where it cannot."""
+    """Return a plan in Spark's JSON, or ``None`` if Spark cannot spell it."""
     from py4j.protocol import Py4JJavaError
 
     try:

@@ -1,4 +1,4 @@
-"""What a query will be, as far as its streaming DataFrame shows before it is started. Reads the plan; runs nothing."""
+"""Preview the plan of a query from its streaming DataFrame. Runs nothing."""
 
 from __future__ import annotations
 
@@ -23,14 +23,10 @@ _FILES = "FileStreamSource"
 
 
 def plan_of(df: DataFrame) -> QueryPlan:
-    """The plan of a query that is not started yet.
+    """Return the plan of a query before its start, from the DataFrame for ``writeStream``.
 
-    Args:
-        df: as it will be given to ``writeStream``.
-
-    Returns:
-        As ``SparkEngine.discover`` finds it later; sources are told by what they are and by their options,
-        a running Kafka source is not asked.
+    The same as ``SparkEngine.discover`` finds later, except that a running Kafka source is not asked: sources are
+    identified by class and options.
     """
     plan = analysed(df)
     nodes = list(walk(plan))
@@ -44,10 +40,7 @@ def plan_of(df: DataFrame) -> QueryPlan:
 
 
 def analysed(df: Any) -> Any:
-    """The analysed plan in the JVM, as it is: ``select`` would add a projection to it.
-
-    Public is only the text of ``explain``; see :mod:`onceonly.spark.classic.plan`.
-    """
+    """Return the unchanged analysed plan in the JVM. ``select`` would add a projection to it."""
     return df._jdf.queryExecution().analyzed()
 
 

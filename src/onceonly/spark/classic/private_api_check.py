@@ -1,8 +1,8 @@
 # pyright: reportPrivateUsage=false
-"""Privates of PySpark that are not there: told by name, before a sink is opened.
+"""Name missing PySpark private APIs before a sink is opened (E113).
 
-A vendor's Spark may carry the version of a line and lack what that line has. So whatever asks for privates is asked
-under :func:`told`, and what only a later step of a batch would ask is asked once by :func:`try_rows`, at the first
+A vendor's Spark may carry the version of a line and lack some of its private APIs. So every use of a private API runs
+under :func:`told`. Private APIs that only a later step of a batch uses are tried once by :func:`try_rows`, at the first
 batch of a run.
 """
 
@@ -30,7 +30,7 @@ _IMPORTED = re.compile(r"cannot import name '(\w+)'")
 
 @contextmanager
 def told(line: SparkVersion) -> Generator[None]:
-    """Tell a private that is not there by its name.
+    """Report a missing private API by its name.
 
     Raises:
         ConfigurationError: E113, this Spark lacks a call that its line has.
@@ -58,7 +58,7 @@ def lacking(line: SparkVersion, name: str) -> OnceOnlyError:
 
 
 def missing(error: Exception) -> str | None:
-    """The name of what an error says is not there; ``None``: it says something else."""
+    """Return the name of the missing API from an error, or ``None`` for any other error."""
     from py4j.protocol import Py4JJavaError
 
     text = str(error)
@@ -78,10 +78,10 @@ def missing(error: Exception) -> str | None:
 
 
 def try_rows(line: SparkVersion, df: DataFrame) -> None:
-    """Bring no rows of a batch to the driver, observed as all of them will be: some 35 calls and a job without tasks.
+    """Collect no rows of a batch, observed like a real one: some 35 calls and a job without tasks.
 
-    What finds the run has been asked by then. What reads a batch's rows and digest has not: that it is missing would
-    come out when sinks are open and an epoch has begun.
+    Discovery of the run uses its own private APIs. Reading a batch's rows and digest uses others. Without this try, a
+    missing one would surface when sinks are open and an epoch has begun.
 
     Raises:
         ConfigurationError: E113, see :func:`told`.

@@ -1,7 +1,8 @@
 # pyright: reportPrivateUsage=false
-"""Rows of a DataFrame by way of the JVM's own objects, where PySpark's public way is slower or holds too much.
+"""Read rows of a DataFrame through objects of the JVM.
 
-A small epoch has a few dozen calls into the JVM at most, so what names columns and no batch is handed over once.
+Used where PySpark's public way is slower or holds too much. A small epoch has a few dozen calls into the JVM at most,
+so objects that name columns and no batch are handed over once.
 """
 
 from __future__ import annotations
@@ -27,13 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Columns to observe, as the JVM takes them: they name columns and no batch, so they serve for many.
-
-    Attributes:
-        first: of them.
-        rest: the others, in one object of the JVM.
-        raw: all of them, each by itself.
-    """
+    """Columns to observe, as the JVM takes them. They name columns and no batch, so they are reused."""
 
     first: Any
     rest: Any
@@ -49,7 +44,7 @@ def metrics(line: SparkVersion, df: DataFrame, columns: Sequence[Column]) -> Met
 
 
 def more(line: SparkVersion, df: DataFrame, known: Metrics, columns: Sequence[Column]) -> Metrics:
-    """Metrics with others beside, which are of one batch alone."""
+    """Add metrics of one batch alone."""
     raw: Any = [column._jc for column in columns]
     return _metrics(line, df, [*known.raw, *raw]) if raw else known
 
@@ -59,7 +54,7 @@ def _metrics(line: SparkVersion, df: DataFrame, raw: Sequence[Any]) -> Metrics:
 
 
 def columns(line: SparkVersion, df: DataFrame, *wanted: Column) -> Any:
-    """Hand columns over to the JVM, for :func:`select`: they name columns and no batch, so they serve for many."""
+    """Hand columns over to the JVM, for :func:`select`. They name columns and no batch, so they are reused."""
     raw: Any = [column._jc for column in wanted]
     return line.sequence(df.sparkSession.sparkContext, raw)
 
@@ -73,19 +68,14 @@ def select(line: SparkVersion, df: DataFrame, wanted: Any) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Hashes:
-    """Columns that metrics read and no sink gets, as the JVM takes them.
-
-    Attributes:
-        wanted: all columns and these, to select.
-        names: of these, to drop.
-    """
+    """Columns that metrics read and no sink gets, as the JVM takes them. ``names`` are those to drop."""
 
     wanted: Any
     names: Any
 
 
 def hashes(line: SparkVersion, df: DataFrame, found: Mapping[str, Column]) -> Hashes | None:
-    """Hand hashes over to the JVM; ``None`` where there are none."""
+    """Hand hashes over to the JVM, or return ``None`` for none."""
     from pyspark.sql import functions as f
 
     if not found:
@@ -95,17 +85,7 @@ def hashes(line: SparkVersion, df: DataFrame, found: Mapping[str, Column]) -> Ha
 
 
 class Observation:
-    """What ``pyspark.sql.Observation`` is, in a third of its calls into the JVM.
-
-    Args:
-        line: of this PySpark.
-        df: what to observe.
-        metrics: columns to compute in the first action on :attr:`dataframe`.
-        hashes: what they read beside the columns of ``df``.
-
-    Attributes:
-        dataframe: the observed DataFrame.
-    """
+    """``pyspark.sql.Observation`` with a third of its calls into the JVM."""
 
     def __init__(self, line: SparkVersion, df: DataFrame, metrics: Metrics, hashes: Hashes | None = None) -> None:
         jdf: Any = df._jdf
@@ -116,19 +96,19 @@ class Observation:
         self.dataframe = line.frame(observed.drop(hashes.names) if hashes else observed, df.sparkSession)
 
     def get(self) -> Mapping[str, Any]:
-        """The metrics by name; waits for the end of the first action."""
+        """Return the metrics by name. Waits for the end of the first action."""
         return self._line.metrics(self._found)
 
 
 @dataclass(frozen=True, slots=True)
 class Digesting:
-    """What computes a digest, as the JVM takes it: building it takes hundreds of calls into the JVM.
+    """Columns that compute a digest, as the JVM takes them: building them takes hundreds of calls into the JVM.
 
     Attributes:
-        metrics: to observe, where rows do not come to the driver.
-        hashes: what these read beside the columns.
-        hashed: all columns and the hash of the row, to select where they do: an observation costs a small epoch more
-            than all its rows.
+        metrics: to observe, if rows do not come to the driver.
+        hashes: columns that these read besides those of the rows.
+        hashed: all columns and the hash of the row, to select if rows come to the driver. An observation costs a small
+            epoch more than all its rows.
     """
 
     metrics: Metrics
@@ -145,7 +125,7 @@ _known: WeakKeyDictionary[SparkContext, _Known] = WeakKeyDictionary()
 def digesting(
     line: SparkVersion, df: DataFrame, leave_out: frozenset[str], summed: tuple[digest.Summed, ...] = ()
 ) -> Digesting:
-    """What computes the digest of rows like these; made once for an application and kept."""
+    """Return the digest columns for a schema, made once for an application and kept."""
     from pyspark.sql import functions as f
 
     known = _known.setdefault(df.sparkSession.sparkContext, {})
@@ -158,14 +138,10 @@ def digesting(
 
 
 class ArrowStream:
-    """Collects a DataFrame as record batches in the order in which partitions finish; the job begins with the object.
+    """Collect a DataFrame as record batches in the order in which partitions finish. The job begins with the object.
 
     ``DataFrame.toArrow`` keeps all batches until the last has come, only to restore their order, which no sink needs.
-    Here a thread takes them off at once (``spool``), and memory holds what its bound allows, however large the epoch.
-
-    Args:
-        line: of this PySpark.
-        df: what to collect.
+    Here a thread reads them at once (``batch_spool``). Its bound limits memory, however large the epoch.
     """
 
     def __init__(self, line: SparkVersion, df: DataFrame) -> None:
@@ -196,7 +172,7 @@ class ArrowStream:
             self._server.getResult()
 
     def close(self) -> None:
-        """Let the connection go; a job that has not come to its end is broken off. May repeat."""
+        """Close the connection, and cancel a job that has not ended. May repeat."""
         self._spool.close()
         self._file.close()
         self._socket.close()

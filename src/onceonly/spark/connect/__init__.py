@@ -1,7 +1,8 @@
-"""The engine of Spark Connect: the checkpoint's files, ``streams.active``, the text of ``explain``. No call into a JVM.
+"""Spark Connect engine: checkpoint files, ``streams.active`` and ``explain``. No JVM.
 
-The callback runs in a process beside the server (:mod:`worker <onceonly.spark.connect.worker>`), which Spark tells
-neither name nor checkpoint. Both come with the callback, and are checked here against what the server says.
+The callback runs in a process beside the server (:mod:`worker <onceonly.spark.connect.worker>`). Spark gives this
+process neither the query's name nor its checkpoint. Both come with the callback, and are checked here against the
+server.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _FILES = "FileStreamSource"
 
 
 class UnknownBrokers:
-    """Brokers that nobody here can ask: the callback is told neither their address nor a login."""
+    """Brokers that cannot be asked: the callback gets neither their address nor a login."""
 
     def identity(self, topics: Iterable[str]) -> str | None:
         """Unknown."""
@@ -55,7 +56,7 @@ class UnknownBrokers:
 
 
 class ConnectEngine:
-    """``SparkEngine`` by public calls; see there for what each method answers."""
+    """``SparkEngine`` by public calls, which documents each method."""
 
     def __init__(self) -> None:
         self._files: dict[str, Readable] = {}
@@ -63,10 +64,10 @@ class ConnectEngine:
     # ---- who is calling
 
     def caller(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Caller:
-        """Whose batch this is: a process has one run, and that one's newest planned batch is the one at hand.
+        """Identify the batch: a process has one run, and the current batch is the newest planned one.
 
         Raises:
-            ConfigurationError: E106 the callback was not told its checkpoint, or another one.
+            ConfigurationError: E106 the callback was given no checkpoint, or another one.
         """
         if told.checkpoint is None:
             raise pickling.untold()
@@ -77,7 +78,7 @@ class ConnectEngine:
         return Caller(told.checkpoint, planned[-1])
 
     def group(self, df: DataFrame) -> str:
-        """Nothing: a job group is of a thread in the server."""
+        """Return nothing: a job group belongs to a thread in the server."""
         return ""
 
     def application(self, df: DataFrame) -> str:
@@ -85,7 +86,7 @@ class ConnectEngine:
         return str(df.sparkSession.conf.get("spark.app.id", None) or "")
 
     def discover(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Run:
-        """All of a run: some files and three calls to the server.
+        """Discover a run by some files and three calls to the server.
 
         Raises:
             ConfigurationError: E106 the checkpoint is none of an active query with the callback's name.
@@ -112,7 +113,7 @@ class ConnectEngine:
         )
 
     def still_running(self, df: DataFrame, query_id: str, run_id: str) -> bool:
-        """Whether a run is active in this session: it is the only one that this process can hear of."""
+        """Check whether a run is active in this session, the only one that this process can see."""
         active = worker.session_of(df).streams.active
         return any((str(query.id), str(query.runId)) == (query_id, run_id) for query in active)
 
@@ -145,34 +146,34 @@ class ConnectEngine:
     # ---- what a batch reads
 
     def entries(self, run: Run, numbers: Sequence[int]) -> Mapping[int, str] | None:
-        """Nothing: the checkpoint's files say it."""
+        """Return ``None``, so that the checkpoint's files are read."""
         return None
 
     def file_size(self, df: DataFrame, path: str) -> int | None:
-        """Size by Spark's own reader of files, which reaches what the query reads."""
+        """Read the size through Spark's own reader of files, which reaches the query's input."""
         return files.size(df.sparkSession, path)
 
     def late_rows(self, run: Run) -> int:
-        """None that can be told: the progress of a batch is there only once its callback has returned."""
+        """Return 0: a batch's progress exists only after its callback has returned."""
         return 0
 
     # ---- plans
 
     def foreseen(self, df: DataFrame) -> QueryPlan:
-        """The plan of a query that is not started yet."""
+        """Return the plan of a query before its start."""
         text = _explained(df.sparkSession, lambda: df.explain(True))
         sources = tuple(_foreseen_source(at, line) for at, line in enumerate(text.relations))
         return QueryPlan(text.stateful, text.nondeterministic(), sources, unseen=_unseen(text, sources))
 
     def analysed(self, rows: DataFrame, *, started: bool) -> AnalysedPlan:
-        """The analysed plan by its text."""
+        """Return the analysed plan by its text."""
         text = _explained(rows.sparkSession, lambda: rows.explain(True))
         return PlanText(text.all, clocks=started)
 
     # ---- rows
 
     def hadoop_setting(self, df: DataFrame, name: str) -> str | None:
-        """What the session says; what stands in Hadoop's own files on the server cannot be asked."""
+        """Read the session's setting. Hadoop's own files on the server cannot be read."""
         value: str | None = df.sparkSession.conf.get(f"spark.hadoop.{name}", None)
         return value
 
@@ -191,7 +192,7 @@ class ConnectEngine:
         return rows.Observation(df, digest.observable(df.schema, leave_out, summed), beside)
 
     def arrow(self, df: DataFrame) -> Rows:
-        """The rows, in one table."""
+        """Collect the rows in one table."""
         return rows.Collected(df)
 
 
@@ -199,7 +200,7 @@ class ConnectEngine:
 
 
 def _explained(session: Any, explain: Any) -> PlanText:
-    """What ``explain(True)`` prints, with lists as long as they are."""
+    """Return the output of ``explain(True)`` with complete lists."""
     text = PlanText("")
     for _ in range(_TRIES):
         printed = StringIO()
@@ -213,7 +214,7 @@ def _explained(session: Any, explain: Any) -> PlanText:
 
 @contextmanager
 def _whole(session: Any) -> Generator[None]:
-    """Have plans printed with all their columns for a while."""
+    """Print plans with all their columns for a while."""
     before = session.conf.get(_FIELDS, None)
     session.conf.set(_FIELDS, _ALL_FIELDS)
     try:
@@ -240,7 +241,7 @@ def _unseen(text: PlanText, sources: Sequence[Source]) -> tuple[str, ...]:
 
 
 def _source(df: DataFrame, id_: str, offset: str | None, text: PlanText, found: Readable) -> Source:
-    """A source by its offset, else by what it keeps in the checkpoint."""
+    """Identify a source by its offset, else by its own files in the checkpoint."""
     if offsets.log_offset(offset) is not None or (offset is None and _keeps_files(found, id_)):
         # No text of a running query names its directory. Its log names the files, which are compared by their paths.
         return Source(id_, _FILES, _FILES, passes_over=passes_over(df, {}))

@@ -1,4 +1,4 @@
-"""Files through the session of Spark Connect, where neither a disk nor a driver of fsspec reaches them."""
+"""Read files through the Spark Connect session."""
 
 from __future__ import annotations
 
@@ -25,35 +25,30 @@ _MISSING = "PATH_NOT_FOUND"
 
 
 class SessionFiles:
-    """The reading half of a storage by ``spark.read``: a job for each call, so for stores that nothing else reaches.
-
-    Args:
-        session: of Spark Connect.
-        url: the root as Spark spells it.
-    """
+    """Reading half of a storage by ``spark.read``. Each call is a job, so for stores that nothing else reaches."""
 
     def __init__(self, session: Any, url: str) -> None:
         self._session, self._root = session, url.rstrip("/")
 
     @property
     def url(self) -> str:
-        """The root as it was given, without credentials."""
+        """The given root, without credentials."""
         return without_secrets(self._root)
 
     def names(self, directory: str) -> tuple[str, ...]:
-        """Names of files in a directory, sorted, without hidden ones."""
+        """Return names of files in a directory, sorted, without hidden ones."""
         found = self._found(directory, "path")
         return visible(str(row.path).rsplit("/", 1)[-1] for row in found or ())
 
     def read(self, path: str) -> bytes:
-        """Content of a file."""
+        """Read a file."""
         found = self._found(path, "content")
         if not found:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return bytes(found[0].content)
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or directory."""
+        """Check whether there is a file or directory."""
         return self._found(path, "path") is not None
 
     def _found(self, path: str, column: str) -> Any:
@@ -61,13 +56,13 @@ class SessionFiles:
 
 
 def size(session: Any, path: str) -> int | None:
-    """Bytes of a file; ``None`` if it is gone."""
+    """Return bytes of a file, or ``None`` if it is gone."""
     found = _asked(session, path, "length")
     return int(found[0].length) if found else None
 
 
 def _asked(session: Any, path: str, column: str) -> Any:
-    """Rows of the files at a path; ``None`` if there is neither file nor directory."""
+    """Return rows of the files at a path, or ``None`` if there is neither file nor directory."""
     from pyspark.errors import AnalysisException
 
     literal = re.sub(r"([\\*?{}\[\]])", r"\\\1", path)
@@ -84,7 +79,7 @@ def _asked(session: Any, path: str, column: str) -> Any:
 
 
 def files_of(session: Any, checkpoint: str) -> Readable:
-    """A checkpoint's files: of this machine, by a driver of fsspec, else by the session, with the server's login."""
+    """Return a checkpoint's files: local, by a driver of fsspec, else by the session, with the server's login."""
     if is_local(checkpoint):
         return LocalStorage(checkpoint)
     try:

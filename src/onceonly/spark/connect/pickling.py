@@ -1,4 +1,4 @@
-"""What can be sent to the server of Spark Connect, by the pickler that PySpark sends callbacks with."""
+"""Check that a callback can be pickled for Spark Connect."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from onceonly.errors import OnceOnlyError, refuse
 
 
 def unpicklable(part: object) -> str | None:
-    """Why a part of a callback cannot be sent; ``None`` if it can.
+    """Return why a part of a callback cannot be pickled, or ``None`` if it can.
 
     Raises:
-        OnceOnlyError: what the part itself says of it.
+        OnceOnlyError: the part itself refuses.
     """
     from pyspark import cloudpickle
 
@@ -23,7 +23,7 @@ def unpicklable(part: object) -> str | None:
 
 
 def untold() -> OnceOnlyError:
-    """The refusal of a callback that was not told its checkpoint."""
+    """Make the error for a callback without its checkpoint."""
     return refuse(
         "E106",
         problem="On Spark Connect the callback is not told its checkpoint.",

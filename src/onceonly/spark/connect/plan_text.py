@@ -1,7 +1,7 @@
-"""What the text of ``explain(True)`` says of a plan: all that Spark Connect tells of one. Pure.
+"""Parse the text of ``explain(True)``: all that Spark Connect shows. Pure.
 
-The text is made for people. It names operators and expressions, and neither which expressions Spark takes for
-deterministic nor what a function of the user's does; :data:`UNSEEN` says so where it bears on the promise.
+The text is made for people. It names operators and expressions. It shows neither which expressions Spark considers
+deterministic nor the effect of a user's function. :data:`UNSEEN` reports that where it affects the guarantee.
 """
 
 from __future__ import annotations
@@ -65,12 +65,7 @@ TOPICS_UNSEEN = "a topic is made anew under its name: on Spark Connect nobody as
 
 @dataclass(frozen=True, slots=True)
 class PlanText:
-    """A plan by its text.
-
-    Attributes:
-        all: everything that Spark printed.
-        clocks: whether functions that read a clock count as another value in another run.
-    """
+    """A plan by its text. With ``clocks``, functions that read a clock count as nondeterministic."""
 
     all: str
     clocks: bool = False
@@ -84,34 +79,34 @@ class PlanText:
 
     @property
     def cut(self) -> bool:
-        """Whether Spark left out a part."""
+        """Whether Spark omitted a part."""
         return CUT.search(self.all) is not None
 
     @property
     def analysed(self) -> str:
-        """The analysed plan, without the line of its columns; the whole text where it has no such part."""
+        """The analysed plan, without the line of its columns, or the whole text without such a part."""
         parts = _SECTION.split(self.all)
         found = dict(zip(parts[1::2], parts[2::2], strict=True)).get(_ANALYSED)
         return self.all if found is None else found.lstrip("\n").partition("\n")[2]
 
     def text(self) -> str | None:
-        """Nothing: the plan in JSON, which columns are followed by, is nowhere to be had on Connect."""
+        """Return ``None``: Connect has no plan in JSON by which to trace columns."""
         return None
 
     def nondeterministic(self) -> str | None:
-        """The first expression that another run may compute otherwise; ``None`` if there is none."""
+        """Return the first expression that another run may compute differently, or ``None``."""
         names = (*_UNSTABLE, *(_CLOCKS if self.clocks else ()))
         return next(_calls(self.analysed, names), None)
 
     @property
     def relations(self) -> tuple[str, ...]:
-        """The lines of the sources of a stream that is not started."""
+        """Lines of the sources of a stream before its start."""
         lines = (line.lstrip(f"{_BRANCHES}~") for line in self.analysed.splitlines())
         return tuple(line for line in lines if line.startswith("StreamingRelation"))
 
 
 def _calls(text: str, names: tuple[str, ...]) -> Iterator[str]:
-    """Calls of functions, with their arguments; what a column is called is none."""
+    """Yield calls of functions, with their arguments. Column names are not calls."""
     for found in re.finditer(rf"(?<![\w.`'])({'|'.join(names)})\(", text):
         end = _closing(text, found.end())
         # A column is spelled with its number behind the name: ``rand(7)#3`` is what some table calls one.
@@ -120,7 +115,7 @@ def _calls(text: str, names: tuple[str, ...]) -> Iterator[str]:
 
 
 def _closing(text: str, at: int) -> int:
-    """Behind the bracket that closes the one before ``at``."""
+    """Return the position after the bracket that closes the one before ``at``."""
     depth = 1
     while depth and at < len(text):
         depth += {"(": 1, ")": -1}.get(text[at], 0)

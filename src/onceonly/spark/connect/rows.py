@@ -1,4 +1,4 @@
-"""Rows of a DataFrame on Spark Connect, by public calls: there is no JVM to ask."""
+"""Read rows of a DataFrame on Spark Connect, by public calls."""
 
 from __future__ import annotations
 
@@ -13,21 +13,12 @@ if TYPE_CHECKING:
 
 
 def hashed(df: DataFrame, leave_out: frozenset[str]) -> DataFrame:
-    """The rows with their hash behind all columns."""
+    """Add the hash of the row as the last column."""
     return df.select("*", digest.row_hash(df.schema, leave_out).alias(digest.HASH))
 
 
 class Observation:
-    """A DataFrame whose digest is computed in the first action on it.
-
-    Args:
-        df: what to observe.
-        found: what to compute in the first action.
-        beside: aggregates in the same action.
-
-    Attributes:
-        dataframe: what to act on.
-    """
+    """A DataFrame whose first action computes its digest and the aggregates ``beside``."""
 
     def __init__(self, df: DataFrame, found: digest.Observable, beside: Sequence[Column] = ()) -> None:
         from pyspark.sql import Observation
@@ -38,16 +29,15 @@ class Observation:
         self.dataframe: DataFrame = observed.drop(*found.hashes) if found.hashes else observed
 
     def get(self) -> Mapping[str, Any]:
-        """The metrics by name; waits for the end of the first action."""
+        """Return the metrics by name. Waits for the end of the first action."""
         values: Mapping[str, Any] = self._found.get
         return values
 
 
 class Collected:
-    """All rows in one table: larger epochs go by executors or by staged files. The job begins with the first row.
+    """Collect all rows in one table. The job begins with the first row.
 
-    Args:
-        df: what to collect.
+    Larger epochs go by executors or by staged files.
     """
 
     def __init__(self, df: DataFrame) -> None:
@@ -57,4 +47,4 @@ class Collected:
         yield from self._df.toArrow().to_batches()
 
     def close(self) -> None:
-        """Nothing is held between two batches."""
+        """Do nothing: no resource is held between two batches."""

@@ -1,7 +1,8 @@
-"""The process that runs a callback on Spark Connect: one for each run of a query, a child of the server's JVM.
+"""Spark Connect worker process: session, watchdog and end of a callback.
 
-It ends with the query, in an orderly way or by a signal. Where its server dies while the callback is inside of Python
-code it lives on; what such a worker sends to a sink is stopped by the fence. The watch here only shortens its life.
+Each run of a query has one, a child of the server's JVM. It ends with the query, in an orderly way or by a signal. If
+its server dies while the callback is inside of Python code, it lives on. The fence stops the writes of such a worker.
+The watchdog here only shortens its life.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _parent = 0
 
 
 def arrived() -> None:
-    """Keep the session that is active where a callback is unpickled: the one that the query was started in.
+    """Keep the active session at unpickling of a callback, in which the query was started.
 
-    A batch may come with a clone of it, which knows of no query (PySpark 4.3). Does nothing outside of Connect.
+    A batch may come with a clone of it, which knows no query (PySpark 4.3). Does nothing outside of Connect.
     """
     global _session, _parent
     loaded = sys.modules.get("pyspark.sql.connect.session")
@@ -40,12 +41,12 @@ def arrived() -> None:
 
 
 def session_of(df: DataFrame) -> Any:
-    """The session that the query of a batch was started in."""
+    """Return the session in which the query of a batch was started."""
     return _session or df.sparkSession
 
 
 def watch() -> None:
-    """Have this process end soon after the server that started it. May repeat."""
+    """End this process soon after the server that started it. May repeat."""
     if _parent and "onceonly-parent" not in {thread.name for thread in threading.enumerate()}:
         threading.Thread(target=_watch, name="onceonly-parent", daemon=True).start()
 

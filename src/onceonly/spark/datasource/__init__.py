@@ -1,1 +1,1 @@
-"""``format("onceonly")``: what tasks write, and what the process that commits knows of its query, without a session."""
+"""Data source ``format("onceonly")``: task writer, and commit without a session."""

@@ -1,4 +1,4 @@
-"""The rows of one batch as tasks left them: a file for each partition, told by the messages that Spark hands on."""
+"""Batch over one file per partition, as tasks wrote them."""
 
 from __future__ import annotations
 
@@ -27,16 +27,7 @@ _ROWS_PER_BATCH = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PartitionFile:
-    """What one task wrote; its message to the process that commits.
-
-    Attributes:
-        query_id: Spark's id of the query.
-        run_id: Spark's id of this start.
-        batch_id: of the batch.
-        path: of the file, as tasks and that process spell it; empty where there was no row.
-        size: bytes of the file.
-        digest: of the rows.
-    """
+    """A task's message to the committing process. Without rows, its file's ``path`` is empty."""
 
     query_id: str
     run_id: str
@@ -47,12 +38,7 @@ class PartitionFile:
 
 
 class Files:
-    """A batch over Parquet files that are known by their paths; may be read any number of times, without a session.
-
-    Args:
-        paths: of the files.
-        schema: Arrow schema of the rows, times in UTC.
-    """
+    """A batch over Parquet files. May be read any number of times, without a session. Times are in UTC."""
 
     def __init__(self, paths: Sequence[str], schema: pa.Schema) -> None:
         self._paths = tuple(paths)
@@ -65,12 +51,12 @@ class Files:
 
     @property
     def estimate(self) -> Estimate:
-        """Not known."""
+        """Unknown."""
         return Estimate(None, None)
 
     @property
     def dataframe(self) -> DataFrame:
-        """There is none.
+        """Refuse: there is none.
 
         Raises:
             ConfigurationError: E150, always.
@@ -86,7 +72,7 @@ class Files:
         return [task(Attempt(at, at), _rows([path], self._schema)) for at, path in enumerate(self._paths)]
 
     def digest(self) -> Digest:
-        """Whoever knows the files knows their digest.
+        """Refuse: the writer of the files knows their digest.
 
         Raises:
             RuntimeError: always.
@@ -95,12 +81,7 @@ class Files:
 
 
 class Parts(Files):
-    """What the tasks of one batch wrote.
-
-    Args:
-        parts: their messages; at least one.
-        schema: Arrow schema of the rows, times in UTC.
-    """
+    """Rows that the tasks of one batch wrote, from at least one message. Times are in UTC."""
 
     def __init__(self, parts: Sequence[PartitionFile], schema: pa.Schema) -> None:
         self._parts = [part for part in parts if part.path]
@@ -113,15 +94,15 @@ class Parts(Files):
         return Estimate(self._digest.rows, self._digest.rows * max(1, schema_width(self._schema, TEXT_BYTES)))
 
     def digest(self) -> Digest:
-        """The sum of what the tasks computed."""
+        """Sum of the tasks' digests."""
         return self._digest
 
     def execute(self) -> Digest:
-        """The same: Spark has run the plan before it asks for a commit."""
+        """Return the digest: Spark has run the plan before it asks for a commit."""
         return self._digest
 
     def write(self, directory: str) -> None:
-        """Have the files lie in a directory of this batch: by another name, without a copy, where the disk allows it.
+        """Put the files into a directory of this batch, by hard links without a copy if the disk allows it.
 
         Raises:
             FileNotFoundError: a file is gone, or is not the one that was written.
@@ -132,12 +113,12 @@ class Parts(Files):
             _put(part, f"{directory}/{part.path.rpartition('/')[2]}")
 
     def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> Files:
-        """Rows out of other files."""
+        """Return rows from other files."""
         return Files(paths, schema)
 
 
 def no_session(problem: str) -> OnceOnlyError:
-    """The refusal of what only a Spark session could do."""
+    """Make the error for an operation that needs a Spark session, named in ``problem``."""
     return refuse(
         "E150",
         problem=problem,

@@ -1,4 +1,4 @@
-"""A running query as the files of its checkpoint show it, to a process that has no session and no plan."""
+"""Running query from its checkpoint files, without session or plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from onceonly_checkpoints.storage import (
 
 
 class _Unasked:
-    """Brokers of a Kafka source: their address stands in the plan, which nobody here sees."""
+    """Brokers of a Kafka source that cannot be asked: their address is in the plan, which is missing here."""
 
     def identity(self, topics: Iterable[str]) -> str | None:
         """Not known."""
@@ -33,16 +33,7 @@ class _Unasked:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A start of a query that commits through a data source, by its checkpoint; ``QueryEngine`` of that process.
-
-    Attributes:
-        checkpoint: root, a URI, as a running query spells it.
-        name: ``queryName``; ``None`` for none.
-        query_id: Spark's id of the query.
-        run_id: Spark's id of this start.
-        batch_id: of the batch at hand.
-        files: the checkpoint's files.
-    """
+    """``QueryEngine`` of a start that commits through a data source. The root ``checkpoint`` is a URI."""
 
     checkpoint: str
     name: str | None
@@ -53,13 +44,7 @@ class Query:
 
     @classmethod
     def of(cls, checkpoint: str, name: str | None, parts: Sequence[PartitionFile], batch_id: int) -> Query:
-        """The query whose batch was written.
-
-        Args:
-            checkpoint: as the user spelled it.
-            name: ``queryName``; ``None`` for none.
-            parts: what its tasks told.
-            batch_id: of the batch.
+        """Identify the query of a written batch. ``checkpoint`` is as the user spelled it.
 
         Raises:
             ConfigurationError: E150, the checkpoint's store cannot be read here.
@@ -74,19 +59,19 @@ class Query:
     # ---- who is calling
 
     def caller(self, df: object, told: QueryHint = NOTHING_TOLD) -> Caller:
-        """The run, which stands for its session: nobody here hands out rows of another."""
+        """Return the run in place of its session: this process never has rows of another."""
         return Caller(self.run_id, self.batch_id)
 
     def group(self, df: object) -> str:
-        """The run's id, as in the tasks."""
+        """Return the run's id, as in the tasks."""
         return self.run_id
 
     def application(self, df: object) -> str:
-        """What people find the process by."""
+        """Return a name by which people find the process."""
         return 'format("onceonly")'
 
     def discover(self, df: object, told: QueryHint = NOTHING_TOLD) -> Run:
-        """All of a run; ``handle`` is set when another run has followed."""
+        """Return the run. ``handle`` is set once another run has followed."""
         return Run(
             run_id=self.run_id,
             query_id=self.query_id,
@@ -102,21 +87,21 @@ class Query:
         )
 
     def still_running(self, df: object, query_id: str, run_id: str) -> bool:
-        """Not known, and so no: who still writes meets the fence."""
+        """Return ``False``, as this is unknown. The fence stops an old writer."""
         return False
 
     def await_end(self, run: Run) -> None:
-        """Wait until another run has followed: that a query has ended is told to nobody here."""
+        """Wait until another run has followed: this process is not informed when a query ends."""
         run.handle.wait()
 
     # ---- what a batch reads
 
     def entries(self, run: Run, numbers: Sequence[int]) -> Mapping[int, str] | None:
-        """There is no query to be asked; the files say it."""
+        """Return ``None``, so that the checkpoint's files are read."""
         return None
 
     def file_size(self, df: object, path: str) -> int | None:
-        """Size by fsspec; 0 where its store cannot be read here: then it is not seen that a file is gone."""
+        """Read the size by fsspec. 0 if its store cannot be read here: then a missing file is not noticed."""
         try:
             files, place = file_system(path)
             return int(files.size(place))
@@ -126,13 +111,13 @@ class Query:
             return 0
 
     def late_rows(self, run: Run) -> int:
-        """Not known."""
+        """Return 0, as their number is unknown."""
         return 0
 
     # ---- what the checkpoint shows of the plan
 
     def plan(self) -> QueryPlan:
-        """State and sources, by the files of the checkpoint and the offsets of the batch at hand."""
+        """Return state and sources from the checkpoint's files and the offsets of the current batch."""
         texts = _entry(self.files, self.batch_id)
         sources = tuple(_source(self.files, id_, text) for id_, text in texts.items())
         unseen = (_UNSEEN, _UNASKED) if any(source.brokers for source in sources) else (_UNSEEN,)
@@ -163,7 +148,7 @@ def _storage(checkpoint: str) -> Readable:
 
 
 def _entry(files: Readable, batch_id: int) -> dict[str, str | None]:
-    """Offsets by source; none where the entry cannot be understood, which is refused when it is read for its slice."""
+    """Return offsets by source. Empty for an unreadable entry, which is refused when it is read for its slice."""
     try:
         return dict(offsets.offset_entry(files, batch_id).offsets.entries)
     except offsets.UnreadableCheckpoint:
@@ -171,7 +156,7 @@ def _entry(files: Readable, batch_id: int) -> dict[str, str | None]:
 
 
 def _source(files: Readable, id_: str, text: str | None) -> Source:
-    """A source by its own JSON, or, while it has no offset, by the log that it keeps."""
+    """Identify a source by its own JSON, or, without an offset yet, by its own log."""
     where = f"source {id_}"
     if offsets.log_offset(text) is not None or (text is None and _logs_files(files, id_)):
         return Source(id_, "FileStreamSource", "files")
@@ -188,7 +173,7 @@ def _logs_files(files: Readable, id_: str) -> bool:
 
 
 def _topics(text: str | None) -> bool:
-    """Whether an offset is that of topics: numbers by partition by topic."""
+    """Check whether an offset is one of topics: numbers by partition by topic."""
     try:
         found: Any = json.loads(text or "null")
     except ValueError:

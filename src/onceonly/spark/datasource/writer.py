@@ -1,6 +1,7 @@
-"""The half that runs in tasks: each attempt writes its rows into a file of its own, and tells what it wrote.
+"""Data source writer in tasks: one file for each attempt.
 
-Nothing here opens a sink, a ledger or a checkpoint: executors need no more than pyarrow and xxhash.
+Each attempt reports its file by a message. Nothing here opens a sink, a ledger or a checkpoint: executors need no more
+than pyarrow and xxhash.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ROWS_PER_GROUP = 64 * 1024
 
 @dataclass(frozen=True)
 class Message(WriterCommitMessage):  # type: ignore[misc]
-    """What Spark carries from a task to the commit."""
+    """Spark's message from a task to the commit."""
 
     part: PartitionFile
 
@@ -43,15 +44,7 @@ _Writer: Any = getattr(datasource, detect.line().stream_writer)
 
 
 class Writer(_Writer):  # type: ignore[misc]
-    """One batch of a query on its way through ``format("onceonly")``.
-
-    Args:
-        options: as the user gave them, and Spark's own.
-        schema: columns of the rows.
-        place: directory for the files of tasks; path or URL.
-        leave_out: columns that the digest leaves out.
-        commit: what commits.
-    """
+    """Write and commit one batch through ``format("onceonly")``. Tasks write to ``place``, a path or URL."""
 
     def __init__(
         self, options: Mapping[str, str], schema: StructType, place: str, leave_out: frozenset[str], commit: Commit
@@ -61,7 +54,7 @@ class Writer(_Writer):  # type: ignore[misc]
         self._commit = commit
 
     def write(self, iterator: Iterator[Any]) -> Message:
-        """Write the rows of one attempt of one task into a file that nobody else writes."""
+        """Write the rows of one attempt of one task into a file of its own."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -78,7 +71,7 @@ class Writer(_Writer):  # type: ignore[misc]
         return Message(PartitionFile(query_id, run_id, int(batch_id), path if size else "", size, found))
 
     def _write(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, path: str) -> tuple[int, Digest]:
-        """Bytes of the file, and the digest of the rows; no file where there is no row."""
+        """Return bytes of the file, and the digest of the rows. Without rows there is no file."""
         hashed = digest.hashing(self._schema, self._leave_out)
         if hashed is None:
             raise RuntimeError("the columns were not checked before the tasks began")
@@ -95,11 +88,11 @@ class Writer(_Writer):  # type: ignore[misc]
         self._commit(self._options, self._schema, parts, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Leave everything as it is: Spark calls this after a commit of which nobody may know whether it landed."""
+        """Change nothing: Spark calls this after a commit whose outcome may be unknown."""
 
 
 class _File:
-    """A Parquet file of one attempt, made with its first row; flushed when it is whole, removed when it is not."""
+    """Parquet file of one attempt, made with its first row, flushed when whole, removed otherwise."""
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
         self._path, self._schema = path, schema

@@ -1,4 +1,4 @@
-"""Pane rows and state as rows of Arrow, in the types that Spark gives them."""
+"""Window results and state as Arrow rows, in Spark's types."""
 
 from __future__ import annotations
 

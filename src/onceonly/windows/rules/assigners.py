@@ -1,4 +1,4 @@
-"""Windows: which stretches of time a row belongs to. All are half-open, ``[start, end)``, in milliseconds or integers.
+"""Assign rows to windows: half-open, in milliseconds or integers.
 
 Ideas: the Dataflow model's window assignment (fixed, sliding, sessions) and Beam's global window.
 """

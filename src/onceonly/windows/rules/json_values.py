@@ -1,4 +1,4 @@
-"""Values of Spark's types as JSON and back: keys of windows, and what is kept of their rows. Exact, and order is kept.
+"""Spark's values as JSON and back, exact and in order.
 
 A kind is the type as Spark spells it (``simpleString``): ``bigint``, ``decimal(12,2)``, ``timestamp``.
 """

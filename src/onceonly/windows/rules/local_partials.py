@@ -1,4 +1,4 @@
-"""Partial results of few rows, in this process: what Spark computes for many, by the same rules."""
+"""Partial results of few rows, without Spark, by the same rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Panes(...)``: what, where, when and how, as the user says it; and what it means for rows of known columns.
+"""``Panes(...)``: the definition of windows, checked against known columns.
 
 The four questions are those of the Dataflow model: what results are computed, where in event time, when in processing
 time they are written, and how refinements relate.

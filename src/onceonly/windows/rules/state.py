@@ -1,4 +1,4 @@
-"""Values of the engine of windows: places, partial results, what is open, and the rows that sinks get. Pure."""
+"""Window keys, partial results, open state and results. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One epoch of windows: timers on the old state, then rows, then what is noted, then closing. Pure, and exact in a tie.
+"""Step windows by an epoch: timers, rows, watermark, closing. Pure.
 
 An epoch is an instant: its clock and its time were recorded by the engine and by the epochs before, so a replay takes
 the same steps. The order of phases is that of a runner in Beam's model; that what is noted decides, and not what was

@@ -1,4 +1,4 @@
-"""When a window's result is written: triggers, as pure machines whose state is JSON. They are Beam's, by name and law.
+"""Triggers as pure machines with JSON state, after Beam.
 
 ``step(state, event)`` answers with the state that follows and what became of the trigger: it waits, it fires, or it
 fires and is finished. One that is finished waits for the window to close.

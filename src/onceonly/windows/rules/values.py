@@ -1,4 +1,4 @@
-"""What is computed of the rows of a window: partial results that can be joined in any order, and stored as JSON.
+"""Aggregates of windows: mergeable partial results, stored as JSON.
 
 A value is what the user says; over the kinds of its inputs it becomes a :class:`Fold`. The idea of a partial result
 that merges is Beam's ``CombineFn``.
