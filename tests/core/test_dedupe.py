@@ -18,7 +18,7 @@ from onceonly.machine import commands as c
 from onceonly.machine import coordinator
 from onceonly.machine.output_rules import rows_in, unbalanced
 from onceonly.protocol import AsOf
-from onceonly.spark.repeatshere import firsts, repeated
+from onceonly.quality.local_dedupe import firsts, repeated
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import BAD, SEEN, Digest, column_of
 from onceonly_checkpoints.digests import OutputDigest as Held

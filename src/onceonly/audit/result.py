@@ -9,8 +9,8 @@ from typing import Any
 from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, exit_code_of, first_disagreement, remark_of, scope_of, verdict_of, worst
-from onceonly.audit.rules_code import code_changed
 from onceonly.audit.rules_decisions import decisions_said, sinks_that_left
+from onceonly.audit.rules_history import code_changed, computed_again, published_no_more, read_again
 from onceonly.audit.rules_outputs import outputs_add_up
 from onceonly.audit.rules_pipeline import (
     anything_since,
@@ -25,8 +25,6 @@ from onceonly.audit.rules_pipeline import (
     sinks_level,
     sinks_readable,
 )
-from onceonly.audit.rules_recompute import computed_again
-from onceonly.audit.rules_rewind import published_no_more, read_again
 from onceonly.audit.rules_sink import SINK_RULES
 from onceonly.audit.rules_time import BROKEN, late_rows, time_holds, times_dealt_out
 from onceonly.audit.rules_windows import panes_go_on

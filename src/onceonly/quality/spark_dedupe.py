@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from onceonly.protocol import AsOf, Estimate
 from onceonly.protocol.batch import Trim
 from onceonly.protocol.capabilities import AT, ID, Lookup
+from onceonly.quality.local_dedupe import Judged, judge
 from onceonly.quality.row_ids import NoText, id_of
 from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput
+from onceonly.quality.tally import Tally, tally
 from onceonly.spark import digest, expression_check, frames
 from onceonly.spark.batch import columns_refused
-from onceonly.spark.repeatshere import Judged, judge
-from onceonly.spark.tally import Tally, tally
 from onceonly_checkpoints.digests import SEEN, Digest, OutputDigest, column_of
 
 if TYPE_CHECKING:

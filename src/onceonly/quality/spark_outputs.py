@@ -17,11 +17,11 @@ from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Estimate
 from onceonly.protocol.batch import Trim
+from onceonly.quality.tally import Tally, tally
 from onceonly.spark import determinism, digest, expression_check, frames
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.detect import engine_for
 from onceonly.spark.engine import QueryPlan
-from onceonly.spark.tally import Tally, tally
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import BAD, MOST_SAID, OutputDigest, column_of
 

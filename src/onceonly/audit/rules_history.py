@@ -1,16 +1,47 @@
-"""Rules over epochs that a rewind set aside. Pure."""
+"""Rules over history: code versions, recomputed epochs, epochs set aside. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from onceonly.audit.certificate import RecomputedRange
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
 from onceonly.audit.sink_history import SinkHistory
 from onceonly.machine.undone_epochs import became, unread
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch
+
+_SHOWN = 8
+"""How many of the newest ranges of epochs are told one by one."""
+
+
+def code_changed(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+    """A183: more than one code version wrote the epochs, as far as they record it."""
+    records = facts.ledger.records if facts.ledger else ()
+    noted = [(record.epoch.number, record.epoch.lineage.code) for record in records if record.epoch.lineage]
+    ranges = [
+        (code.text, [number for number, _ in those])
+        for code, those in groupby((one for one in noted if one[1].known), lambda one: one[1])
+    ]
+    if len(ranges) < 2:
+        return
+    told = [f"epochs {numbers[0]}..{numbers[-1]}: {text}" for text, numbers in ranges[-_SHOWN:]]
+    earlier = [f"{len(ranges) - _SHOWN} ranges before"] if len(ranges) > _SHOWN else []
+    yield found("A183", facts.pipeline, None, ranges[-1][1][0], "; ".join([*earlier, *told]))
+
+
+_CODES = {RecomputedRange.DIFFERS: "A185", RecomputedRange.CANNOT: "A186", RecomputedRange.EQUAL: "A187"}
+
+
+def computed_again(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+    """A185, A186, A187: each range of epochs is different, cannot be computed, or is equal."""
+    certificate = facts.recomputed
+    for span in certificate.spans if certificate else ():
+        # Epochs of which nothing is said disagree with nothing.
+        at = None if span.answer is RecomputedRange.CANNOT else span.first
+        yield found(_CODES[span.answer], facts.pipeline, None, at, span.text, last=span.last)
 
 
 def read_again(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
