@@ -1,1 +1,4 @@
-"""Value types, ledger, and readers of Spark's checkpoint. Imports nothing of ours."""
+"""Checkpoint, ledger and marker formats of Spark and onceonly.
+
+A leaf that imports nothing else of ours.
+"""

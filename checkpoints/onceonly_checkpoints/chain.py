@@ -1,4 +1,7 @@
-"""Hash chain over epochs: proves that a history leads to a marker."""
+"""Hash chain that links each epoch to its predecessor.
+
+It proves that a recorded history leads to the marker in a sink.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ GENESIS = ""
 
 
 def link(epoch: Epoch) -> str:
-    """Chain of an epoch: 64 hex digits over all that it says of itself but notes, its predecessor's chain included."""
+    """Chain of an epoch: 64 hex digits over its JSON form without notes, with its predecessor's chain."""
     said = epoch.to_json()
     said.pop("chain", None)
     for holder in (said, said.get("standing", {})):
@@ -34,7 +37,7 @@ def fingerprint(columns: Iterable[tuple[str, str]]) -> str:
 
 
 def written(columns: Sequence[tuple[str, str]], schema: str) -> int:
-    """How many of the leading columns were written by an epoch with this fingerprint; 0 where none or others were."""
+    """Number of leading columns that an epoch with this fingerprint wrote, 0 if none match."""
     return next((count for count in range(len(columns), 0, -1) if fingerprint(columns[:count]) == schema), 0)
 
 
@@ -45,12 +48,12 @@ def inputs(files: Iterable[InputFile]) -> str:
 
 
 def sound(epoch: Epoch) -> bool:
-    """Whether the epoch's chain is the hash of what the epoch says of itself."""
+    """Whether the epoch's chain is the hash of its own content."""
     return epoch.chain == link(epoch)
 
 
 def first_break(epochs: Sequence[Epoch]) -> int | None:
-    """Index of the first epoch that is unsound or does not follow its predecessor; ``None`` if all do."""
+    """Index of the first epoch that is unsound or does not follow its predecessor, or ``None`` if all do."""
     for index, epoch in enumerate(epochs):
         if not sound(epoch):
             return index

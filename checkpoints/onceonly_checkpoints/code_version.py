@@ -1,6 +1,7 @@
 """Code version of a batch: the user's name and a plan fingerprint.
 
-Fingerprints of two Spark or Python lines say nothing about each other: plans and bytecode of the same program differ.
+It is a note beside epochs, no condition. Fingerprints of two Spark or Python lines are not comparable: plans and
+bytecode of the same program differ.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanFingerprint:
-    """Fingerprint of what a run computes.
+    """Fingerprint of a run's plan and functions.
 
     Attributes:
         format: version of the way in which plans are spelled and functions are read.
         spark: minor version of Spark, ``4.2``.
         python: minor version of the driver's Python, ``3.11``.
         plan: 16 hex digits over the logical plan.
-        functions: 16 hex digits over the Python functions beside it; empty where there are none.
+        functions: 16 hex digits over the Python functions beside it, empty if there are none.
     """
 
     format: int
@@ -52,7 +53,7 @@ class PlanFingerprint:
 
     @property
     def line(self) -> tuple[int, str, str]:
-        """Fingerprints are comparable where this is equal."""
+        """Fingerprints are comparable if this is equal."""
         return self.format, self.spark, self.python
 
     @property
@@ -66,9 +67,7 @@ class PlanFingerprint:
 class Code:
     """The code of one batch.
 
-    Attributes:
-        version: what its user calls it, such as a commit of Git; empty for nothing.
-        plan: fingerprint of its plan; ``None`` where the plan cannot be seen.
+    ``version`` is the user's name of it, such as a commit of Git, or empty. ``plan`` is ``None`` if it cannot be seen.
     """
 
     version: str = ""
@@ -76,7 +75,7 @@ class Code:
 
     @property
     def known(self) -> bool:
-        """Whether anything is known of it."""
+        """Whether version or plan is known."""
         return bool(self.version) or self.plan is not None
 
     @property
@@ -89,7 +88,7 @@ class Code:
 
 
 class Compared(StrEnum):
-    """What two codes are to each other, as far as they tell."""
+    """Result of a comparison of two codes."""
 
     SAME = "same"
     CHANGED = "changed"
@@ -97,9 +96,9 @@ class Compared(StrEnum):
 
 
 def compare(before: Code, now: Code) -> Compared:
-    """Compare by plan where both have one of the same line, else by version.
+    """Compare by plan if both have one of the same line, else by version.
 
-    A new version with the plan of the old one is the same code: who only upgrades a library deploys a version, too.
+    A new version with the same plan is the same code: a mere upgrade of a library deploys a new version too.
     """
     if before.plan and now.plan and before.plan.line == now.plan.line:
         return Compared.SAME if before.plan == now.plan else Compared.CHANGED

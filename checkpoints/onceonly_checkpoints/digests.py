@@ -1,6 +1,7 @@
-"""Digests: row count and order-free fingerprint of an epoch or output.
+"""Digests of an epoch's rows: row count and fingerprint.
 
-Values in the one form of ``model``, as those of ``epoch``.
+There is one for a whole epoch and one for each of its outputs, the rows of some sinks. Values in the one form of
+``model``.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 class Digest:
     """Row count and an order-free fingerprint of the rows.
 
-    The fingerprint is the sum of a 64-bit row hash, kept as the sums of its high and low 32-bit halves: addition sees a
-    doubled pair, which XOR does not, and halves cannot overflow a 64-bit sum below 2**31 rows.
+    The fingerprint is the sum of a 64-bit row hash, kept as the sums of its high and low 32-bit halves. Addition
+    detects a doubled pair, which XOR does not. Halves cannot overflow a 64-bit sum below 2**31 rows.
 
-    ``left_out`` names the columns that it does not see, sorted: those that another order of the same rows may change.
+    ``left_out`` names the columns that it excludes, sorted: another order of the same rows may change them.
     """
 
     rows: int
@@ -37,7 +38,7 @@ class Digest:
         return cls(value["rows"], value["high"], value["low"], tuple(value.get("left_out", ())))
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values; ``left_out`` only where there is any."""
+        """Field names to values, without an empty ``left_out``."""
         left_out = {"left_out": list(self.left_out)} if self.left_out else {}
         return {"rows": self.rows, "high": self.high, "low": self.low, **left_out}
 
@@ -77,29 +78,29 @@ OURS = frozenset({BAD, SEEN, PANES, STATE, LATE})
 
 
 def column_of(output: str) -> str:
-    """Name of the column that staged rows have of an output: its own, and of one of ours a name that no user gives."""
+    """Name of an output's column in staged rows: its own, or for one of ours a name that no user gives."""
     return f"onceonly {output}" if output in OURS else output
 
 
 @dataclass(frozen=True, slots=True)
 class OutputDigest:
-    """What some sinks of an epoch hold instead of all of its rows: columns of their own, of the rows that it wants.
+    """Rows that some sinks of an epoch hold instead of all: their own selection, with columns of their own.
 
-    A row is in it once or not at all, so ``digest.rows`` and ``filtered`` are together the good rows of the epoch; of
-    output ``bad``, all rows of the batch.
+    A row is in it at most once. So ``digest.rows`` and ``filtered`` add up to the good rows of the epoch, or for output
+    ``bad`` to all rows of the batch.
 
     Attributes:
         name: the user's name for it, unique in the epoch, or one of :data:`OURS`.
         sinks: ids of the sinks that hold it.
         schema: fingerprint of its columns.
         digest: of its rows, as those sinks hold them.
-        filtered: rows that it does not want, counted and not derived: good ones, also of output ``bad``.
-        reasons: of output ``bad``: the expectations that rows broke, by name, each with their number.
-        repeated: of output ``seen``: the rows whose id had been seen before, as all good rows are hashed; no sink got
-            them. ``None`` for any other output.
-        offered: of output ``seen``: rows of the batch, good, bad and repeated, counted before any was dropped.
-        said: what made it, as the call said it: ``where='a > 10'``, ``key='id'``. A note: another spelling of the same
-            rows makes no other output, so it is not compared.
+        filtered: rows left out, counted and not derived. For output ``bad`` these are the good ones.
+        reasons: for output ``bad``, the expectations that rows broke, by name, each with their number.
+        repeated: for output ``seen``, the rows whose id had been seen before, hashed as all good rows are. No sink got
+            them.
+        offered: for output ``seen``, rows of the batch, good, bad and repeated, counted before any was dropped.
+        said: the call that made it: ``where='a > 10'``, ``key='id'``. A note that is not compared: another spelling of
+            the same rows makes no other output.
     """
 
     name: str
@@ -123,7 +124,7 @@ class OutputDigest:
         return cls(value["name"], sinks, value["schema"], digest, *said)
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values; those that only some outputs have are left out of the others."""
+        """Field names to values, without those that only other outputs have."""
         return present(
             name=self.name,
             sinks=list(self.sinks),
@@ -149,13 +150,13 @@ class OutputDigest:
 
     @property
     def call(self) -> str:
-        """What made it, as it is written in a call: ``OutputDigest(..., name='alerts', where='a > 10')``."""
+        """The call that made it: ``OutputDigest(..., name='alerts', where='a > 10')``."""
         named = {BAD: "quality=Quality(..., ", SEEN: "dedupe=Dedupe(..., "}.get(self.name)
         return f"{named or f'Output(..., name={self.name!r}, '}{self.said})"
 
     @property
     def why(self) -> str:
-        """The expectations that its rows broke, in words: ``amount 80, known customer 9``; empty for none."""
+        """The expectations that its rows broke, in words: ``amount 80, known customer 9``, or empty."""
         return ", ".join(f"{name} {rows}" for name, rows in self.reasons)
 
 
@@ -164,16 +165,16 @@ MOST_SAID = 2000
 
 
 def former(was: tuple[OutputDigest, ...], now: tuple[OutputDigest, ...]) -> tuple[OutputDigest, ...]:
-    """Those outputs that another call made than the one of the same name, where both say what made them."""
+    """Former outputs that another call made than the current one of the same name, if both calls are noted."""
     said = {one.name: one.said for one in now}
     return tuple(one for one in was if one.said and said.get(one.name) and one.said != said[one.name])
 
 
 def bad_in(outputs: tuple[OutputDigest, ...]) -> OutputDigest | None:
-    """The output of bad rows; ``None`` where nothing is expected of rows."""
+    """The output of bad rows, or ``None`` without expectations."""
     return next((output for output in outputs if output.name == BAD), None)
 
 
 def repeated_in(outputs: tuple[OutputDigest, ...]) -> Digest | None:
-    """The rows whose id had been seen before; ``None`` where ids are not kept."""
+    """The rows whose id had been seen before, or ``None`` if ids are not kept."""
     return next((output.repeated for output in outputs if output.name == SEEN), None)

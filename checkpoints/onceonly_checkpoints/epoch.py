@@ -38,13 +38,13 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A fencing token: an integer raised at each opening, with the random token of whoever raised it.
+    """A fencing token: an integer raised at each opening, with the random token of the opening that raised it.
 
-    Two openings may pick one generation; it belongs to the one whose owner stands in the sink.
+    Two openings may pick one generation. It belongs to the owner that the sink has installed.
 
     Attributes:
         generation: greater than every one before.
-        owner: a random token; behind it, after a blank, who raised it, for people. Compared as a whole.
+        owner: a random token, then a blank and the user and process, for people. Compared as a whole.
     """
 
     generation: int
@@ -52,7 +52,7 @@ class Fence:
 
     @property
     def who(self) -> str:
-        """Who raised it, ``user@host:pid application``; empty where that was not noted."""
+        """User and process that raised it, ``user@host:pid application``, or empty if not noted."""
         return self.owner.partition(" ")[2]
 
     @property
@@ -73,17 +73,17 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Where an epoch came from in the engine. Recorded and compared, never an identity.
+    """The engine's names for an epoch's batch. Recorded and compared, never an identity.
 
     Attributes:
         query_id: Spark's query id, from the checkpoint's ``metadata`` file.
         run_id: Spark's id of one start of the query.
         checkpoint: resolved checkpoint root, a URI.
-        batch_id: the engine's number; restarts, repeats with other content, has legal gaps.
+        batch_id: the engine's number. It restarts, repeats with other content, and has legal gaps.
         batch_timestamp_ms: clock reading that the engine logged for the batch, milliseconds since 1970.
         watermark_ms: event-time watermark in force during the batch, milliseconds since 1970.
-        version: what its user calls the code that ran; empty for nothing. A note: the chain does not hold it.
-        plan: fingerprint of that code; ``None`` where nobody can see the plan. A note as well.
+        version: the user's name for the code, or empty. A note, not part of the chain.
+        plan: fingerprint of that code, ``None`` if the plan is hidden. A note as well.
     """
 
     query_id: str
@@ -117,7 +117,7 @@ class Lineage:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values; of what the code was, only what is known."""
+        """Field names to values. Unknown notes are left out."""
         return {
             "query_id": self.query_id,
             "run_id": self.run_id,
@@ -181,28 +181,26 @@ class Epoch:
 
     Attributes:
         number: dense from 1, owned by the pipeline.
-        written: the slice that was written: it starts where the epoch before it ended.
-        chain: hash over everything else that the epoch says of itself; see ``chain.link``.
-        previous_chain: chain of epoch ``number - 1``; empty for the first.
-        digest: of all good rows: what every sink holds that none of ``outputs`` names.
+        written: the slice that was written. It starts at the end of the epoch before.
+        chain: hash over all other content of the epoch (see ``chain.link``).
+        previous_chain: chain of epoch ``number - 1``, empty for the first.
+        digest: of all good rows, which every sink holds that none of ``outputs`` names.
         schema: fingerprint of their columns.
         sinks: ``(sink id, first epoch of that sink)`` for every sink of the epoch.
-        lineage: the engine's names for the batch; ``None`` for an adoption, which no batch produced. One that takes an
-            older job over names that job's last batch.
+        lineage: the engine's names for the batch. ``None`` for an adoption, which no batch produced, but a takeover of
+            an older job names that job's last batch.
         sources: identity of each source.
-        manifest: location and hash of the staged bytes; ``None`` where the epoch went to one sink directly.
-        adoption: what an operator accepted by this epoch without rows; ``None`` for an ordinary epoch.
-        offered: the batch's own slice, where it is not, or not proven by offsets alone to be, the written one;
-            ``None`` for an ordinary epoch.
-        carried: what the next batch is compared with, where the epoch's own words do not say it; ``None`` for the epoch
-            of a batch.
-        series: number of the first epoch whose rows stand: 1 until a full refresh was replaced, and copied from epoch
-            to epoch.
-        replaces: ``(first, last)`` of the epochs whose rows leave in the transaction of this one; ``None`` for none.
-        outputs: what some of the sinks hold instead of all rows.
-        time: up to when its rows are complete; ``None`` where nobody notes that.
-        panes: its windows; ``None`` where rows are written as they come.
-        replays: the epochs of another pipeline that it runs again; ``None`` for none.
+        manifest: location and hash of the staged bytes, ``None`` if the epoch went to one sink directly.
+        adoption: an operator's decision, recorded by this epoch without rows. ``None`` for an ordinary epoch.
+        offered: the batch's own slice, if it is not the written one, or offsets alone do not prove that it is.
+        carried: reference for the next batch, if the epoch's own members do not give it.
+        series: number of the first epoch whose rows are current: 1 before any full refresh, and copied from epoch to
+            epoch.
+        replaces: ``(first, last)`` of the epochs whose rows leave in the transaction of this one.
+        outputs: rows of the sinks that do not hold all rows.
+        time: event-time limits of its rows, ``None`` if they are not tracked.
+        panes: its windows, ``None`` if rows are written as they come.
+        replays: the epochs of another pipeline that it runs again.
     """
 
     number: int
@@ -226,7 +224,7 @@ class Epoch:
     replays: ReplayedEpochs | None = None
 
     def output(self, sink: str) -> OutputDigest | None:
-        """What a sink holds instead of all rows; ``None`` where it holds them all."""
+        """The output of a sink, or ``None`` if it holds all rows."""
         return next((one for one in self.outputs if sink in one.sinks), None)
 
     def digest_in(self, sink: str) -> Digest:
@@ -240,46 +238,46 @@ class Epoch:
         return output.schema if output else self.schema
 
     def only_in(self, sink: str) -> int:
-        """Rows that a sink alone holds of this epoch: bad rows, a table of a route; 0 where another sink has them."""
+        """Rows of this epoch that no other sink holds (bad rows, a table of a route), 0 if another sink has them."""
         output = self.output(sink)
         others = (other for other, first in self.sinks if other != sink and first <= self.number)
         return 0 if any(self.output(other) == output for other in others) else self.digest_in(sink).rows
 
     @property
     def rows(self) -> int:
-        """Rows that its sinks got, but for those of state, which are nobody's but ours."""
+        """Rows that its sinks got, without rows of state, which are ours alone."""
         return self.digest.rows - sum(output.digest.rows for output in self.outputs if output.name == STATE)
 
     def rows_in(self, sinks: Sequence[str]) -> int:
-        """Rows that these sinks hold of it, those that several hold once; with none named: that its sinks got."""
+        """Rows of it that these sinks hold, counted once if several hold them. Without sinks, as :attr:`rows`."""
         outputs = {output.name if (output := self.output(sink)) else "": self.digest_in(sink).rows for sink in sinks}
         return sum(outputs.values()) if sinks else self.rows
 
     @property
     def came(self) -> int:
-        """Rows that its batch gave, before windows took them, or some were set aside or left out."""
+        """Rows of its batch, before any were aggregated into windows, set aside or left out."""
         if self.panes:
             return self.panes.rows
         return self.computed.rows + (self.bad.digest.rows if self.bad else 0)
 
     @property
     def bad(self) -> OutputDigest | None:
-        """Its bad rows; ``None`` where nothing was expected of rows."""
+        """Its bad rows, or ``None`` without expectations."""
         return bad_in(self.outputs)
 
     @property
     def repeated(self) -> Digest | None:
-        """Its rows whose id had been seen before, which no sink got; ``None`` where ids are not kept."""
+        """Its rows whose id had been seen before, which no sink got, or ``None`` if ids are not kept."""
         return repeated_in(self.outputs)
 
     @property
     def computed(self) -> Digest:
-        """Its good rows and those whose id had been seen before: what the plan gives, whatever ids are known."""
+        """Its good rows and those whose id had been seen before. The plan gives them, whichever ids are known."""
         return self.digest + self.repeated if self.repeated else self.digest
 
     @property
     def windows_since(self) -> int:
-        """The first of the epochs whose windows go on in one another up to this one."""
+        """The first epoch of the unbroken run of window state up to this one."""
         return max(self.series, self.panes.since if self.panes else 1)
 
     @property
@@ -289,29 +287,25 @@ class Epoch:
 
     @property
     def standing(self) -> ResumePoint:
-        """What the next batch is compared with."""
+        """Reference for the next batch."""
         if self.carried:
             return self.carried
         ids = next((output.said for output in self.outputs if output.name == SEEN), "")
         return ResumePoint(self.lineage, (), self.offered, ids)
 
     def accepts(self, sink: str) -> bool:
-        """Whether an operator took a sink's content as it was by this epoch."""
+        """Whether this epoch records that an operator accepted a sink's content as it was."""
         return self.adoption is not None and self.adoption.accepts(sink)
 
     @property
     def reached(self) -> SourceOffsets:
-        """Where the next batch starts by the engine's own count."""
+        """Start of the next batch by the engine's own count."""
         offered = self.standing.offered
         return offered.end if offered else self.written.end
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`.
-
-        Raises:
-            UnreadableMarker: a member that this version does not know.
-        """
+        """Inverse of :meth:`to_json`. Raises :class:`UnreadableMarker` for an unknown member."""
         known(value, *_MEMBERS)
         return cls(
             number=value["number"],
@@ -336,7 +330,7 @@ class Epoch:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Members to values, nested; ``standing`` only where the epoch's own words do not say it, ``series`` past 1."""
+        """Members to values, nested. ``standing`` only if the other members do not give it, ``series`` past 1."""
         return present(
             number=self.number,
             slice=self.written.to_json(),
@@ -385,13 +379,9 @@ _MEMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What lies inside a sink, written in the same transaction as the rows of its epoch.
+    """Record inside a sink, written in the same transaction as the rows of its epoch.
 
-    Attributes:
-        pipeline: the user's stable name.
-        sink: id of one logical write, unique in the pipeline.
-        fence: whose opening wrote it.
-        epoch: the epoch it vouches for.
+    ``sink`` is the id of one logical write, unique in the pipeline. ``fence`` is that of the opening that wrote it.
     """
 
     pipeline: str
@@ -401,11 +391,7 @@ class Marker:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`.
-
-        Raises:
-            UnreadableMarker: a newer format, or not a marker at all.
-        """
+        """Inverse of :meth:`to_json`. Raises :class:`UnreadableMarker` for a newer format, or if it is not a marker."""
         if value.get("format") != FORMAT:
             raise UnreadableMarker(f"marker format {value.get('format')!r}; this version reads {FORMAT}")
         known(value, "format", "pipeline", "sink", "fence", "epoch")
@@ -439,16 +425,13 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a sink answered when an epoch was committed.
+    """A sink's answer to the commit of an epoch.
 
     Attributes:
-        sink: sink id.
-        epoch: epoch number.
-        chain: the epoch's chain.
-        identity: what the sink *is* (Delta table id; Postgres system identifier and table oid): a restored or re-
-            created target changes it.
-        position: where the epoch lies in the sink, e.g. ``{"version": 12}`` or ``{"timeline": 1}``.
-        rows: rows that the sink says it wrote; for an upsert, rows offered.
+        identity: of the target (Delta table id, or Postgres system identifier and table oid). A restored or recreated
+            target changes it.
+        position: coordinates of the epoch in the sink, e.g. ``{"version": 12}`` or ``{"timeline": 1}``.
+        rows: rows that the sink reports as written, for an upsert rows offered.
     """
 
     sink: str
@@ -476,28 +459,25 @@ class Receipt:
         }
 
     def at(self, name: str) -> int | str | None:
-        """Return one coordinate of the position, or ``None`` where the sink has no such coordinate."""
+        """Return one coordinate of the position, or ``None`` if the sink has no such coordinate."""
         return dict(self.position).get(name)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         said = {**self.to_json(), "position": model.place(self.position)}
         return model.pairs(said.items())
 
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
-    """One row of the ledger: an epoch with everything known about how it was committed.
+    """One row of the ledger: an epoch with all facts of its commit.
 
     Attributes:
-        pipeline: the user's stable name.
-        fence: whose opening wrote the epoch.
-        epoch: the epoch.
+        fence: that of the opening that wrote the epoch.
         receipts: one per sink.
         files: file lists of file sources, enough to rebuild the engine's source log.
-        phases: ``(phase, seconds)``, those that the epoch went through until it was recorded: open, fence, execute,
-            intend, fetch, stage, prepare, commit, look up.
-        recorded_ms: when the ledger took it, milliseconds since 1970.
+        phases: ``(phase, seconds)`` of the phases until it was recorded: open, fence, execute, intend, fetch, stage,
+            prepare, commit, look up.
+        recorded_ms: time of recording, milliseconds since 1970.
     """
 
     pipeline: str
@@ -510,7 +490,7 @@ class EpochRecord:
 
 
 def receipts_of(record: EpochRecord | None) -> Mapping[str, Receipt]:
-    """What each sink answered, by its id; empty where nothing is recorded."""
+    """Receipts by sink id, empty without a record."""
     return {receipt.sink: receipt for receipt in record.receipts} if record else {}
 
 

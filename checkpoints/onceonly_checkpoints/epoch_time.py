@@ -1,9 +1,9 @@
-"""Event time of an epoch: completeness and late rows.
+"""Event time of an epoch: completeness, watermark and late rows.
 
-Two statements that are never mixed: ``noted`` is the writer's word that what belongs before it is written, ``high`` is
-the latest time that was written so far. Pravega keeps both of what was *read* (noteTime and TimeWindow, PDP-33); these
-are of what was *committed*, in the transaction of the rows and under the epoch's chain. Values in the one form of
-``model``.
+It has two statements that are never mixed. ``noted`` is the writer's promise that all earlier rows are written.
+``high`` is the latest time that was written so far. Pravega keeps both of what was *read* (noteTime and TimeWindow,
+PDP-33). These are of what was *committed*, in the transaction of the rows and under the epoch's chain. Values in the
+one form of ``model``.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ END = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class WriterProgress:
-    """A writer of a dataset as another one of its commits, or its own, last saw it.
+    """The last known state of a dataset's writer, in a commit of another writer or its own.
 
     Attributes:
-        writer: name of its pipeline.
-        epoch: its newest epoch that was seen; 0 for a writer that was declared and not seen.
-        noted: what that epoch noted; ``None`` before it noted anything.
-        ingest: the clock that the engine recorded for that epoch; of epoch 0, that of the epoch which declared it.
-        turn: how often its position was put back: marks are compared as (turn, epoch), so that what comes again after
-            a cut counts as newer than what was cut off.
+        epoch: its newest known epoch, 0 for a writer that was declared and not seen.
+        noted: noted time of that epoch, ``None`` before the first.
+        ingest: the clock that the engine recorded for that epoch, or for epoch 0 that of the declaring epoch.
+        turn: number of its resets. Marks are compared as (turn, epoch), so that an epoch after a cut is newer than any
+            that was cut off.
     """
 
     writer: str
@@ -57,25 +56,25 @@ class WriterProgress:
 
 @dataclass(frozen=True, slots=True)
 class EpochTime:
-    """What one epoch says of time; numbers are 64-bit integers in ``unit``, but for the recorded clock.
+    """Event time of one epoch. Numbers are 64-bit integers in ``unit``, but for the recorded clock.
 
     Attributes:
-        unit: what they count; the first epoch with a time fixes it.
-        noted: every row that belongs before it is in this epoch or an earlier one; ``None`` before the first word.
-            Never less than in the epoch before, within one ``turn``.
-        lower: what the dataset is complete through, as this commit knows it: with one writer, ``noted``.
-        high: the greatest ``last`` so far; where no column is named, the greatest ``noted``.
-        closed: nothing before it changes any more; ``None`` where nobody enforces that.
-        first: the least time of the epoch's rows; ``None`` without rows.
+        unit: fixed by the first epoch with a time.
+        noted: every row before it is in this epoch or an earlier one. ``None`` before the first promise. Within one
+            ``turn`` it never goes back.
+        lower: the dataset is complete before it, as this commit knows it. With one writer, equal to ``noted``.
+        high: the greatest ``last`` so far, or without a column the greatest ``noted``.
+        closed: nothing before it changes any more, ``None`` if that is not enforced.
+        first: the least time of the epoch's rows, ``None`` without rows.
         last: the greatest one.
-        horizon: rows before it are late in this epoch: what was noted, and the dataset's ``lower``, before it.
-        late: how many are.
+        horizon: rows before it are late in this epoch. It is ``noted`` and the dataset's ``lower`` before this epoch.
+        late: number of late rows.
         untimed: rows whose time is null: never late, and in none of the figures above.
         ingest: the clock that the engine recorded for the newest batch, milliseconds since 1970. It may go back.
-        observed: every writer of the dataset that was ever seen, by name; none where there is one.
+        observed: every writer of the dataset that was ever seen, by name, empty if there is only one.
         silent: those of them that were timed out at this commit.
-        turn: how often the position was put back (a rewind, a restored sink, a new series).
-        column: where the epoch's rows say their time, under its name among them; ``None`` where none was asked.
+        turn: number of resets (a rewind, a restored sink, a new series).
+        column: the time column's name among the epoch's rows, ``None`` for none.
     """
 
     unit: Unit
@@ -96,11 +95,7 @@ class EpochTime:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`.
-
-        Raises:
-            UnreadableMarker: a member that this version does not know.
-        """
+        """Inverse of :meth:`to_json`. Raises :class:`UnreadableMarker` for an unknown member."""
         known(value, *_MEMBERS)
         return cls(
             value["unit"],
@@ -121,7 +116,7 @@ class EpochTime:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values; ``late``, ``untimed`` and ``turn`` only past 0."""
+        """Field names to values. ``late``, ``untimed`` and ``turn`` only past 0."""
         return present(
             unit=self.unit,
             noted=self.noted,

@@ -1,7 +1,7 @@
-"""Windows of an epoch: their definition and the state left open.
+"""Windows (panes) of an epoch: definition and open state.
 
-It stands under the epoch's chain, beside the outputs that hold the rows of panes and of their state. An epoch of an
-operator copies it: what is open stays open. Values in the one form of ``model``.
+They are part of the epoch's chain, beside the outputs that hold the rows of panes and of their state. An epoch of an
+operator copies them: open windows stay open. Values in the one form of ``model``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResultSchema:
-    """What rows of panes consist of: by it they are read without the program that wrote them.
+    """Schema of pane rows, by which they can be read without the program that wrote them.
 
     Attributes:
-        key: name and kind of each column of the key, in the order in which state spells it.
+        key: name and kind of each column of the key, in the order of its spelling in state.
         values: name and kind of each result.
         accumulation: ``discarding``, ``accumulating`` or ``retracting``.
-        upserts: whether a row takes the place of the one before it of its window.
-        merges: whether windows do, as sessions.
+        upserts: whether a row replaces the previous one of its window.
+        merges: whether windows merge, as sessions do.
     """
 
     key: tuple[tuple[str, str], ...]
@@ -43,7 +43,7 @@ class ResultSchema:
         return cls(key, values, value["accumulation"], value.get("upserts", False), value.get("merges", False))
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values; what is not so is left out."""
+        """Field names to values, without false ones."""
         return present(
             key=[list(column) for column in self.key],
             values=[list(column) for column in self.values],
@@ -55,7 +55,7 @@ class ResultSchema:
 
 @dataclass(frozen=True, slots=True)
 class ResultCounts:
-    """How many results an epoch wrote: those that take others back are none.
+    """Number of results that an epoch wrote, without retractions.
 
     Attributes:
         early: before the end of their window was noted.
@@ -74,7 +74,7 @@ class ResultCounts:
         return cls(value.get("early", 0), value.get("on_time", 0), value.get("late", 0))
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values; what there is none of is left out."""
+        """Field names to values, without zeros."""
         return present(early=self.early or None, on_time=self.on_time or None, late=self.late or None)
 
 
@@ -83,18 +83,18 @@ class EpochWindows:
     """Windows of one epoch.
 
     Attributes:
-        definition: fingerprint of all that the user said of them.
-        meaning: fingerprint of what the rows that stand mean: without trigger and lateness, which may be changed while
-            no window is open.
-        open: digest of the rows of state that stand behind the epoch: those of the epoch before without those that it
-            took away or replaced, and with those that it wrote. So nobody needs to read them all.
+        definition: fingerprint of the user's complete definition.
+        meaning: fingerprint of the meaning of current rows: without trigger and lateness, which may be changed while no
+            window is open.
+        open: digest of the rows of state after the epoch. It is that of the epoch before, without deleted or replaced
+            rows, and with written ones. So no reader needs all of them.
         rows: of the batch that was aggregated.
-        dropped: rows that came after their window was closed, counted once for each such window, and rows without a
-            time, which are in no window.
-        clock: the recorded clock that its timers ran to, milliseconds since 1970: never less than that of the epoch
-            before, though the engine's may go back.
-        since: the first epoch whose rows of state count; an operator may have given up those of all before.
-        form: what the rows of its panes consist of; ``None`` where an older version wrote it.
+        dropped: late rows, counted once for each closed window that they miss, and rows without a time, which are in no
+            window.
+        clock: the recorded clock that its timers ran to, milliseconds since 1970. It is never less than that of the
+            epoch before, though the engine's may go back.
+        since: the first epoch whose rows of state count. An operator may have given up all earlier ones.
+        form: schema of the rows of its panes, ``None`` from an older version.
         results: that its windows wrote.
     """
 
@@ -118,7 +118,7 @@ class EpochWindows:
         return cls(value["definition"], value["meaning"], Digest.from_json(value["open"]), *counted, form, results)
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values; what is nothing is left out."""
+        """Field names to values, without empty ones."""
         return present(
             definition=self.definition,
             meaning=self.meaning,
@@ -132,7 +132,7 @@ class EpochWindows:
         )
 
     def given_up(self, epoch: int) -> Self:
-        """What an epoch says behind which no window is open: what was open before it counts no more."""
+        """The state of an epoch that closes all windows: earlier rows of state count no more."""
         return replace(self, open=Digest(0), rows=0, dropped=0, since=epoch, results=ResultCounts())
 
     @property

@@ -1,4 +1,4 @@
-"""Manifest of an epoch's staged files, and the markers' reference to it."""
+"""Manifest of an epoch's staged files, and its reference in markers."""
 
 from __future__ import annotations
 
@@ -23,21 +23,18 @@ NAME = "manifest.json"
 
 
 class UnreadableManifest(ValueError):
-    """A manifest is missing, was changed, or cannot be understood by this version. Says which, in words."""
+    """A manifest is missing, was changed, or cannot be understood by this version. The text names the case."""
 
 
 class UnreachableManifest(UnreadableManifest):
-    """The store of a manifest gives this process no answer: whether it is there, another machine may know."""
+    """The store of a manifest gives this process no answer. Another machine may reach it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
     """One Parquet file.
 
-    Attributes:
-        path: relative to the directory of the manifest.
-        size: bytes.
-        rows: rows, from its footer.
+    ``path`` is relative to the directory of the manifest. ``size`` is in bytes, and ``rows`` comes from the footer.
     """
 
     path: str
@@ -50,16 +47,13 @@ class Manifest:
     """The bytes of one epoch, written once and read by every sink and by every retry.
 
     Attributes:
-        pipeline: its name.
         sinks: ``(id, address)`` of those it was staged for, sorted.
-        epoch: number.
         generation: of the opening that staged it.
-        slice: what was read.
         digest: of the rows, computed in the action that wrote them.
         schema: Arrow schema of the rows: its IPC form in base64.
         files: the files, none of them empty of rows.
-        outputs: what some of the sinks get instead of all rows. Each lies in a column of its name: its columns as one
-            structure, null in the rows that it does not want; ``schema`` has those columns, too.
+        outputs: rows of the sinks that do not get all rows. Each is in a column of its name, as one structure of its
+            columns, null for other rows. ``schema`` has those columns too.
     """
 
     pipeline: str
@@ -97,11 +91,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Inverse of :attr:`text`.
-
-        Raises:
-            UnreadableManifest: a newer format, or not a manifest at all.
-        """
+        """Inverse of :attr:`text`. Raises :class:`UnreadableManifest` for a newer format or another text."""
         try:
             value: Mapping[str, Any] = json.loads(text)
             if value["format"] != FORMAT:
@@ -128,11 +118,10 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where a manifest lies and the hash of its text; every marker of the epoch carries it.
+    """Location of a manifest and the hash of its text, carried by every marker of the epoch.
 
-    Attributes:
-        directory: URL or absolute path of the directory that holds manifest and files.
-        hash: SHA-256 of the text, 64 hex digits.
+    ``directory`` is the URL or absolute path of the directory that holds manifest and files. ``hash`` is the SHA-256 of
+    the text, 64 hex digits.
     """
 
     directory: str
@@ -140,16 +129,12 @@ class Reference:
 
     @classmethod
     def to(cls, manifest: Manifest, directory: str) -> Self:
-        """Refer to a manifest that lies in ``directory``."""
+        """Refer to a manifest in ``directory``."""
         return cls(directory, _hash(manifest.text))
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Inverse of :attr:`text`.
-
-        Raises:
-            UnreadableManifest: not a reference.
-        """
+        """Inverse of :attr:`text`. Raises :class:`UnreadableManifest` if it is not a reference."""
         directory, mark, hash_ = text.rpartition("#sha256=")
         if not mark:
             raise UnreadableManifest(f"{text!r} does not refer to a manifest")
@@ -161,11 +146,7 @@ class Reference:
         return f"{self.directory}#sha256={self.hash}"
 
     def check(self, text: str) -> Manifest:
-        """The manifest of a text that was read from where this reference points.
-
-        Raises:
-            UnreadableManifest: it is not the text that was referred to, or cannot be understood.
-        """
+        """Parse a manifest's text from this place. Raises :class:`UnreadableManifest` for another hash or damage."""
         if _hash(text) != self.hash:
             raise UnreadableManifest("its text has another hash than the marker names")
         return Manifest.parse(text)

@@ -1,4 +1,7 @@
-"""Sources, slices and adoptions: frozen values with one JSON form. Pure."""
+"""Values of sources, offsets and operators' adoptions, with their JSON form.
+
+Frozen and pure.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +28,12 @@ class UnreadableMarker(ValueError):
 
 
 def present(**members: object) -> dict[str, Any]:
-    """The members of an object that are there: ``None``, empty texts and empty lists are absent."""
+    """Drop absent members: ``None``, empty texts and empty lists."""
     return {name: value for name, value in members.items() if value not in (None, "", [])}
 
 
 def known(value: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """The object, if all of its members have a name in ``names``.
-
-    Raises:
-        UnreadableMarker: it has others.
-    """
+    """Return the object, if all of its members have a name in ``names``. Otherwise raise :class:`UnreadableMarker`."""
     if strange := sorted(set(value) - set(names)):
         raise UnreadableMarker(f"unknown member {', '.join(strange)}: a newer version wrote it")
     return value
@@ -44,7 +43,7 @@ def known(value: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> str:
-    """An HTML table; every cell is text, whatever stands in it."""
+    """An HTML table in which every cell is escaped text."""
     width = max(1, len(columns))
     above = [f"<tr><th colspan={width}>{_text(title)}</th></tr>"] if title else []
     head = [_row("th", columns)] if columns else []
@@ -105,9 +104,8 @@ def _canonical_offset(text: str | None) -> str | None:
 class SourceOffsets:
     """The engine's offsets of all sources at one moment, in source order.
 
-    Attributes:
-        entries: ``(source id, canonical offset text)`` per source; the text is ``None`` where the
-            engine wrote ``-``, meaning that the source had no offset yet.
+    ``entries`` are ``(source id, canonical offset text)`` per source. The text is ``None`` if the engine wrote ``-``,
+    which means that the source had no offset yet.
     """
 
     entries: tuple[tuple[str, str | None], ...]
@@ -128,7 +126,7 @@ class SourceOffsets:
 
     @property
     def text(self) -> str:
-        """Canonical spelling; source order is part of it."""
+        """Canonical spelling, including source order."""
         return canonical([list(entry) for entry in self.entries])
 
     @property
@@ -144,7 +142,7 @@ class SourceOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What one micro-batch reads: from ``start`` (exclusive of what came before) to ``end``."""
+    """Input range of one micro-batch: from ``start`` (exclusive of earlier input) to ``end``."""
 
     start: SourceOffsets
     end: SourceOffsets
@@ -166,7 +164,7 @@ class Slice:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing lies between start and end (a no-data batch)."""
+        """Whether start and end are equal (a no-data batch)."""
         return self.start == self.end
 
 
@@ -178,7 +176,6 @@ class InputFile:
         path: URI as the engine logged it.
         modified_ms: modification time, milliseconds since 1970.
         log_offset: the file source's own log offset that brought it in.
-        source: source id.
     """
 
     path: str
@@ -217,7 +214,7 @@ class SourceKind(StrEnum):
     """A source that has no name, or could not be asked."""
 
     def named(self, name: str) -> str:
-        """The text of an identity of this kind; of one of the first two."""
+        """The text of an identity of one of the first two kinds."""
         return f"{self}:{name}"
 
 
@@ -227,13 +224,13 @@ _SAID = {str(kind): kind for kind in (SourceKind.FILES, SourceKind.KAFKA)}
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """What offsets are offsets *of*.
+    """Identity of the origin that offsets refer to.
 
     Attributes:
         source: source id in the offset log.
-        identity: stable name of the origin (input path, Delta table id); ``None`` where the source has none, and then
-            equal ranges of two lineages cannot be proven to be the same data.
-        inputs: hash of the file list of the slice, for sources that read files; else ``None``.
+        identity: stable name of the origin (input path, Delta table id). Without one (``None``), equal ranges of two
+            lineages cannot be proven to be the same data.
+        inputs: hash of the file list of the slice, for sources that read files.
     """
 
     source: str
@@ -242,7 +239,7 @@ class SourceIdentity:
 
     @property
     def kind(self) -> SourceKind:
-        """What kind of source it is, by how its identity begins."""
+        """Kind of the source, by the beginning of its identity."""
         if self.identity is None:
             return SourceKind.UNNAMED
         kind, colon, _ = self.identity.partition(":")
@@ -250,13 +247,13 @@ class SourceIdentity:
 
     @property
     def name(self) -> str:
-        """The identity without its kind; empty where there is none."""
+        """The identity without its kind, empty if there is none."""
         told, of_a_kind = self.identity or "", self.kind in _SAID.values()
         return told.partition(":")[2] if of_a_kind else told
 
     @property
     def folder(self) -> str:
-        """Directory that a source of files reads, as Spark spells it; empty for other sources."""
+        """Directory that a source of files reads, as Spark spells it, empty for other sources."""
         return self.name.partition("[")[2].removesuffix("]") if self.kind is SourceKind.FILES else ""
 
     @classmethod
@@ -274,7 +271,7 @@ class SourceIdentity:
 
 
 class AdoptionKind(StrEnum):
-    """What can be accepted, as the command says it, and as markers and the ledger keep it."""
+    """Kind of adoption, as in the command, in markers and in the ledger."""
 
     ACCEPT_LOSS = "accept-loss"
     ACCEPT_DUPLICATES = "accept-duplicates"
@@ -293,11 +290,7 @@ class AdoptionKind(StrEnum):
 
     @classmethod
     def read(cls, text: str) -> AdoptionKind:
-        """The kind that a text names.
-
-        Raises:
-            UnreadableMarker: a kind that this version does not know, so that it cannot say what was decided.
-        """
+        """The kind of this name. Raises :class:`UnreadableMarker` for an unknown one, which a newer version decided."""
         try:
             return cls(text)
         except ValueError:
@@ -309,20 +302,19 @@ _ACCEPTING = frozenset({AdoptionKind.ACCEPT_LOSS, AdoptionKind.ACCEPT_CHANGE})
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """One decision of an operator; it covers what it names and nothing else.
+    """One decision of an operator. It covers only the sinks, epochs and ranges that it names.
 
     Attributes:
-        kind: what is accepted.
-        sinks: ids of the sinks that it names; empty where it is not about single sinks.
-        first: the first epoch that it names; 0 for none.
-        last: the last epoch that it names; 0 for none.
-        versions: of each sink, in the same order, up to which changes by others are taken; where nothing counts them,
-            a name for what was seen of them. Empty where that is not meant.
-        offsets: the range of the source that it names; ``None`` for none.
-        reason: why, in the operator's words.
-        who: who said so, as the operating system knows them.
-        at_ms: when, milliseconds since 1970; 0 where that is not known.
-        rows: how many rows it gives up; 0 where that is not known.
+        sinks: ids of the sinks that it names, empty if it is not about single sinks.
+        first: the first epoch that it names, 0 for none.
+        last: the last epoch that it names, 0 for none.
+        versions: for each sink, in the same order, the version up to which foreign changes are accepted. If nothing
+            counts them, a name for the changes seen. Empty if they are not accepted.
+        offsets: the range of the source that it names.
+        reason: in the operator's words.
+        who: the operator, by the name in the operating system.
+        at_ms: time of the decision, milliseconds since 1970, 0 if unknown.
+        rows: number of rows that it gives up, 0 if unknown.
     """
 
     kind: AdoptionKind
@@ -359,7 +351,7 @@ class Adoption:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values; ``epochs`` is ``[first, last]``."""
+        """Field names to values. ``epochs`` is ``[first, last]``."""
         return present(
             kind=self.kind.value,
             sinks=list(self.sinks),
@@ -373,7 +365,7 @@ class Adoption:
         )
 
     def accepts(self, sink: str) -> bool:
-        """Whether it says of this sink: rows of older epochs are gone or changed, and that is known."""
+        """Whether it accepts that rows of older epochs are gone or changed in this sink."""
         return self.kind in _ACCEPTING and sink in self.sinks
 
     @property

@@ -1,4 +1,7 @@
-"""Periods in words, as Spark's watermarks take them: ``7 days``. Pure."""
+"""Parse periods such as ``7 days`` or ``500 milliseconds``, as Spark does.
+
+Spark's watermarks take the same spelling. Pure.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,9 @@ _MILLISECONDS = {
 
 
 def milliseconds(period: object) -> int | None:
-    """How long a period is; ``None`` where it is none.
+    """Length of a period, or ``None`` if it is none.
 
-    Args:
-        period: a whole number and a unit, in full (``2 minutes``) or short (``2min``, ``0s``).
+    A period is a whole number and a unit, in full (``2 minutes``) or short (``2min``, ``0s``).
     """
     found = _PERIOD.fullmatch(period) if isinstance(period, str) else None
     unit = _MILLISECONDS.get(found[2]) if found else None

@@ -1,4 +1,7 @@
-"""List, read and atomically create small files, locally or through fsspec."""
+"""List, read and atomically create small files under one root.
+
+The root is a local directory or on any fsspec file system.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class UnreachableStorage(Exception):
 
 
 class Readable(Protocol):
-    """The reading half: small files below a root. Paths are relative, with ``/``; the root itself is ``""``."""
+    """Reads small files below a root. Paths are relative, with ``/``. The root itself is ``""``."""
 
     @property
     def url(self) -> str:
@@ -30,15 +33,11 @@ class Readable(Protocol):
         ...
 
     def names(self, directory: str) -> tuple[str, ...]:
-        """Names in a directory, sorted, without hidden ones; empty where there is no such directory."""
+        """Names in a directory, sorted, without hidden ones, empty if there is no such directory."""
         ...
 
     def read(self, path: str) -> bytes:
-        """Content of a file.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
+        """Content of a file. Raises ``FileNotFoundError`` if there is none."""
         ...
 
     def exists(self, path: str) -> bool:
@@ -47,22 +46,21 @@ class Readable(Protocol):
 
 
 class FileStore(Readable, Protocol):
-    """Small files below a root, to be read and changed.
+    """Reads and changes small files below a root.
 
-    Hadoop writes a checksum companion ``.name.crc`` beside each local file. A file that was changed under its
-    companion can no longer be read by Spark, so whoever creates or deletes a file drops the companion too.
+    Hadoop writes a checksum companion ``.name.crc`` beside each local file. Spark can no longer read a file that was
+    changed under its companion. So :meth:`create` and :meth:`delete` drop the companion too.
     """
 
     def create(self, path: str, data: bytes) -> None:
         """Create a file with its directories: whole or not at all, and never over another.
 
-        Raises:
-            FileExistsError: there is one. It was not touched.
+        Raises ``FileExistsError`` if there is one, which is not touched.
         """
         ...
 
     def delete(self, path: str) -> None:
-        """Delete a file; does nothing where there is none."""
+        """Delete a file, if there is one."""
         ...
 
 
@@ -80,8 +78,7 @@ def visible(names: Iterable[str]) -> tuple[str, ...]:
 def open_storage(url: str) -> FileStore:
     """Storage for a checkpoint root as Spark spells it: a path, ``file:/path``, ``s3a://bucket/path`` ...
 
-    Raises:
-        UnreachableStorage: the scheme is unknown, or its fsspec driver is not installed.
+    Raises :class:`UnreachableStorage` if the scheme is unknown, or its fsspec driver is not installed.
     """
     return LocalStorage(url) if is_local(url) else FsspecStorage(url)
 
@@ -93,9 +90,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 
 
 def scheme_of(place: str) -> str:
-    """The scheme of a place as people and Spark spell it, in lower case; empty for a path.
+    """The scheme of a place as people and Spark spell it, in lower case, empty for a path.
 
-    Spark takes one slash for a URL as well (``dbfs:/mnt``); what is read without Spark wants two: :func:`half_url`.
+    Spark accepts one slash for a URL as well (``dbfs:/mnt``). Other readers need two (see :func:`half_url`).
     """
     found = _SCHEME.match(place)
     return found[1].lower() if found else "file" if place.startswith("file:") else ""
@@ -107,7 +104,7 @@ def is_local(url: str) -> bool:
 
 
 def half_url(place: str) -> str:
-    """What to write in place of a URL with one slash, ``dbfs:/mnt``, which Spark alone reads; empty for others."""
+    """Advice for a URL with one slash, ``dbfs:/mnt``, which Spark alone reads, empty for others."""
     scheme = scheme_of(place)
     if is_local(place) or place[len(scheme) :].startswith("://"):
         return ""
@@ -117,7 +114,7 @@ def half_url(place: str) -> str:
 
 
 def resolved(place: str) -> str:
-    """A place in one way, however it was spelled: a path without links, a URL by one name of its scheme."""
+    """Normalize a place: a path without links, or a URL by one name of its scheme."""
     if is_local(place):
         return str(local_path(place).resolve())
     scheme = scheme_of(place)
@@ -125,10 +122,10 @@ def resolved(place: str) -> str:
 
 
 def local_path(url: str) -> Path:
-    """Path of a plain path, which is taken as it is, or of one behind ``file:``.
+    """Path of a plain path, which is taken as it is, or of one after ``file:``.
 
-    Hadoop writes the latter as it is, too, with its blanks and signs; people write a URI. A path that exists as it
-    is spelled is meant; any other is percent-decoded.
+    Hadoop writes the latter as it is too, with its blanks and signs. People write a URI. So an existing path counts as
+    it is spelled, and any other is percent-decoded.
     """
     if not url.startswith("file:"):
         return Path(url)
@@ -137,20 +134,19 @@ def local_path(url: str) -> Path:
 
 
 def root_by_spark(checkpoint: str) -> str:
-    """A checkpoint's root as a running query spells it: with a scheme, of this machine's disk with one slash."""
+    """A checkpoint's root as a running query spells it: with a scheme, and for a local disk with one slash."""
     return f"file:{local_path(checkpoint).absolute()}" if is_local(checkpoint) else checkpoint.rstrip("/")
 
 
 def file_in_the_way(folder: Path) -> Path | None:
-    """The file at a path, or at one of those above it, because of which no directory can lie there."""
+    """The file at a path, or at one of its parents, that prevents a directory there."""
     return next((path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()), None)
 
 
 class LocalStorage:
-    """A directory of this machine. A created file and its directory entry are on the disk when ``create`` returns.
+    """A directory of this machine, given as a path or ``file:`` URI. It need not exist.
 
-    Args:
-        root: path or ``file:`` URI; need not exist.
+    A created file and its directory entry are on the disk when ``create`` returns.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -208,7 +204,6 @@ def _write_flushed(path: Path, data: bytes) -> None:
 
 
 def _publish(temporary: Path, target: Path) -> None:
-    """Give the file its name if nobody has it."""
     try:
         target.hardlink_to(temporary)
     except OSError as error:
@@ -229,7 +224,7 @@ def make_directories(directory: Path) -> None:
 
 
 def flush_directory(directory: Path) -> None:
-    """Have the names in a directory on the disk."""
+    """Flush the names in a directory to the disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -238,10 +233,9 @@ def flush_directory(directory: Path) -> None:
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """The fsspec file system that a URL names, and the path in it; Hadoop's scheme names are understood.
+    """The fsspec file system that a URL names, and the path in it. Hadoop's scheme names are understood.
 
-    Raises:
-        UnreachableStorage: the scheme is unknown, or its driver is not installed.
+    Raises :class:`UnreachableStorage` if the scheme is unknown, or its driver is not installed.
     """
     import fsspec
 
@@ -256,16 +250,10 @@ def file_system(url: str) -> tuple[Any, str]:
 
 
 class FsspecStorage:
-    """A root on any fsspec file system.
+    """A root on any fsspec file system, given as ``scheme://...``. Hadoop's scheme names are understood.
 
-    How exclusive ``create`` is depends on the store: conditional where its driver offers that, else a check before
-    the write. Fencing must not rest on it.
-
-    Args:
-        url: ``scheme://...``; Hadoop's scheme names are understood.
-
-    Raises:
-        UnreachableStorage: the scheme is unknown, or its driver is not installed.
+    How exclusive ``create`` is depends on the store: conditional if its driver offers that, else a check before the
+    write. Fencing must not rest on it. Raises as :func:`file_system`.
     """
 
     def __init__(self, url: str) -> None:
@@ -295,7 +283,7 @@ class FsspecStorage:
         return bytes(self._fs.cat_file(self._at(path)))
 
     def create(self, path: str, data: bytes) -> None:
-        """Create a file where there is none."""
+        """Create a file if there is none."""
         target = self._at(path)
         if self._fs.exists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)

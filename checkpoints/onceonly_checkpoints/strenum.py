@@ -1,4 +1,7 @@
-"""``StrEnum`` of Python 3.11, for Python 3.10."""
+"""``StrEnum`` of Python 3.11 for Python 3.10.
+
+Members are texts, and are shown as their values.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Sinks: one package per destination, and the base of SQL sinks."""
+"""Exactly-once sinks: one module or package per destination.
+
+Also holds the base of SQL sinks.
+"""

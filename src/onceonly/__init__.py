@@ -49,7 +49,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load public names when one is asked for: what an executor unpickles must not pay for the whole library."""
+    """Load public names on demand, so that unpickling on an executor does not import the whole library."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in ("OnceOnlyError", "Refused", "refusal"):

@@ -1,4 +1,7 @@
-"""The fault lab: real processes to kill and real servers to break. ``pipeline`` declares a job of yours for it."""
+"""The fault lab: real processes to kill, real servers to break.
+
+``pipeline`` declares a job of yours for it.
+"""
 
 from __future__ import annotations
 

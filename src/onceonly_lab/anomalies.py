@@ -1,4 +1,4 @@
-"""The pages of the anomalies: what was seen, what usually breaks the promise, where to look."""
+"""Anomaly pages: symptom, usual cause, and first places to look."""
 
 from __future__ import annotations
 

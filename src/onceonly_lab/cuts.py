@@ -1,4 +1,6 @@
-"""Changes of keys, cut into epochs at random: the table must not depend on it. The shipped rules, and each one broken.
+"""Random batch boundaries for changes of keys.
+
+The table must not depend on them. The shipped rules are played, and each one broken.
 
 The sink is the reference model of the contract, which real sinks are held to by the conformance suite. Rows of an epoch
 come in any order, as tasks finish; an epoch that was written may be offered again.

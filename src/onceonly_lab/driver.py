@@ -1,4 +1,6 @@
-"""A driver program under test: started in a session of its own, watched by its lines, killed as a whole.
+"""Process of a driver under test: start, watch and kill it.
+
+It starts in a session of its own, is watched by its output lines, and is killed as a whole.
 
 A PySpark driver is a tree: Python, its JVM, and worker daemons that move into process groups of their own but stay in
 the session. So everything here goes by the session, and nothing of it is left when a :class:`Driver` is closed.

@@ -1,4 +1,6 @@
-"""Driver processes that come up at once: each is forked from one that has loaded what they all load.
+"""Fork server for driver processes that start at once.
+
+Each driver is forked from a process that has loaded the modules that all of them load.
 
 Most of a short driver's life is importing. The process that is forked has done that, has one thread and no connection,
 as Spark's own daemon of Python workers; what it forks leads a session of its own, is killed like any other driver, and

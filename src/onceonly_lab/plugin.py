@@ -1,4 +1,7 @@
-"""The pytest plugin: the fixture ``chaos``, its options and markers. Loads nothing else of ours until it is used."""
+"""Pytest plugin with the fixture ``chaos``, options and markers.
+
+It loads nothing else of ours until it is used.
+"""
 
 from __future__ import annotations
 

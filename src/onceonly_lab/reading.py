@@ -1,4 +1,6 @@
-"""How each kind of sink is read once, as its readers do: in one snapshot, committed rows only.
+"""Read each kind of sink as its readers do.
+
+Each read is one snapshot with committed rows only.
 
 Markers are read by plain SQL and out of the log, with none of the sinks' own code: the checker's evidence must not
 come from what it judges.

@@ -1,4 +1,4 @@
-"""A schedule: one JSON document that says what is run, at which level, and what goes wrong where."""
+"""Schedule: one JSON document with run, level and faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``StrEnum`` as Python 3.11 has it. The library has its own: the checker shares no code with what it judges."""
+"""``StrEnum`` as in Python 3.11.
+
+The library has its own, since the checker shares no code with the product that it judges.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``writeStream.format("onceonly")``: Spark finds this package by its name, wherever ``onceonly`` is installed.
+"""Spark data source for ``writeStream.format("onceonly")``, which Spark finds by name.
 
-Spark imports it at its first look-up of any Python data source, so this module imports nothing else, and imports
-cleanly where PySpark has no data sources.
+Spark imports it at its first look-up of any Python data source. So this module imports nothing else, and imports
+cleanly if PySpark has no data sources.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ try:
 except ImportError:  # PySpark 3.5, or none
 
     def __getattr__(name: str) -> Any:
-        """Refuse the data source where PySpark knows none.
+        """Refuse the data source if PySpark does not support any.
 
         Raises:
             ConfigurationError: E113.
@@ -29,15 +29,15 @@ else:
         from pyspark.sql.types import StructType
 
     class DefaultSource(DataSource):  # type: ignore[misc]
-        """The sink; see "Spark Connect, pipelines and SQL-minded jobs" in the documentation for its options."""
+        """The sink. For its options see "Spark Connect, pipelines and SQL-minded jobs" in the documentation."""
 
         @classmethod
         def name(cls) -> str:
-            """What ``format()`` is given."""
+            """The argument of ``format()``."""
             return "onceonly"
 
         def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
-            """What writes one batch.
+            """Make the writer of one batch.
 
             Raises:
                 ConfigurationError: the query cannot work as it is written.
@@ -47,7 +47,7 @@ else:
             return stream_writer(dict(self.options), schema, overwrite)
 
         def writer(self, schema: StructType, overwrite: bool) -> Any:
-            """There is none.
+            """Refuse a batch write.
 
             Raises:
                 ConfigurationError: E110, always.

@@ -1,4 +1,7 @@
-"""The ledger: index, history and events of pipelines, rebuilt from sinks."""
+"""Ledger protocol: a pipeline's index, history and event log.
+
+It is never an authority: it can be rebuilt from the sinks.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,13 @@ class LedgerUnavailable(Exception):
 
 
 class NoLedger(LedgerUnavailable):
-    """The place is there, and nobody has recorded anything in it yet."""
+    """The place exists, but no ledger was recorded in it yet."""
 
 
 class LedgerConflict(LedgerUnavailable):
     """The ledger holds another epoch under the same number.
 
-    Attributes:
-        pipeline: the user's stable name.
-        epoch: the number.
-        recorded: chain that the ledger holds.
-        offered: chain that was to be recorded.
+    ``recorded`` is the chain in the ledger, and ``offered`` is that of the new record.
     """
 
     def __init__(self, pipeline: str, epoch: int, recorded: str, offered: str) -> None:
@@ -38,7 +37,7 @@ class LedgerConflict(LedgerUnavailable):
 
 
 class EventKind(StrEnum):
-    """What can happen to a pipeline besides an ordinary epoch."""
+    """Events of a pipeline besides ordinary epochs."""
 
     OPENED = "opened"
     FENCED = "fenced"
@@ -72,13 +71,8 @@ class EventKind(StrEnum):
 class Event:
     """One line of the pipeline's log.
 
-    Attributes:
-        pipeline: the user's stable name.
-        kind: what happened.
-        reason: why, in words.
-        epoch: the epoch it concerns; 0 for none.
-        generation: whose opening saw it.
-        at_ms: milliseconds since 1970; 0 = the ledger fills it in.
+    ``epoch`` is 0 for none, ``generation`` that of the opening that saw it. ``at_ms`` is in milliseconds since 1970,
+    with 0 filled in by the ledger.
     """
 
     pipeline: str
@@ -90,7 +84,7 @@ class Event:
 
     @property
     def code(self) -> str:
-        """The code that the reason begins with, ``E203``; empty if it begins with none."""
+        """The code at the beginning of the reason, ``E203``, or empty."""
         code, colon, _ = self.reason.partition(":")
         return code if colon and len(code) == _CODE and code[0] == "E" and code[1:].isdigit() else ""
 
@@ -100,17 +94,15 @@ _CODE = len("E203")
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a driver was about to write, for those who look from outside, while it writes or after it died.
+    """An epoch that a driver was about to write, for observers while it writes or after it died.
 
-    Recovery asks the sinks, never this; of a refused batch it is what the operator's answer is measured by.
+    Recovery asks the sinks, never this. An operator's answer to a refused batch is checked against it.
 
     Attributes:
-        pipeline: the user's stable name.
-        epoch: number of the epoch that was begun; 0: nothing was begun, the batch was refused.
-        fence: whose opening it was.
-        slice: what was to be written.
-        at_ms: milliseconds since 1970; 0 = the ledger fills it in.
-        refused: of a refusal, all that it names, as JSON.
+        epoch: number of the begun epoch, 0 if none was begun because the batch was refused.
+        slice: input that was to be written.
+        at_ms: milliseconds since 1970, with 0 filled in by the ledger.
+        refused: all details of a refusal, as JSON.
     """
 
     pipeline: str
@@ -123,16 +115,10 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """One row of the list of pipelines.
+    """One row of the list of pipelines, as of the last opening.
 
-    Attributes:
-        name: the user's stable name.
-        sinks: ``(sink id, address)``; addresses hold no secrets.
-        query_id: Spark's query id at the last opening.
-        checkpoint: checkpoint root at the last opening.
-        generation: newest generation.
-        opened_ms: time of the last opening, milliseconds since 1970.
-        epoch: newest recorded epoch; 0 for none.
+    ``sinks`` are ``(sink id, address)``, without secrets. ``opened_ms`` is in milliseconds since 1970. ``epoch`` is the
+    newest recorded one, 0 for none.
     """
 
     name: str
@@ -146,13 +132,9 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class RemovedEpoch:
-    """An epoch that a pipeline was cut back behind; its number has come again, or will.
+    """An epoch that a pipeline was cut back behind. Its number has come again, or will.
 
-    Attributes:
-        pipeline: the user's stable name.
-        epoch: as it was recorded.
-        why: in words.
-        at_ms: when, milliseconds since 1970; 0 = the ledger fills it in.
+    ``at_ms`` is in milliseconds since 1970, with 0 filled in by the ledger.
     """
 
     pipeline: str
@@ -163,15 +145,10 @@ class RemovedEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """An epoch that a reader reads for a while.
+    """An epoch that a reader reads for a while, with the reader's random ``token``.
 
-    Attributes:
-        pipeline: the user's stable name.
-        token: the reader's own, random.
-        epoch: the number.
-        owner: who reads, for people.
-        since_ms: when it was pinned, milliseconds since 1970; 0 = the ledger fills it in.
-        until_ms: until when, if it is not renewed.
+    ``since_ms`` and ``until_ms`` (if the pin is not renewed) are in milliseconds since 1970. The ledger fills in a
+    ``since_ms`` of 0.
     """
 
     pipeline: str
@@ -184,13 +161,10 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """What the fingerprint of a run was made of.
+    """The plan behind a run's fingerprint (``PlanFingerprint.text``).
 
-    Attributes:
-        pipeline: the user's stable name.
-        plan: the fingerprint, ``PlanFingerprint.text``.
-        body: plans and functions, a line each.
-        first_epoch: the first epoch that was to run it, as far as the ledger has been told.
+    ``body`` has plans and functions, a line each. ``first_epoch`` is the first one that was to run it, as far as the
+    ledger knows.
     """
 
     pipeline: str
@@ -201,19 +175,19 @@ class KeptPlan:
 
 @runtime_checkable
 class Ledger(Protocol):
-    """What onceonly needs of a ledger. All methods raise :class:`LedgerUnavailable`.
+    """Storage of a pipeline's ledger. All methods raise :class:`LedgerUnavailable`.
 
-    ``connection`` (an SQLAlchemy ``Connection``), where taken, joins the caller's transaction instead of opening one:
-    the caller commits.
+    A given ``connection`` (an SQLAlchemy ``Connection``) joins the caller's transaction instead of opening one: the
+    caller commits.
     """
 
     @property
     def address(self) -> str:
-        """Where it lies, without secrets."""
+        """Its location, without secrets."""
         ...
 
     def open(self) -> None:
-        """Create or upgrade the tables; safe when several drivers start at once."""
+        """Create or upgrade the tables. Several drivers may start at once."""
         ...
 
     def enter(self, pipeline: Pipeline) -> None:
@@ -225,7 +199,7 @@ class Ledger(Protocol):
         ...
 
     def intend(self, intent: Intent) -> None:
-        """Note an intent; a later one for the same epoch replaces it."""
+        """Note an intent. A later one for the same epoch replaces it."""
         ...
 
     def intent(self, pipeline: str, epoch: int) -> Intent | None:
@@ -233,7 +207,7 @@ class Ledger(Protocol):
         ...
 
     def record(self, record: EpochRecord, connection: Any = None) -> None:
-        """Record an epoch with receipts and files; the same epoch and chain again updates it, another chain raises."""
+        """Record an epoch with receipts and files. The same epoch and chain again updates it, another chain raises."""
         ...
 
     def head(self, pipeline: str) -> EpochRecord | None:
@@ -253,31 +227,31 @@ class Ledger(Protocol):
         ...
 
     def supersede(self, pipeline: str, first: int, why: str) -> Sequence[RemovedEpoch]:
-        """Set epochs from ``first`` on aside, with their intents forgotten; returns them, oldest first."""
+        """Set epochs from ``first`` on aside, forget their intents, and return them, oldest first."""
         ...
 
     def superseded(self, pipeline: str, after: int = 0) -> Sequence[RemovedEpoch]:
-        """What was ever set aside of epochs beyond ``after``, oldest first."""
+        """All superseded epochs beyond ``after``, oldest first."""
         ...
 
     def pin(self, pin: Pin) -> None:
-        """Pin an epoch, or renew that; pins that are over go."""
+        """Pin an epoch, or renew its pin. Expired pins are deleted."""
         ...
 
     def unpin(self, pipeline: str, token: str) -> None:
-        """Let a pin go."""
+        """Delete a pin."""
         ...
 
     def pins(self, pipeline: str) -> Sequence[Pin]:
-        """Pins that hold, the oldest epoch first."""
+        """Valid pins, the oldest epoch first."""
         ...
 
     def keep_plan(self, plan: KeptPlan) -> None:
-        """Keep a plan; one that is kept already stays as it is."""
+        """Keep a plan. One that is kept already stays as it is."""
         ...
 
     def plans(self, pipeline: str) -> Sequence[KeptPlan]:
-        """Plans that were kept, by their first epoch."""
+        """Kept plans, by their first epoch."""
         ...
 
     def prune(self, pipeline: str, before: int) -> None:
@@ -285,7 +259,7 @@ class Ledger(Protocol):
         ...
 
     def forget(self, pipeline: str) -> None:
-        """Forget all there is of a pipeline: its row, epochs, intents and events. No sink is touched."""
+        """Forget a pipeline's row, epochs, intents and events. No sink is touched."""
         ...
 
     def note(self, event: Event) -> None:
@@ -293,7 +267,7 @@ class Ledger(Protocol):
         ...
 
     def events(self, pipeline: str, limit: int = 1000, kind: EventKind | None = None) -> Sequence[Event]:
-        """Events, of one kind or of any, oldest first; the newest ``limit`` of them."""
+        """The newest ``limit`` events, of one kind or of any, oldest first."""
         ...
 
     def close(self) -> None:

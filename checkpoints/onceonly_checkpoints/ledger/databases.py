@@ -1,4 +1,4 @@
-"""Ledger databases, SQLite and Postgres: engines and translated failures."""
+"""SQLite and Postgres engines of a ledger, and their failures in words."""
 
 from __future__ import annotations
 
@@ -27,13 +27,9 @@ _SECONDS = "5"
 
 
 def absent_database(error: BaseException) -> str:
-    """Ask the server of a failed connection, by the same login in another of its databases, for the one that failed.
+    """Name of the database that a failed psycopg connection wanted, if the server does not have it.
 
-    Args:
-        error: what psycopg raised when it connected.
-
-    Returns:
-        The database's name, if the server says that it has none of this name; empty if it has, or cannot be asked.
+    The same login asks in another database of the server. Empty if the database exists, or the server cannot be asked.
     """
     import psycopg
 
@@ -64,7 +60,7 @@ READ_ONLY = "onceonly_read_only"
 
 @dataclass(frozen=True, slots=True)
 class SqliteFile:
-    """A SQLite file of this machine; for drivers on several machines use Postgres."""
+    """A SQLite file of this machine. Drivers on several machines need Postgres."""
 
     path: Path
 
@@ -82,7 +78,7 @@ class SqliteFile:
         return sqlite3.Error
 
     def _mode(self) -> str:
-        """How to open the file: for writing where that is allowed, and never creating it."""
+        """Mode to open the file: for writing if that is allowed, and never creating it."""
         if _may_write(self.path) and _may_write(self.path.parent):
             return "rw"
         # A write-ahead log is shared through a file beside it: needed only where a driver has made one.
@@ -146,7 +142,7 @@ class SqliteFile:
             raise LedgerUnavailable("the file was deleted or replaced while it was in use; start the query again")
 
     def words(self, error: BaseException) -> str:
-        """By SQLite's result code."""
+        """Describe a failure by SQLite's result code."""
         if not isinstance(error, sqlite3.Error):
             return type(error).__name__
         code = _result_code(error)
@@ -169,7 +165,7 @@ class SqliteFile:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> bool:
-    """Switch the file to a write-ahead log; ``False`` while others hold it: here SQLite itself does not wait."""
+    """Switch the file to a write-ahead log. ``False`` while others lock it: here SQLite itself does not wait."""
     try:
         connection.execute("PRAGMA journal_mode=WAL").close()
     except sqlite3.OperationalError as error:
@@ -185,7 +181,7 @@ def _may_write(path: Path) -> bool:
 
 
 class _Result(IntEnum):
-    """Result codes of SQLite that are told apart: numbers of its C interface, which never change."""
+    """SQLite's result codes that are distinguished: numbers of its C interface, which never change."""
 
     ERROR = 1
     PERM = 3
@@ -232,7 +228,7 @@ _SQLITE_WORDS = {
 
 
 def _result_code(error: sqlite3.Error) -> _Result | None:
-    """What SQLite answered, without the details of an extended code; ``None`` for one that is not told apart."""
+    """SQLite's result code without the details of an extended one, or ``None`` for other codes."""
     number = getattr(error, "sqlite_errorcode", None)
     if number is None:
         return _TEXTS.get(str(error))
@@ -251,8 +247,7 @@ def _begin(connection: Connection) -> None:
 class PostgresDatabase:
     """A Postgres database.
 
-    Attributes:
-        settings: libpq keywords and values.
+    ``settings`` are libpq keywords and values.
     """
 
     settings: tuple[tuple[str, str], ...]
@@ -262,7 +257,7 @@ class PostgresDatabase:
 
     @property
     def address(self) -> str:
-        """URL without password, which leads to the same server: of several hosts, to the one that was meant."""
+        """URL without password. Of several hosts it leads to the one that was meant."""
         known = dict(self.settings)
         user = f"{known['user']}@" if "user" in known else ""
         hosts, ports = known.get("host", "").split(","), known.get("port", "").split(",")
@@ -290,7 +285,7 @@ class PostgresDatabase:
         )
 
     def single(self, engine: Engine) -> Engine:
-        """The engine for work of one statement, which is a transaction by itself: one trip in place of three."""
+        """The engine for work of one statement, which is its own transaction: one trip in place of three."""
         return engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def _arguments(self) -> Mapping[str, str]:
@@ -303,7 +298,7 @@ class PostgresDatabase:
         """Nothing: the server knows its own files."""
 
     def _without_state(self, error: BaseException) -> str:
-        """A refused login has no SQLSTATE in libpq; but whether a server is there can be asked without one."""
+        """A refused login has no SQLSTATE in libpq, but a ping without login shows whether the server is there."""
         from psycopg.conninfo import make_conninfo
         from psycopg.pq import PGconn, Ping
 
@@ -318,7 +313,7 @@ class PostgresDatabase:
         return "the server refused the login: wrong password, role or database"
 
     def words(self, error: BaseException) -> str:
-        """By SQLSTATE; without one there was no answer, or the server refused the login."""
+        """Describe a failure by SQLSTATE. Without one there was no answer, or the server refused the login."""
         state = getattr(error, "sqlstate", None)
         if state is None:
             return self._without_state(error)

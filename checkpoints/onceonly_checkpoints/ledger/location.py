@@ -1,4 +1,4 @@
-"""Ledger addresses, and one error for all failures of a driver."""
+"""Parse ledger addresses, and translate driver failures to LedgerUnavailable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LedgerAddress(Protocol):
 
     @property
     def address(self) -> str:
-        """Where it lies, without secrets."""
+        """Its location, without secrets."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class LedgerAddress(Protocol):
         ...
 
     def engine(self) -> Engine:
-        """Make an engine; connects later."""
+        """Make an engine, which connects later."""
         ...
 
     def single(self, engine: Engine) -> Engine:
@@ -50,7 +50,7 @@ class LedgerAddress(Protocol):
         ...
 
     def create(self) -> None:
-        """Create what must be there before tables can be."""
+        """Create the file or other prerequisites of the tables."""
         ...
 
     def check(self, connection: Connection) -> None:
@@ -58,15 +58,14 @@ class LedgerAddress(Protocol):
         ...
 
     def words(self, error: BaseException) -> str:
-        """What a failure of the driver means."""
+        """Describe a failure of the driver."""
         ...
 
 
 def place_of(url_or_path: str) -> LedgerAddress:
-    """Understand an address: a path, ``sqlite:///``, ``file:``, ``postgres[ql]://`` or libpq's ``key=value`` pairs.
+    """Parse an address: a path, ``sqlite:///``, ``file:``, ``postgres[ql]://`` or libpq's ``key=value`` pairs.
 
-    Raises:
-        ValueError: another kind of database, or a malformed address. The text does not repeat the address.
+    Raises ``ValueError`` for another kind of database, or a malformed address, which its text does not repeat.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+]*):/", url_or_path)
     if scheme is None:
@@ -107,7 +106,7 @@ def _postgres(conninfo: str) -> PostgresDatabase:
 
 
 def unavailable(place: LedgerAddress, error: BaseException) -> LedgerUnavailable:
-    """The ledger's own error for a driver's; quotes nothing of its text, which may hold values or addresses."""
+    """The ledger's own error for a driver's. It quotes nothing of its text, which may hold values or addresses."""
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     if isinstance(original, OSError) and original.errno:
         return LedgerUnavailable(os.strerror(original.errno).lower())
@@ -116,5 +115,5 @@ def unavailable(place: LedgerAddress, error: BaseException) -> LedgerUnavailable
 
 
 def beside(checkpoint: Path) -> Path:
-    """Where the ledger of a local checkpoint lies unless another place is named: outside of it, under its name."""
+    """Default path of a local checkpoint's ledger: outside of the checkpoint, under its name."""
     return checkpoint.with_name(f"{checkpoint.name}.onceonly.db")

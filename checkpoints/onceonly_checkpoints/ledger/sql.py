@@ -1,4 +1,4 @@
-"""The ledger in SQLite or Postgres: one short transaction per call."""
+"""Ledger in SQLite or Postgres, with one short transaction per call."""
 
 from __future__ import annotations
 
@@ -59,16 +59,12 @@ def _scripts(dialect: str) -> list[tuple[int, str]]:
 class SqlLedger(Ledger):
     """A ledger in a SQLite file or a Postgres database.
 
-    Every writing call can be sent twice with the effect of one, so a connection that a server dropped between two
-    epochs is replaced in silence. A SQLite file that is deleted or replaced while it is open raises at the next call:
-    going on in an empty file would leave a history with a hole, while a new start rebuilds it from the sinks.
+    Every writing call can be sent twice with the effect of one. So a connection that a server dropped between two
+    epochs is replaced in silence. A SQLite file that is deleted or replaced while it is open raises at the next call.
+    Going on in an empty file would leave a history with a hole, while a new start rebuilds it from the sinks.
 
-    Args:
-        url_or_path: a path, ``sqlite:////path``, ``file:/path``, ``postgresql://...`` or libpq's ``key=value`` pairs.
-
-    Raises:
-        ValueError: another kind of database, or a malformed address.
-        LedgerUnavailable: a Postgres address without its driver.
+    ``url_or_path`` is as for :func:`~onceonly_checkpoints.ledger.location.place_of`. Raises :class:`LedgerUnavailable`
+    for a Postgres address without its driver.
     """
 
     def __init__(self, url_or_path: str) -> None:
@@ -84,10 +80,10 @@ class SqlLedger(Ledger):
         return self._place.address
 
     def open(self) -> None:
-        """Create or upgrade the tables; several drivers may do so at once.
+        """Create or upgrade the tables. Several drivers may do so at once.
 
-        Raises:
-            LedgerUnavailable: it cannot be reached or written, or a newer version of this package has written it.
+        Raises :class:`LedgerUnavailable` if it cannot be reached or written, or a newer version of this package has
+        written it.
         """
         with self._failures():
             self._place.create()
@@ -136,7 +132,7 @@ class SqlLedger(Ledger):
             return [rows.pipeline_of(row, [sink for sink in sinks if sink.pipeline == row.pipeline]) for row in found]
 
     def intend(self, intent: Intent) -> None:
-        """Note an intent; a later one for the same epoch replaces it."""
+        """Note an intent. A later one for the same epoch replaces it."""
         values = rows.intent_values(replace(intent, at_ms=intent.at_ms or _now_ms()))
         self._write(lambda connection: connection.execute(self._sql.intend, values), self._single)
 
@@ -149,12 +145,9 @@ class SqlLedger(Ledger):
     def record(self, record: EpochRecord, connection: Any = None) -> None:
         """Record an epoch with receipts, files and phases.
 
-        Recording the same epoch and chain again replaces what the new record gives and keeps the files, phases and
-        receipts where it gives none, and the time of the first recording.
-
-        Args:
-            record: the epoch.
-            connection: an SQLAlchemy connection to the same database, whose transaction is joined and not committed.
+        The same epoch and chain again replaces only the parts that the new record has. Other files, phases and receipts
+        stay, and so does the time of the first recording. An SQLAlchemy ``connection`` to the same database joins its
+        transaction, which is not committed here.
 
         Raises:
             LedgerConflict: the ledger holds another chain under this epoch.
@@ -177,7 +170,7 @@ class SqlLedger(Ledger):
         self._add_parts(connection, record, replacing=True)
 
     def _recorded(self, connection: Connection, record: EpochRecord, values: rows.Values) -> bool:
-        """Record an epoch that is not there yet; whether it was not."""
+        """Record an epoch that is not there yet, and return whether it was new."""
         if self._sql.record_whole is not None:
             found = rows.part_values(record)
             parts = {part.name: json.dumps(each) for part, each in zip(self._sql.parts, found, strict=True)}
@@ -229,11 +222,11 @@ class SqlLedger(Ledger):
         return [rows.record_of(row, receipts, files, phases) for row in found]
 
     def discard(self, pipeline: str, first: int) -> None:
-        """Forget epochs from ``first`` on; intents and events stay."""
+        """Forget epochs from ``first`` on. Intents and events stay."""
         self._forget(pipeline, first, FAR)
 
     def supersede(self, pipeline: str, first: int, why: str) -> Sequence[RemovedEpoch]:
-        """Set epochs from ``first`` on aside and forget their intents, in one transaction; events stay."""
+        """Set epochs from ``first`` on aside and forget their intents, in one transaction. Events stay."""
         key = {"pipeline": pipeline, "first": first, "last": FAR}
         now = _now_ms()
 
@@ -249,13 +242,13 @@ class SqlLedger(Ledger):
         return self._write(work)
 
     def superseded(self, pipeline: str, after: int = 0) -> Sequence[RemovedEpoch]:
-        """What was ever set aside of epochs beyond ``after``, oldest first."""
+        """All superseded epochs beyond ``after``, oldest first."""
         with self._reading() as connection:
             found = connection.execute(self._sql.superseded, {"pipeline": pipeline, "after": after}).all()
             return [rows.superseded_of(row) for row in found]
 
     def pin(self, pin: Pin) -> None:
-        """Pin an epoch, or renew that; pins that are over go."""
+        """Pin an epoch, or renew its pin. Expired pins are deleted."""
         now = _now_ms()
         values = rows.pin_values(replace(pin, since_ms=pin.since_ms or now))
 
@@ -266,27 +259,27 @@ class SqlLedger(Ledger):
         self._write(work)
 
     def unpin(self, pipeline: str, token: str) -> None:
-        """Let a pin go."""
+        """Delete a pin."""
         self._write(lambda connection: connection.execute(self._sql.unpin, {"pipeline": pipeline, "token": token}))
 
     def pins(self, pipeline: str) -> Sequence[Pin]:
-        """Pins that hold, the oldest epoch first."""
+        """Valid pins, the oldest epoch first."""
         with self._reading() as connection:
             return [
                 rows.pin_of(row) for row in connection.execute(self._sql.pins, {"pipeline": pipeline, "now": _now_ms()})
             ]
 
     def keep_plan(self, plan: KeptPlan) -> None:
-        """Keep a plan; one that is kept already stays as it is."""
+        """Keep a plan. One that is kept already stays as it is."""
         self._write(lambda connection: connection.execute(self._sql.keep_plan, rows.plan_values(plan)))
 
     def plans(self, pipeline: str) -> Sequence[KeptPlan]:
-        """Plans that were kept, by their first epoch."""
+        """Kept plans, by their first epoch."""
         with self._reading() as connection:
             return [rows.plan_of(row) for row in connection.execute(self._sql.plans, {"pipeline": pipeline})]
 
     def prune(self, pipeline: str, before: int) -> None:
-        """Forget epochs below ``before`` with their intents; events stay."""
+        """Forget epochs below ``before`` with their intents. Events stay."""
         self._forget(pipeline, 1, before - 1, self._sql.drop_intents)
 
     def _forget(self, pipeline: str, first: int, last: int, *more: Delete) -> None:
@@ -299,7 +292,7 @@ class SqlLedger(Ledger):
         self._write(work)
 
     def forget(self, pipeline: str) -> None:
-        """Forget all there is of a pipeline, in one transaction."""
+        """Forget all rows of a pipeline, in one transaction."""
         key = {"pipeline": pipeline}
 
         def work(connection: Connection) -> None:
@@ -314,14 +307,14 @@ class SqlLedger(Ledger):
         self._write(lambda connection: connection.execute(self._sql.note, values))
 
     def events(self, pipeline: str, limit: int = 1000, kind: EventKind | None = None) -> Sequence[Event]:
-        """Events, of one kind or of any, oldest first; the newest ``limit`` of them."""
+        """The newest ``limit`` events, of one kind or of any, oldest first."""
         wanted = {"pipeline": pipeline, "newest": limit, **({"kind": kind.value} if kind else {})}
         with self._reading() as connection:
             found = connection.execute(self._sql.events_of_kind if kind else self._sql.events, wanted).all()
             return [rows.event_of(row) for row in reversed(found)]
 
     def close(self) -> None:
-        """Release connections. May repeat; the next call connects again."""
+        """Release connections. May repeat. The next call connects again."""
         self._engine.dispose()
 
     @contextmanager
@@ -347,7 +340,7 @@ class SqlLedger(Ledger):
 
     @contextmanager
     def _failures(self) -> Generator[None]:
-        """Turn the driver's failures into the ledger's own."""
+        """Translate the driver's failures into the ledger's own."""
         try:
             yield
         except LedgerConflict:

@@ -1,4 +1,7 @@
-"""SQL statements of the ledger, built once per dialect."""
+"""SQL statements of the ledger, built once per dialect.
+
+An epoch runs a handful of them, so they are not rebuilt each time.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +38,7 @@ FAR = 2**63 - 1
 class PartStatements:
     """Statements over one of ``Tables.parts``.
 
-    Attributes:
-        name: of its table.
-        add: insert rows.
-        within: rows of epochs ``first..last``, in their order.
-        drop: delete rows of epochs ``first..last``.
+    ``within`` selects rows of epochs ``first..last`` in their order, and ``drop`` deletes them.
     """
 
     name: str
@@ -49,11 +48,9 @@ class PartStatements:
 
 
 class Statements:
-    """Statements over the ledger's tables; parameters are named like columns, or ``first``, ``last``, ``newest``.
+    """Statements over the ledger's tables. Parameters are named like columns, or ``first``, ``last``, ``newest``.
 
-    Args:
-        dialect: ``sqlite`` or ``postgres``.
-        schema: schema of the tables.
+    ``dialect`` is ``sqlite`` or ``postgres``.
     """
 
     def __init__(self, dialect: str, schema: str | None) -> None:
@@ -111,7 +108,7 @@ class Statements:
         return PartStatements(part.name, self._insert(part), within, delete(part).where(_within(part)))
 
     def _upsert(self, into: TableClause, *key: str, keep: str = "", same: str = "") -> Any:
-        """Insert or replace, keeping column ``keep`` and only where column ``same`` is the same."""
+        """Insert or replace, keeping column ``keep`` and only if column ``same`` is the same."""
         statement = self._insert(into)
         new = statement.excluded
         return statement.on_conflict_do_update(
@@ -127,14 +124,14 @@ so where the epoch lies here, too, its intent is never lost before it; elsewhere
 
 
 def new(name: str) -> str:
-    """The parameter of a value of :attr:`Statements.record_whole`; SQLAlchemy keeps the plain names for itself."""
+    """The parameter of a value of :attr:`Statements.record_whole`. SQLAlchemy keeps the plain names for itself."""
     return f"new_{name}"
 
 
 def _whole(all_: Tables) -> Select[Any]:
-    """Record an epoch that is not there yet with all its parts, which come as JSON lists: one trip to the server.
+    """Record a new epoch with all its parts, which come as JSON lists, in one trip to the server.
 
-    ``recorded`` is the epoch's row, and empty where there was one; each further CTE inserts the parts of one table.
+    ``recorded`` is the epoch's row, and empty if there was one. Each further CTE inserts the parts of one table.
     """
     first: Any = postgresql.insert(all_.epochs).values({each.name: bindparam(new(each.name)) for each in all_.epochs.c})
     recorded = first.on_conflict_do_nothing(index_elements=["pipeline", "epoch"]).returning(literal_column("1"))
@@ -143,7 +140,7 @@ def _whole(all_: Tables) -> Select[Any]:
 
 
 def _added(part: TableClause, recorded: CTE) -> Any:
-    """Insert the parts that came, if the epoch was."""
+    """Insert the parts that came, if the epoch was inserted."""
     # Joined with the epoch's row: of an epoch that is there already, no part is added twice. Such a record takes the
     # slower way, which compares chains first.
     text = cast(bindparam(new(part.name), type_=Text()), JSON)

@@ -1,4 +1,7 @@
-"""Ledger tables in SQLAlchemy, and conversion of their rows. Pure."""
+"""SQLAlchemy tables of the ledger, and conversion of their rows.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ def _type(name: str) -> TypeEngine[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The ledger's tables; the columns are those of ``migrations/*.sql``."""
+    """The ledger's tables. The columns are those of ``migrations/*.sql``."""
 
     version: TableClause
     pipelines: TableClause
@@ -76,7 +79,7 @@ class Tables:
 
 @cache
 def tables(schema: str | None) -> Tables:
-    """Tables in a schema; ``None`` where the database has no schemas."""
+    """Tables in a schema, or with ``None`` in a database without schemas."""
     return Tables(
         **{
             name: table(f"ledger_{name}", *(column(each, _type(each)) for each in columns.split()), schema=schema)
@@ -133,7 +136,7 @@ def sink_values(pipeline: Pipeline) -> list[Values]:
 
 
 def pipeline_of(row: Row[Any], sinks: Iterable[Row[Any]]) -> Pipeline:
-    """Inverse of :func:`pipeline_values` and :func:`sink_values`; ``row`` has the newest epoch as well."""
+    """Inverse of :func:`pipeline_values` and :func:`sink_values`. ``row`` has the newest epoch as well."""
     return Pipeline(
         name=row.pipeline,
         sinks=tuple((sink.sink, sink.address) for sink in sinks),
@@ -256,7 +259,7 @@ def pin_of(row: Row[Any]) -> Pin:
 
 
 def plan_values(plan: KeptPlan) -> Values:
-    """Row of a plan that is kept."""
+    """Row of a kept plan."""
     return asdict(plan)
 
 
@@ -266,7 +269,7 @@ def plan_of(row: Row[Any]) -> KeptPlan:
 
 
 def event_values(event: Event, token: str) -> Values:
-    """Row of an event; ``token`` names this one noting of it."""
+    """Row of an event. ``token`` names this one noting of it."""
     return {
         "token": token,
         "pipeline": event.pipeline,
@@ -279,11 +282,7 @@ def event_values(event: Event, token: str) -> Values:
 
 
 def event_of(row: Row[Any]) -> Event:
-    """Inverse of :func:`event_values`.
-
-    Raises:
-        UnreadableMarker: a kind that this version does not know.
-    """
+    """Inverse of :func:`event_values`. Raises :class:`UnreadableMarker` for an unknown kind."""
     try:
         kind = EventKind(row.kind)
     except ValueError as error:
@@ -292,7 +291,7 @@ def event_of(row: Row[Any]) -> Event:
 
 
 def superseded_values(found: RemovedEpoch) -> Values:
-    """Row of an epoch that was set aside."""
+    """Row of a superseded epoch."""
     return {
         "pipeline": found.pipeline,
         "epoch": found.epoch.number,

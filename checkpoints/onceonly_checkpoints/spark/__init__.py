@@ -1,1 +1,1 @@
-"""What Spark writes into a checkpoint: read, checked, put back."""
+"""Read, verify and rebuild the files of a Spark checkpoint."""

@@ -1,4 +1,7 @@
-"""Spark's log files as text, and the file source's log."""
+"""Parse Spark's log files, and the file source's log.
+
+The file source's log notes which files belong to which log offset.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,7 @@ Kind = Literal["unknown-version", "missing", "empty", "torn", "not-a-checkpoint"
 class UnreadableCheckpoint(Exception):
     """A checkpoint file is missing, damaged or of an unknown version.
 
-    Attributes:
-        path: the file, relative to the checkpoint.
-        reason: what is wrong with it, in words.
-        kind: the same as one of five words.
+    ``path`` is relative to the checkpoint, ``reason`` is the damage in words, and ``kind`` one of five words for it.
     """
 
     def __init__(self, path: str, reason: str, kind: Kind) -> None:
@@ -33,11 +33,7 @@ class UnreadableCheckpoint(Exception):
 
 
 def read_text(storage: Readable, path: str) -> str:
-    """Text of a file.
-
-    Raises:
-        UnreadableCheckpoint: missing, empty, or not text.
-    """
+    """Text of a file. Raises :class:`UnreadableCheckpoint` if it is missing, empty, or not text."""
     try:
         data = storage.read(path)
     except FileNotFoundError as error:
@@ -51,11 +47,7 @@ def read_text(storage: Readable, path: str) -> str:
 
 
 def version_of(line: str, path: str, known: tuple[int, ...]) -> int:
-    """Number of a log's version line.
-
-    Raises:
-        UnreadableCheckpoint: no version line, or one that is not ``known``.
-    """
+    """Number of a log's version line. Raises :class:`UnreadableCheckpoint` if it is missing or not ``known``."""
     found = re.fullmatch(r"v(\d+)", line)
     if found is None:
         raise UnreadableCheckpoint(path, "the version line is damaged", "torn")
@@ -65,11 +57,7 @@ def version_of(line: str, path: str, known: tuple[int, ...]) -> int:
 
 
 def json_object(text: str, path: str) -> dict[str, Any]:
-    """A line that must be a JSON object.
-
-    Raises:
-        UnreadableCheckpoint: it is not.
-    """
+    """A line that must be a JSON object. Otherwise raises :class:`UnreadableCheckpoint`."""
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -93,17 +81,13 @@ COMPACT = ".compact"
 
 
 def compact_id(name: str) -> int | None:
-    """Log offset of a ``.compact`` file's name; ``None`` for other names."""
+    """Log offset of a ``.compact`` file's name, or ``None`` for other names."""
     number = name.removesuffix(COMPACT)
     return int(number) if name.endswith(COMPACT) and number.isdecimal() else None
 
 
 def parse_files(text: str, source: str, path: str) -> Iterator[InputFile]:
-    """Files of a log file, in its order.
-
-    Raises:
-        UnreadableCheckpoint: unknown version, or torn.
-    """
+    """Files of a log file, in its order. Raises :class:`UnreadableCheckpoint` for damage or an unknown version."""
     lines = lines_of(text)
     version_of(lines[0], path, SOURCE_VERSIONS)
     return (_file(line, source, path) for line in lines[1:] if line)
@@ -118,11 +102,7 @@ def _file(line: str, source: str, path: str) -> InputFile:
 
 
 def read_files(storage: Readable, source: str, path: str) -> tuple[InputFile, ...]:
-    """All files of one log file.
-
-    Raises:
-        UnreadableCheckpoint: missing, empty, torn or of an unknown version.
-    """
+    """All files of one log file. Raises :class:`UnreadableCheckpoint` if it cannot be read."""
     return tuple(parse_files(read_text(storage, path), source, path))
 
 
@@ -140,16 +120,11 @@ def render_files(files: Iterable[InputFile]) -> str:
 
 
 def input_files(storage: Readable, source: int | str, after: int | None, upto: int) -> tuple[InputFile, ...]:
-    """Files that a file source took in at log offsets ``after < offset <= upto``; ``after=None`` means from the first.
+    """Files that a file source took in at log offsets ``after < offset <= upto``. ``after=None`` means from the first.
 
-    Reads one small file per log offset; a ``.compact`` file only where Spark has merged that offset into it, and
-    of that only the end. The directory is listed only when a log offset is in no file of its own.
-
-    Args:
-        storage: the checkpoint.
-        source: the source's id in the offset log, which is also its directory's name.
-        after: log offset of the slice's start.
-        upto: log offset of the slice's end.
+    Reads one small file per log offset. It reads a ``.compact`` file only if Spark has merged that offset into it, and
+    of that only the end. It lists the directory only when a log offset is in no file of its own. ``source`` is the
+    source's id in the offset log, which is also its directory's name.
 
     Raises:
         UnreadableCheckpoint: a log offset is in no file, or a file is empty, torn or of an unknown version.
@@ -168,7 +143,7 @@ def input_files(storage: Readable, source: int | str, after: int | None, upto: i
 
 
 def newest_entry(storage: Readable, source: str) -> int:
-    """The newest log offset of a file source, also one that no batch was planned up to; -1 where there is no log."""
+    """The newest log offset of a file source, even without a batch planned up to it, -1 if there is no log."""
     numbers = (name.removesuffix(COMPACT) for name in storage.names(f"sources/{source}"))
     return max((int(number) for number in numbers if number.isdecimal()), default=-1)
 

@@ -1,4 +1,7 @@
-"""Read Spark's offsets, commits and query id. Unknown versions are refused."""
+"""Read Spark's checkpoint files: offsets, commits, query id, source notes.
+
+Unknown versions are refused.
+"""
 
 from __future__ import annotations
 
@@ -50,14 +53,13 @@ NO_OFFSET = "-"
 
 @dataclass(frozen=True, slots=True)
 class OffsetEntry:
-    """One file of the offset log: where a batch ends.
+    """One file of the offset log, with the end offsets of a batch.
 
     Attributes:
         version: format, 1 (sources by position) or 2 (by id).
-        batch_timestamp_ms: clock reading of the batch, milliseconds since 1970; 0 if not logged.
+        batch_timestamp_ms: clock reading of the batch, milliseconds since 1970, 0 if not logged.
         watermark_ms: event-time watermark in force during the batch, milliseconds since 1970.
         conf: settings that Spark restores when it replays the batch.
-        offsets: end offsets.
     """
 
     version: int
@@ -71,9 +73,8 @@ class OffsetEntry:
 class CommitEntry:
     """One file of the commit log: a batch whose callback has returned.
 
-    Attributes:
-        version: format, 1 to 3.
-        next_watermark_ms: event-time watermark of the batch after it, milliseconds since 1970.
+    ``version`` is the format, 1 to 3. ``next_watermark_ms`` is the event-time watermark of the batch after it, in
+    milliseconds since 1970.
     """
 
     version: int
@@ -88,11 +89,7 @@ def _number(value: Mapping[str, Any], name: str, path: str) -> int:
 
 
 def parse_offsets(text: str, path: str = "offsets") -> OffsetEntry:
-    """Understand the text of an offset log file.
-
-    Raises:
-        UnreadableCheckpoint: unknown version, empty or torn.
-    """
+    """Parse an offset log file. Raises :class:`UnreadableCheckpoint` if it is empty, torn or of an unknown version."""
     if not text.strip():
         raise UnreadableCheckpoint(path, "the file is empty", "empty")
     lines = lines_of(text)
@@ -130,7 +127,7 @@ def _by_id(line: tuple[str, str | None]) -> tuple[int, str]:
 
 
 def _complete(offset: str, path: str) -> None:
-    """Refuse half an offset; one that does not look like JSON is a source's own text and cannot be judged."""
+    """Refuse half an offset. One that does not look like JSON is a source's own text and cannot be judged."""
     try:
         if offset[:1] in ("", "{", "["):
             json.loads(offset)
@@ -139,11 +136,7 @@ def _complete(offset: str, path: str) -> None:
 
 
 def parse_commit(text: str, path: str = "commits") -> CommitEntry:
-    """Understand the text of a commit log file.
-
-    Raises:
-        UnreadableCheckpoint: unknown version, empty or torn.
-    """
+    """Parse a commit log file. Raises :class:`UnreadableCheckpoint` if it is empty, torn or of an unknown version."""
     lines = lines_of(text)
     version = version_of(lines[0], path, COMMIT_VERSIONS)
     if len(lines) < 2:
@@ -152,11 +145,7 @@ def parse_commit(text: str, path: str = "commits") -> CommitEntry:
 
 
 def parse_query_id(text: str, path: str = "metadata") -> str:
-    """Understand the text of ``metadata``.
-
-    Raises:
-        UnreadableCheckpoint: torn.
-    """
+    """Parse ``metadata``. Raises :class:`UnreadableCheckpoint` if it is torn."""
     found = json_object(text, path).get("id")
     if not isinstance(found, str) or not found:
         raise UnreadableCheckpoint(path, "it names no query id", "torn")
@@ -164,10 +153,9 @@ def parse_query_id(text: str, path: str = "metadata") -> str:
 
 
 def query_id(storage: Readable) -> str:
-    """Spark's id of the query, from ``metadata``.
+    """Spark's id of the query, from ``metadata``. Raises :class:`UnreadableCheckpoint` if it cannot be read.
 
-    Raises:
-        UnreadableCheckpoint: missing, empty or torn; ``not-a-checkpoint`` where offsets and commits are gone too.
+    The error's kind is ``not-a-checkpoint`` if offsets and commits are gone too.
     """
     try:
         return parse_query_id(read_text(storage, "metadata"))
@@ -179,21 +167,13 @@ def query_id(storage: Readable) -> str:
 
 
 def offset_entry(storage: Readable, batch_id: int) -> OffsetEntry:
-    """The offset log's entry of a batch.
-
-    Raises:
-        UnreadableCheckpoint: missing, empty, torn or of an unknown version.
-    """
+    """The offset log's entry of a batch. Raises :class:`UnreadableCheckpoint` if it cannot be read."""
     path = f"offsets/{batch_id}"
     return parse_offsets(read_text(storage, path), path)
 
 
 def commit_entry(storage: Readable, batch_id: int) -> CommitEntry:
-    """The commit log's entry of a batch.
-
-    Raises:
-        UnreadableCheckpoint: missing, empty, torn or of an unknown version.
-    """
+    """The commit log's entry of a batch. Raises :class:`UnreadableCheckpoint` if it cannot be read."""
     path = f"commits/{batch_id}"
     return parse_commit(read_text(storage, path), path)
 
@@ -215,8 +195,8 @@ def commit_ids(storage: Readable) -> tuple[int, ...]:
 def slice_from(texts: Mapping[int, str], batch_id: int) -> tuple[Slice, OffsetEntry]:
     """Slice of a batch, and its own entry, from the texts of offset log entries by batch id.
 
-    Raises:
-        UnreadableCheckpoint: the batch's entry, or every one below it, is missing; or one of the two cannot be read.
+    Raises :class:`UnreadableCheckpoint` if the batch's entry or every one below it is missing, or one of the two cannot
+    be read.
     """
     if batch_id not in texts:
         raise UnreadableCheckpoint(f"offsets/{batch_id}", "the file is missing", "missing")
@@ -232,10 +212,9 @@ def slice_from(texts: Mapping[int, str], batch_id: int) -> tuple[Slice, OffsetEn
 
 
 def slice_of(storage: Readable, batch_id: int) -> Slice:
-    """What a batch reads: from the newest entry below its own, which need not be the one before it, to its own.
+    """Slice of a batch: from the newest entry below its own, which need not be the one before it, to its own.
 
-    Raises:
-        UnreadableCheckpoint: an entry is missing, empty, torn or of an unknown version.
+    Raises :class:`UnreadableCheckpoint` if one of them cannot be read.
     """
     texts = {batch_id: read_text(storage, f"offsets/{batch_id}")}
     if batch_id and (below := _newest_below(storage, batch_id)) is not None:
@@ -250,10 +229,9 @@ def _newest_below(storage: Readable, batch_id: int) -> int | None:
 
 
 def source_start(storage: Readable, source: int | str) -> str | None:
-    """What a source noted when it first started (rate: its start time; Kafka: its initial offsets), if anything.
+    """A source's note of its first start (rate: its start time, Kafka: its initial offsets), if there is one.
 
-    Raises:
-        UnreadableCheckpoint: empty or not text.
+    Raises :class:`UnreadableCheckpoint` if it is empty or not text.
     """
     try:
         return read_text(storage, f"sources/{source}/0")
@@ -264,10 +242,9 @@ def source_start(storage: Readable, source: int | str) -> str | None:
 
 
 def kafka_start(storage: Readable, source: int | str) -> str | None:
-    """The offsets at which a Kafka source began, by its own note; ``None`` if it has left none.
+    """The offsets at which a Kafka source began, by its own note, or ``None`` without one.
 
-    Raises:
-        UnreadableCheckpoint: empty, torn, or of an unknown version.
+    Raises :class:`UnreadableCheckpoint` if it is empty, torn, or of an unknown version.
     """
     text = source_start(storage, source)
     if text is None:
@@ -281,12 +258,12 @@ def kafka_start(storage: Readable, source: int | str) -> str | None:
 
 
 def log_offset(offset: str | None) -> int | None:
-    """Position in a file source's log that an offset text stands for; ``None`` if it is no file source's."""
+    """Position in a file source's log behind an offset text, or ``None`` for other sources."""
     return _field(offset, "logOffset", int)
 
 
 def reservoir_id(offset: str | None) -> str | None:
-    """Id of the Delta table that an offset text belongs to; ``None`` if it is no Delta source's."""
+    """Id of the Delta table that an offset text belongs to, or ``None`` for other sources."""
     return _field(offset, "reservoirId", str)
 
 

@@ -1,4 +1,7 @@
-"""Checkpoints left by full refreshes: ``<flow>/0`` beside ``<flow>/1``."""
+"""Find checkpoints that a full refresh left beside the new one.
+
+``<flow>/0`` stays when a query goes on in ``<flow>/1``.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,7 @@ SIBLINGS = 32
 
 @dataclass(frozen=True, slots=True)
 class PreviousBatch:
-    """A batch in the offset log of a lower sibling.
-
-    Attributes:
-        lineage: the engine's names for it; which run planned it is not kept there.
-        end: where it ends.
-    """
+    """A batch in the offset log of a lower sibling. Its ``lineage`` lacks the run id, which is not kept there."""
 
     lineage: Lineage
     end: SourceOffsets
@@ -32,7 +30,7 @@ class PreviousBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """A sibling's files, by way of the checkpoint that is at hand."""
+    """A sibling's files, by way of the current checkpoint."""
 
     files: Readable
     name: str
@@ -52,7 +50,7 @@ class _Beside:
 
 
 def number_of(checkpoint: str) -> int:
-    """Which of its siblings a checkpoint is, by the last part of its path; 0 where that is no number."""
+    """A checkpoint's number among its siblings, by the last part of its path, 0 if that is no number."""
     name = checkpoint.rstrip("/").rpartition("/")[2]
     return int(name) if _is_number(name) else 0
 
@@ -62,11 +60,9 @@ def _is_number(name: str) -> bool:
 
 
 def old_batches(files: Readable, checkpoint: str) -> tuple[PreviousBatch, ...]:
-    """The newest batches of every lower sibling that can still be read, the nearest sibling first.
+    """The newest readable batches of every lower sibling, the nearest sibling first.
 
-    Args:
-        files: of the checkpoint at hand.
-        checkpoint: its place, as the engine spells it.
+    ``checkpoint`` is the location of ``files``, as the engine spells it.
     """
     above, own = checkpoint.rstrip("/").rpartition("/")[0], number_of(checkpoint)
     if not own:

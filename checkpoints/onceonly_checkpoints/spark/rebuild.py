@@ -1,4 +1,7 @@
-"""Rebuild a checkpoint: plan Spark's files from the ledger, then write."""
+"""Rebuild a Spark checkpoint from the ledger's records.
+
+The files are planned (pure), then written.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +37,7 @@ COMPACT_INTERVAL = 10
 
 
 class CannotRebuild(Exception):
-    """The records do not say enough to rebuild a checkpoint.
-
-    Attributes:
-        reason: what is missing.
-        cause: how that most likely came about.
-        next: what can be done.
-    """
+    """The records are not enough to rebuild a checkpoint. ``reason`` names the missing part, ``next`` the way out."""
 
     def __init__(self, reason: str, cause: str, next_: str) -> None:
         super().__init__(reason)
@@ -50,7 +47,7 @@ class CannotRebuild(Exception):
 
 
 class Neighbours(Enum):
-    """What else may lie in the directory of a planned file."""
+    """Other files that the directory of a planned file may hold."""
 
     ANY = "any"
     NONE_NEWER = "none of a higher number"
@@ -59,13 +56,7 @@ class Neighbours(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FileToWrite:
-    """One file of a plan.
-
-    Attributes:
-        path: relative to the checkpoint.
-        text: its content.
-        neighbours: what else its directory may hold.
-    """
+    """One file of a plan, with its path relative to the checkpoint."""
 
     path: str
     text: str
@@ -108,8 +99,7 @@ def commit_text(lineage: Lineage) -> str:
 def plan_entry(record: EpochRecord) -> FileToWrite:
     """The offset log's entry of the batch that became ``record``: makes Spark replay exactly that batch.
 
-    Raises:
-        CannotRebuild: no batch led to this epoch.
+    Raises :class:`CannotRebuild` if no batch led to this epoch.
     """
     lineage = record.epoch.lineage
     if lineage is None:
@@ -119,7 +109,7 @@ def plan_entry(record: EpochRecord) -> FileToWrite:
 
 
 def with_conf(file: FileToWrite, conf: Mapping[str, str]) -> FileToWrite:
-    """An entry of the offset log with the settings that Spark shall restore as well; other files as they are."""
+    """Add settings that Spark restores to an entry of the offset log. Other files stay as they are."""
     if not conf or not file.path.startswith("offsets/"):
         return file
     version, line, *lines = file.text.split("\n")
@@ -133,15 +123,15 @@ def plan_rebuild(
 ) -> list[FileToWrite]:
     """A checkpoint with which Spark goes on right after ``at_epoch``, under the old query id and batch numbers.
 
-    Spark restores only what it finds: two entries of the offset log, the commit of the newer, and the whole log of a
-    file source. What the ledger does not hold is not needed to go on: settings that Spark would restore for
-    operators with state. State itself cannot be rebuilt; a query that needs it stops when it does not find it.
+    Spark restores only a few files: two entries of the offset log, the commit of the newer, and the whole log of a file
+    source. The ledger lacks only settings that Spark would restore for operators with state, which are not needed to go
+    on. State itself cannot be rebuilt. A query that needs it stops when it does not find it.
 
     Args:
-        records: the pipeline's epochs; with file sources all of them from the first.
-        at_epoch: the last epoch that shall count as done.
-        known: files that the damaged checkpoint's own source logs still hold, where the ledger has lost them.
-        again: whether Spark is to run the last batch again, because a sink still lacks it.
+        records: the pipeline's epochs, with file sources all of them from the first.
+        at_epoch: the last epoch that counts as done.
+        known: files that the damaged checkpoint's own source logs still hold, if the ledger has lost them.
+        again: whether Spark must run the last batch again, because a sink still lacks it.
 
     Raises:
         CannotRebuild: the records lack the epoch, its batch or a file list, or a source's offsets need more than them.
@@ -196,7 +186,7 @@ def _lineage_of(records: Iterable[EpochRecord], query_id: str, batch_id: int) ->
 def _files_of(
     records: Iterable[EpochRecord], query_id: str, at_epoch: int, known: Iterable[InputFile]
 ) -> list[InputFile]:
-    """Files of one lineage by log offset; another lineage's log counts from zero again."""
+    """Files of one lineage by log offset. Another lineage's log counts from zero again."""
     batches = [each for each in records if each.epoch.number <= at_epoch and each.epoch.lineage]
     own = [file for each in _of_one_log(batches, query_id) for file in each.files]
     recorded = {(file.source, file.log_offset) for file in own}
@@ -206,7 +196,7 @@ def _files_of(
 
 
 def _of_one_log(batches: Sequence[EpochRecord], query_id: str) -> Sequence[EpochRecord]:
-    """Those of a query id; in a rerun, whose batches may each have one of their own, those of the log it ran again."""
+    """Records of a query id. For a rerun, whose batches may each have their own, records of the replayed log."""
     own = [each for each in batches if each.epoch.lineage and each.epoch.lineage.query_id == query_id]
     if not any(each.epoch.replays for each in own):
         return own
@@ -231,7 +221,6 @@ def _plan_sources(end: SourceOffsets, files: list[InputFile]) -> list[FileToWrit
 
 
 def _plan_log(source: str, last: int, files: list[InputFile]) -> list[FileToWrite]:
-    """Log of a file source up to log offset ``last``."""
     by_offset: dict[int, list[InputFile]] = {number: [] for number in range(last + 1)}
     for file in files:
         if file.log_offset <= last:
@@ -255,21 +244,19 @@ def _plan_log(source: str, last: int, files: list[InputFile]) -> list[FileToWrit
 def _layout(last: int) -> tuple[list[int], range]:
     """Log offsets of the two newest compacted files, and those after them, each of which gets a file of its own.
 
-    Spark takes the difference between the two newest names for the interval, whatever is configured. Of a single one
-    it makes an interval with the setting, and of none it believes the setting and insists on files that a lower one
-    would have led to. In a short log the names are therefore negative, and the files empty: Spark reads names as
-    signed numbers and opens no file below zero.
+    Spark uses the difference between the two newest names as the interval and ignores the setting. With a single one it
+    derives an interval from the setting. With none it follows the setting, and insists on files that a lower setting
+    would have left. In a short log the names are therefore negative, and the files empty: Spark reads names as signed
+    numbers and opens no file below zero.
     """
     newest = (last + 1) // COMPACT_INTERVAL * COMPACT_INTERVAL - 1
     return [newest - COMPACT_INTERVAL, newest], range(newest + 1, last + 1)
 
 
 def keeps_state(storage: FileStore, version: int) -> bool | None:
-    """Whether a checkpoint holds the state that a batch left; ``None`` where the query keeps none.
+    """Whether a checkpoint holds the state after a batch, or ``None`` if the query keeps none.
 
-    Args:
-        storage: the checkpoint.
-        version: of the state: the number of the batch that reads it.
+    ``version`` of the state is the number of the batch that reads it.
     """
     operators = [f"state/{name}" for name in storage.names("state") if name.isdecimal()]
     if not operators:
@@ -292,8 +279,7 @@ def _has_version(storage: FileStore, operator: str, version: int) -> bool:
 class InTheWay(Exception):
     """A checkpoint holds files that a plan would have to replace or delete. Nothing was changed.
 
-    Attributes:
-        paths: those files, relative to the checkpoint.
+    ``paths`` are those files, relative to the checkpoint.
     """
 
     def __init__(self, paths: tuple[str, ...]) -> None:
@@ -303,12 +289,10 @@ class InTheWay(Exception):
 
 
 def plan_inputs(record: EpochRecord, storage: FileStore) -> list[FileToWrite]:
-    """Entries of file sources' logs that differ from what ``record`` read; goes with :func:`plan_entry`.
+    """Entries of file sources' logs that differ from the input of ``record``. Goes with :func:`plan_entry`.
 
-    A batch that was cut anew can have the same log offsets but more files.
-
-    Raises:
-        UnreadableCheckpoint: a compacted log that must be amended is torn or of an unknown version.
+    A batch that was cut anew can have the same log offsets but more files. Raises :class:`UnreadableCheckpoint` if a
+    compacted log that must be amended is torn or of an unknown version.
     """
     wanted: dict[tuple[str, int], list[InputFile]] = {}
     for file in record.files:
@@ -331,7 +315,7 @@ def _amended(storage: FileStore, source: str, number: int, files: list[InputFile
 
 
 def in_the_way(plan: Sequence[FileToWrite], storage: FileStore) -> tuple[str, ...]:
-    """Files of the checkpoint that ``plan`` would replace or delete; an entry that says the same is not in the way."""
+    """Files of the checkpoint that ``plan`` would replace or delete, without entries of the same meaning."""
     found = [each.path for each in plan if storage.exists(each.path) and not _holds(storage, each.path, each.text)]
     planned = {each.path for each in plan}
     for each in plan:
@@ -352,7 +336,6 @@ def _number(name: str) -> int:
 
 
 def _holds(storage: FileStore, path: str, text: str) -> bool:
-    """Whether a file is there and means the same as ``text``."""
     try:
         present = storage.read(path).decode()
         return present == text or _meaning(path, present) == _meaning(path, text)
@@ -361,7 +344,7 @@ def _holds(storage: FileStore, path: str, text: str) -> bool:
 
 
 def _meaning(path: str, text: str) -> object:
-    """What of a file's text counts: a real entry also holds settings; of a commit, that it can be read."""
+    """The relevant part of a file's text. A real entry also holds settings, and a commit must only be readable."""
     directory = path.partition("/")[0]
     if directory == "offsets":
         entry = spark_offsets.parse_offsets(text, path)
@@ -375,20 +358,10 @@ def _meaning(path: str, text: str) -> object:
 
 
 def apply(plan: Sequence[FileToWrite], storage: FileStore, *, replacing: bool = False) -> tuple[str, ...]:
-    """Write a plan's files, in its order; what is there already and says the same stays. May be repeated after a crash.
+    """Write a plan's files, in its order, and return the written paths. May be repeated after a crash.
 
-    Settings that a readable entry of the offset log still holds are carried over into the entries that are written.
-
-    Args:
-        plan: the files.
-        storage: the checkpoint.
-        replacing: delete what is in the way instead of refusing.
-
-    Returns:
-        Paths that were written.
-
-    Raises:
-        InTheWay: ``replacing`` was not given, and there is something to replace or delete.
+    Files of the same meaning stay. Settings that a readable entry of the offset log still holds are carried over into
+    the written entries. Obstacles raise :class:`InTheWay`, or are deleted with ``replacing``.
     """
     obstacles = in_the_way(plan, storage)
     if obstacles and not replacing:

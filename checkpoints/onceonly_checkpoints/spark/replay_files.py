@@ -1,6 +1,7 @@
-"""Write temporary checkpoints from which Spark runs one replay step.
+"""Write temporary replay checkpoints, from which Spark runs one step.
 
-Planned from the ledger's records (pure), then written beside the query's own checkpoint.
+Started once on it, Spark runs a step of ``replay`` and nothing else. The files are planned from the ledger's records
+(pure), then written beside the query's own checkpoint.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def replays_of(checkpoint: str) -> str:
 
 
 def stands_in_for(files: Readable) -> str | None:
-    """The checkpoint that a replay checkpoint stands in for; ``None`` where it is none."""
+    """The checkpoint that a replay checkpoint replaces, or ``None`` if it is none."""
     try:
         return files.read(MARKER).decode()
     except FileNotFoundError:
@@ -42,7 +43,7 @@ def stands_in_for(files: Readable) -> str | None:
 
 
 def discard(url: str) -> None:
-    """Delete a directory with all that is in it, where there is one."""
+    """Delete a directory with all its content, if there is one."""
     if is_local(url):
         shutil.rmtree(local_path(url), ignore_errors=True)
         return
@@ -54,14 +55,9 @@ def discard(url: str) -> None:
 def plan_files(step: Step, query_id: str, conf: Mapping[str, str], noted: Mapping[str, str]) -> list[FileToWrite]:
     """The files with which Spark, started once, runs a step and nothing else. State and its commit are no part of it.
 
-    Args:
-        step: the step.
-        query_id: of the replay checkpoint: an id of its own.
-        conf: settings that Spark restores for the batch.
-        noted: what sources noted of their own in the query's checkpoint, by source id: where they began.
-
-    Raises:
-        CannotReplay: a source counts from a start that only a lost checkpoint held.
+    ``query_id`` is the replay checkpoint's own. ``conf`` are settings that Spark restores for the batch. ``noted`` are
+    start notes of sources in the query's checkpoint, by source id. Raises :class:`CannotReplay` if a source counts from
+    a start that only a lost checkpoint held.
     """
     plan = [file for source, end in step.slice.end.entries for file in _source(step, source, end, noted)]
     if step.fresh:
@@ -95,7 +91,7 @@ def _source(step: Step, source: str, end: str | None, noted: Mapping[str, str]) 
 
 
 def _began(step: Step, source: str) -> bool:
-    """Whether a source whose beginning hangs on its options, and on the day, is read from there."""
+    """Whether a source is read from its beginning, which depends on its options and on the day."""
     kinds = {one.source: one.kind for one in step.records[0].epoch.sources}
     return dict(step.slice.start.entries).get(source) is None and kinds.get(source) is SourceKind.KAFKA
 
@@ -105,16 +101,12 @@ def _began(step: Step, source: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What the query's own checkpoint still says; of one that is lost, nothing.
-
-    Attributes:
-        files: the checkpoint.
-    """
+    """Reads the query's own checkpoint. From a lost one nothing is read."""
 
     files: Readable
 
     def conf(self, batch_id: int) -> Mapping[str, str]:
-        """Settings of a batch; where its entry is gone, those of the newest that can be read."""
+        """Settings of a batch, or if its entry is gone those of the newest readable one."""
         for number in (batch_id, *reversed(spark_offsets.offset_ids(self.files))):
             try:
                 return dict(spark_offsets.offset_entry(self.files, number).conf)
@@ -123,7 +115,7 @@ class Origin:
         return {}
 
     def noted(self, step: Step) -> Mapping[str, str]:
-        """What sources noted of their own when they first started, by source id; file sources have logs instead."""
+        """Start notes of sources, by source id. File sources have logs instead."""
         found: dict[str, str] = {}
         for source, end in step.slice.end.entries:
             if spark_offsets.log_offset(end) is None:
@@ -133,10 +125,9 @@ class Origin:
         return found
 
     def state(self, step: Step) -> Iterator[tuple[str, bytes]]:
-        """The state with which a step's batch began, and the commit that names it: path and content of each file.
+        """Path and content of each file of the state with which a step's batch began, and of the commit that names it.
 
-        Raises:
-            CannotReplay: it is not kept, or is another query's.
+        Raises :class:`CannotReplay` if it is not kept, or is another query's.
         """
         number = step.batch_id
         if reason := self._lacks(step):
@@ -167,13 +158,12 @@ _VERSION = re.compile(r"(\d+)(_[^/]*)?\.(delta|snapshot|changelog|zip)")
 
 
 def _version(path: str) -> int | None:
-    """Version of the state that a file is of; ``None`` for files of no version."""
+    """Version of a state file, or ``None`` for files of no version."""
     found = _VERSION.fullmatch(path.rpartition("/")[2])
     return int(found[1]) if found else None
 
 
 def _below(files: Readable, directory: str) -> Iterator[str]:
-    """Paths of all files below a directory."""
     for name in files.names(directory):
         path = f"{directory}/{name}"
         if files.names(path):
@@ -185,18 +175,12 @@ def _below(files: Readable, directory: str) -> Iterator[str]:
 def prepare(
     step: Step, storage: FileStore, origin: Origin, *, query_id: str, conf: Mapping[str, str], about: str
 ) -> None:
-    """Write what makes Spark run a step.
+    """Write the files with which Spark runs a step.
 
-    Args:
-        step: the step.
-        storage: the replay checkpoint; empty, or as the step before this one left it.
-        origin: the query's own checkpoint.
-        query_id: of the replay checkpoint.
-        conf: settings of the session, used where the query's own are lost.
-        about: which checkpoint it stands in for, for whoever finds it.
-
-    Raises:
-        CannotReplay: what the batch read, or its state, is gone.
+    ``storage`` is the replay checkpoint, empty or as the step before this one left it, and ``query_id`` its own.
+    ``origin`` is the query's own checkpoint. If its settings are lost, ``conf`` gives those of the session. ``about``
+    names the replaced checkpoint, for people who find this one. Raises :class:`CannotReplay` if the batch's input or
+    state is gone.
     """
     plan = plan_files(step, query_id, {**conf, **origin.conf(step.lineage.batch_id)}, origin.noted(step))
     if step.fresh:

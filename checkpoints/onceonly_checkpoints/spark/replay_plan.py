@@ -1,7 +1,7 @@
-"""Plan the Spark starts that repeat recorded batches. Pure.
+"""Plan the Spark starts that replay recorded batches exactly.
 
-An entry of Spark's offset log without its commit is replayed as it stands: rows, clock, watermark. Of several such
-entries only the newest is, so each batch takes a start of its own.
+Pure. ``replay_files`` writes their checkpoints. Spark replays an entry of its offset log without a commit unchanged:
+rows, clock, watermark. It replays only the newest of several such entries, so each batch takes a start of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onceonly_checkpoints.strenum import StrEnum
 
 
 class StateFrom(StrEnum):
-    """Where a query with state gets it from before the first batch that is wanted."""
+    """Origin of a query's state before the first wanted batch."""
 
     COPIED = "copied"
     """From the query's own checkpoint, in the version with which the batch began."""
@@ -27,7 +27,7 @@ class StateFrom(StrEnum):
 
 
 class MissingInput(StrEnum):
-    """What it is for want of which epochs cannot be run again."""
+    """Kind of missing data that prevents a replay."""
 
     INPUT = "input"
     """What they read is not on record."""
@@ -36,13 +36,9 @@ class MissingInput(StrEnum):
 
 
 class CannotReplay(Exception):
-    """Records or checkpoint do not say enough to run epochs again.
+    """Records or checkpoint are not enough to run epochs ``first..last`` again.
 
-    Attributes:
-        lacking: what is missing, by kind.
-        first: the first epoch that it is about.
-        last: the last one.
-        reason: what is missing, in words.
+    ``lacking`` is the kind of missing data, and ``reason`` describes it in words.
     """
 
     def __init__(self, lacking: MissingInput, first: int, last: int, reason: str) -> None:
@@ -55,17 +51,15 @@ class CannotReplay(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One start of Spark: one batch, which reads again what one epoch read, or several that follow each other.
+    """One start of Spark: one batch, which reads the input of one epoch again, or of several consecutive ones.
 
     Attributes:
         records: the epochs, oldest first.
-        batch_id: the number that the batch has in the replay checkpoint.
-        slice: what it reads, in that checkpoint's own count.
-        files: those of its file sources.
+        batch_id: number of the batch in the replay checkpoint.
+        slice: its input, in that checkpoint's own count.
         before: the engine's names for the batch before it.
-        wanted: whether its rows are; ``False`` where only its state is.
-        fresh: whether it begins a replay checkpoint of its own; else it goes on in that of the step before it.
-        stateful: whether it has state.
+        wanted: whether its rows are wanted. ``False`` if only its state is.
+        fresh: whether it begins a replay checkpoint of its own. Otherwise it goes on in that of the step before it.
     """
 
     records: tuple[EpochRecord, ...]
@@ -109,18 +103,10 @@ def plan_steps(
 ) -> tuple[Step, ...]:
     """The starts of Spark that run epochs ``first..last`` again, in their order. Epochs without a batch have none.
 
-    Args:
-        records: the pipeline's epochs, those before ``first`` among them.
-        first: the first epoch.
-        last: the last one.
-        stateful: whether the query keeps state.
-        state: where it comes from.
-        coalesce: run up to so many epochs that follow each other as one batch, under the clock of the last. Not for
-            queries with state.
-
-    Raises:
-        CannotReplay: an epoch, its files or the way to its state is not on record.
-        ValueError: epochs of a query with state were to be coalesced.
+    ``records`` are the pipeline's epochs, with those before ``first``. ``stateful`` is true if the query keeps state,
+    and ``state`` is its origin. ``coalesce`` is the most consecutive epochs to run as one batch, under the clock of the
+    last. It is refused (``ValueError``) for queries with state. Raises :class:`CannotReplay` if an epoch, its files or
+    the way to its state is not on record.
     """
     if coalesce != 1 and stateful:
         raise ValueError("epochs of a query with state cannot be coalesced")
@@ -201,7 +187,7 @@ def _is_of(record: EpochRecord, query_id: str) -> bool:
 
 
 def _demand_next(before: EpochRecord, after: EpochRecord) -> None:
-    """Refuse batches of which one between is not on record: what it left in the state is not known."""
+    """Refuse batches with an unrecorded one between them, whose effect on the state is unknown."""
     old, new = _lineage(before).batch_id, _lineage(after).batch_id
     if new != old + 1:
         number = after.epoch.number
@@ -225,7 +211,7 @@ def _lineage(record: EpochRecord) -> Lineage:
 
 
 def _read_again(record: EpochRecord) -> Slice:
-    """What was written of a batch: where it was trimmed, of a file source the count of its own checkpoint."""
+    """The written slice of a batch. A trimmed file source keeps the count of its own checkpoint."""
     planned, written = record.epoch.planned, record.epoch.written
     starts, ends = dict(written.start.entries), dict(written.end.entries)
     counted = {source for source, end in planned.end.entries if spark_offsets.log_offset(end) is not None}
@@ -235,7 +221,7 @@ def _read_again(record: EpochRecord) -> Slice:
 
 
 def _held_before(known: Sequence[EpochRecord], record: EpochRecord) -> frozenset[str]:
-    """Paths of files that epochs before this one hold: of a trimmed batch these were left out."""
+    """Paths of files that earlier epochs hold, which a trimmed batch left out."""
     return frozenset(
         unquote(file.path) for one in known if one.epoch.number < record.epoch.number for file in one.files
     )

@@ -1,4 +1,7 @@
-"""Verify a checkpoint and predict Spark's reaction. Observed on Spark 4.2."""
+"""Verify a checkpoint: damage, Spark's reaction, and the remedy.
+
+Observed on Spark 4.2.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from onceonly_checkpoints.strenum import StrEnum
 
 
 class Effect(StrEnum):
-    """What Spark does when it is started on a damaged checkpoint, worst first."""
+    """Spark's reaction to a start on a damaged checkpoint, worst first."""
 
     LOSES = "loses"
     REPEATS = "repeats"
@@ -26,14 +29,9 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a checkpoint.
+    """One damage of a checkpoint. ``effect`` is Spark's reaction in one word, ``consequence`` the same as a sentence.
 
-    Attributes:
-        path: file or directory, relative to the checkpoint; empty for the checkpoint itself.
-        found: what is wrong with it.
-        effect: what Spark will do, in one word.
-        consequence: the same as a sentence.
-        remedy: what to do.
+    ``path`` is relative to the checkpoint, empty for the checkpoint itself. ``found`` is the damage.
     """
 
     path: str
@@ -48,13 +46,11 @@ _WILL_NOT_START = "Spark refuses to start."
 
 
 def verify(storage: FileStore) -> tuple[Problem, ...]:
-    """Everything that is wrong with a checkpoint, in the order in which Spark would meet it; empty if it is sound.
+    """All damage of a checkpoint, in the order in which Spark would meet it, empty if it is sound.
 
-    Reads every entry of the two logs and, of file sources' logs, what Spark reads at a start. What only a comparison
-    with the ledger can show is not found: a checkpoint that was rolled back as a whole is sound.
-
-    Raises:
-        OSError: the storage cannot be read.
+    Reads every entry of the two logs and, of file sources' logs, the files that Spark reads at a start. It does not
+    find problems that only a comparison with the ledger can show: a checkpoint that was rolled back as a whole is
+    sound.
     """
     offsets, commits = spark_offsets.offset_ids(storage), spark_offsets.commit_ids(storage)
     if not (offsets or commits or storage.exists("metadata")):
@@ -85,7 +81,7 @@ def _metadata(storage: FileStore) -> Iterator[Problem]:
 
 
 def _positions(storage: FileStore, offsets: tuple[int, ...], commits: tuple[int, ...]) -> Iterator[Problem]:
-    """How the newest entries of the two logs lie to each other."""
+    """Compare the newest entries of the two logs."""
     done = commits[-1] if commits else -1
     if not offsets:
         yield from _no_offsets(storage, commits)
@@ -151,7 +147,7 @@ def _damage(read: Callable[[], object], read_by_spark: bool, remedy: str) -> Ite
 
 
 def _sources(storage: FileStore, offsets: tuple[int, ...]) -> Iterator[Problem]:
-    """Logs of the file sources that the newest readable entry names."""
+    """Check the logs of the file sources that the newest readable entry names."""
     for number in reversed(offsets):
         try:
             entry = spark_offsets.offset_entry(storage, number)
@@ -184,7 +180,7 @@ def _needed(names: tuple[str, ...], last: int) -> list[str]:
 
 
 def _companions(storage: FileStore, offsets: tuple[int, ...], commits: tuple[int, ...]) -> Iterator[Problem]:
-    """Files that were changed under the checksum which Hadoop keeps beside them."""
+    """Find files that were changed under the checksum which Hadoop keeps beside them."""
     paths = ["metadata", *(f"offsets/{each}" for each in offsets[-2:]), *(f"commits/{each}" for each in commits[-1:])]
     for source in storage.names("sources"):
         paths += (f"sources/{source}/{name}" for name in storage.names(f"sources/{source}"))

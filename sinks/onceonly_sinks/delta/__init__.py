@@ -1,4 +1,7 @@
-"""Exactly once into Delta: ``DeltaSink``, ``Merge``, and ``with_delta`` for sessions."""
+"""Write exactly once into Delta tables.
+
+``DeltaSink`` and ``Merge`` write, ``with_delta`` prepares a Spark session.
+"""
 
 from onceonly_sinks.delta.merge import Merge
 from onceonly_sinks.delta.session import with_delta

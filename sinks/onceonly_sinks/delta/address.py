@@ -1,4 +1,7 @@
-"""Address of a Delta sink: location and options, without secrets."""
+"""Parse and build the address of a Delta sink.
+
+It holds the table's location, and the options that reading or healing the sink needs.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +23,15 @@ _NAMES = frozenset({"id", "key", "sequence", "delete", "merge", "schema", "epoch
 
 @dataclass(frozen=True, slots=True)
 class AddressOptions:
-    """What an address says beside the place, in the order in which it says it.
-
-    Attributes:
-        pairs: names and values; a name with several values comes several times.
-    """
+    """Options in an address after the place, in their order. A name with several values occurs several times."""
 
     pairs: tuple[tuple[str, str], ...]
 
     @classmethod
     def of(cls, settings: Settings, id_: str | None, merge: Merge | None) -> Self:
-        """What differs from the defaults.
+        """Options that differ from the defaults.
 
-        Args:
-            settings: what the user chose.
-            id_: the sink's id, if it does not follow from the place.
-            merge: the merge that the user gave.
+        ``id_`` is ``None`` if it follows from the place. ``merge`` is the user's own.
         """
         upsert = settings.upsert
         said = [
@@ -68,7 +64,7 @@ class AddressOptions:
 
 
 def read_address(address: str) -> tuple[str, AddressOptions]:
-    """Place and the rest of an address. A plain path is one, too."""
+    """Split an address into place and options. A plain path is an address, too."""
     rest = address.removeprefix(_KIND)
     place, mark, query = rest.rpartition("#")
     said = {name: values for name, values in parse_qs(query).items() if name in _NAMES}

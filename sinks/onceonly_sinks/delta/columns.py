@@ -1,4 +1,7 @@
-"""Check a batch against a table: columns, text lengths, keys. Pure."""
+"""Check that a batch fits a Delta table's columns.
+
+Covers columns, lengths of texts, and one row per key for a merge. Pure.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +38,7 @@ class Unread(ValueError):
 
 
 def parse(text: str) -> Limit | None:
-    """The limits in a type as SQL; ``None`` where it has none.
-
-    Raises:
-        Unread: it cannot be read.
-    """
+    """Parse the limits in a SQL type. ``None`` if it has none. Raises :class:`Unread`."""
     limit, end = _limit(text, 0)
     if text[end:].strip():
         raise Unread(text)
@@ -78,17 +77,13 @@ def _parts(text: str, at: int, outer: str) -> tuple[Limit | None, int]:
 
 
 def limits(metadata: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, Limit], ...]:
-    """The limits of columns; ``metadata`` by column.
-
-    Raises:
-        Unread: one cannot be read.
-    """
+    """Limits of columns, from each column's metadata. Raises :class:`Unread`."""
     texts = ((name, one[METADATA_KEY]) for name, one in metadata.items() if METADATA_KEY in one)
     return tuple((name, limit) for name, text in texts if (limit := parse(text)) is not None)
 
 
 def too_long(values: pa.ChunkedArray[Any], limit: Limit) -> str | None:
-    """What is wrong with a column, in words and without a value; ``None`` where every text fits."""
+    """Describe texts of a column beyond their limit, without a value. ``None`` if every text fits."""
     for chunk in values.chunks:
         for texts, (name, most) in _texts(chunk, limit):
             if told := _told(texts, name, most):
@@ -107,7 +102,7 @@ def _texts(values: Any, limit: Limit) -> Iterator[tuple[Any, tuple[str, int]]]:
 
 
 def _flat(name: str, values: Any) -> list[Any]:
-    """The parts of nested values, without what a null covers."""
+    """The parts of nested values, without those that a null covers."""
     import pyarrow as pa
 
     if name == "struct":
@@ -151,14 +146,7 @@ _FILLED = frozenset({_EXPRESSION, "delta.identity.start", "delta.identity.step",
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table as its log describes it.
-
-    Attributes:
-        name: its name.
-        type: its Delta type as canonical JSON, without nullability.
-        nullable: whether it may be null.
-        metadata: the rest.
-    """
+    """A column of a table, from its log. ``type`` is its Delta type as canonical JSON, without nullability."""
 
     name: str
     type: str
@@ -167,28 +155,28 @@ class Column:
 
     @property
     def generated(self) -> bool:
-        """Whether Delta computes it of other columns."""
+        """Whether Delta computes it from other columns."""
         return _EXPRESSION in self.metadata
 
     @property
     def takes_values(self) -> bool:
-        """Whether a batch may have it: not an identity that is generated always."""
+        """Whether a batch may contain it. False for an identity that is always generated."""
         return self.metadata.get("delta.identity.allowExplicitInsert") in (None, True, "true")
 
     @property
     def filled(self) -> bool:
-        """Whether Delta fills it in where a batch does not have it: it is generated, an identity, or has a default."""
+        """Whether Delta fills it in if a batch lacks it: a generated column, an identity, or one with a default."""
         return not _FILLED.isdisjoint(self.metadata)
 
 
 def constraints(properties: Mapping[str, str]) -> dict[str, str]:
-    """The conditions that a table's properties hold, in Spark SQL, by name."""
+    """Constraints in a table's properties, in Spark SQL, by name."""
     prefix = "delta.constraints."
     return {name.removeprefix(prefix): sql for name, sql in sorted(properties.items()) if name.startswith(prefix)}
 
 
 def placeholder() -> Schema:
-    """Schema of a table that was created for its fence, before any batch said what its columns are."""
+    """Schema of a table that was created for its fence, before a batch defined its columns."""
     from deltalake import Field, Schema
     from deltalake.schema import PrimitiveType
 
@@ -232,10 +220,9 @@ def _without_nullability(value: Any) -> Any:
 
 
 def delta_schema(sink: str, schema: pa.Schema) -> Schema:
-    """The Delta schema of a batch, every column nullable: a later batch may have nulls where this one has none.
+    """Delta schema of a batch. Raises E506 for a type that Delta lacks.
 
-    Raises:
-        DestinationError: E506, Delta has no such type.
+    Every column is nullable, since a later batch may have nulls where this one has none.
     """
     from deltalake import Schema
 
@@ -260,7 +247,7 @@ def _check_names(sink: str, names: Sequence[str]) -> None:
 
 
 def _check_carried(sink: str, field: pa.Field[Any]) -> None:
-    """Both committers would write what Arrow carries such a value in: a struct of bytes for a VARIANT."""
+    """Refuse types that both committers would write as their Arrow carrier, such as a struct of bytes for a VARIANT."""
     if (kind := stands_for(field)) is not None:
         difference = f"column {field.name} is {kind}, which cannot be written as what it is"
         way = f"turn {field.name} into plain columns with before="
@@ -285,23 +272,23 @@ _NO_TYPE = "the query delivers a type that Spark has and Delta has not"
 
 
 def select(schema: Schema, names: Collection[str]) -> Schema:
-    """Some columns of a Delta schema."""
+    """Select columns of a Delta schema by name."""
     from deltalake import Schema
 
     return Schema([field for field in schema.fields if field.name in names])
 
 
 def joined(one: Schema, other: Schema) -> Schema:
-    """The columns of two schemas."""
+    """Concatenate the columns of two schemas."""
     from deltalake import Schema
 
     return Schema([*one.fields, *other.fields])
 
 
 def written_otherwise(columns: Sequence[Column], partition_by: Sequence[str]) -> str | None:
-    """The partition column whose values deltalake writes in a way that Spark reads as others, with its type.
+    """Find a partition column that Spark would read differently than deltalake wrote it, with its type.
 
-    Of a timestamp it leaves the zone out, of bytes it writes escapes, and decimals and doubles it may not write at all.
+    deltalake omits the zone of a timestamp and escapes bytes. It may fail to write decimals and doubles.
     """
     types = {column.name: json.loads(column.type) for column in columns}
     other = next((name for name in partition_by if types.get(name) not in _WRITTEN_ALIKE), None)
@@ -309,7 +296,7 @@ def written_otherwise(columns: Sequence[Column], partition_by: Sequence[str]) ->
 
 
 def with_epoch(rows: pa.Table, column: str | None, epoch: int) -> pa.Table:
-    """Add the column that says which epoch brought a row."""
+    """Append the epoch's number as a column. ``None`` adds none."""
     import pyarrow as pa
 
     if column is None:
@@ -318,7 +305,7 @@ def with_epoch(rows: pa.Table, column: str | None, epoch: int) -> pa.Table:
 
 
 def without_empty_texts(rows: pa.Table, partition_by: Sequence[str]) -> pa.Table:
-    """Rows with null where a partition column has an empty text: a log cannot tell the two apart, so no key may."""
+    """Replace empty texts in partition columns by null. The log cannot tell them apart, so no key may."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -336,9 +323,7 @@ def without_empty_texts(rows: pa.Table, partition_by: Sequence[str]) -> pa.Table
 def one_per_key(sink: str, rows: pa.Table, upsert: Upsert) -> pa.Table:
     """Keep the newest row of each key.
 
-    Raises:
-        DestinationError: E503, the column that deletes is null; E504, a key is; E505, which row of a key is newest
-            cannot be known.
+    Raises E503 for a null in the ``delete`` column, E504 for a null key, and E505 if the newest row is ambiguous.
     """
     if upsert.delete:
         check_flag(sink, upsert.delete, rows.column(upsert.delete).null_count)
@@ -381,11 +366,7 @@ def _example(counts: pa.Table, upsert: Upsert) -> tuple[Any, ...] | None:
 
 
 def check_flag(sink: str, column: str, nulls: int) -> None:
-    """Refuse nulls in the column that says which rows delete.
-
-    Raises:
-        DestinationError: E503.
-    """
+    """Refuse (E503) nulls in the column that marks rows as deletes."""
     if nulls:
         reason = f"{nulls} nulls, and delete= asks it what to do"
         said = {"column": column, "reason": reason, "next": f"fill {column}, e.g. with before="}
@@ -393,17 +374,7 @@ def check_flag(sink: str, column: str, nulls: int) -> None:
 
 
 def check_keys(sink: str, upsert: Upsert, nulls: int, example: tuple[Any, ...] | None) -> None:
-    """Refuse keys that a merge cannot use.
-
-    Args:
-        sink: sink id.
-        upsert: the key.
-        nulls: how many null key values there are.
-        example: a key that several rows have, none of them the newest.
-
-    Raises:
-        DestinationError: E504 or E505.
-    """
+    """Refuse null keys (E504), and keys without a newest row (E505). ``example`` is such a key."""
     names = ", ".join(upsert.key)
     if nulls:
         raise refuse("E504", sink=sink, key=names, count=nulls)

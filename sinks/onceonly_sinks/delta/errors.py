@@ -1,4 +1,7 @@
-"""Translate a committer's exceptions by class and facts, never by text."""
+"""Translate exceptions of deltalake and Spark's Delta into refusals.
+
+Classes and facts decide, never an exception's text.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,9 @@ _ABOUT_ROWS = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL", "DELTA_EXCEED_CHAR_
 
 
 def lost_a_race(error: Exception, *, created: bool) -> bool:
-    """Whether a commit was certainly refused because another one came first; reading again then tells which.
+    """Whether a commit was certainly refused because another one came first. Reading again then shows which.
 
-    Args:
-        error: what the commit raised.
-        created: the commit was to create the table, and now there is one.
+    ``created``: the commit was to create the table, and now there is one.
     """
     from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -51,14 +52,14 @@ def lost_a_race(error: Exception, *, created: bool) -> bool:
 
 
 def of_fence(table: Table, error: Exception) -> Exception:
-    """A fence that raised: not known, except where the disk says why. One that landed is found by the next look."""
+    """Classify a failed fence: unknown, unless the disk gives the reason. The next look finds one that landed."""
     return _no_room(table, error) or OutcomeUnknown(table.sink, type(error).__name__)
 
 
 def of_merge(table: Table, error: Exception, epoch: int, *, landed: bool) -> Exception | None:
-    """An epoch's commit that raised, where the user said how rows meet; ``None`` if that was not the reason.
+    """Classify a failed commit under the user's own merge. ``None`` if the merge was not the reason.
 
-    deltalake gives everything that is wrong with an expression or with the rows that meet one class, and often none.
+    deltalake raises one class for all faults of an expression or of the matched rows, and often gives none.
     """
     from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -76,21 +77,18 @@ def of_merge(table: Table, error: Exception, epoch: int, *, landed: bool) -> Exc
 
 
 def of_commit(table: Table, error: Exception, *, landed: bool, held: int | None, alone: bool) -> Exception:
-    """An epoch's commit that raised. Certainly refused only where it is not in the log and commits do not travel.
+    """Classify a failed commit of an epoch.
 
-    Args:
-        table: the table.
-        error: what the commit raised.
-        landed: whether the log holds it.
-        held: bytes of the rows that were written in the same call; ``None`` if they had been written before.
-        alone: whether the table has no version that the commit was not checked against, so that nobody was faster.
+    It is certainly refused only if it is not in the log and no commit can still be under way. ``held`` counts bytes of
+    rows written in the same call. ``None`` if they had been written before. ``alone`` is true if the commit was checked
+    against every version of the table, so it lost no race.
     """
     refused = None if landed else _by_condition(table, error) or _here(table, error, held, alone=alone)
     return refused or OutcomeUnknown(table.sink, type(error).__name__)
 
 
 def _by_condition(table: Table, error: Exception) -> OnceOnlyError | None:
-    """What was refused before any commit, wherever the table lies."""
+    """A refusal before any commit, on any store."""
     from deltalake.exceptions import SchemaMismatchError
 
     if isinstance(error, SchemaMismatchError):
@@ -103,7 +101,7 @@ def _by_condition(table: Table, error: Exception) -> OnceOnlyError | None:
 
 
 def _here(table: Table, error: Exception, held: int | None, *, alone: bool) -> OnceOnlyError | None:
-    """What was refused on a disk, where a commit that raised and is not in the log never comes."""
+    """A refusal on a local disk, where a commit that raised and is not in the log never lands."""
     from deltalake.exceptions import CommitFailedError, DeltaError
 
     if not table.is_local or not isinstance(error, DeltaError | OSError):
@@ -118,14 +116,14 @@ def _here(table: Table, error: Exception, held: int | None, *, alone: bool) -> O
 
 
 def _of_rows(error: Exception) -> str | None:
-    """Spark's name of a condition that is about the rows, and so arose before any commit."""
+    """Spark's error condition if it concerns the rows, and so arose before any commit."""
     return next((name for name in _conditions(error) if name.startswith(_ABOUT_ROWS)), None)
 
 
 def _conditions(error: BaseException | None) -> Iterator[str]:
-    """Names that Spark gives an error and its causes; PySpark turns only some of them into classes of its own.
+    """Spark's condition names of an error and its causes. PySpark turns only some of them into its own classes.
 
-    It fails over those of Delta that are an AnalysisException: what was meant is then the context of what was raised.
+    PySpark fails over an AnalysisException of Delta. The original error is then the context of the raised one.
     """
     asked = detect.line().condition
     # PySpark's exception leads to Java's causes by its private ``_origin`` alone.
@@ -169,7 +167,7 @@ def _of_table(table: Table, reason: str) -> OnceOnlyError:
 
 
 def unwritable(sink: str, number: int) -> OnceOnlyError:
-    """A file could not be written; ``number`` is the system's error number."""
+    """A file could not be written. ``number`` is the system's error number."""
     reason = f"{os.strerror(number)} ({errno.errorcode.get(number, number)})"
     if number in _ROOM:
         return refuse("E507", sink=sink, reason=reason)
@@ -178,7 +176,7 @@ def unwritable(sink: str, number: int) -> OnceOnlyError:
 
 
 def no_fence(sink: str) -> OnceOnlyError:
-    """Our fence was never installed, or does not stand any more."""
+    """Our fence was never installed, or is not installed any more."""
     return refuse(
         "E508",
         sink=sink,
@@ -189,7 +187,7 @@ def no_fence(sink: str) -> OnceOnlyError:
 
 
 def _no_room(table: Table, error: Exception, needed: int = 0) -> OnceOnlyError | None:
-    """No class of deltalake's errors stands for a full disk or a missing right: the disk itself is asked."""
+    """Check the disk for space and permission, since deltalake has no error class for either."""
     if not table.is_local or not type(error).__module__.startswith(("_internal", "deltalake", "builtins")):
         return None
     folder = Path(table.root)
@@ -204,7 +202,7 @@ def _no_room(table: Table, error: Exception, needed: int = 0) -> OnceOnlyError |
 
 
 def _unsaid(table: Table, error: Exception) -> str:
-    """Name an error that no condition names: deltalake's words quote the value that it stumbled over."""
+    """Name an error without a condition. Its text is left out, as deltalake quotes the offending value."""
     log.debug("%s: deltalake says: %s", table.sink, error)
     return (
         f"deltalake raised {type(error).__name__}; its words, which may quote rows, are logged at DEBUG by {__name__}"
@@ -212,7 +210,6 @@ def _unsaid(table: Table, error: Exception) -> str:
 
 
 def _checks(table: Table) -> str:
-    """Names of the table's constraints, where it has any."""
     names = constraints(table.handle.metadata().configuration)
     return f"one of the constraints {', '.join(names)}, or a type: " if names else ""
 

@@ -1,7 +1,8 @@
-"""Write data files on executors with pyarrow, with exact statistics.
+"""Write Parquet data files on executors, with exact statistics.
 
-A file that no log entry names is invisible, so a file is a finished preparation: committing it is one entry, giving it
-up is deleting it. Task attempts write under names of their own; only those of the attempts that won are committed.
+The task needs only pyarrow. A file without a log entry is invisible, so a file is a finished preparation. One log entry
+commits it, and deleting it abandons it. Task attempts write under names of their own. Only files of winning attempts
+are committed.
 """
 
 from __future__ import annotations
@@ -38,16 +39,10 @@ _HELD = 128 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class WriteFiles:
-    """The task: one Parquet file per Spark partition that has rows, or per table partition in it. Picklable.
+    """Task that writes one Parquet file per nonempty Spark partition, or per table partition in it. Picklable.
 
-    Attributes:
-        root: the table's directory or URI, as executors reach it.
-        shape: what the rows become.
-        epoch_column: column that gets the epoch's number; ``None`` for none.
-        epoch: that number.
-        demands: what the values must be.
-        partition_by: columns that the table is partitioned by; their values go into the log, not into the files.
-        options: storage options of deltalake, for URIs.
+    ``root`` is the table's directory or URI, as executors reach it. Values of ``partition_by`` columns go into the log,
+    not into the files. ``options`` are deltalake's storage options for URIs.
     """
 
     root: str
@@ -59,7 +54,7 @@ class WriteFiles:
     options: tuple[tuple[str, str], ...]
 
     def __call__(self, attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
-        """Write the rows; answer the files, or the column with a value it cannot hold, or the system's error number."""
+        """Write the rows. Returns the files, or the column with a value beyond it, or the system's error number."""
         out = _Files(self.root, attempt.partition, dict(self.options))
         try:
             self._write(out, batches)
@@ -116,10 +111,9 @@ Values = tuple[tuple[str, str | None], ...]
 
 
 def partitions(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[Values, pa.Table]]:
-    """Split rows by partition, each once; the partition columns are left out of each part.
+    """Split rows by partition, each once, without the partition columns.
 
-    Raises:
-        Unfit: a value cannot be spelled.
+    Raises ``IncompatibleSchema`` if the log has no spelling for a value.
     """
     if not rows.num_rows:
         return
@@ -149,7 +143,7 @@ Numbered = tuple[Any, list[str | None]]
 
 
 def _numbered(name: str, column: Any) -> Numbered:
-    """What is spelled alike has one number: nulls and empty texts are one partition."""
+    """Number values by their spelling in the log. Nulls and empty texts are one partition."""
     import pyarrow as pa
 
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
@@ -167,9 +161,9 @@ def _numbered(name: str, column: Any) -> Numbered:
 
 
 def _spelled(value: Any) -> str | None:
-    """A partition value as the log spells it; an empty text and null are one there.
+    """Spell a partition value as the log does, where an empty text and null are equal.
 
-    An instant has its zone: a reader takes one without for a time of day of its own session.
+    An instant gets its zone. Without one, a reader takes it for a local time of its session.
     """
     match value:
         case bool():
@@ -190,7 +184,7 @@ def _spelled(value: Any) -> str | None:
 
 
 class _Files:
-    """The files of one task attempt: one of them open at a time, as a task may meet more partitions than files."""
+    """The files of one task attempt. Only one is open at a time, as a task may meet more partitions than files."""
 
     def __init__(self, root: str, number: int, options: dict[str, str]) -> None:
         self._place = place(root, options)
@@ -226,7 +220,7 @@ class _Files:
 
 
 class _File:
-    """One Parquet file with its statistics; rows are held until they fill a row group."""
+    """One Parquet file with its statistics. Rows are held until they fill a row group."""
 
     def __init__(self, where: LocalPlace | RemotePlace, name: str, schema: pa.Schema) -> None:
         import pyarrow.parquet as pq
@@ -282,12 +276,12 @@ class LocalPlace:
         return (self._root / name).open("xb")
 
     def size(self, name: str) -> int | None:
-        """Size of a file as this process sees it; ``None`` if it is not there."""
+        """Size of a file as this process sees it. ``None`` if it is missing."""
         path = self._root / name
         return path.stat().st_size if path.is_file() else None
 
     def remove(self, name: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file if it exists."""
         (self._root / name).unlink(missing_ok=True)
 
 
@@ -302,16 +296,16 @@ class RemotePlace:
         return self._store.open_output_stream(name)
 
     def size(self, name: str) -> int | None:
-        """Size of a file; ``None`` if it is not there."""
+        """Size of a file. ``None`` if it is missing."""
         info = self._store.get_file_info(name)
         return int(info.size) if info.is_file else None
 
     def remove(self, name: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file if it exists."""
         if self._store.get_file_info(name).is_file:
             self._store.delete_file(name)
 
 
 def place(root: str, options: Mapping[str, str]) -> LocalPlace | RemotePlace:
-    """Where a table's data files lie."""
+    """Access to the directory of a table's data files."""
     return LocalPlace(root) if is_local(root) else RemotePlace(root, dict(options))

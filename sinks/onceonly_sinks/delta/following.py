@@ -1,8 +1,8 @@
-"""Follow a Delta log: cache what was read while it is unchanged.
+"""Cache the entries of a Delta log between looks.
 
-A listing costs as much as the table is old, and a reader that runs beside a query looks once for each epoch. So the
-newest version is found from the one that was the newest before, and only what came since is read. A log is the same
-while the file of that version says what it said: a table that was made anew in the place does not.
+A listing takes longer the older the table is. A reader that runs beside a query looks once for each epoch. So the
+newest version is found from the previous newest one, and only later files are read. The cache is valid while the file
+of that version is unchanged. A table that was recreated in the place has another file.
 """
 
 from __future__ import annotations
@@ -19,11 +19,7 @@ NEWEST = 200
 
 
 class CachedLog:
-    """What is remembered of a log between two looks: a number, a hash, and names for at most :data:`NEWEST` commits.
-
-    Args:
-        log: the commit files.
-    """
+    """Memory of a log between two looks: a number, a hash, and names for at most :data:`NEWEST` commits."""
 
     def __init__(self, log: DeltaLog) -> None:
         self._log = log
@@ -32,7 +28,7 @@ class CachedLog:
         self._writers: dict[int, frozenset[str]] = {}
 
     def head(self) -> int:
-        """The newest version; -1 if there is none."""
+        """The newest version. -1 if there is none."""
         if self._said is None or self.fingerprint(self._head) != self._said:
             self._writers.clear()
             self._head = self._log.head()
@@ -43,12 +39,12 @@ class CachedLog:
         return self._head
 
     def fingerprint(self, version: int) -> str | None:
-        """A hash of one version's file; ``None`` if it is not there."""
+        """A hash of one version's file. ``None`` if it is missing."""
         text = self._log.text(version)
         return None if text is None else hashlib.sha256(text.encode()).hexdigest()
 
     def newest_first(self) -> Iterator[LogEntry]:
-        """Every entry whose file still exists. The folder is listed for those alone that lie below a missing one."""
+        """Every entry whose file still exists. The folder is listed only for entries below a missing one."""
         lowest = self.head() + 1
         for entry in self._log.before(lowest - 1):
             yield entry

@@ -1,4 +1,7 @@
-"""Head of a Delta sink: fence, position, and rules for the next."""
+"""Track a Delta sink's fence, newest epoch and judged version.
+
+Holds the rules by which a fence or an epoch may follow.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,14 @@ from onceonly_sinks.delta.table import TableState
 
 @dataclass(frozen=True, slots=True)
 class SinkState:
-    """What one opening knows of its table.
+    """Knowledge of one opening about its table.
 
     Attributes:
-        fence: our fence.
-        note: our newest commit's note.
-        version: version of that commit.
-        judged: version up to which the doings of others are known to have left our rows alone.
-        identity: id of the table that took our newest rows; before the first, of the table as we found it.
-        told: version up to which the doings of others were told to the runner, which decided to go on; -1 for none.
-        told_identity: the table's id as it was told; empty until then.
+        note: our newest commit's note. ``version`` is that of the commit.
+        judged: version up to which other writers are known to have left our rows alone.
+        identity: id of the table that took our newest rows. Before the first, id of the table at the opening.
+        told: version up to which the runner got the changes of others and decided to go on. -1 for none.
+        told_identity: the table's id as the runner got it. Empty until then.
     """
 
     fence: Fence
@@ -40,33 +41,29 @@ class SinkState:
 
     @property
     def marker(self) -> Marker | None:
-        """The newest marker; ``None`` if there is none, or its text has aged out."""
+        """The newest marker. ``None`` if there is none, or its text has aged out."""
         return self.note.marker
 
     @property
     def epoch(self) -> int:
-        """The newest epoch's number; 0 for none."""
+        """The newest epoch's number. 0 before the first."""
         return self.note.epoch
 
     @property
     def held(self) -> NewestEpoch:
-        """The newest epoch; where the marker's text has aged out, only its number is left to compare."""
+        """The newest epoch. If the marker's text has aged out, only its number is left to compare."""
         return NewestEpoch.of(self.marker) if self.marker or not self.epoch else NewestEpoch(self.epoch, None)
 
     @property
     def held_at(self) -> int:
-        """Version of our newest rows; -1 where there are none, or it is not known any more."""
+        """Version of our newest rows. -1 if there are none, or if it is not known any more."""
         if self.note.marker is None:
             return -1
         return self.version if self.note.at is None else self.note.at
 
 
 def still_ours(sink: str, fence: Fence, found: TableState) -> bool:
-    """Whether our fence is the one that stands.
-
-    Raises:
-        Superseded: one stands that is neither ours nor lower.
-    """
+    """Whether our fence is the installed one. Raises ``Superseded`` if that one is neither ours nor lower."""
     refused = check_fence(sink, found.fence, fence)
     if isinstance(refused, Superseded):
         raise refused
@@ -74,16 +71,16 @@ def still_ours(sink: str, fence: Fence, found: TableState) -> bool:
 
 
 def fence_note(app: str, fence: Fence, found: TableState, *, judged: int, mode: str, token: str) -> Note:
-    """What a fence says: the newest marker in full, or, where its text has aged out, its epoch's number."""
+    """The note of a fence: the newest marker in full, or its epoch's number if its text has aged out."""
     if found.note is not None:
         return found.note.repeated(fence, found.version, judged, token)
     return Note(app, fence, found.epoch, None, None, found.head, judged, 0, mode, "", token)
 
 
 def standing_note(app: str, fence: Fence, holds: Content, *, head: int, mode: str, token: str) -> Note:
-    """What a fence says where rows of an older epoch stand: that epoch's marker, and that all up to it was looked at.
+    """The note of a fence over rows of an older epoch: that epoch's marker, with everything up to it judged.
 
-    A number that is lower than the one before it is told from an older commit by the generation, which is higher.
+    Its epoch may be lower than the one before. The higher generation distinguishes it from an older commit.
     """
     if holds.note is not None:
         return holds.note.repeated(fence, holds.version, head, token)
@@ -91,29 +88,29 @@ def standing_note(app: str, fence: Fence, holds: Content, *, head: int, mode: st
 
 
 def first(fence: Fence, found: TableState, identity: str) -> SinkState:
-    """The standing that a fence finds."""
+    """The state that a fence finds."""
     note = found.note
     assert note is not None
     return SinkState(fence, note, found.version, note.judged, note.identity or identity)
 
 
 def advanced(before: SinkState, found: TableState) -> SinkState:
-    """The standing with the newest commit of ours that was found."""
+    """The state with our newest commit."""
     assert found.note is not None
     return replace(before, note=found.note, version=found.version, judged=max(before.judged, found.note.judged))
 
 
 def accepted(standing: SinkState) -> SinkState:
-    """The standing that a commit is judged by: what was told at the opening is not held against it."""
+    """The state by which a commit is judged. Changes that the runner got at the opening do not count against it."""
     if not standing.told_identity:
         return standing
     return replace(standing, judged=max(standing.told, standing.judged), identity=standing.told_identity)
 
 
 def since(now: SinkState, receipt: Receipt | None) -> SinkState:
-    """The standing to judge from: the newest epoch's own words, else those of the receipt.
+    """The state to judge from: the newest epoch's note, else the receipt.
 
-    An epoch is committed only after everything before it was judged, so its own words reach further than any receipt.
+    An epoch is committed only after everything before it was judged. So its note reaches further than any receipt.
     """
     read = receipt.at("read") if receipt else None
     if now.marker is not None or receipt is None or not isinstance(read, int):
@@ -122,7 +119,7 @@ def since(now: SinkState, receipt: Receipt | None) -> SinkState:
 
 
 def judge(log: DeltaLog, known: SinkState, head: int, allowed: ChangePolicy) -> tuple[ExternalChange, ...]:
-    """What others did after the versions that are judged already, up to ``head``; what they may is ``allowed``."""
+    """Changes by other writers after the judged versions, up to ``head``. ``allowed`` marks permitted ones."""
     start = known.judged + 1
     found: tuple[ExternalChange, ...] = ()
     if start <= head and log.entry(start) is None:

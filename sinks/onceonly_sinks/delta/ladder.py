@@ -1,7 +1,7 @@
-"""Classify the commits of others: append, change, rewrite or unknown.
+"""Classify Delta commits of other writers by their effect.
 
-Names decide only what actions leave open: a commit that adds files and removes none is an append, whatever its name.
-An operation that is not known here and takes files away is let pass on no rung.
+A commit's actions decide first. Its operation's name decides only cases that they leave open. A commit that adds files
+and removes none is an append under any name. No rung permits an unknown operation that removes files.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class ChangePolicy(IntEnum):
-    """What others may do, each rung with those below it."""
+    """Changes that other writers may make. Each rung includes those below it."""
 
     NOTHING = 0
     APPENDS = 1
@@ -21,12 +21,12 @@ class ChangePolicy(IntEnum):
 
     @property
     def word(self) -> str:
-        """As the user says it."""
+        """The name that users write."""
         return self.name.lower()
 
     @property
     def words(self) -> str:
-        """What it lets others do, in a sentence for ``explain()``."""
+        """A sentence for ``explain()`` about permitted changes."""
         may = {
             ChangePolicy.NOTHING: "others may not change a row",
             ChangePolicy.APPENDS: "others may add rows",
@@ -37,12 +37,12 @@ class ChangePolicy(IntEnum):
 
     @classmethod
     def of(cls, word: str) -> ChangePolicy | None:
-        """The rung with a name; ``None`` if there is none."""
+        """The rung with a name. ``None`` if there is none."""
         return next((rung for rung in cls if rung.word == word), None)
 
 
 class Effect(Enum):
-    """What a commit did to the rows of a table."""
+    """Effect of a commit on the rows of a table."""
 
     NONE = "none"
     APPENDED = "appended"
@@ -52,7 +52,7 @@ class Effect(Enum):
 
     @property
     def rung(self) -> ChangePolicy | None:
-        """The lowest rung that lets it pass; ``None``: none does."""
+        """The lowest rung that permits it. ``None``: none does."""
         return _RUNGS[self]
 
 
@@ -66,7 +66,7 @@ _RUNGS: Mapping[Effect, ChangePolicy | None] = {
 
 
 class ChangeEffect(Enum):
-    """What an operation does with the rows of the files that it takes away."""
+    """How an operation treats the rows of files that it removes."""
 
     REWRITES = "writes them again as they are"
     UPDATES = "writes each of them again, changed or not"
@@ -106,19 +106,15 @@ _WAYS: Mapping[str, ChangeEffect] = {
 
 
 def way(operation: str) -> ChangeEffect | None:
-    """What an operation does, by its name; ``None`` for one that is not known here."""
+    """Look up an operation by name. ``None`` if unknown."""
     return _WAYS.get(operation)
 
 
 def effect(operation: str, *, adds: bool, removes: bool, changes: bool, shrinks: bool) -> Effect:
-    """What a commit did.
+    """Classify a commit.
 
-    Args:
-        operation: its name; empty where the writer did not say.
-        adds: whether it adds files.
-        removes: whether it removes files.
-        changes: whether it says of one of them that data changed.
-        shrinks: whether the files that it adds hold no more rows than were taken away with others.
+    ``operation`` is empty if the writer gave none. ``changes`` is true if one of its actions has ``dataChange``.
+    ``shrinks`` is true if its added files hold no more rows than its removed ones.
     """
     if not removes:
         return Effect.APPENDED if adds and changes else Effect.NONE
@@ -146,12 +142,10 @@ def taken(
     removes: Mapping[str, tuple[int | None, int]],
     metrics: Mapping[str, Any],
 ) -> tuple[int | None, bool]:
-    """Rows that a commit took away in all, where that can be told, and whether it is certain that it added none.
+    """Count rows that a commit removed in total, or ``None``. The flag is true if it certainly added none.
 
-    Args:
-        adds: files that it adds.
-        removes: files that it removes; many writers leave the records out.
-        metrics: what the commit says of itself.
+    ``adds`` and ``removes`` map paths to records and hidden records. Many writers leave the records of removed files
+    out.
     """
     hidden = [adds[path][1] - removes[path][1] for path in adds.keys() & removes.keys()]
     written = [_left(file) for path, file in adds.items() if path not in removes]

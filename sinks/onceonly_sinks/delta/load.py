@@ -1,7 +1,7 @@
-"""Load an epoch near the table: memory, data files or staging.
+"""Prepare an epoch's rows for a Delta table before its commit.
 
-Which way is chosen before the action: rows that are few go through the driver, many are written where they are, and
-what deltalake cannot commit goes through Spark.
+The way is chosen before the batch's action. Few rows go through the driver. Executors write many rows to data files
+without a log entry. Spark stages rows that deltalake cannot commit.
 """
 
 from __future__ import annotations
@@ -25,15 +25,11 @@ if TYPE_CHECKING:
 
 
 class TooMuch(Exception):
-    """More rows arrived at the driver than it may hold; nothing was sent."""
+    """More rows arrived at the driver than it may hold. Nothing was sent."""
 
 
 class Preparer:
-    """Prepares the epochs of one sink.
-
-    Args:
-        planner: decides how each is written.
-    """
+    """Prepares the epochs of one sink. ``planner`` decides how each is written."""
 
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
@@ -41,12 +37,7 @@ class Preparer:
         self._settings = planner.settings
 
     def prepare(self, batch: Batch, epoch: int, generation: int) -> Rows:
-        """Run the batch's action.
-
-        Raises:
-            ConfigurationError: E110, Spark's Delta is needed and not there.
-            DestinationError: E503 to E508, the table cannot take the rows.
-        """
+        """Run the batch's action. Raises as :meth:`DeltaSink.prepare`."""
         plan = self._planner.plan(batch, epoch, generation)
         if (files := self._adoptable(plan)) is not None:
             root = Path(self._table.root)
@@ -84,7 +75,7 @@ class Preparer:
         )
 
     def _adoptable(self, plan: LoadPlan) -> Sequence[Path] | None:
-        """Files that the batch lies in, where they can become the table's own as they are: no second write."""
+        """Files of the batch that can join the table unchanged, without a second write."""
         if not isinstance(plan.batch, InFiles) or plan.choice.merge or plan.choice.committer == "spark":
             return None
         plain = plan.choice.takes_files and not plan.partition_by and not self._settings.epoch_column
@@ -149,11 +140,7 @@ class Preparer:
         return HeldRows(table, plan.merge, rows.num_rows, plan.schema, plan.grow)
 
     def _checked(self, rows: pa.Table, plan: LoadPlan) -> pa.Table:
-        """The rows in the table's columns, with values that it can hold.
-
-        Raises:
-            DestinationError: E503, it cannot hold one.
-        """
+        """The rows in the table's columns, with valid values. Raises DestinationError E503 otherwise."""
         try:
             shaped = plan.shape.shaped(rows)
         except IncompatibleSchema as unfit:

@@ -1,4 +1,7 @@
-"""Read a Delta log and separate our commits from others'. Pure rules."""
+"""Read commit files of a Delta log.
+
+Works in any object store, and separates our commits from those of other writers. The rules are pure.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +35,15 @@ def remote(root: str, options: Mapping[str, str] | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One version of a table, as its log says.
+    """One version of a table in its log.
 
     Attributes:
-        version: its number.
-        operation: ``WRITE``, ``OPTIMIZE``, ``RESTORE``; empty where the writer did not say.
-        parameters: the operation's parameters.
-        timestamp_ms: when, by the writer's clock, milliseconds since 1970.
-        note: ours, if the commit is ours.
-        rows: rows in the files it added; ``None`` where a file does not say.
-        effect: what it did to the rows of the table.
-        taken: rows that it took away in all; ``None`` where it does not say.
-        identity: the table's id where the commit set it.
+        operation: ``WRITE``, ``OPTIMIZE``, ``RESTORE``. Empty if the writer gave none.
+        timestamp_ms: milliseconds since 1970, by the writer's clock.
+        note: our note. ``None`` for commits of other writers.
+        rows: rows in the files it added. ``None`` if a file has no count.
+        taken: rows that it removed in total. ``None`` if unknown.
+        identity: the table's id, if the commit set it.
     """
 
     version: int
@@ -103,13 +103,13 @@ def transactions(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _records(file: Mapping[str, Any]) -> tuple[int | None, int]:
-    """Records of a file, those that its deletion vector hides included, and how many it hides."""
+    """Records of a file, including those that its deletion vector hides, and the number of hidden ones."""
     records = json.loads(file.get("stats") or "{}").get("numRecords")
     return records, (file.get("deletionVector") or {}).get("cardinality", 0)
 
 
 def _named(entry: LogEntry) -> int | None:
-    """The version that a RESTORE says it went back to; ``None`` where it names a moment."""
+    """The target version that a RESTORE records. ``None`` if it names a moment."""
     target = str(entry.parameters.get("version"))
     return int(target) if target.isdigit() else None
 
@@ -121,14 +121,14 @@ def disturbances(
     allowed: ChangePolicy,
     restored: Callable[[LogEntry], int | None] = _named,
 ) -> tuple[ExternalChange, ...]:
-    """What others did, oldest first; what changes no row is nobody's business. Appends in a row are told as one.
+    """Changes by other writers, oldest first, without commits that change no row. Consecutive appends become one.
 
     Args:
         entries: entries of the log, oldest first.
-        identity: the table's id when we last knew it.
-        holds_until: version of our newest rows; a RESTORE to it or to a later one leaves them; -1 where we have none.
-        allowed: what others may do.
-        restored: the version that a RESTORE went back to; ``None`` where that is not known.
+        identity: the table's last known id.
+        holds_until: version of our newest rows, or -1. A RESTORE to it or to a later one keeps them.
+        allowed: changes that others may make.
+        restored: finds the target version of a RESTORE. ``None`` if unknown.
     """
     found: list[ExternalChange] = []
     for entry in entries:
@@ -176,7 +176,6 @@ def _why(entry: LogEntry) -> str:
 
 
 def _both(one: ExternalChange, other: ExternalChange) -> ExternalChange:
-    """Two appends as one."""
     first = one.first or one.at
     added = None if one.added is None or other.added is None else one.added + other.added
     detail = f"appends as versions {first} to {other.at}{_rows(added, 'added')}"
@@ -185,7 +184,7 @@ def _both(one: ExternalChange, other: ExternalChange) -> ExternalChange:
 
 
 def _restored(entry: LogEntry, holds_until: int, target: int | None) -> ExternalChange:
-    """Restoring keeps application versions: rows are gone while the table still claims the epochs."""
+    """RESTORE keeps application versions, so rows vanish while the table still claims their epochs."""
     named = _named(entry)
     known = target if named is None else named
     where = entry.parameters.get("timestamp", "another version") if known is None else f"version {known}"
@@ -198,7 +197,7 @@ def _told(entry: LogEntry) -> str:
 
 
 def unreadable(first: int, last: int) -> ExternalChange:
-    """Versions whose log files were cleaned away before we judged them: there may have been a RESTORE among them."""
+    """Versions whose log files were cleaned away before we judged them. One may have been a RESTORE."""
     return ExternalChange(
         "unreadable", f"the log of versions {first} to {last} was cleaned away unseen", fatal=True, at=last
     )
@@ -258,10 +257,8 @@ class _Remote:
 class DeltaLog:
     """The commit files of one table, seen by one application.
 
-    Args:
-        root: the table's directory, or its URI.
-        app: application id whose notes are meant.
-        options: storage options of deltalake.
+    ``root`` is the table's directory or URI. ``app`` is the application id of our notes. ``options`` are deltalake's
+    storage options.
     """
 
     def __init__(self, root: str, app: str, options: dict[str, str] | None = None) -> None:
@@ -269,28 +266,31 @@ class DeltaLog:
         self._files: _Files = _Local(Path(root) / LOG) if is_local(root) else _Remote(root, options)
 
     def entry(self, version: int) -> LogEntry | None:
-        """One version; ``None`` if its file is not there: not written yet, or cleaned away."""
+        """One version. ``None`` if its file is missing: not written yet, or cleaned away."""
         text = self.text(version)
         return None if text is None else parse(version, text, self.app)
 
     def text(self, version: int) -> str | None:
-        """Text of one version's commit file; ``None`` if it is not there."""
+        """Text of one version's commit file. ``None`` if it is missing."""
         return self._files.read(f"{version:020d}.json") if version >= 0 else None
 
     def since(self, version: int) -> Iterator[LogEntry]:
-        """Entries from ``version`` on, until the first that is missing."""
+        """Entries from ``version`` up, until the first missing one."""
         while (entry := self.entry(version)) is not None:
             yield entry
             version += 1
 
     def before(self, version: int) -> Iterator[LogEntry]:
-        """Entries from ``version`` down, until the first that is missing."""
+        """Entries from ``version`` down, until the first missing one."""
         while (entry := self.entry(version)) is not None:
             yield entry
             version -= 1
 
     def newest(self, head: int) -> LogEntry | None:
-        """Our newest commit at or below ``head``; others' commits may lie above it. ``None``: none, or cleaned away."""
+        """Our newest commit at or below ``head``. ``None`` if there is none, or it was cleaned away.
+
+        Other writers may have committed between it and ``head``.
+        """
         return next((entry for entry in self.before(head) if entry.note), None)
 
     def versions(self) -> list[int]:
@@ -299,5 +299,5 @@ class DeltaLog:
         return sorted(int(stem) for stem in stems if stem.isdigit())
 
     def head(self) -> int:
-        """The newest version; -1 if there is none."""
+        """The newest version. -1 if there is none."""
         return max(self.versions(), default=-1)

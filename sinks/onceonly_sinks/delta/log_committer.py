@@ -1,4 +1,7 @@
-"""Commit and maintain a table through deltalake: one log entry each."""
+"""Commit to a Delta table and maintain it through deltalake.
+
+Each commit is one log entry on the handle that it is given.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,7 @@ if TYPE_CHECKING:
 
 
 class LogCommitter:
-    """Makes commits of one sink.
-
-    Args:
-        sink: sink id, for messages.
-        root: the table's directory or URI.
-        options: storage options of deltalake.
-    """
+    """Makes commits of one sink. ``root`` is the table's directory or URI."""
 
     def __init__(self, sink: str, root: str, options: dict[str, str] | None) -> None:
         self._sink = sink
@@ -41,7 +38,7 @@ class LogCommitter:
         self._options = options
 
     def create(self, note: Note) -> None:
-        """Create the table for its fence, with a column that the first batch's replace; only one driver gets there."""
+        """Create the table for its fence, with a placeholder column until the first batch. Only one driver succeeds."""
         from deltalake import DeltaTable
 
         DeltaTable.create(
@@ -54,7 +51,7 @@ class LogCommitter:
         )
 
     def send(self, handle: DeltaTable, note: Note, rows: Rows | None) -> None:
-        """Make one log entry; see :class:`Committer`. Takes what lies in this process or in files."""
+        """Make one log entry from rows in this process or in files. See :class:`Committer`."""
         match rows:
             case HeldRows(merge=None) if rows.table.num_rows:
                 self._write(handle, note, rows.table, grow=rows.grow)
@@ -69,7 +66,7 @@ class LogCommitter:
                 raise TypeError("what Spark staged is committed by Spark")
 
     def define(self, handle: DeltaTable, note: Note, schema: Schema, partition_by: Sequence[str]) -> None:
-        """Give a table that still has its placeholder the columns of the first batch; its id stays."""
+        """Replace the placeholder column by the columns of the first batch. The table's id stays."""
         from deltalake import write_deltalake
 
         write_deltalake(
@@ -85,8 +82,8 @@ class LogCommitter:
     def widen(self, handle: DeltaTable, note: Note, schema: Schema) -> None:
         """Add the columns that the table lacks, without rows.
 
-        For what cannot bring its columns along: files are committed without metadata, and a merge by deltalake that
-        evolves the schema gives the table another id.
+        For commits that cannot bring their columns along. Files are committed without metadata. A merge by deltalake
+        that evolves the schema gives the table another id.
         """
         self._write(handle, note, arrow_schema(schema).empty_table(), grow=True)
 
@@ -103,7 +100,7 @@ class LogCommitter:
         )
 
     def _merge(self, handle: DeltaTable, note: Note, rows: pa.Table, merge: Merge) -> None:
-        """Merge rows from memory. Where nothing changes deltalake commits nothing: then the note goes alone."""
+        """Merge rows from memory. If nothing changes, deltalake commits nothing, so the note is committed alone."""
         before = handle.version()
         merge = merge.anew if note.replaces else merge
         merger = handle.merge(
@@ -145,7 +142,7 @@ class LogCommitter:
 
 
 def no_hooks() -> PostCommitHookProperties:
-    """Checkpoints have their own policy; a hook that fails would make a commit look failed."""
+    """Disable post-commit hooks. Checkpoints have their own policy, and a failed hook looks like a failed commit."""
     from deltalake import PostCommitHookProperties
 
     return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -191,11 +188,7 @@ _KEPT_FROM_COMPACTION = frozenset({"columnMapping", "deletionVectors"})
 
 
 class Maintenance:
-    """Counts the commits of one sink, and does what is due. It never fails: the commit before it stands.
-
-    Args:
-        table: the table.
-    """
+    """Counts the commits of one sink and runs maintenance when due. It never fails, as the commit before it landed."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -204,7 +197,7 @@ class Maintenance:
         self._warned = False
 
     def committed(self, version: int) -> None:
-        """Count a commit of ours, the table's newest version; compact, checkpoint and clean up where it is due."""
+        """Count our commit, the table's newest version. Compact, checkpoint and clean up when due."""
         self._commits += 1
         try:
             self._do_what_is_due()

@@ -1,8 +1,8 @@
-"""Marker in a Delta log: application id, packed version, commit metadata.
+"""Store a marker in a Delta log.
 
-Both committers write the note into ``userMetadata`` of ``commitInfo``: the one key that Spark's writer option,
-deltalake's commit properties and ``DESCRIBE HISTORY`` share. The packed version outlives the note: checkpoints keep it
-for ever.
+It consists of the application id, the packed version, and the note in a commit's metadata. Both committers write the
+note into ``userMetadata`` of ``commitInfo``. Only this key is shared by Spark's writer option, deltalake's commit
+properties and ``DESCRIBE HISTORY``. The packed version outlives the note, as checkpoints keep it for ever.
 """
 
 from __future__ import annotations
@@ -33,21 +33,20 @@ _ROOT = "onceonly"
 
 
 def application_id(pipeline: str, sink: str) -> str:
-    """One application id per pipeline and sink: two sinks of one table, or two pipelines, never fence each other."""
+    """One application id per pipeline and sink, so that two sinks or pipelines of one table never fence each other."""
     return "/".join((_ROOT, quote(pipeline, safe=""), quote(sink, safe="")))
 
 
 def pipeline_of(app: str) -> str | None:
-    """The pipeline of an application id; ``None`` where it is not one of ours."""
+    """The pipeline of an application id. ``None`` if it is not one of ours."""
     root, _, rest = app.partition("/")
     return unquote(rest.partition("/")[0]) if root == _ROOT else None
 
 
 def pack(sink: str, generation: int, epoch: int) -> int:
-    """Put generation over epoch in one number, so that a later opening is greater than every epoch of an earlier one.
+    """Combine generation (high bits) and epoch, so that a later opening exceeds every epoch of an earlier one.
 
-    Raises:
-        DestinationError: E512, one of them has too many bits.
+    Raises E512 if one of them has too many bits.
     """
     for name, number, bits in (("generation", generation, GENERATION_BITS), ("epoch", epoch, EPOCH_BITS)):
         if not 0 <= number < 1 << bits:
@@ -62,22 +61,20 @@ def unpack(version: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What each commit of ours says about itself.
+    """Metadata of each of our commits.
 
     Attributes:
-        app: application id.
-        fence: the fence that stands after this commit.
-        epoch: number of the newest epoch after this commit; 0 for none.
-        marker: the newest marker after this commit, in full; ``None`` before the first, or where its text had aged out.
-        at: version of the commit that brought the rows of ``marker``; ``None``: this very commit.
-        read: version that the commit of those rows was checked against; -1 for none.
-        judged: version up to which the doings of others are known to have left our rows alone. A fence moves it on, so
-            that an idle pipeline does not depend on a log that is cleaned away behind it.
+        fence: the fence in force after this commit.
+        epoch: number of the newest epoch after this commit. 0 before the first.
+        marker: the newest marker after this commit, in full. ``None`` before the first, or if its text has aged out.
+        at: version of the commit that brought the rows of ``marker``. ``None``: this commit.
+        read: version that the commit of those rows was checked against. -1 for none.
+        judged: version up to which other writers are known to have left our rows alone. A fence advances it, so that an
+            idle pipeline does not depend on a log that is cleaned away.
         rows: rows of that epoch.
         mode: ``append`` or ``merge``.
-        identity: id of the table that took those rows; empty for none. A replaced table keeps log and application
-            versions.
-        token: unique to this commit, so that it is recognised wherever it landed.
+        identity: id of the table that took those rows, or empty. A replaced table keeps log and application versions.
+        token: unique to this commit, so that it is recognised in any version.
     """
 
     app: str
@@ -94,12 +91,12 @@ class Note:
 
     @property
     def brings_epoch(self) -> bool:
-        """Whether this commit is an epoch's, and not a fence that repeats one."""
+        """Whether this commit brings an epoch. False for a fence that repeats one."""
         return self.marker is not None and self.at is None
 
     @property
     def replaces(self) -> bool:
-        """Whether all rows that stand leave with this commit."""
+        """Whether this commit removes all earlier rows."""
         return self.brings_epoch and self.marker is not None and self.marker.epoch.replaces is not None
 
     @property
@@ -124,28 +121,22 @@ class Note:
 
     @property
     def packed(self) -> tuple[int, int]:
-        """``(generation, epoch)``, as the application version of this commit says too."""
+        """``(generation, epoch)``, as in the application version of this commit."""
         return self.fence.generation, self.epoch
 
     def repeated(self, fence: Fence, version: int, judged: int, token: str) -> Note:
         """The note of a commit that brings no epoch: the newest marker in full, under ``fence``.
 
-        Args:
-            fence: the fence that stands after that commit.
-            version: version of this note's own commit.
-            judged: see there.
-            token: unique to that commit.
+        ``version`` is that of this note's own commit. ``token`` is unique to the new one.
         """
         at = self.at if self.at is not None or self.marker is None else version
         return replace(self, fence=fence, at=at, judged=judged, token=token)
 
     @classmethod
     def parse(cls, text: object, app: str) -> Self | None:
-        """Read the note of an application; ``None`` for another application's, or what is no note.
+        """Parse the note of an application. ``None`` for another application's, or for no note.
 
-        Raises:
-            DestinationError: E508, a newer version wrote it.
-            UnreadableMarker: its marker is damaged, or of a newer format.
+        Raises E508 if a newer version wrote it, and ``UnreadableMarker`` if its marker is damaged or of a newer format.
         """
         # The application id stands in the text as it is, so most commits of others are told apart without parsing.
         if not isinstance(text, str) or app not in text:
@@ -180,7 +171,7 @@ class Note:
         )
 
     def receipt(self, sink: str, version: int) -> Receipt | None:
-        """Receipt of the epoch whose marker this note carries; ``version`` is where the note itself stands."""
+        """Receipt of the epoch whose marker this note carries. ``version`` is that of the note's commit."""
         if self.marker is None:
             return None
         epoch = self.marker.epoch

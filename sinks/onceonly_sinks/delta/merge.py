@@ -1,4 +1,4 @@
-"""Merge condition and clauses as values for both committers."""
+"""Build MERGE conditions and clauses for both Delta committers."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Clause:
     """One WHEN of a merge.
 
     Attributes:
-        kind: what it does; ``insert`` is for rows of the batch that meet none, the others for rows that meet.
-        condition: SQL; ``None`` for always.
-        values: columns of the table with the SQL of their values; ``None``: every column of the batch, as it is.
+        kind: its action. ``insert`` is for unmatched rows of the batch, the others for matched rows.
+        condition: SQL. ``None`` for always.
+        values: columns of the table with the SQL of their values. ``None``: every column of the batch, unchanged.
     """
 
     kind: Kind
@@ -38,12 +38,12 @@ class Clause:
 @checks_arguments
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A Delta MERGE: ``t`` is the table, ``s`` the rows of the epoch. A value; each method returns a longer one.
+    """A Delta MERGE: ``t`` is the table, ``s`` the rows of the epoch. A value, so each method returns a longer one.
 
     The first clause whose condition holds decides a row. At most one row of the batch may be applied to a row of the
-    table: a second one is refused (E520). Conditions and values are SQL that Spark and deltalake understand alike; a
-    column whose name is no plain word is put in backticks. An epoch is merged once, so values may build on those that
-    stand there. ::
+    table. A second one is refused (E520). Conditions and values are SQL that Spark and deltalake understand alike. A
+    column whose name is no plain word is put in backticks. An epoch is merged once, so values may build on those in the
+    table. ::
 
         Merge("t.id = s.id")
         .when_matched_delete("s.gone")
@@ -51,9 +51,9 @@ class Merge:
         .when_not_matched_insert("NOT s.gone", {"id": "s.id", "seq": "s.seq", "total": "s.amount"})
 
     Attributes:
-        on: SQL condition under which rows meet.
+        on: SQL condition under which rows match.
         clauses: in order.
-        not_stored: columns of the batch that conditions and values use and the table does not hold.
+        not_stored: columns of the batch for conditions and values that the table does not hold.
     """
 
     on: str
@@ -61,15 +61,15 @@ class Merge:
     not_stored: tuple[str, ...] = ()
 
     def when_matched_update(self, condition: str | None = None, set: Mapping[str, str] | None = None) -> Self:
-        """Update the row that is met; all columns of the batch, or those of ``set`` to the SQL of their values."""
+        """Update the matched row: all columns of the batch, or those of ``set`` to the SQL of their values."""
         return self._with(Clause("update", condition, _pairs(set)))
 
     def when_matched_delete(self, condition: str | None = None) -> Self:
-        """Delete the row that is met."""
+        """Delete the matched row."""
         return self._with(Clause("delete", condition))
 
     def when_not_matched_insert(self, condition: str | None = None, values: Mapping[str, str] | None = None) -> Self:
-        """Insert a row that meets none; all columns of the batch, or those of ``values``."""
+        """Insert an unmatched row: all columns of the batch, or those of ``values``."""
         return self._with(Clause("insert", condition, _pairs(values)))
 
     def leaving_out(self, *columns: str) -> Self:
@@ -81,7 +81,7 @@ class Merge:
 
     @property
     def anew(self) -> Merge:
-        """What it puts into a table in which no row stands: nothing is met there."""
+        """The merge into an empty table, where no row matches."""
         return replace(self, on="false", clauses=tuple(clause for clause in self.clauses if clause.kind == "insert"))
 
     @property
@@ -121,13 +121,13 @@ class Merge:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what :attr:`text` says."""
+        """Parse :attr:`text`."""
         value: dict[str, Any] = json.loads(text)
         clauses = tuple(Clause(kind, condition, _pairs(values)) for kind, condition, values in value["clauses"])
         return cls(value["on"], clauses, tuple(value["not_stored"]))
 
     def build(self, builder: Any, columns: Sequence[str], say: Mapping[Kind, Say]) -> Any:
-        """Say the clauses to a committer's builder."""
+        """Add the clauses to a committer's builder. ``say`` adds a clause, by kind."""
         kept = [name for name in columns if name not in self.not_stored]
         everything = {quoted(name): f"s.{quoted(name)}" for name in kept}
         for clause in self.clauses:
@@ -141,9 +141,9 @@ class Upsert:
     """How rows find the row they replace.
 
     Attributes:
-        key: columns that identify a row; empty for none.
-        sequence: column that orders the changes of a key; ``None``: a later epoch wins.
-        delete: boolean column of the batch, not of the table; a row with true removes its key.
+        key: columns that identify a row. Empty: no key.
+        sequence: column that orders the changes of a key. ``None``: a later epoch wins.
+        delete: boolean column of the batch, not of the table. A row with true removes its key.
     """
 
     key: tuple[str, ...] = ()
@@ -157,7 +157,7 @@ class Upsert:
 
     @property
     def merge(self) -> Merge | None:
-        """The merge that it is; ``None`` for an append. A null in the sequence comes before everything."""
+        """The equivalent merge. ``None`` for an append. A null in the sequence comes before everything."""
         if not self.key:
             return None
         newer = None
@@ -177,20 +177,16 @@ class Upsert:
 
 
 def quoted(name: str) -> str:
-    """A column's name as both committers read it."""
+    """A column's name, quoted for both committers."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def misnamed(
     upsert: Upsert, merge: Merge | None, batch: Mapping[str, Any], table: frozenset[str]
 ) -> tuple[str, str] | None:
-    """What is wrong with the columns that the user named, and what to do about it; ``None`` for nothing.
+    """Check the column names that the user gave. Returns a problem and its remedy, or ``None``.
 
-    Args:
-        upsert: the key.
-        merge: the merge that it is, or the user's own.
-        batch: columns of the batch with their Delta types.
-        table: columns that the table has or may get; empty while there is none.
+    ``table`` holds present and possible columns, and is empty without a table.
     """
     if merge is None:
         return None
@@ -208,7 +204,7 @@ def misnamed(
 
 
 def _uncompared(upsert: Upsert, wanted: Sequence[str], batch: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What is wrong with them for want of a column, or of values that can be compared."""
+    """Problem and remedy for a missing column, or for values that cannot be compared."""
     if absent := [name for name in wanted if name not in batch]:
         named = f"key=, sequence=, delete= or merge= names {', '.join(absent)}"
         told = f"{named}, which the batch does not have; it has: {', '.join(batch)}"
@@ -220,11 +216,7 @@ def _uncompared(upsert: Upsert, wanted: Sequence[str], batch: Mapping[str, Any])
 
 
 def checked(mode: str | None, upsert: Upsert, merge: Merge | None, schema: str) -> Merge | None:
-    """The merge that a user's arguments ask for; ``None`` for an append.
-
-    Raises:
-        ConfigurationError: E110, they do not fit together.
-    """
+    """The merge that a user's arguments ask for. ``None`` for an append. Raises E110 if they do not fit together."""
     chosen = mode or ("merge" if upsert.key or merge else "append")
     names = [*upsert.key, *(name for name in (upsert.sequence, upsert.delete) if name is not None)]
     if chosen not in ("append", "merge"):

@@ -1,4 +1,7 @@
-"""Plan how an epoch enters a table, before a row is read."""
+"""Plan an epoch's columns and its way into a Delta table.
+
+The plan is complete before any row is read.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ class LoadPath(Enum):
 
 
 def size_of(estimate: Estimate, schema: pa.Schema) -> int | None:
-    """Expected bytes of a batch in Arrow form; ``None`` where nothing is known."""
+    """Expected bytes of a batch in Arrow form. ``None`` if unknown."""
     if estimate.size is not None or estimate.rows is None:
         return estimate.size
     return estimate.rows * schema_width(schema, _BYTES_OF_UNKNOWN_WIDTH)
@@ -47,16 +50,15 @@ def size_of(estimate: Estimate, schema: pa.Schema) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the way of an epoch depends on.
+    """Facts that decide the way of an epoch.
 
     Attributes:
         merge: whether rows replace others.
-        size: expected bytes; ``None``: not known.
-        limit: what the driver may hold, bytes.
-        committer: ``auto``, ``log`` or ``spark``, as the user chose.
-        log_refuses: why deltalake cannot commit to the table; ``None``: it can.
+        size: expected bytes. ``None``: unknown.
+        limit: bytes that the driver may hold.
+        log_refuses: why deltalake cannot commit to the table. ``None``: it can.
         takes_files: whether files may be added without Delta's own writer.
-        only_files: whether deltalake's own writer would write what Spark reads as something else.
+        only_files: whether Spark would misread values that deltalake's own writer writes.
         spark: whether Spark's Delta can be used here.
     """
 
@@ -71,7 +73,7 @@ class Choice:
 
     @property
     def way(self) -> LoadPath:
-        """The way; unknown size counts as large."""
+        """The way. An unknown size counts as large."""
         if self.committer == "spark" or self.log_refuses:
             return LoadPath.SPARK
         small = self.size is not None and self.size <= self.limit
@@ -87,17 +89,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the user chose.
+    """Options that the user chose, as in :class:`~onceonly_sinks.delta.sink.DeltaSink`.
 
-    Attributes:
-        upsert: the key of which each epoch may have one row.
-        merge: how rows enter the table; ``None``: they are added.
-        epoch_column: column that gets the epoch's number; ``None`` for none.
-        committer: ``auto``, ``log`` or ``spark``.
-        limit: bytes in Arrow form that the driver may hold.
-        partition_by: columns by which a table that is created here is partitioned.
-        grows: whether columns that the table lacks are added.
-        foreign: what others may do to the table.
+    ``merge`` is ``None`` for an append. ``limit`` is ``driver_limit``, in bytes of Arrow.
     """
 
     upsert: Upsert
@@ -112,20 +106,15 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """One epoch on its way.
+    """Batch, target columns and way of one epoch.
 
     Attributes:
-        batch: its rows.
-        epoch: its number.
-        generation: of the fence it is prepared under.
-        schema: Delta columns that the table has or gets of the batch, with the epoch's.
-        shape: what the rows become: the table's columns in its order, then those it lacks, then those it never holds.
-        demands: what the table demands of their values.
-        upsert: the key, by the names that the rows then have.
-        merge: how they enter the table, likewise; ``None``: they are added.
+        schema: Delta columns of the batch that the table has or gets, with the epoch's.
+        shape: order of columns: the table's in its order, then those it lacks, then those it never holds.
+        upsert: the key, by the names in ``shape``.
+        merge: how rows enter the table, by the same names. ``None``: they are added.
         grow: whether columns are to be added to the table.
-        partition_by: columns that the table is or will be partitioned by.
-        choice: what its way depends on.
+        partition_by: present or future partition columns.
     """
 
     batch: Batch
@@ -143,24 +132,14 @@ class LoadPlan:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans the epochs of one sink.
-
-    Attributes:
-        table: the table.
-        settings: what the user chose.
-        spark: finds Spark's committer, where a session with Delta is at hand.
-    """
+    """Plans the epochs of one sink. ``spark`` finds Spark's committer, if a session with Delta is active."""
 
     table: Table
     settings: Settings
     spark: Callable[[], SparkCommitter | None]
 
     def plan(self, batch: Batch, epoch: int, generation: int) -> LoadPlan:
-        """Decide how an epoch is written.
-
-        Raises:
-            DestinationError: E506, the columns do not fit.
-        """
+        """Decide how an epoch is written. Raises E506 if the columns do not fit."""
         import pyarrow as pa
 
         wanted, sink, chosen = batch.schema, self.table.sink, self.settings
@@ -201,7 +180,7 @@ class Planner:
         )
 
     def _paired(self, there: Sequence[Column], stored: Sequence[Column]) -> dict[str, str]:
-        """The table's column of each of the batch's. A merge of the user's own names columns as they are spelled."""
+        """Pair the batch's columns with the table's. A user's own merge names columns exactly as spelled."""
         names = [one.name for one in stored]
         if self.settings.merge is None or self.settings.upsert.key:
             return paired(there, names)
@@ -209,11 +188,7 @@ class Planner:
         return {name: name for name in names if name in known}
 
     def _check_columns(self, there: Sequence[Column], stored: Sequence[Column], pairs: Mapping[str, str]) -> None:
-        """Refuse a batch that the table's columns cannot take without losing something.
-
-        Raises:
-            DestinationError: E506, naming them.
-        """
+        """Refuse (E506) a batch that the table's columns cannot take without loss."""
         if told := differences(there, stored, pairs):
             raise refuse(
                 "E506",
@@ -225,7 +200,7 @@ class Planner:
     def _held(
         self, there: Sequence[Column], schema: Schema, stored: Sequence[Column], pairs: Mapping[str, str]
     ) -> tuple[pa.Schema, list[str | None]]:
-        """The columns to write, each with its source; nulls that a table forbids are looked for apart."""
+        """The columns to write, each with its source. Nulls that the table forbids are checked separately."""
         import pyarrow as pa
 
         offered = {one.name: one for one in rules.arrow_schema(schema)}
@@ -248,21 +223,20 @@ class Planner:
         pairs: Mapping[str, str],
         lacking: Sequence[str],
     ) -> Schema:
-        """Columns to define a new table with, or to widen one with."""
         if not there:
             return rules.select(schema, [one.name for one in stored])
         table = rules.select(self.table.handle.schema(), frozenset(pairs.values()))
         return rules.joined(table, rules.select(schema, lacking))
 
     def _computed_limits(self, demands: Demands) -> str | None:
-        """What only Spark's writer checks: texts that a merge of the user's own makes for a CHAR or VARCHAR column."""
+        """Find CHAR or VARCHAR columns that a user's own merge computes. Only Spark's writer checks their texts."""
         merge = self.settings.merge
         computed = merge.assigned & set(demands.read) if merge else frozenset()
         return f"merge= computes {', '.join(sorted(computed))}, a CHAR or VARCHAR" if computed else None
 
     @property
     def fits_table(self) -> bool:
-        """Whether the batch must have the table's columns: not if a merge says itself what goes where."""
+        """Whether the batch must have the table's columns. False if a merge maps each column itself."""
         return self.settings.merge is None or self.settings.merge.takes_all
 
     def _stored(self, offered: Sequence[Column]) -> list[Column]:
@@ -292,7 +266,6 @@ class Planner:
         )
 
     def _check_named(self, offered: Sequence[Column], there: Sequence[Column], pairs: Mapping[str, str]) -> None:
-        """Refuse names that the user gave and that are not there."""
         batch, chosen = {one.name: json.loads(one.type) for one in offered}, self.settings
         table = frozenset(one.name for one in there) | (frozenset(batch) if chosen.grows else frozenset())
         told = misnamed(chosen.upsert, chosen.merge, batch, table | frozenset(pairs))
@@ -302,7 +275,7 @@ class Planner:
 
 
 def _in_order(offered: Mapping[str, Any], there: Sequence[Column], stored: Sequence[Column]) -> list[str]:
-    """Columns of a batch: those that the table has in its order, then those it lacks, then those it never holds."""
+    """Order a batch's columns: the table's in its order, then those it lacks, then those it never holds."""
     kept, known = {one.name for one in stored}, [column.name for column in there]
     names = [name for name in known if name in kept]
     names += [name for name in offered if name not in known]
@@ -310,7 +283,7 @@ def _in_order(offered: Mapping[str, Any], there: Sequence[Column], stored: Seque
 
 
 def _demands(there: Sequence[Column]) -> tuple[Demands, str | None]:
-    """What a table demands of values, and why it cannot be looked at here."""
+    """The table's rules for values, and the reason why they cannot be checked here."""
     generated = [one.name for one in there if one.generated]
     try:
         # Of one expression, deltalake and Spark make two values: of a day in a session's zone, of a division.

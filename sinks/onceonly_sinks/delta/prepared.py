@@ -1,4 +1,7 @@
-"""Prepared rows of an epoch: memory, data files, links or staging."""
+"""Prepared rows that ``commit`` adds to a Delta table.
+
+They are in this process, in data files, in files linked from elsewhere, or staged by Spark.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,8 @@ if TYPE_CHECKING:
 class DataFile:
     """A data file that a commit makes visible.
 
-    Attributes:
-        path: relative to the table.
-        size: bytes.
-        rows: rows in it.
-        stats: statistics, the JSON text of the add action.
-        partition: partition columns with their values as the log spells them.
+    ``path`` is relative to the table and ``size`` in bytes. ``stats`` is the JSON text of the add action. ``partition``
+    has the partition columns with their values as the log spells them.
     """
 
     path: str
@@ -49,13 +48,8 @@ class DataFile:
 class HeldRows:
     """Rows in this process.
 
-    Attributes:
-        table: the rows to commit.
-        merge: how they enter the table; ``None``: they are added.
-        rows: how many rows the batch had.
-        schema: the columns that the table holds of them.
-        grow: whether the table gets columns that it lacks.
-        gone: whether they were given up.
+    ``merge`` is ``None`` for an append. ``rows`` is the batch's row count. ``schema`` has the rows' columns in the
+    table. ``grow`` is true if the table gets columns that it lacks. ``gone`` is true once they were abandoned.
     """
 
     table: pa.Table
@@ -71,7 +65,7 @@ class HeldRows:
         return self.grow and self.merge is not None and self.table.num_rows > 0
 
     def abandon(self) -> None:
-        """Let them go."""
+        """Release the rows."""
         self.gone = True
         self.table = self.table.schema.empty_table()
 
@@ -80,14 +74,8 @@ class HeldRows:
 class WrittenFiles:
     """Data files in the table's directory.
 
-    Attributes:
-        files: which.
-        place: the directory.
-        schema: the columns that the table holds of them.
-        grow: whether the table gets columns that it lacks.
-        gone: whether they were given up.
-        sent: whether a log entry may name them; from then on they stay.
-        rows: how many rows they hold.
+    Shared attributes are as in :class:`HeldRows`. ``sent`` is true once a log entry may name the files. From then on
+    they stay.
     """
 
     files: Sequence[DataFile]
@@ -107,7 +95,7 @@ class WrittenFiles:
         return self.grow and self.rows > 0
 
     def abandon(self) -> None:
-        """Delete them, unless a log entry may name them. What is left without an entry is VACUUM's."""
+        """Delete the files, unless a log entry may name them. VACUUM deletes leftovers without an entry."""
         # Once an entry was sent its answer may be lost: then the table may already read these files.
         if self.gone or self.sent:
             return
@@ -123,15 +111,8 @@ class WrittenFiles:
 class StagedRows:
     """Rows in a folder beside the data, which no reader of the table sees.
 
-    Attributes:
-        committer: who staged them; the frame is of its session.
-        folder: relative to the table.
-        frame: the rows to commit.
-        rows: how many rows the batch had.
-        schema: the columns that the table holds of them.
-        merge: how they enter the table; ``None``: they are added.
-        grow: whether the table gets columns that it lacks.
-        gone: whether they were given up.
+    Shared attributes are as in :class:`HeldRows`. ``committer`` staged the rows, and ``frame`` belongs to its session.
+    ``folder`` is relative to the table.
     """
 
     committer: StagingCommitter
@@ -145,11 +126,11 @@ class StagedRows:
 
     @property
     def widens_before(self) -> bool:
-        """Never: Spark brings new columns along."""
+        """Always false: Spark adds new columns in the same commit."""
         return False
 
     def abandon(self) -> None:
-        """Delete the folder; what was committed was copied out of it."""
+        """Delete the folder. Committed rows were copied out of it."""
         if not self.gone:
             self.gone = True
             self.committer.discard(self.folder)
@@ -163,12 +144,10 @@ class Committer(Protocol):
     """Makes log entries of one sink: through deltalake, or through Spark's Delta."""
 
     def send(self, handle: DeltaTable, note: Note, rows: Rows | None) -> None:
-        """Make one log entry of a note and of rows, or of the note alone where there are none.
+        """Make one log entry of a note and of rows, or of the note alone if there are none.
 
-        Args:
-            handle: the table as it was read, which decides whether the entry conflicts.
-            note: what vouches for the entry.
-            rows: of a kind that this committer takes.
+        ``handle`` is the table as it was read, and decides whether the entry conflicts. ``note`` identifies the entry.
+        ``rows`` must be of a kind that this committer takes.
         """
         ...
 
@@ -177,7 +156,7 @@ class StagingCommitter(Committer, Protocol):
     """A committer that stages rows beside the table before it commits them."""
 
     def discard(self, folder: str) -> None:
-        """Delete a folder of staged rows. It may be gone."""
+        """Delete a folder of staged rows, if it exists."""
         ...
 
 
@@ -190,23 +169,13 @@ _ROWS = 256 * 1024
 def adopt(
     sink: str, held: pa.Schema, demands: Demands, files: Sequence[Path], root: Path
 ) -> tuple[list[DataFile], LocalPlace]:
-    """Link files into a table's directory under names of their own.
+    """Link files into a table's directory under new names.
 
-    A link shares the bytes and not the name, so removing the staged file later takes nothing from the table.
+    A link shares the bytes and not the name. Removing the staged file later takes nothing from the table. ``files``
+    hold exactly the Arrow columns of ``held``. Returns the files as the log names them, and their directory.
 
-    Args:
-        sink: for messages.
-        held: columns of the table, in Arrow's types; the files hold exactly these.
-        demands: what the values must be.
-        files: Parquet files with rows.
-        root: the table's directory.
-
-    Returns:
-        The files as the log names them, and where they lie.
-
-    Raises:
-        DestinationError: E503, a value that the table does not allow.
-        OSError: a file can be neither linked nor copied; those that were are gone again.
+    Raises E503 for a value that the table does not allow, and OSError if a file can be neither linked nor copied.
+    Earlier links are then removed again.
     """
     where, names, adopted = LocalPlace(str(root)), list[str](), list[DataFile]()
     try:
@@ -233,7 +202,7 @@ def _link(file: Path, target: Path) -> None:
 
 
 def _counted(sink: str, held: pa.Schema, demands: Demands, file: Path, name: str) -> DataFile:
-    """The file with its statistics; rows are decoded only for what its footer does not tell."""
+    """The file with its statistics. Rows are decoded only for columns without statistics in the footer."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

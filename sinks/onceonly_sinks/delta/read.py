@@ -1,4 +1,7 @@
-"""Read epochs, receipts and counts from a Delta log alone."""
+"""Read epochs, receipts and row counts from the Delta log.
+
+Also checks that the place is fit for a sink.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +60,7 @@ _SECONDS: Mapping[str, float] = {
 
 @dataclass(frozen=True, slots=True)
 class PlaceFacts:
-    """A directory of this machine.
-
-    Attributes:
-        nearest: the table's, or the nearest above it that is there.
-        writable: whether this user may create files in it.
-    """
+    """The nearest existing directory at or above the place, and whether this user may create files in it."""
 
     nearest: str
     writable: bool
@@ -70,14 +68,9 @@ class PlaceFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A table as it is.
+    """Version, set properties, number of data files and their bytes.
 
-    Attributes:
-        version: its newest.
-        properties: those that are set.
-        beyond: why deltalake cannot commit to it, in words; ``None`` if it can.
-        files: how many data files it has.
-        size: bytes in them.
+    ``beyond`` is the reason why deltalake cannot commit to the table. ``None`` if it can.
     """
 
     version: int
@@ -88,7 +81,7 @@ class TableFacts:
 
 
 def read(table: Table) -> tuple[PlaceFacts | None, TableFacts | None]:
-    """Look at a place, which only a local one lets us judge, and at the table in it, if there is one."""
+    """Look at the place, if it is local, and at the table in it, if there is one."""
     place = None
     if table.is_local:
         root = Path(table.root)
@@ -105,14 +98,10 @@ def read(table: Table) -> tuple[PlaceFacts | None, TableFacts | None]:
 def judge(
     name: str, place: PlaceFacts | None, table: TableFacts | None, observed: Observed, *, merges: bool
 ) -> Iterator[Check]:
-    """D301 to D307.
+    """Run the checks D301 to D307.
 
-    Args:
-        name: the sink's address.
-        place: ``None`` where it cannot be judged.
-        table: ``None`` where there is none yet.
-        observed: what past epochs took.
-        merges: whether rows are replaced.
+    ``place`` is ``None`` if it cannot be judged, and ``table`` before the first epoch. ``observed`` holds durations of
+    past epochs.
     """
     if place is not None and place.writable:
         yield Check(name, State.OK, f"{place.nearest} can be written")
@@ -137,7 +126,7 @@ def judge(
 
 
 def _remembering(name: str, properties: Mapping[str, str], observed: Observed) -> Iterator[Check]:
-    """How long the table remembers what was written to it, against how long its pipeline stands still."""
+    """Compare the table's retention of markers with the pipeline's longest pause."""
     if kept := properties.get(_TRANSACTIONS):
         yield spot("D301", name, retention=kept)
     else:
@@ -151,7 +140,7 @@ def _remembering(name: str, properties: Mapping[str, str], observed: Observed) -
 
 
 def _outlasting(name: str, properties: Mapping[str, str], observed: Observed) -> Iterator[Check]:
-    """Whether files of a version that somebody reads stay for as long as that takes."""
+    """Check that files of a version are retained for as long as readers need it."""
     kept = properties.get(_FILES, _FILES_DEFAULT)
     seconds = interval_s(kept)
     if seconds is not None and observed.longest_pin_s * _HEADROOM >= seconds:
@@ -161,7 +150,7 @@ def _outlasting(name: str, properties: Mapping[str, str], observed: Observed) ->
 
 
 def interval_s(text: str) -> float | None:
-    """Seconds of an interval as Delta spells it, ``interval 2 weeks 1 day``; ``None`` where it is not one."""
+    """Seconds of an interval in Delta's spelling, ``interval 2 weeks 1 day``. ``None`` for anything else."""
     parts = _PART.findall(text.lower())
     return sum(int(number) * _SECONDS[unit] for number, unit in parts) if parts else None
 
@@ -172,14 +161,13 @@ log = logging.getLogger(__name__)
 
 
 class NotInLog(Exception):
-    """A commit was answered with yes, and its entry is not there."""
+    """A commit succeeded by its answer, and its entry is not in the log."""
 
 
 def landed(log: DeltaLog, first: int, token: str) -> int:
-    """Version that holds the commit with a token, looked for from ``first`` on.
+    """Find the version with a commit's token, from ``first`` on.
 
-    Raises:
-        NotInLog: there is none. Some writers answer yes without writing anything.
+    Raises :class:`NotInLog` if no version has it. Some writers answer yes without writing anything.
     """
     for entry in log.since(first):
         if entry.note and entry.note.token == token:
@@ -195,7 +183,7 @@ def receipt(sink: str, note: Note, version: int) -> Receipt:
 
 
 def find(log: DeltaLog, handle: DeltaTable | None, marker: Marker) -> Receipt | None:
-    """Receipt of a marker if the log holds that very one, fence included."""
+    """Receipt of a marker, if the log holds that exact marker, fence included."""
     head = -1 if handle is None else handle.version()
     for entry in log.before(head):
         note = entry.note
@@ -211,8 +199,8 @@ def find(log: DeltaLog, handle: DeltaTable | None, marker: Marker) -> Receipt | 
 def history(sink: str, table: Table, after: int) -> Iterator[tuple[Marker, Receipt]]:
     """Markers with receipts, oldest first: from the commits that brought them, else from a fence that repeats one.
 
-    A fence may have put the table back at an older epoch: what lies below it in the log and tells of later ones is of
-    rows that are gone.
+    A fence may have reset the table to an older epoch. Later epochs below that fence in the log are skipped, as their
+    rows are gone.
     """
     found: dict[int, tuple[Marker, Receipt]] = {}
     brought: set[int] = set()
@@ -233,12 +221,12 @@ def history(sink: str, table: Table, after: int) -> Iterator[tuple[Marker, Recei
 
 
 def absent(table: Table) -> list[str]:
-    """Data files that the newest version names and that are not there, so that no reader gets its rows."""
+    """Data files of the newest version that are missing, so that no reader gets their rows."""
     return [] if table.refreshed() is None else table.absent(table.paths)
 
 
 def recount(table: Table) -> Mapping[int, int] | None:
-    """Rows per epoch that still stand, by the log; ``None`` where it cannot tell."""
+    """Rows per epoch that the table still holds, by the log. ``None`` if it cannot tell."""
     try:
         return row_counts.count(changes_of(table), absent=absent(table)).rows
     except row_counts.CannotTell as reason:
@@ -247,7 +235,7 @@ def recount(table: Table) -> Mapping[int, int] | None:
 
 
 def allowed(table: Table, rung: ChangePolicy, *, merged: bool) -> ToleratedChanges:
-    """What others did and was let pass since our first epoch; after the newest one, what the rung lets pass."""
+    """Permitted changes by other writers since our first epoch. After the newest epoch, ``rung`` decides."""
     changes = changes_of(table)
     judged = max((change.entry.note.judged for change in changes if change.entry.note), default=-1)
     began = min(
@@ -277,9 +265,9 @@ def allowed(table: Table, rung: ChangePolicy, *, merged: bool) -> ToleratedChang
 
 
 def beside_ours(table: Table) -> str:
-    """Why not all rows of the table are known to be ours; empty where they are.
+    """Reason why some rows of the table may not be ours. Empty if all are.
 
-    Told by the log alone, from where the table began, or from where a full refresh took away all that stood before.
+    Judged by the log alone, from the table's creation, or from a full refresh that removed all earlier rows.
     """
     changes = changes_of(table)
     undone = {
@@ -298,11 +286,10 @@ def beside_ours(table: Table) -> str:
 
 
 def _replaced(entry: LogEntry, undone: Mapping[int, int | None]) -> bool:
-    """Whether a commit took away all that stood before it, and no RESTORE has led back behind it since.
+    """Whether a commit removed all earlier rows, and no later RESTORE has gone back before it.
 
-    Args:
-        entry: the commit.
-        undone: versions that a RESTORE leads to, by its own; ``None`` for what is none, or leads nowhere.
+    ``undone`` maps each version of other writers to the version that its RESTORE leads to. ``None``: no RESTORE, or
+    target unknown.
     """
     if entry.note is None or not entry.note.replaces:
         return False
@@ -314,9 +301,9 @@ def _passes(entry: LogEntry, rung: ChangePolicy) -> bool:
 
 
 def read_back(table: Table, epoch_column: str | None, spark: SparkSession) -> DataFrame | None:
-    """The rows that stand, each with its epoch: by its own column, else by the file that holds it.
+    """Read the current rows with their epochs: by the epoch column, else by the file that holds each row.
 
-    ``None`` where there is no table, or the log does not tell.
+    ``None`` if there is no table, or if the log cannot tell.
     """
     from pyspark.sql import functions as f
 
@@ -351,7 +338,7 @@ def changes_of(table: Table) -> list[row_counts.Change]:
 
 
 def disturbances(table: Table, since: Receipt | None, allowed: ChangePolicy) -> tuple[ExternalChange, ...]:
-    """What others did to the table since a receipt, or since ever; what they may is ``allowed``."""
+    """Changes by other writers since a receipt, or since the log's start. ``allowed`` marks permitted ones."""
     handle = table.refreshed()
     judged, held = (_coordinate(since, "read"), _coordinate(since, "version")) if since else (-1, -1)
     versions = range(judged + 1, table.followed.head() + 1)
@@ -374,5 +361,4 @@ def _coordinate(receipt: Receipt, name: str) -> int:
 
 
 def _ours(table: Table) -> Iterator[LogEntry]:
-    """Our entries, newest first."""
     return (entry for entry in table.followed.newest_first() if entry.note is not None)

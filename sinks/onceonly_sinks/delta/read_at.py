@@ -28,11 +28,7 @@ _NUMBERED = "DeltaSink(..., epoch_column=...) numbers rows, from a new table on"
 
 
 def check(table: Table, at: Receipt) -> DeltaTable:
-    """See that the version of an epoch can be read; return it, opened.
-
-    Raises:
-        EpochExpired: it cannot.
-    """
+    """Open the version of an epoch. Raises ``EpochExpired`` if any of it is missing."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
@@ -58,20 +54,14 @@ def check(table: Table, at: Receipt) -> DeltaTable:
 
 
 def _missing(table: Table, opened: DeltaTable, newest: DeltaTable) -> int:
-    """How many data files of a version are gone. Those that the newest one has are not asked for."""
+    """Count missing data files of a version. Files of the newest version count as present."""
     if not table.is_local:
         return 0  # to read one is what tells it there
     return len(table.absent(set(paths_of(opened)) - set(paths_of(newest))))
 
 
 def read(table: Table, epoch_column: str | None, at: Receipt, since: Receipt | None, *, merged: bool) -> pa.Table:
-    """The rows, by deltalake alone.
-
-    Raises:
-        EpochExpired: they are not all there any more.
-        NotVersioned: only later rows are asked for, and the table does not tell them.
-        DestinationError: E508, deltalake does not read such a table.
-    """
+    """Read the rows through deltalake alone. Raises as :meth:`DeltaSink.read_at`."""
     import pyarrow.dataset as ds
 
     files = dataset(table, check(table, at))
@@ -101,7 +91,7 @@ def _of_files(dataset: Any, files: Collection[str]) -> pa.Table:
 def frame(
     table: Table, spark: SparkSession, epoch_column: str | None, at: Receipt, since: Receipt | None, *, merged: bool
 ) -> DataFrame:
-    """The rows, through Spark's Delta; raises as :func:`read`."""
+    """Read the rows through Spark's Delta. Raises as :meth:`DeltaSink.frame_at`."""
     from pyspark.sql import functions as f
 
     check(table, at)
@@ -115,10 +105,9 @@ def frame(
 
 
 def _later(table: Table, at: Receipt, since: Receipt, epoch_column: str | None, *, merged: bool) -> frozenset[str]:
-    """Names of the files with rows of later epochs alone; not asked for where a column numbers rows.
+    """Names of the files with rows of later epochs only. Not used with an epoch column.
 
-    Raises:
-        NotVersioned: the log does not tell.
+    Raises ``NotVersioned`` if the log cannot tell.
     """
     if merged:
         raise NotVersioned("a merge does not tell which rows are of later epochs", "leave since= out")
@@ -135,12 +124,7 @@ def _later(table: Table, at: Receipt, since: Receipt, epoch_column: str | None, 
 
 
 def select(table: Table, at: Receipt, since: Receipt | None) -> str:
-    """The statement for Spark's Delta.
-
-    Raises:
-        EpochExpired: the version cannot be read.
-        NotVersioned: only later rows are asked for.
-    """
+    """The statement for Spark's Delta. Raises as :meth:`DeltaSink.select_at`."""
     check(table, at)
     if since is not None:
         raise NotVersioned("no statement tells which rows are of later epochs", "leave since= out")

@@ -1,4 +1,7 @@
-"""Find the epoch that a RESTORE left in the table, by log."""
+"""Find the epoch whose rows a RESTORE brought back.
+
+Reads the log alone. A RESTORE puts an older version of the rows under newer markers.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,9 @@ from onceonly_sinks.delta.marker import Note
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The epoch whose rows stand.
+    """The epoch whose rows the table holds, with the note and version of the commit that brought them.
 
-    Attributes:
-        epoch: its number; 0: the table is as it was before the first one.
-        note: of the commit that brought them; ``None`` for epoch 0.
-        version: of that commit; -1 for epoch 0.
+    Epoch 0 is the table's state before the first epoch. Its note is ``None`` and its version -1.
     """
 
     epoch: int
@@ -26,12 +26,11 @@ class Content:
 
 
 def content(log: DeltaLog, head: int, identity: str, allowed: ChangePolicy) -> Content | None:
-    """Go down the log from a version to the commit that brought what stands there; a RESTORE leads to its target.
+    """Follow the log down from a version to the commit that brought the current rows. A RESTORE leads to its target.
 
-    What others did on the way and may do leaves our rows alone, as it does when an epoch follows it.
-
-    Returns:
-        ``None`` where others changed what stands, or a commit on the way was cleaned away.
+    Permitted changes of others on the way leave our rows alone, as they do when an epoch follows them. ``identity`` is
+    the table's id in the version ``head``. ``None`` if others changed the current rows, or a commit on the way was
+    cleaned away.
     """
     version = head
     while version >= 0:
@@ -52,9 +51,9 @@ def content(log: DeltaLog, head: int, identity: str, allowed: ChangePolicy) -> C
 
 
 def restored_to(log: DeltaLog, entry: LogEntry) -> int | None:
-    """The newest version that held the files that stand after a RESTORE; ``None`` where the log does not tell.
+    """Find the newest version with the same files as after a RESTORE.
 
-    Also where the commit is no RESTORE.
+    ``None`` if the log cannot tell, or if the commit is no RESTORE.
     """
     if entry.operation != "RESTORE":
         return None

@@ -1,4 +1,7 @@
-"""Detect files that deltalake cannot rewrite safely, mostly written by Spark."""
+"""Find Delta files that deltalake cannot rewrite or remove.
+
+Spark wrote most of them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ NAMES = "a file of a partition whose name deltalake spells otherwise, so that it
 
 
 def obstacle(table: Table) -> str | None:
-    """Why deltalake may not rewrite files of the table, in words; ``None`` where it may."""
+    """Reason why deltalake may not rewrite files of the table. ``None`` if it may."""
     columns, parts = table.columns, table.partition_columns
     if (other := written_otherwise(columns, parts)) is not None:
         return other
@@ -64,7 +67,7 @@ def _plainly_named(files: pa.Table) -> bool:
 
 
 def _far(files: pa.Table, stamps: Sequence[Column]) -> Iterator[str]:
-    """Files of which the log does not say that all timestamps are within nanoseconds."""
+    """Files whose log statistics do not show that all timestamps fit nanoseconds."""
     import pyarrow.compute as pc
 
     compute: Any = pc
@@ -81,7 +84,6 @@ def _far(files: pa.Table, stamps: Sequence[Column]) -> Iterator[str]:
 
 
 def _with_values(files: pa.Table, column: Column) -> list[str]:
-    """Those of the files in which a column is not null throughout."""
     import pyarrow.compute as pc
 
     compute: Any = pc

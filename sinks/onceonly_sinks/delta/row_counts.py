@@ -1,8 +1,8 @@
-"""Count each epoch's remaining rows from the Delta log. Pure.
+"""Count each epoch's rows from the Delta log.
 
-The log names the files of every commit with their rows. Following the files through what others did (compaction,
-deletes, overwrites, restores) tells how many rows of an epoch still stand, without reading one of them. Where rows of
-several epochs were mixed in a file and then some deleted, the log cannot tell whose they were, nor can the census.
+The log names the files of every commit with their row counts. Other writers compact, delete, overwrite and restore.
+Following the files through these shows the rows of an epoch that remain, without reading one. If a file mixed rows of
+several epochs and some were deleted, the log cannot tell whose they were. Then the count cannot either. Pure.
 """
 
 from __future__ import annotations
@@ -26,18 +26,15 @@ _FORGOTTEN = 0
 
 
 class CannotTell(Exception):
-    """The log does not say how many rows of an epoch still stand."""
+    """The log does not show how many rows of an epoch remain."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
     """A data file in an action of the log.
 
-    Attributes:
-        path: its name.
-        vector: its deletion vector; a file with another one holds other rows.
-        rows: rows without deleted ones; ``None`` where the action does not say.
-        changes: whether the commit says that data changed.
+    With another deletion ``vector`` a file holds other rows. ``rows`` are without deleted ones. ``None`` if the action
+    has no count. ``changes`` is the action's ``dataChange``.
     """
 
     path: str
@@ -47,19 +44,13 @@ class File:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from the same file with other rows deleted."""
+        """Path and deletion vector: the same file with other rows deleted has another key."""
         return self.path, self.vector
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One version of a table, as far as its files go.
-
-    Attributes:
-        entry: what the commit says of itself.
-        adds: files that stand from it on.
-        removes: files that stand no more.
-    """
+    """Files that one version of a table adds and removes."""
 
     entry: LogEntry
     adds: tuple[File, ...]
@@ -67,7 +58,7 @@ class Change:
 
     @property
     def epoch(self) -> int | None:
-        """The epoch that it brought; ``None`` for a fence and for others' commits."""
+        """The epoch that it brought. ``None`` for a fence and for commits of other writers."""
         note = self.entry.note
         return note.epoch if note and note.brings_epoch else None
 
@@ -93,7 +84,7 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class _Parcel:
-    """Files whose rows belong to their owners together; which row lies in which file is not known."""
+    """Files that share their owners. Which row is in which file is unknown."""
 
     files: dict[Key, int]
     owners: Counter[int]
@@ -101,7 +92,7 @@ class _Parcel:
 
 @dataclass(slots=True)
 class _Census:
-    """Which files stand, and whose rows they hold."""
+    """Current files and the owners of their rows."""
 
     at: dict[Key, _Parcel] = field(default_factory=dict)
 
@@ -111,14 +102,13 @@ class _Census:
             self.at[key] = parcel
 
     def held(self) -> Counter[int]:
-        """Rows per owner."""
         found: Counter[int] = Counter()
         for parcel in {id(parcel): parcel for parcel in self.at.values()}.values():
             found.update(parcel.owners)
         return found
 
     def lift(self, keys: Iterable[Key]) -> tuple[list[_Parcel], bool]:
-        """Take the parcels of some files out; also whether a file was not known."""
+        """Remove the parcels of some files. The flag is true if a file was unknown."""
         asked = list(keys)
         parcels = {id(parcel): parcel for key in asked if (parcel := self.at.get(key)) is not None}
         unknown = any(key not in self.at for key in asked)
@@ -132,9 +122,8 @@ class _Census:
 class Count:
     """Rows per epoch.
 
-    Attributes:
-        rows: that still stand; every epoch whose commit is in the log is named. Under 0: rows of others.
-        removed: that the listed commits of others took away.
+    ``rows`` are current, for every epoch whose commit is in the log. Key 0: rows of other writers. The listed commits
+    of other writers took ``removed``.
     """
 
     rows: Mapping[int, int]
@@ -142,15 +131,15 @@ class Count:
 
 
 def count(changes: Sequence[Change], listed: Collection[int] = (), absent: Collection[str] = ()) -> Count:
-    """Rows per epoch that stand, and that others took away.
+    """Count per epoch the current rows, and those that other writers removed.
 
     Args:
         changes: the versions whose commit files still exist, ascending.
-        listed: versions of others whose removals are asked for.
-        absent: files that the log names and that are not there: their rows do not stand.
+        listed: versions of other writers whose removals are counted.
+        absent: files that the log names and that are missing. Their rows do not count.
 
     Raises:
-        CannotTell: an epoch was merged, a file does not say its rows, or the log does not show whose rows were taken.
+        CannotTell: an epoch was merged, a file has no row count, or the log does not show whose rows were removed.
     """
     census, removed = _replay(changes, listed)
     _shrink_each(census, [key for key in census.at if key[0] in absent])
@@ -164,13 +153,13 @@ def count(changes: Sequence[Change], listed: Collection[int] = (), absent: Colle
 def sums(
     changes: Sequence[Change], listed: Collection[int], began: int = 0, accepted: Collection[int] = ()
 ) -> RowTotals | None:
-    """Rows in all, where whose they are is not known; ``None`` where the log does not reach back, or tell of each file.
+    """Count rows in total, if their owners are unknown. ``None`` if the log is incomplete or a file has no count.
 
     Args:
         changes: the versions whose commit files still exist, ascending.
-        listed: versions of others that were let pass.
-        began: version of our first epoch; what stood before it was brought by others.
-        accepted: versions of others that stopped us, and that an operator accepted.
+        listed: versions of other writers that were permitted.
+        began: version of our first epoch. Earlier rows are from other writers.
+        accepted: versions of other writers that stopped us and that an operator accepted.
     """
     if not changes or changes[0].entry.version or any(one.entry.operation == "RESTORE" for one in changes):
         return None
@@ -198,15 +187,10 @@ def sums(
 
 
 def owners(changes: Sequence[Change]) -> Mapping[str, int | None]:
-    """Whose rows each file holds: an epoch's number; 0: others'; ``None``: not known, or several epochs'.
+    """Map each file to the owner of its rows: an epoch's number, 0 for other writers, ``None`` if unknown or mixed.
 
-    Where some rows of an epoch lie in a file with those of another, ``None`` stands for its other files, too.
-
-    Args:
-        changes: the versions whose commit files still exist, ascending.
-
-    Raises:
-        CannotTell: as for :func:`count`.
+    If some rows of an epoch share a file with another epoch, its other files map to ``None``, too. Parameter and error
+    are those of :func:`count`.
     """
     census, _ = _replay(changes)
     holding = {key: [owner for owner, rows in parcel.owners.items() if rows] for key, parcel in census.at.items()}
@@ -234,16 +218,13 @@ def _replay(changes: Sequence[Change], listed: Collection[int] = ()) -> tuple[_C
 
 
 def restored_to(changes: Iterable[Change]) -> int | None:
-    """The newest version that held the files that stand after a RESTORE.
+    """Find the newest version with the same files as the table had after a RESTORE.
 
-    Not by what the commit says: whoever restores to a moment leaves it in words of his own, and each writer has a rule
-    of its own for the version that this moment meant.
+    The commit's parameters are not used. A RESTORE to a moment records it in the writer's own words, and each writer
+    resolves the moment to a version by its own rule.
 
-    Args:
-        changes: that of the RESTORE, and those below it, newest first.
-
-    Returns:
-        ``None`` where the log no longer reaches down to that version.
+    ``changes`` begin with the RESTORE and go down, newest first. ``None`` if the log no longer reaches down to that
+    version.
     """
     apart = Counter[Key]()
     for change in changes:
@@ -255,7 +236,7 @@ def restored_to(changes: Iterable[Change]) -> int | None:
 
 
 def _until(changes: Sequence[Change]) -> Sequence[Change]:
-    """What brought the files that stand after a RESTORE, which is the last of these changes."""
+    """Changes up to the target of a RESTORE, which is the last change given."""
     target = restored_to(reversed(changes))
     if target is None or target < changes[0].entry.version:
         raise CannotTell("a RESTORE went back to a version that the log no longer holds")
@@ -298,7 +279,6 @@ def _settle_others(census: _Census, added: Mapping[Key, int]) -> None:
 
 
 def _rewrite(census: _Census, removed: Sequence[Key], added: Mapping[Key, int], change: Change) -> None:
-    """Files were taken away, others came: move the rows from parcel to parcel."""
     operation = change.entry.operation
     does = ladder.way(operation)
     unchanged = not any(file.changes for file in (*change.adds, *change.removes))
@@ -315,7 +295,6 @@ def _rewrite(census: _Census, removed: Sequence[Key], added: Mapping[Key, int], 
 
 
 def _shrink_each(census: _Census, removed: Sequence[Key]) -> None:
-    """Files are gone with all their rows."""
     gone = set(removed)
     for parcel in census.lift(removed)[0]:
         rest = {key: rows for key, rows in parcel.files.items() if key not in gone}
@@ -324,7 +303,7 @@ def _shrink_each(census: _Census, removed: Sequence[Key]) -> None:
 
 
 def _merge(census: _Census, removed: Sequence[Key], added: Mapping[Key, int], *, keeps: bool) -> None:
-    """Rows of some files lie in others now; all of them, or those that are left."""
+    """Move rows of some files into others: all of them, or those that are left."""
     gone = set(removed)
     parcels, unknown = census.lift(removed)
     files = {key: rows for parcel in parcels for key, rows in parcel.files.items() if key not in gone} | dict(added)

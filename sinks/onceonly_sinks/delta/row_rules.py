@@ -1,7 +1,7 @@
-"""Constraints of a table as row rules: NOT NULL, CHECK, VARCHAR, keys.
+"""Derive a batch's row rules from a Delta table.
 
-Pure. Left to the committer: what a merge of the user's own makes of rows, parts of structures and maps, and rows that
-may be there to delete others.
+Covers NOT NULL, CHAR and VARCHAR, the table's constraints and a merge's key. The committer checks the rest. These are
+results of a user's own merge, parts of structures and maps, and rows that may be deletes. Pure.
 """
 
 from __future__ import annotations
@@ -20,14 +20,7 @@ _INVARIANT = "delta.invariants"
 def of(
     settings: Settings, table: Sequence[Column], configuration: Mapping[str, str], batch: Sequence[Column]
 ) -> tuple[Rule | Condition, ...]:
-    """The rules for a batch.
-
-    Args:
-        settings: what the user chose.
-        table: its columns; none where there is no table.
-        configuration: its properties.
-        batch: columns of the batch, in Delta's types.
-    """
+    """The rules for a batch with these Delta columns. ``table`` is empty without a table."""
     upsert = settings.upsert
     if settings.merge is not None and not upsert.key:
         return ()
@@ -68,7 +61,7 @@ def _characters(limit: Limit) -> Iterator[tuple[Characters, bool]]:
 
 
 def _alike(table: Sequence[Column], batch: Sequence[Column], pairs: Mapping[str, str]) -> bool:
-    """Whether a condition means of the batch what it means of the table: one is over columns of the table's types."""
+    """Whether a condition means the same for batch and table. One depends on the types of the table's columns."""
     types = {column.name: column.type for column in table}
     return all(types[pairs[one.name]] == one.type for one in batch if one.name in pairs)
 

@@ -1,4 +1,7 @@
-"""Schema compatibility: cast a batch's columns to a table's."""
+"""Map a batch's columns to a Delta table's columns.
+
+Also checks the table's rules for values.
+"""
 
 from __future__ import annotations
 
@@ -28,33 +31,24 @@ _SHORTEN = "mend such rows before the sink, e.g. with before="
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What values must be.
-
-    Attributes:
-        required: columns that may not be null.
-        limits: columns with CHAR or VARCHAR somewhere in them.
-    """
+    """A table's rules for values: columns that may not be null, and limits of CHAR or VARCHAR anywhere in a column."""
 
     required: tuple[str, ...] = ()
     limits: tuple[tuple[str, Limit], ...] = ()
 
     @classmethod
     def of(cls, columns: Sequence[Column]) -> Demands:
-        """What a table's columns demand.
-
-        Raises:
-            lengths.Unread: a CHAR or VARCHAR is spelled in an unknown way.
-        """
+        """The rules of a table's columns. Raises ``Unread`` if a CHAR or VARCHAR is spelled in an unknown way."""
         required = tuple(column.name for column in columns if not column.nullable)
         return cls(required, lengths.limits({column.name: column.metadata for column in columns}))
 
     @property
     def read(self) -> tuple[str, ...]:
-        """Columns whose values themselves have to be looked at."""
+        """Columns whose values must be read to check them."""
         return tuple(name for name, _ in self.limits)
 
     def broken(self, rows: pa.Table) -> tuple[str, str] | None:
-        """The first column that breaks one, and how, without a value; columns that the rows lack break none."""
+        """The first column that breaks a rule, and how, without a value. Columns that the rows lack break none."""
         there = set(rows.column_names)
         for name in self.required:
             if name in there and rows.column(name).null_count:
@@ -83,12 +77,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 class IncompatibleSchema(Exception):
-    """A value does not fit into its column.
-
-    Attributes:
-        column: its name.
-        reason: why, without the value.
-    """
+    """A value does not fit into its column. ``reason`` leaves the value out."""
 
     def __init__(self, column: str, reason: str) -> None:
         super().__init__(column, reason)
@@ -98,11 +87,9 @@ class IncompatibleSchema(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What rows become. Picklable.
+    """Target columns of rows. Picklable.
 
-    Attributes:
-        columns: columns to write; serialised Arrow.
-        sources: the batch's column of each; ``None``: nulls.
+    ``columns`` are serialised Arrow. ``sources`` has the batch's column of each. ``None``: nulls.
     """
 
     columns: bytes
@@ -121,11 +108,7 @@ class Shape:
         return pa.ipc.read_schema(pa.py_buffer(self.columns))
 
     def shaped(self, rows: pa.Table) -> pa.Table:
-        """The rows in these columns.
-
-        Raises:
-            Unfit: a value is beyond its column.
-        """
+        """Cast the rows to these columns. Raises :class:`IncompatibleSchema` if a value is beyond its column."""
         import pyarrow as pa
 
         schema = self.schema
@@ -149,7 +132,7 @@ def _column(rows: pa.Table, source: str | None, field: pa.Field[Any]) -> Any:
 
 
 def paired(table: Sequence[Column], batch: Sequence[str]) -> dict[str, str]:
-    """The table's column of each column of a batch: the same name, or the only one that differs in case."""
+    """Pair a batch's columns with the table's: the same name, or the only one that differs in case."""
     there = {column.name for column in table}
     found = {name: name for name in batch if name in there}
     for column in table:
@@ -160,7 +143,7 @@ def paired(table: Sequence[Column], batch: Sequence[str]) -> dict[str, str]:
 
 
 def differences(table: Sequence[Column], batch: Sequence[Column], pairs: Mapping[str, str]) -> list[str]:
-    """Why a batch does not fit a table, in words; empty where it does."""
+    """Reasons why a batch does not fit a table. Empty if it does."""
     there, taken = {column.name: column for column in table}, set(pairs.values())
     told = [f"{one.name} is new" for one in batch if one.name not in pairs]
     told += [
@@ -180,7 +163,7 @@ def _may_be_left_out(column: Column) -> bool:
 
 
 def holds(wide: Any, narrow: Any) -> bool:
-    """Whether a Delta type, as parsed JSON without nullability, holds every value of another one as it is."""
+    """Whether a Delta type, as parsed JSON without nullability, holds every value of another one unchanged."""
     if wide == narrow:
         return True
     if isinstance(wide, dict) and isinstance(narrow, dict):
@@ -206,7 +189,7 @@ def _decimal_holds(precision: int, scale: int, narrow: str) -> bool:
 
 
 def _holds_parts(wide: Mapping[str, Any], narrow: Mapping[str, Any]) -> bool:
-    """Nested types may widen in their parts; names and order of a struct's fields stay."""
+    """Nested types may widen in their parts. Names and order of a struct's fields stay."""
     if wide.get("type") != narrow.get("type"):
         return False
     if wide.get("type") == "struct":

@@ -1,4 +1,7 @@
-"""``with_delta``: add Delta's jars, extension and catalog to a session builder."""
+"""Prepare a Spark session builder for Delta tables.
+
+``with_delta`` adds Delta's jars, extension and catalog, and leaves the rest unchanged.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,13 @@ Builder = TypeVar("Builder")
 def with_delta(builder: Builder) -> Builder:
     """Prepare a ``SparkSession.builder`` for Delta tables.
 
-    Merges into what the builder already sets: packages and extensions are added to the user's, never replaced. Where
-    the Delta jar is already on the class path no package is added. Call it before ``getOrCreate``; pass it all settings
-    of packages, jars and extensions first.
-
-    Args:
-        builder: ``SparkSession.builder``; returned, for chaining.
+    Packages and extensions are added to the user's, never replaced. If the Delta jar is already on the class path, no
+    package is added. Call it before ``getOrCreate``. Pass the builder all settings of packages, jars and extensions
+    first. Returns the builder, for chaining.
 
     Raises:
-        ConfigurationError: E108 PySpark is not installed; E111 it has no jar of Delta, or another ``delta-spark`` is
-            installed than goes with it; E113 it is not known.
+        ConfigurationError: E108 PySpark is not installed. E111 it has no jar of Delta, or the installed ``delta-spark``
+            does not match it. E113 it is not known.
     """
     built = check_pair(detect.installed(), _installed("delta-spark"))
     for name, value in settings(dict(getattr(builder, "_options", {})), built).items():
@@ -41,12 +41,7 @@ def with_delta(builder: Builder) -> Builder:
 
 
 def settings(present: dict[str, Any], built: Delta) -> dict[str, str]:
-    """What to set beside what is ``present``.
-
-    Args:
-        present: the builder's settings.
-        built: what there is of Delta for this Spark.
-    """
+    """Settings to add to the builder's ``present`` ones. ``built`` is the Delta release for this Spark."""
     added = {
         "spark.sql.extensions": _joined(present.get("spark.sql.extensions"), EXTENSION),
         "spark.sql.catalog.spark_catalog": CATALOG,
@@ -59,14 +54,9 @@ def settings(present: dict[str, Any], built: Delta) -> dict[str, str]:
 
 
 def check_pair(pyspark: str | None, delta: str | None) -> Delta:
-    """What there is of Delta for a PySpark; versions that do not fit are refused.
+    """The Delta release for a PySpark. Raises E108, E111 or E113 for versions that do not fit.
 
-    Args:
-        pyspark: version of PySpark.
-        delta: version of the Python package ``delta-spark``; ``None`` if it is not installed, which only MERGE needs.
-
-    Raises:
-        ConfigurationError: E108, E111 or E113.
+    ``delta`` is the version of the Python package ``delta-spark``. ``None``: not installed. Only MERGE needs it.
     """
     if pyspark is None:
         raise refuse("E108", what="with_delta()", package="pyspark", distribution="onceonly", extra="spark")

@@ -1,4 +1,7 @@
-"""The Delta sink: phases of the contract over one open table."""
+"""Write each epoch exactly once into a Delta table.
+
+Implements the sink contract and delegates its phases to one opening of the table.
+"""
 
 from __future__ import annotations
 
@@ -65,41 +68,45 @@ _READERS = "nothing to do: every version of the table holds whole epochs only"
 class DeltaSink(SinkBase):
     """Writes each epoch of a pipeline exactly once into a Delta table, as one version of it.
 
-    Between commits the sink does what the table's properties ask for: ``delta.checkpointInterval`` (20 where it is not
-    set), ``delta.logRetentionDuration``, and with ``delta.autoOptimize.autoCompact`` small files become larger ones.
+    Between commits the sink maintains the table by its properties. It checkpoints by ``delta.checkpointInterval`` (20
+    if unset) and cleans the log by ``delta.logRetentionDuration``. With ``delta.autoOptimize.autoCompact`` it compacts
+    small files.
 
     Args:
-        path_or_table: directory or URI of the table, created when missing; or the name of an existing table in Spark's
+        path_or_table: directory or URI of the table, created if missing, or the name of an existing table in Spark's
             catalog.
         mode: ``append``, or ``merge`` (implied by ``key`` and ``merge``).
-        key: columns that identify a row: a row of a later epoch replaces that of an earlier one.
-        sequence: column that orders the changes of a key: one with a lower value changes nothing; of two equal ones
-            the later epoch wins, and in one epoch they are refused (E505).
-        delete: boolean column of the batch; a row with true removes its key, under the same rule of ``sequence``. The
-            column is not stored, and of a removed key nothing is: an older change in a later epoch brings it back.
-        merge: how rows meet those of the table, in place of ``key``; see :class:`Merge`.
-        schema: ``fail`` refuses a batch with columns that the table lacks; ``add_columns`` adds them, nullable, with
-            the first epoch that brings rows: in its version, or, where deltalake merges or commits files that executors
-            wrote, in the version before it. A column's type is never changed. In both, names may differ in case, a
-            column that may be null may be left out (a merge leaves it as it stands), and a number may be of a type
-            whose every value its column holds; whatever would narrow is refused (E506).
-        id: the sink's id; default ``delta:<leaf of the path, or table>``.
-        committer: ``log`` commits through deltalake, ``spark`` through Spark's Delta; ``auto`` takes deltalake, except
-            for merges beyond ``driver_limit``, for tables with features that deltalake does not write, and for what
-            Spark would then read as something else: rows of a table with generated columns; merges where a partition
-            column is a timestamp, a decimal, floating point or bytes, where the name of a partition is not ASCII, or
-            where Spark wrote timestamps before 1678 or after 2262. Without Spark's Delta these are refused (E110).
-        driver_limit: bytes in Arrow form up to which an epoch goes through the driver.
-        partition_by: columns by which a table that the sink creates is partitioned.
-        epoch_column: name of a column that gets the epoch's number; ``None`` for none.
-        storage_options: deltalake's options for an object store, with its secrets; default: from the environment.
-        foreign: what others may do to the table: ``nothing``; ``appends``: add rows; ``deletes``: delete some, too;
-            ``changes``: change them, too, by UPDATE, MERGE or an overwrite, after which an audit cannot tell what the
-            rows of an epoch say. What is let pass is an event of the pipeline. What changes no row is always let pass;
-            RESTORE below our newest rows, another table in the place and an unknown operation never are.
+        key: columns that identify a row. A row of a later epoch replaces that of an earlier one.
+        sequence: column that orders the changes of a key. A change with a lower value changes nothing. Of two equal
+            values the later epoch wins. Within one epoch equal values are refused (E505).
+        delete: boolean column of the batch. A row with true removes its key, under the same rule of ``sequence``. The
+            table stores neither the column nor the removed key, so an older change in a later epoch brings the key
+            back.
+        merge: how rows meet those of the table, in place of ``key``. See :class:`Merge`.
+        schema: ``fail`` refuses a batch with columns that the table lacks. ``add_columns`` adds them, nullable, with
+            the first epoch that brings rows. They come in that epoch's version. If deltalake merges, or commits files
+            that executors wrote, they come in the version before it. A column's type never changes. In both modes,
+            names may differ in case. A nullable column may be left out, and a merge then keeps its value. A number may
+            have any type whose values all fit its column. A type that would narrow is refused (E506).
+        id: the sink's id. Default: ``delta:<leaf of the path, or table>``.
+        committer: ``log`` commits through deltalake, ``spark`` through Spark's Delta. ``auto`` takes deltalake, with
+            three exceptions. First, merges beyond ``driver_limit``. Second, tables with features that deltalake does
+            not write. Third, rows that Spark would read differently if deltalake wrote them. These are rows of a table
+            with generated columns, and some merges. In such a merge a partition column is a timestamp, a decimal,
+            floating point or bytes, or a partition's name is not ASCII. Or Spark wrote timestamps before 1678 or after
+            2262. Without Spark's Delta, the first go through the driver, and the others are refused (E110).
+        driver_limit: largest epoch, in bytes of Arrow, that goes through the driver.
+        partition_by: partition columns of a table that the sink creates.
+        epoch_column: name of a column that gets the epoch's number. ``None``: no such column.
+        storage_options: deltalake's options for an object store, with its secrets. Default: from the environment.
+        foreign: changes that other writers may make. ``nothing``: none. ``appends``: add rows. ``deletes``: also delete
+            rows. ``changes``: also change rows by UPDATE, MERGE or an overwrite, after which an audit cannot verify the
+            rows of an epoch. Each permitted change is an event of the pipeline. Commits that change no row are always
+            permitted. A RESTORE below our newest rows, another table in the same place and an unknown operation never
+            are.
 
     Raises:
-        ConfigurationError: E108 deltalake is not installed; E110 the arguments do not fit together.
+        ConfigurationError: E108 deltalake is not installed. E110 the arguments do not fit together.
     """
 
     def __init__(
@@ -146,14 +153,14 @@ class DeltaSink(SinkBase):
 
     @property
     def address(self) -> str:
-        """Where the table lies, once that is known; else its name."""
+        """The table's location, or its name until the location is known."""
         id_ = self._id if self._custom_id or self._named else None
         said = AddressOptions.of(self._settings, id_, self._free)
         return said.address(self._root or self._target)
 
     @property
     def capabilities(self) -> Capabilities:
-        """Recountable where rows are only ever added."""
+        """Epochs can be recounted only without a merge, where rows are only ever added."""
         append, upsert = self._settings.merge is None, self._settings.upsert
         committers = {
             "log": "deltalake, one log entry",
@@ -180,7 +187,7 @@ class DeltaSink(SinkBase):
 
     @classmethod
     def from_address(cls, address: str) -> Self:
-        """Find a table again for reading; an object store's secrets come from the environment."""
+        """Find a table again for reading. The environment supplies the secrets of an object store."""
         target, said = read_address(address)
         path = target if is_table_name(target) else location(target)
         return cls(Path(path) if is_local(path) and not is_table_name(path) else path, **said.arguments)
@@ -188,10 +195,10 @@ class DeltaSink(SinkBase):
     # ---- opening
 
     def open(self, pipeline: str) -> None:
-        """Find the table and check its place; creates nothing.
+        """Find the table and check its place, without creating anything.
 
         Raises:
-            DestinationError: E508, something else lies there, or the name leads nowhere.
+            DestinationError: E508, something else is in the place, or the catalog has no such table.
         """
         super().open(pipeline)
         if self._root is None:
@@ -206,7 +213,7 @@ class DeltaSink(SinkBase):
         )
 
     def demands(self, columns: pa.Schema) -> Sequence[Rule | Condition]:
-        """What the table demands of rows of these columns, as of its newest version.
+        """Rules of the table's newest version for rows with these columns.
 
         Raises:
             DestinationError: E506, Delta has no such type.
@@ -217,7 +224,7 @@ class DeltaSink(SinkBase):
         return row_rules.of(self._settings, table.columns, table.handle.metadata().configuration, batch)
 
     def fence(self) -> Fence | None:
-        """The newest installed fence; without an owner where its text has aged out."""
+        """The newest installed fence, without an owner if the log no longer holds its text."""
         table = self._open.table
         return table.found(table.reopen()).fence
 
@@ -230,55 +237,54 @@ class DeltaSink(SinkBase):
         return Peek(marker, found.epoch, strangers=strangers)
 
     def identity_beside(self, known: str) -> str:
-        """The table's id, whatever was known; empty where there is no table."""
+        """The table's id, regardless of ``known``, or empty if there is no table."""
         return self._open.table.identity if self._open.table.current() is not None else ""
 
     def install(self, fence: Fence) -> None:
-        """Commit a fence that repeats the newest marker, where it is strictly greater than the one found.
+        """Commit a fence that repeats the newest marker, if it is strictly greater than the current fence.
 
         Raises:
-            Superseded: a fence stands that is neither lower nor this one.
+            Superseded: the current fence is neither lower nor this one.
             OutcomeUnknown: the answer was lost.
-            DestinationError: E507, E509 or E512, the table cannot be written, forgets markers, or ran out of
-                generations.
+            DestinationError: E507 the table cannot be written. E509 it forgets markers. E512 it ran out of generations.
         """
         self._open.writer.install(fence)
 
     def content(self) -> int | None:
         """The newest epoch's number, or that of the epoch whose rows a RESTORE has brought back.
 
-        ``None`` where others changed what stands, or the log does not reach as far.
+        ``None`` if other writers changed the current rows, or if the log does not reach back far enough.
         """
         found = self._open.writer.content()
         return None if found is None else found.epoch
 
     def stand_at(self, fence: Fence, epoch: int) -> None:
-        """Commit a fence that repeats the marker of an older epoch, whose rows are those that stand; see ``Settable``.
+        """Commit a fence that repeats the marker of an older epoch, whose rows the table now holds. See ``Settable``.
 
         Raises:
-            Superseded: a fence stands that is neither lower nor this one.
+            Superseded: the current fence is neither lower nor this one.
             OutcomeUnknown: the answer was lost.
             DestinationError: as by :meth:`install`.
-            ConfigurationError: E110, other rows stand.
+            ConfigurationError: E110, the table holds other rows.
         """
         self._open.writer.stand_at(fence, epoch)
 
     def position(self, since: Receipt | None) -> Position:
-        """Where the table stands, under our fence.
+        """The table's position under our fence.
 
         Raises:
-            Superseded: another fence stands.
-            DestinationError: E508, our fence does not stand; E509, the table forgets markers.
+            Superseded: another fence is installed.
+            DestinationError: E508, our fence is not installed. E509, the table forgets markers.
         """
         return self._open.writer.position(since)
 
     # ---- one epoch
 
     def prepare(self, batch: Batch, epoch: int) -> Prepared:
-        """Bring the rows into this process, into data files without an entry, or into staging.
+        """Bring the rows into this process, into data files without a log entry, or into staging.
 
         Raises:
-            ConfigurationError: E110, the rows need Spark's Delta and it is not there.
+            ConfigurationError: E110, the rows need Spark's Delta, which is missing.
             DestinationError: E503 to E508, the table cannot take the rows.
         """
         if self._open.table.current() is None:
@@ -297,60 +303,63 @@ class DeltaSink(SinkBase):
         return prepared
 
     def keeps_from_replacing(self, span: Span) -> str:
-        """Why not all rows of the table can leave at once: by its log it is not ours alone; empty where they can."""
+        """Reason why a commit must not remove all rows, such as rows in the log that are not ours. Empty if it may."""
         self._open.table.reopen()
         return self._open.writer.keeps_from_replacing()
 
     def prepare_replacing(self, batch: Batch, epoch: int, span: Span) -> Prepared:
-        """As :meth:`prepare`; what leaves is said by the marker, and does so in the version that brings these rows."""
+        """Prepare as :meth:`prepare` does.
+
+        The marker makes the commit remove the old rows in the version that brings the new ones.
+        """
         return self.prepare(batch, epoch)
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
-        """Commit rows and marker as one version, where our fence and the previous chain stand.
+        """Commit rows and marker as one version, if our fence and the previous chain are unchanged.
 
         Raises:
-            Superseded: another fence stands.
-            IdentityError: E207 to E210: the table was replaced or changed, or is not what the epoch follows.
+            Superseded: another fence is installed.
+            IdentityError: E207 to E210: the table was replaced or changed, or the epoch does not follow its newest one.
             DestinationError: E503 to E509, the table cannot take the rows.
             OutcomeUnknown: the answer was lost.
         """
         return self._open.writer.commit(_standing(prepared), marker)
 
     def look_up(self, marker: Marker) -> Receipt | None:
-        """After an unknown answer: the receipt if that very epoch is there, ``None`` once it cannot land any more.
+        """Look for an epoch after an unknown answer: its receipt, or ``None`` once it cannot land any more.
 
         Raises:
-            Superseded: another fence stands.
-            OutcomeUnknown: it cannot be said.
+            Superseded: another fence is installed.
+            OutcomeUnknown: the outcome cannot be found out.
         """
         return self._open.writer.look_up(marker)
 
     def sweep(self) -> None:
-        """Remove what lower generations staged; data files without a log entry are VACUUM's."""
+        """Remove staged rows of lower generations. VACUUM removes data files without a log entry."""
         table = self._open.table
         staging.sweep(table.root, table.options, table.app, self._open.writer.generation)
 
     # ---- reading
 
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
-        """Markers with receipts, oldest first, as far back as the log goes; the newest is always there."""
+        """Markers with receipts, oldest first, as far back as the log goes. The newest is always there."""
         return read.history(self._id, self._open.table, after)
 
     def recount(self) -> Mapping[int, int] | None:
-        """Rows per epoch that still stand, counted by following its files through the log; see ``census``.
+        """Rows per epoch that the table still holds, counted by following files through the log. See ``census``.
 
-        Epochs whose log file was cleaned away are left out. ``None`` where an epoch was merged, or where the log does
-        not show whose rows somebody deleted.
+        Epochs whose log file was cleaned away are left out. ``None`` if an epoch was merged, or if the log does not
+        show whose rows another writer deleted.
         """
         return None if self._settings.merge else read.recount(self._open.table)
 
     def absent(self) -> str:
-        """Data files that the newest version names and that are not there; see ``Filed``."""
+        """Count of missing data files of the newest version, in words, or empty. See ``Filed``."""
         gone, table = read.absent(self._open.table), self._open.table
         return f"{len(gone)} of {len(table.paths)} data files of version {table.handle.version()}" if gone else ""
 
     def total(self) -> Total | None:
-        """The rows of the newest version, by its log; ``None`` where files do not say theirs, or hold deleted ones."""
+        """Rows of the newest version, by its log. ``None`` if a file has no count or holds deleted rows."""
         upsert = self._settings.upsert
         removes = self._free is not None or upsert.delete is not None
         rows = self._open.table.count_rows()
@@ -358,13 +367,13 @@ class DeltaSink(SinkBase):
         return None if rows is None else Total(rows, leaves)
 
     def read_back(self, spark: SparkSession) -> DataFrame | None:
-        """The rows of an append, each with its epoch, through Spark's Delta; ``None`` for a merge or an unclear log."""
+        """Read an append's rows with their epochs, through Spark's Delta. ``None`` for a merge or an unclear log."""
         if self._settings.merge:
             return None
         return read.read_back(self._open.table, self._settings.epoch_column, spark)
 
     def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-        """The rows of an append by epoch, through deltalake; ``None`` for a merge or an unclear log.
+        """Read an append's rows by epoch, through deltalake. ``None`` for a merge or an unclear log.
 
         Raises:
             DestinationError: E508, deltalake does not read such a table.
@@ -372,79 +381,87 @@ class DeltaSink(SinkBase):
         return None if self._settings.merge else read_at.of(self._open.table, self._settings.epoch_column, span)
 
     def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
-        """See that the version of an epoch can be read; see ``Versioned``.
+        """Check that the version of an epoch can be read. See ``Versioned``.
 
         Raises:
-            EpochExpired: its log or its files are not all there any more.
+            EpochExpired: part of its log or of its files is gone.
         """
         read_at.check(self._open.table, at)
 
     def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
-        """Rows as of an epoch, through deltalake, with those that others had brought until its version.
+        """Read the rows as of an epoch, through deltalake.
+
+        They include rows that other writers added until that version.
 
         Raises:
-            EpochExpired: they are not all there any more.
-            NotVersioned: only later rows are asked for, and the table does not tell them.
-            DestinationError: E508, deltalake does not read such a table: Spark does.
+            EpochExpired: part of them is gone.
+            NotVersioned: only later rows are wanted, and the table cannot tell them apart.
+            DestinationError: E508, only Spark reads such a table.
         """
         column, merged = self._settings.epoch_column, self._settings.merge is not None
         return read_at.read(self._open.table, column, at, since, merged=merged)
 
     def frame_at(self, spark: SparkSession, at: Receipt, since: Receipt | None = None) -> DataFrame:
-        """Rows as of an epoch, through Spark's Delta; raises as :meth:`read_at`."""
+        """Read the rows as of an epoch, through Spark's Delta.
+
+        Raises ``EpochExpired`` and ``NotVersioned`` as :meth:`read_at`.
+        """
         column, merged = self._settings.epoch_column, self._settings.merge is not None
         return read_at.frame(self._open.table, spark, column, at, since, merged=merged)
 
     def select_at(self, at: Receipt, since: Receipt | None = None) -> str:
-        """``SELECT ... VERSION AS OF``, for Spark's Delta; raises as :meth:`read_at`."""
+        """``SELECT ... VERSION AS OF``, for Spark's Delta.
+
+        Raises ``EpochExpired``, or ``NotVersioned`` if ``since`` is given.
+        """
         return read_at.select(self._open.table, at, since)
 
     def disturbances(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
-        """What others did to the table since a receipt; what changes no row is nobody's business."""
+        """Changes by other writers since a receipt, without commits that change no row."""
         return read.disturbances(self._open.table, since, self._settings.foreign)
 
     def passed(self) -> tuple[ExternalChange, ...]:
-        """What the newest commit let pass of what others did; each is told once."""
+        """Changes by other writers that the newest commit permitted. Each is reported once."""
         return self._open.writer.passed()
 
     def allowed(self) -> ToleratedChanges:
-        """What others did to the table and was let pass, or would be now, as far back as the log goes."""
+        """Changes by other writers that were permitted, or would be now, as far back as the log goes."""
         return read.allowed(self._open.table, self._settings.foreign, merged=self._settings.merge is not None)
 
     def writers(self) -> list[str]:
-        """Pipelines with an epoch in the table, as far as its newest commits show them; ours among them."""
+        """Pipelines with an epoch in the table's newest commits, ours included."""
         return self._open.table.followed.writers()
 
     @property
     def named(self) -> bool:
-        """Whether its id was given."""
+        """Whether the user gave the id."""
         return self._custom_id
 
     def place(self) -> str:
-        """The table's root, without links and by one name of its scheme."""
+        """The table's root, without links and with its scheme in one spelling."""
         return f"delta:{resolved(self._open.table.root)}"
 
     def feeds(self) -> str | None:
-        """The table's id, which the offsets of Spark's Delta source are of; ``None`` where there is no table."""
+        """The table's id, to which offsets of Spark's Delta source belong. ``None`` without a table."""
         return self._open.table.identity if self._open.table.reopen() is not None else None
 
     def transaction(self, app: str) -> AppTransaction:
-        """What an application last wrote here under ``txnAppId`` and ``txnVersion``."""
+        """The newest write of an application here, by ``txnAppId`` and ``txnVersion``."""
         return foreign.transaction(self._open.table, app)
 
     def examine(self, observed: Observed) -> Sequence[Check]:
-        """Whether the place can be written, who can commit there, and how long the table remembers markers."""
+        """Check that the place can be written, who can commit there, and how long the table remembers markers."""
         merges = self._settings.merge is not None or self._free is not None
         place, table = read.read(self._open.table)
         return list(read.judge(self.address, place, table, observed, merges=merges))
 
     def needs_spark(self) -> str | None:
-        """What deltalake cannot write of the table; ``None`` if it can write it, or nobody has looked."""
+        """Reason why deltalake cannot write the table. ``None`` if it can, or before the table was opened."""
         table = self._opened.table if self._opened is not None else None
         return table.needs_spark() if table is not None and table.seen else None
 
     def close(self) -> None:
-        """Let go of handle and fence."""
+        """Release handle and fence."""
         if self._opened is not None:
             self._opened.writer.close()
             self._opened.table.drop_handle()
@@ -456,7 +473,6 @@ class DeltaSink(SinkBase):
         return self._opened
 
     def _spark(self) -> SparkCommitter | None:
-        """Spark's committer in the session at hand; one per session."""
         session = spark_committer.active_session()
         if session is None or self._settings.committer == "log":
             return None

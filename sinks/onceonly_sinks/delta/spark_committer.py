@@ -1,7 +1,8 @@
-"""Commit through Spark's Delta: large merges, and tables deltalake cannot write.
+"""Commit to a Delta table through Spark.
 
-Spark's Delta answers a commit whose application version is not greater with silence: no exception, nothing written. So
-no answer is believed: the commit is looked for in the log by its token.
+Covers merges too large for the driver, and tables that deltalake does not write. Spark's Delta silently ignores a
+commit whose application version is not greater: no exception, nothing written. So the committer trusts no answer, and
+looks for its commit in the log by the token.
 """
 
 from __future__ import annotations
@@ -43,11 +44,9 @@ _ORDERING_STORE = "io.delta.storage.S3DynamoDBLogStore"
 
 
 def store_orders_writers(root: str, settings: Callable[[str], str | None]) -> bool:
-    """Whether Spark's log store lets one writer only take a version; on S3 the default does not.
+    """Whether Spark's log store gives a version to one writer only. The default store on S3 does not.
 
-    Args:
-        root: directory or URI of the table.
-        settings: reads a setting of the session.
+    ``settings`` reads a setting of the session.
     """
     scheme = scheme_of(root)
     if scheme not in _S3:
@@ -57,11 +56,7 @@ def store_orders_writers(root: str, settings: Callable[[str], str | None]) -> bo
 
 
 def _python_package(sink: str) -> Any:
-    """Delta's class for MERGE, which is in a package of its own.
-
-    Raises:
-        ConfigurationError: E108.
-    """
+    """Delta's class for MERGE, which is in a separate package. Raises E108 without it."""
     try:
         from delta.tables import DeltaTable
     except ImportError:
@@ -77,7 +72,7 @@ def _python_package(sink: str) -> Any:
 
 
 def active_session() -> SparkSession | None:
-    """The session of this thread, or the process's; ``None`` where there is none with Delta and a JVM beside it."""
+    """The session of this thread, or of the process. ``None`` without Delta or without a local JVM."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
@@ -97,8 +92,7 @@ def _has_delta(session: SparkSession) -> bool:
 def locate(sink: str, name: str) -> str:
     """Directory of a table in Spark's catalog.
 
-    Raises:
-        DestinationError: E508, no session with Delta, no such table, or it is not a Delta table.
+    Raises E508 without a session with Delta, without such a table, or for a table of another format.
     """
     session = active_session()
     if session is None:
@@ -127,16 +121,7 @@ def _lost(sink: str, name: str, reason: str) -> OnceOnlyError:
 
 
 def needed(sink: str, spark: SparkCommitter | None, why: str | None) -> SparkCommitter:
-    """The committer, where there is no other way.
-
-    Args:
-        sink: sink id.
-        spark: the committer, if there is one.
-        why: what deltalake cannot do.
-
-    Raises:
-        ConfigurationError: E110, there is none.
-    """
+    """The committer, or E110 if there is none. ``why`` names the obstacle for deltalake."""
     if spark is not None:
         return spark
     raise refuse(
@@ -148,11 +133,9 @@ def needed(sink: str, spark: SparkCommitter | None, why: str | None) -> SparkCom
 
 
 class SparkCommitter:
-    """Makes commits of one sink through a session of its own, whose settings nobody else's writes can pick up.
+    """Commits for one sink through a session of its own, so that its settings never affect other writes.
 
-    Args:
-        table: the table.
-        session: a session with Delta.
+    ``session`` needs Delta.
     """
 
     _busy: ClassVar[set[str]] = set()
@@ -169,10 +152,9 @@ class SparkCommitter:
 
     @classmethod
     def of(cls, table: Table, session: SparkSession) -> SparkCommitter:
-        """A committer in a session of its own beside ``session``.
+        """Make a committer in a new session beside ``session``.
 
-        Raises:
-            ConfigurationError: E112, the session's log store does not order writers.
+        Raises E112 if the session's log store does not order writers.
         """
         if not store_orders_writers(table.root, lambda name: session.conf.get(name, None)):
             raise refuse("E112", path=table.root)
@@ -180,7 +162,7 @@ class SparkCommitter:
 
     @classmethod
     def at_rest(cls, table: Table) -> bool:
-        """Whether no commit that this process sent to a table can still be under way in the JVM."""
+        """Whether no commit that this process sent to a table can still be running in the JVM."""
         return table.app not in cls._busy
 
     def stage(
@@ -197,23 +179,11 @@ class SparkCommitter:
         merge: Merge | None,
         grow: bool,
     ) -> StagedRows:
-        """Run the batch's one action into a folder beside the data; a MERGE would otherwise run the batch's plan twice.
+        """Run the batch's one action into a folder beside the data. A MERGE would otherwise run the batch's plan twice.
 
-        Args:
-            batch: the rows.
-            epoch: its number.
-            generation: of our fence.
-            schema: columns that the table gets, where it has none yet.
-            epoch_column: column that gets the epoch's number; ``None`` for none.
-            shape: what the rows become; ``None``: they are in the table's columns already.
-            partition_by: columns that the table is partitioned by.
-            upsert: the key, by the names that the rows then have.
-            merge: how they enter the table; ``None``: they are added.
-            grow: whether the table gets columns that it lacks.
-
-        Raises:
-            ConfigurationError: E108, the package that a MERGE needs is missing; nothing was read or written.
-            DestinationError: E503 to E505, a null or a key that is not unique.
+        ``schema`` has columns for a table that has none yet. ``shape`` is ``None`` if the rows already match the table.
+        ``upsert`` uses the names in ``shape``. ``merge`` is ``None`` for an append. Raises E108, before any read or
+        write, without the package that a MERGE needs. Raises E503 to E505 for a null, or for a key that is not unique.
         """
         from pyspark.sql import functions as f
 
@@ -244,9 +214,10 @@ class SparkCommitter:
         return staged
 
     def _zone(self, frame: DataFrame) -> str:
-        """UTC, as for deltalake: in a zone with summer time Spark makes one partition of two hours of a night.
+        """UTC, as for deltalake. In a zone with summer time Spark merges two hours of a night into one partition.
 
-        What the table computes of a column hangs on the zone of whoever writes, and is as for an append of Spark's own.
+        Columns that the table computes depend on the writer's zone. For them the zone is the session's, as for Spark's
+        own append.
         """
         computes = any(column.filled for column in self._table.columns)
         return str(frame.sparkSession.conf.get(_ZONE)) if computes else "UTC"
@@ -274,7 +245,7 @@ class SparkCommitter:
         staging.delete(self._table.root, self._table.options, folder)
 
     def send(self, handle: DeltaTable, note: Note, rows: Rows | None) -> None:
-        """Make one log entry; see :class:`Committer`. Takes what Spark staged, and deletes the folder then."""
+        """Make one log entry from staged rows, and delete their folder. See :class:`Committer`."""
         match rows:
             case None:
                 self._mark(note)
@@ -306,7 +277,7 @@ class SparkCommitter:
         self._append(note, self._session.createDataFrame([], schema))
 
     def _merge(self, note: Note, rows: DataFrame, merge: Merge, *, grow: bool) -> None:
-        """Merge rows. Where Spark found nothing to commit, commit the note alone."""
+        """Merge rows. If Spark found nothing to commit, commit the note alone."""
         tables = _python_package(self._table.sink)
         before = self._table.log.head()
         version = pack(self._table.sink, *note.packed)
@@ -322,7 +293,10 @@ class SparkCommitter:
 
     @contextmanager
     def _stamped(self, note: Note, version: int) -> Generator[None]:
-        """A MERGE takes application id and metadata from the session only; left there they stamp the next write."""
+        """Set application id and metadata in the session, where MERGE reads them.
+
+        Left there, they would stamp the next write.
+        """
         stamps = {_APP_ID: note.app, _APP_VERSION: str(version), _METADATA: note.text}
         try:
             for name, value in stamps.items():
@@ -334,7 +308,7 @@ class SparkCommitter:
 
     @contextmanager
     def _sending(self) -> Generator[None]:
-        """Remember a commit whose end was not seen: an interrupt in Python does not stop the JVM."""
+        """Record a commit until its end is seen, since an interrupt in Python does not stop the JVM."""
         from py4j.protocol import Py4JNetworkError
 
         self._busy.add(self._table.app)
@@ -350,7 +324,7 @@ class SparkCommitter:
 
 
 def _shaped(frame: DataFrame, shape: Shape) -> DataFrame:
-    """The rows in the table's columns; what has its type already keeps what Arrow does not say."""
+    """Cast the rows to the table's columns. A column of equal Arrow type stays, as Spark's type has more detail."""
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -1,4 +1,4 @@
-"""Folder beside a table where Spark stages an epoch's rows."""
+"""Name and remove Spark's staging folders beside a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def root_of(app: str) -> str:
 
 
 def attempt(app: str, generation: int, epoch: int) -> str:
-    """A folder for one attempt at an epoch, relative to the table; never used twice."""
+    """A folder for one attempt at an epoch, relative to the table. It is never used twice."""
     return f"{root_of(app)}/g{generation}-e{epoch}-{uuid.uuid4().hex}"
 
 
@@ -36,12 +36,9 @@ def is_older(name: str, generation: int) -> bool:
 
 
 def delete(root: str, options: Mapping[str, str] | None, folder: str) -> None:
-    """Delete a folder of a table, if it is there. Never fails: what is left is invisible, and swept later.
+    """Delete a folder of a table, if it exists. Never fails: leftovers are invisible, and swept later.
 
-    Args:
-        root: the table's directory or URI.
-        options: storage options of deltalake.
-        folder: relative to the table.
+    ``root`` is a directory or URI, and ``folder`` is relative to it. ``options`` are deltalake's storage options.
     """
     if is_local(root):
         shutil.rmtree(Path(root) / folder, ignore_errors=True)
@@ -51,7 +48,7 @@ def delete(root: str, options: Mapping[str, str] | None, folder: str) -> None:
 
 
 def sweep(root: str, options: Mapping[str, str] | None, app: str, generation: int) -> None:
-    """Delete what lower generations staged."""
+    """Delete folders that lower generations staged."""
     base = root_of(app)
     for name in list(_names(root, options, base)):
         if is_older(name, generation):

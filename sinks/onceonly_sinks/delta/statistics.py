@@ -1,4 +1,7 @@
-"""File statistics for the log, counted or from a Parquet footer."""
+"""Compute exact statistics of a data file for the Delta log.
+
+They are counted, or read from a Parquet footer. Inexact ones are left out.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Statistics:
-    """Smallest, greatest and null count per column, exact or left out: a wrong one makes readers skip rows."""
+    """Minimum, maximum and null count per column, exact or left out. A wrong bound makes readers skip rows."""
 
     def __init__(self) -> None:
         self._nulls: dict[str, int] = {}
@@ -33,7 +36,7 @@ class Statistics:
         self._without_range: set[str] = set()
 
     def add(self, table: pa.Table) -> None:
-        """Take in rows."""
+        """Add the rows of a table."""
         import pyarrow.compute as pc
         from pyarrow import types
 
@@ -50,7 +53,7 @@ class Statistics:
             self._widen(field.name, least, greatest)
 
     def take(self, field: pa.Field[Any], told: ColumnStatistics) -> None:
-        """Take in what is known of a column without its rows."""
+        """Add known statistics of a column without its rows."""
         self._nulls[field.name] = self._nulls.get(field.name, 0) + told.nulls
         if _orderable(field.type):
             self._widen(field.name, told.least, told.greatest)
@@ -85,7 +88,7 @@ def _bounds(found: Any) -> tuple[Any, Any] | None:
 
 
 def told(bounds: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any] | None:
-    """Bounds as Python has them; ``None`` where it has none: its calendar ends with the years 1 and 9999."""
+    """Bounds as Python values. ``None`` outside of Python's calendar, which has the years 1 to 9999."""
     try:
         return bounds()
     except (OverflowError, ValueError):
@@ -100,7 +103,7 @@ def covered(schema: pa.Schema) -> list[pa.Field[Any]]:
 
 
 def _orderable(kind: pa.DataType) -> bool:
-    """Types whose range Delta's readers use and JSON holds exactly."""
+    """Whether Delta's readers use the range of a type, and JSON holds its bounds exactly."""
     from pyarrow import types
 
     return bool(
@@ -113,7 +116,7 @@ def _orderable(kind: pa.DataType) -> bool:
 
 
 def _json(value: Any, towards: Callable[[float], int]) -> Any:
-    """A bound in JSON; rounded outwards where Delta keeps milliseconds; ``None`` where it must be left out."""
+    """A bound in JSON, rounded outwards where Delta keeps milliseconds. ``None`` if it must be left out."""
     if isinstance(value, datetime):
         return _milliseconds(value, towards)
     if isinstance(value, date):
@@ -140,13 +143,7 @@ def _milliseconds(value: datetime, towards: Callable[[float], int]) -> str | Non
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """A column of one file.
-
-    Attributes:
-        nulls: rows without a value.
-        least: smallest value; ``None`` if there is no value at all.
-        greatest: greatest value, likewise.
-    """
+    """A column of one file: rows without a value, smallest and greatest value. Both are ``None`` without any value."""
 
     nulls: int
     least: Any
@@ -154,11 +151,13 @@ class ColumnStatistics:
 
 
 def footer_statistics(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, ColumnStatistics]:
-    """Columns of which the footer tells everything, by name; whoever needs another one has to read it.
+    """Columns with complete statistics in the footer, by name. Others have to be read.
 
-    Left out are floating point numbers, of which a writer may leave NaN out of the bounds while Delta's readers take it
-    for the greatest value of all; texts that are too long for a footer; and names that could be a path into a nested
-    column.
+    Nested columns and three kinds of others are left out. Of floating point numbers a writer may omit NaN from the
+    bounds, while Delta's readers treat it as the greatest value. Some texts are too long for a footer. Some names could
+    be a path into a nested column.
+
+    ``footer`` is of a file with rows. ``schema`` has the wanted columns.
     """
     from pyarrow import types
 

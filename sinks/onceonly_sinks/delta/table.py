@@ -1,4 +1,7 @@
-"""The table behind a sink: location, handle and former writers."""
+"""Open a Delta table and keep its handle.
+
+Also finds our newest commit in the log, and the newest write of another application.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,9 @@ if TYPE_CHECKING:
 
 
 def transaction(table: Table, app: str) -> AppTransaction:
-    """The newest version of an application, from the table's state; what came after it, from the log.
+    """Find an application's newest version in the table's state, and later changes in the log.
 
-    The state alone is not enough: RESTORE takes rows back and leaves the version where it is
+    The state alone is not enough. RESTORE takes rows back and leaves the application's version unchanged
     (https://github.com/delta-io/delta/issues/1813).
     """
     handle = table.reopen()
@@ -83,15 +86,14 @@ def paths_of(handle: DeltaTable) -> list[str]:
 
 
 def is_table_name(target: str) -> bool:
-    """Whether a target is the name of a table in a catalog, and not a path: ``orders``, ``sales.orders``."""
+    """Whether a target is a table's name in a catalog rather than a path: ``orders``, ``sales.orders``."""
     return _TABLE_NAME.fullmatch(target) is not None
 
 
 def location(target: str) -> str:
-    """A path as the log readers take it: local paths absolute and without a scheme, URIs as they are.
+    """Normalize a path for the log readers. Raises E110 for neither a path nor a URL.
 
-    Raises:
-        ConfigurationError: E110, neither a path nor a URL.
+    Local paths become absolute and lose their scheme. URIs stay.
     """
     if target.startswith("file:"):
         return str(Path("/" + target.removeprefix("file:").lstrip("/")))
@@ -107,12 +109,12 @@ def location(target: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What of ours stands in the table, as of one version of it.
+    """Our newest fence and epoch in one version of the table.
 
     Attributes:
-        head: that version; -1 where there is no table.
-        packed: our application version; ``None`` if we never committed.
-        entry: our newest commit; ``None`` if we never committed, or its file was cleaned away.
+        head: that version. -1 without a table.
+        packed: our application version. ``None`` if we never committed.
+        entry: our newest commit. ``None`` if we never committed, or its file was cleaned away.
     """
 
     head: int = -1
@@ -126,40 +128,32 @@ class TableState:
 
     @property
     def version(self) -> int:
-        """Version of our newest commit; -1 where it is not known."""
+        """Version of our newest commit. -1 if unknown."""
         return -1 if self.entry is None else self.entry.version
 
     def holds(self, token: str) -> bool:
-        """Whether our newest commit is the one with a token."""
+        """Whether our newest commit has this token."""
         return self.note is not None and self.note.token == token
 
     @property
     def fence(self) -> Fence | None:
-        """The fence that stands; without an owner where only the application version is left."""
+        """The installed fence, without an owner if only the application version is left."""
         if self.note:
             return self.note.fence
         return None if self.packed is None else Fence(unpack(self.packed)[0], "")
 
     @property
     def epoch(self) -> int:
-        """The newest epoch's number; 0 for none."""
+        """The newest epoch's number. 0 before the first."""
         return 0 if self.packed is None else unpack(self.packed)[1]
 
 
 class Table:
     """A table with a kept handle.
 
-    The handle is reloaded only here and only between commits: a commit is made on the very handle that its checks read,
-    so whatever of ours was committed in between makes it fail.
-
-    Args:
-        sink: sink id, for messages.
-        root: from :func:`location`.
-        app: application id.
-        options: storage options of deltalake.
-
-    Attributes:
-        without_int96: paths of files that hold no timestamp in that form, as far as somebody looked.
+    The handle is reloaded only here and only between commits. A commit uses the very handle that its checks read. So it
+    fails if we committed anything in between. ``root`` comes from :func:`location`. ``without_int96`` holds paths of
+    files known to have no INT96 timestamp.
     """
 
     def __init__(self, sink: str, root: str, app: str, options: dict[str, str] | None) -> None:
@@ -175,20 +169,16 @@ class Table:
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies on a file system, where a commit that raised has not landed and will not."""
+        """Whether it is on a file system, where a commit that raised has not landed and will not."""
         return is_local(self.root)
 
     @property
     def uri(self) -> str:
-        """Where it lies, as a URI."""
+        """Its location as a URI."""
         return Path(self.root).as_uri() if self.is_local else self.root
 
     def check_place(self) -> None:
-        """Refuse a place that no table can lie in; creates nothing.
-
-        Raises:
-            DestinationError: E508, something else lies there.
-        """
+        """Refuse (E508) a place that cannot hold a table, without creating anything."""
         folder = Path(self.root)
         if not self.is_local:
             return
@@ -218,7 +208,7 @@ class Table:
         return bool(DeltaTable.is_deltatable(self.root, self.options))
 
     def reopen(self) -> DeltaTable | None:
-        """Forget the handle and open another; ``None`` if there is no table."""
+        """Drop the handle and open a new one. ``None`` without a table."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
@@ -240,9 +230,9 @@ class Table:
         return self._handle
 
     def refreshed(self) -> DeltaTable | None:
-        """The kept handle at the newest version, or a new one where the log is another than it was; ``None``: no table.
+        """The kept handle at the newest version, or a new handle if the log was replaced. ``None`` without a table.
 
-        For readers, who open nothing else: of a table that was made anew a handle that is moved on knows nothing.
+        For readers, which open nothing else. An updated handle would not notice that a table was recreated.
         """
         head = self.followed.head()
         # Read before the handle is: of a log that is replaced in between, the hash is the old one's, and is not found.
@@ -267,31 +257,31 @@ class Table:
 
     @property
     def handle(self) -> DeltaTable:
-        """The kept handle as it is."""
+        """The kept handle, without an update."""
         assert self._handle is not None
         return self._handle
 
     @property
     def seen(self) -> bool:
-        """Whether the table was found, and its handle is kept."""
+        """Whether the table was found and its handle is kept."""
         return self._handle is not None
 
     def drop_handle(self) -> None:
-        """Forget the handle, after a failure or at the end."""
+        """Drop the handle, after a failure or at the end."""
         self._handle = None
 
     def found(self, handle: DeltaTable | None) -> TableState:
-        """What of ours stands, as of the handle's version."""
+        """Our newest fence and epoch as of the handle's version."""
         if handle is None:
             return TableState()
         packed = handle.transaction_version(self.app)
         return TableState(handle.version(), packed, None if packed is None else self.log.newest(handle.version()))
 
     def look(self) -> TableState:
-        """What of ours stands now: by the handle that will commit, and by the log files themselves.
+        """Our newest fence and epoch now, by the handle that will commit and by the log files themselves.
 
-        The files are read again because Spark's log store on a local disk looks before it renames: a commit of a driver
-        that was fenced out in between can replace the file of the fence, and the handle would not know.
+        The files are read again because Spark's log store on a local disk checks before it renames. A commit of a
+        driver that was fenced out in between can replace the fence's file unnoticed by the handle.
         """
         from deltalake.exceptions import DeltaError
 
@@ -328,7 +318,7 @@ class Table:
         return paths_of(self.handle)
 
     def absent(self, paths: Iterable[str]) -> list[str]:
-        """Those of the data files that are not there; in an object store by one listing of the table."""
+        """Those of the data files that are missing, found in an object store by one listing of the table."""
         if self.is_local:
             return [path for path in paths if not self._local(path).exists()]
         import pyarrow.fs as pa_fs
@@ -346,7 +336,7 @@ class Table:
         return list(counts)
 
     def count_rows(self) -> int | None:
-        """Rows of the newest version; ``None`` where a file is gone, does not say how many, or may hide some."""
+        """Rows of the newest version. ``None`` if a file is gone, has no count, or may hide deleted rows."""
         if self.refreshed() is None:
             return 0
         if self.absent(self.paths):
@@ -355,13 +345,9 @@ class Table:
         return None if marked or None in counts else sum(count or 0 for count in counts)
 
     def check_properties(self, *, removes: bool) -> None:
-        """Refuse a table that forgets application versions, or that does not let rows be replaced.
+        """Refuse a table that forgets application versions (E509).
 
-        Args:
-            removes: whether rows that stand may be updated or deleted.
-
-        Raises:
-            DestinationError: E508 or E509.
+        If ``removes``, also refuse one that only accepts appends (E508).
         """
         properties = self.handle.metadata().configuration
         if retention := properties.get(_RETENTION):
@@ -377,12 +363,12 @@ class Table:
 
     @property
     def appends_only(self) -> bool:
-        """Whether the table's owner lets rows be added only; a table that is not there lets everything."""
+        """Whether the table's owner only permits appends. False without a table."""
         handle = self.current()
         return handle is not None and handle.metadata().configuration.get(_APPEND_ONLY) == "true"
 
     def needs_spark(self) -> str | None:
-        """Why deltalake cannot commit to the table, in words; ``None`` if it can."""
+        """Reason why deltalake cannot commit to the table. ``None`` if it can."""
         protocol = self.handle.protocol()
         beyond = sorted(set(protocol.writer_features or ()) - _WRITABLE)
         if beyond:
@@ -390,12 +376,12 @@ class Table:
         return "identity columns" if protocol.min_writer_version == 6 else None
 
     def cannot_grow(self) -> str | None:
-        """Why deltalake cannot add a column, in words: under column mapping a new one needs a name of its own."""
+        """Reason why deltalake cannot add a column: under column mapping a new one needs a physical name."""
         mode = self.handle.metadata().configuration.get("delta.columnMapping.mode", "none")
         return None if mode == "none" else "new columns under column mapping"
 
     def takes_files(self) -> bool:
-        """Whether files written without Delta's own writer are right for it: nothing to check, nothing to compute."""
+        """Whether files from another writer fit: the table checks nothing and computes nothing."""
         protocol = self.handle.protocol()
         features = set(protocol.writer_features or ())
         legacy = not features and protocol.min_writer_version > 2

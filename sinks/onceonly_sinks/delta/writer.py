@@ -1,8 +1,10 @@
-"""One opening of a table: fence, position and commits.
+"""Fence a Delta table and commit epochs to it.
 
-What a conditional commit rests on: each commit carries our application id, and deltalake and Spark refuse one if
-another with that id has landed since the version it was checked against. Version files are created where none is, by
-link or conditional put, so of two commits for one version one fails.
+Holds the phases of the sink contract that change the log, for one opening of a table.
+
+Each commit carries our application id. deltalake and Spark refuse it if another commit with that id has landed since
+the checked version. Version files are created only if absent, by link or conditional put. So of two commits for one
+version one fails.
 """
 
 from __future__ import annotations
@@ -40,14 +42,8 @@ _BUSY = "other commits of this pipeline were faster each time"
 class TableWriter:
     """Fences a table and commits to it.
 
-    Args:
-        table: the table.
-        settings: what the user chose.
-        spark: finds Spark's committer, where there is one.
-        free: whether the user wrote the merge, so that it may be what is wrong.
-
-    Attributes:
-        seen: what others did and was let pass since the opening.
+    ``spark`` finds Spark's committer, if there is one. ``free`` is true if the user wrote the merge, so that its SQL
+    may cause a failure. ``seen`` holds permitted changes by other writers since the opening.
     """
 
     def __init__(
@@ -70,45 +66,37 @@ class TableWriter:
 
     @property
     def generation(self) -> int:
-        """Generation of our fence; 0 before there is one."""
+        """Generation of our fence. 0 before there is one."""
         return self._state.fence.generation if self._state else 0
 
     def close(self) -> None:
-        """Let go of the fence; in the table it stays."""
+        """Forget the fence. In the table it remains."""
         self._state = None
 
     def passed(self) -> tuple[ExternalChange, ...]:
-        """What the newest commit let pass of what others did; each is told once."""
+        """Changes by other writers that the newest commit permitted. Each is reported once."""
         told, self._passed = self._passed, ()
         return told
 
     # ---- fence and position
 
     def install(self, fence: Fence) -> None:
-        """Commit a fence that repeats the newest marker, where it is strictly greater than the one found.
+        """Commit a fence that repeats the newest marker, if it is strictly greater than the current fence.
 
-        A table that does not exist is created for it, so that fences order drivers before there is any row.
-
-        Raises:
-            Superseded: a fence stands that is neither lower nor this one.
-            OutcomeUnknown: the answer was lost.
-            DestinationError: E507 to E509, the table cannot be written, or forgets markers; E512.
+        A missing table is created for the fence, so that fences order drivers before there is any row. Raises as
+        :meth:`DeltaSink.install`, and E508.
         """
         self._install(fence, None)
 
     def stand_at(self, fence: Fence, epoch: int) -> None:
-        """Commit a fence that repeats the marker of an older epoch, whose rows are those that stand.
+        """Commit a fence that repeats the marker of an older epoch, whose rows the table now holds.
 
-        Raises:
-            Superseded: a fence stands that is neither lower nor this one.
-            OutcomeUnknown: the answer was lost.
-            DestinationError: as by :meth:`install`.
-            ConfigurationError: E110, other rows stand.
+        Raises as :meth:`DeltaSink.stand_at`, and E508.
         """
         self._install(fence, epoch)
 
     def content(self) -> Content | None:
-        """The epoch whose rows stand, as of the table's newest version; ``None``: not known, or files are gone."""
+        """The epoch whose rows the newest version holds. ``None`` if unknown, or if files are gone."""
         handle = self._table.reopen()
         return self._content_at(-1 if handle is None else handle.version())
 
@@ -129,7 +117,7 @@ class TableWriter:
         raise OutcomeUnknown(self._table.sink, _BUSY)
 
     def _try_fence(self, fence: Fence, handle: DeltaTable | None, found: TableState, epoch: int | None) -> None:
-        """Commit a fence on the handle that was read; whether it stands, the next look tells."""
+        """Commit a fence on the handle that was read. The next look shows whether it landed."""
         app, mode, token = self._table.app, self._mode, _token()
         if epoch is None:
             judged = self._judged_until(fence, found)
@@ -155,9 +143,9 @@ class TableWriter:
                 raise errors.of_fence(self._table, error) from error
 
     def _judged_until(self, fence: Fence, found: TableState) -> int:
-        """How far the log can be called harmless now, for later openings: to its end, if nothing in it stops us.
+        """Version up to which later openings can skip the log: its end, if it holds nothing fatal.
 
-        What is let pass is kept: the look under the fence begins after it, and has to tell it all the same.
+        Permitted changes are kept. The look under the fence begins after them, and must still report them.
         """
         if found.note is None or not found.note.epoch:
             return found.head
@@ -168,14 +156,9 @@ class TableWriter:
         return found.head
 
     def position(self, since: Receipt | None) -> Position:
-        """Where the table stands, under our fence.
+        """The table's position under our fence. Raises as :meth:`DeltaSink.position`.
 
-        Everything before the newest epoch was judged when that epoch was committed, so only what came later is judged
-        here.
-
-        Raises:
-            Superseded: another fence stands.
-            DestinationError: E508, our fence does not stand; E509, the table forgets markers.
+        The commit of the newest epoch judged everything before it, so only later changes are judged here.
         """
         now = self._renewed(self._need())
         self._table.check_properties(removes=self._removes)
@@ -194,7 +177,7 @@ class TableWriter:
         return (*found, recreated) if replaced else found
 
     def _vacuumed(self, one: ExternalChange) -> ExternalChange:
-        """A RESTORE to our newest rows does harm where it names files that VACUUM took."""
+        """Mark a RESTORE to our newest rows as fatal if VACUUM deleted files that it names."""
         if one.kind != "restored" or one.fatal or not (gone := self._table.absent(self._table.paths)):
             return one
         told = f"{one.detail}; VACUUM took {len(gone)} of its data files, which only a backup brings back"
@@ -203,13 +186,9 @@ class TableWriter:
     # ---- one epoch
 
     def commit(self, prepared: Rows | None, marker: Marker) -> Receipt:
-        """Commit rows and marker as one version, where our fence and the previous chain stand.
+        """Commit rows and marker as one version, if our fence and the previous chain are unchanged.
 
-        Raises:
-            Superseded: another fence stands.
-            IdentityError: E207 to E210: the table was replaced or changed, or is not what the epoch follows.
-            DestinationError: E503 to E509, the table cannot take the rows; E512.
-            OutcomeUnknown: the answer was lost.
+        Raises as :meth:`DeltaSink.commit`, and E512.
         """
         self._passed = ()
         before, passing = self._ready(marker)
@@ -241,7 +220,7 @@ class TableWriter:
         return read.receipt(self._table.sink, note, version)
 
     def _ready(self, marker: Marker) -> tuple[SinkState, tuple[ExternalChange, ...]]:
-        """Everything that must hold before a commit is sent, read on the handle that will commit; also what passes."""
+        """Check all preconditions of a commit on the handle that will commit. Also returns the permitted changes."""
         before = head.accepted(self._renewed(self._need(marker.fence)))
         replaces = marker.epoch.replaces is not None
         self._table.check_properties(removes=self._removes or replaces)
@@ -258,7 +237,7 @@ class TableWriter:
         return replace(before, judged=self._table.handle.version()), tuple(one for one in found if one.allowed)
 
     def keeps_from_replacing(self) -> str:
-        """Why not all rows of the table can leave at once; empty where they can."""
+        """Reason why a commit must not remove all rows of the table. Empty if it may."""
         if self._table.appends_only:
             return "delta.appendOnly is true: its owner lets rows be added only"
         if self._removes_by_log and not removes_all(self._table):
@@ -281,18 +260,18 @@ class TableWriter:
 
     @staticmethod
     def _again(before: SinkState) -> Note:
-        """What stood before, in a commit that brings no rows."""
+        """The note of the previous commit, for a commit that brings no rows."""
         return before.note.repeated(before.fence, before.version, before.judged, _token())
 
     def _committer(self, rows: Rows | None) -> Committer:
-        """Who makes the entry: of what Spark staged it does, and of a note alone whoever can write the table."""
+        """Select the committer: the one that staged the rows, or any that can write the table for a note alone."""
         if isinstance(rows, StagedRows):
             return rows.committer
         why = self._table.needs_spark() if rows is None else None
         return self._log if why is None else spark_committer.needed(self._table.sink, self._spark(), why)
 
     def _after(self, error: Exception, before: SinkState, note: Note, held: int | None) -> Exception:
-        """What a failure after the commit was sent means: fenced, certainly refused, or not known."""
+        """Classify a failure after the commit was sent: fenced, certainly refused, or unknown."""
         if isinstance(error, OnceOnlyError):
             return error
         found = self._table.found(self._table.reopen())
@@ -307,14 +286,10 @@ class TableWriter:
         return refused or errors.of_commit(self._table, error, landed=landed, held=held, alone=alone)
 
     def look_up(self, marker: Marker) -> Receipt | None:
-        """After an unknown answer: the receipt if that very epoch is there.
+        """Look for an epoch after an unknown answer, and return its receipt if that exact epoch is there.
 
-        If it is not, our fence is committed once more before ``None`` is said: that takes the version for which a late
-        commit was meant, so it cannot land any more.
-
-        Raises:
-            Superseded: another fence stands.
-            OutcomeUnknown: it cannot be said.
+        Otherwise our fence is committed once more before ``None`` is returned. The fence takes the version of a late
+        commit, so the commit cannot land any more. Raises as :meth:`DeltaSink.look_up`.
         """
         before = self._need(marker.fence)
         for _ in range(_TRIES):
@@ -328,7 +303,7 @@ class TableWriter:
         raise OutcomeUnknown(self._table.sink, _BUSY)
 
     def _closed_behind(self, now: SinkState) -> bool:
-        """Make sure that nothing which was sent can land any more; ``False``: something of ours landed meanwhile."""
+        """Make sure that nothing sent earlier can still land. ``False`` if one of our commits landed meanwhile."""
         if self._table.needs_spark():
             if not SparkCommitter.at_rest(self._table):
                 raise OutcomeUnknown(self._table.sink, "Spark may still be committing")
@@ -352,11 +327,9 @@ class TableWriter:
         raise errors.no_fence(self._table.sink)
 
     def _renewed(self, before: SinkState) -> SinkState:
-        """The standing with whatever of ours was committed since, under our fence, read on the handle that will commit.
+        """The state with our newest commit, under our fence, read on the handle that will commit.
 
-        Raises:
-            Superseded: another fence stands.
-            DestinationError: E508, our fence does not stand.
+        Raises ``Superseded`` if another fence is installed, and DestinationError E508 if none of ours is.
         """
         found = self._table.look()
         if found.entry is None and found.packed == pack(self._table.sink, *before.note.packed):

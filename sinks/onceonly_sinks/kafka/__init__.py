@@ -1,4 +1,7 @@
-"""Exactly once into Kafka: ``KafkaSink``, and ``with_kafka`` for sessions."""
+"""Write exactly once into Kafka topics.
+
+``KafkaSink`` writes, ``with_kafka`` gives a Spark session the Kafka source.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the brokers say of topics, their ids, settings and offsets.
+"""Query Kafka brokers for topics, settings and offsets.
 
-A client that lived through a broker's restart can answer with stale leaders for ever, so a question that fails is
-asked again by a fresh one.
+A client that lived through a broker's restart can answer with stale leaders for ever. So a fresh client repeats a
+question that fails.
 """
 
 from __future__ import annotations
@@ -39,12 +39,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as it is now.
-
-    Attributes:
-        id: changes when it is made anew.
-        partitions: their numbers.
-    """
+    """A topic as it is now. ``id`` changes when the topic is recreated. ``partitions`` are their numbers."""
 
     id: str
     partitions: tuple[int, ...]
@@ -52,12 +47,12 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a partition ends.
+    """End of a partition.
 
     Attributes:
-        high: offset after the last record, of whatever transaction.
-        stable: offset of the first record of a transaction that is not decided; the high one if all are.
-        leader_epoch: which leader said so; below it, and in one topic, a log only ever grows. -1: not known.
+        high: offset after the last record, of any transaction.
+        stable: offset of the first record of an undecided transaction. The high one if all are decided.
+        leader_epoch: epoch of the leader that answered. -1: unknown. Under one leader a topic's log only grows.
     """
 
     high: int
@@ -66,12 +61,10 @@ class End:
 
 
 class Cluster:
-    """The brokers, asked without producing.
+    """Asks the brokers, without producing.
 
-    Args:
-        options: where they are.
-        context: for messages.
-        patience: seconds that one answer may take.
+    ``context`` is for messages. ``patience`` is in seconds, for one answer. Questions raise KafkaException if no answer
+    comes. Most of them also raise it without the permission.
     """
 
     def __init__(self, options: Options, context: Context, patience: float) -> None:
@@ -88,22 +81,14 @@ class Cluster:
 
     @property
     def id(self) -> str:
-        """The cluster's id.
-
-        Raises:
-            KafkaException: no answer.
-        """
+        """The cluster's id."""
         if self._id is None:
             self.ask(lambda admin: admin)  # whoever connects is told
         assert self._id is not None
         return self._id
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Those of the topics that exist.
-
-        Raises:
-            KafkaException: no answer, or no right to describe one.
-        """
+        """Those of the topics that exist."""
         from confluent_kafka import KafkaException, TopicCollection
 
         wanted = sorted(set(names))
@@ -126,11 +111,11 @@ class Cluster:
         return self.ask(describe)
 
     def high(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Offset after the last record, of whatever transaction."""
+        """Offset after the last record, of any transaction."""
         return self._offsets(places, latest=True, stable=False)
 
     def stable(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Offset of the first record of a transaction that is not decided; the high one if all are."""
+        """Offset of the first record of an undecided transaction. The high one if all are decided."""
         return self._offsets(places, latest=True, stable=True)
 
     def low(self, places: Iterable[Place]) -> dict[Place, int]:
@@ -138,7 +123,7 @@ class Cluster:
         return self._offsets(places, latest=False, stable=False)
 
     def ends(self, places: Iterable[Place]) -> dict[Place, End]:
-        """High and stable offsets, asked for at once: neither is older than the call."""
+        """High and stable offsets, asked for at once. Neither is older than the call."""
         wanted = list(places)
 
         def ask(admin: AdminClient) -> dict[Place, End]:
@@ -170,7 +155,7 @@ class Cluster:
         return {(at.topic, at.partition): future for at, future in asked.items()}
 
     def longest_transaction(self) -> float:
-        """How long anybody's transaction can stay open before the brokers end it, seconds."""
+        """Seconds that any producer's transaction can stay open before the brokers end it."""
         from confluent_kafka import KafkaException
 
         def ask(admin: AdminClient) -> float:
@@ -188,19 +173,11 @@ class Cluster:
             return _LONGEST_TRANSACTION + SCAN
 
     def policy(self, topic: str) -> set[str]:
-        """A topic's clean-up policies.
-
-        Raises:
-            KafkaException: no answer, or no right to see them.
-        """
+        """A topic's clean-up policies."""
         return set(self.settings(topic)["cleanup.policy"].split(","))
 
     def keeps_by_key(self, topic: str) -> bool:
-        """Whether a topic is known to be compacted; a role that may not see its settings does not know.
-
-        Raises:
-            KafkaException: no answer.
-        """
+        """Whether a topic is known to be compacted. False for a role that may not see its settings."""
         from confluent_kafka import KafkaException
 
         try:
@@ -212,11 +189,7 @@ class Cluster:
             return False
 
     def settings(self, topic: str) -> dict[str, str]:
-        """A topic's settings, its own and those that it has from the brokers.
-
-        Raises:
-            KafkaException: no answer, or no right to see them.
-        """
+        """A topic's settings, both its own and those from the brokers."""
 
         def ask(admin: AdminClient) -> dict[str, str]:
             resource = _words().ConfigResource(_words().ConfigResource.Type.TOPIC, topic)
@@ -226,11 +199,9 @@ class Cluster:
         return self.ask(ask)
 
     def make_marker_topic(self, name: str) -> None:
-        """Make the marker topic where it is missing; check the one that is there.
+        """Create the marker topic if it is missing, or check the existing one.
 
-        Raises:
-            DestinationError: E502 no right, E508 it cannot hold markers.
-            KafkaException: no answer.
+        Raises E502 without the permission, and E508 if the topic cannot hold markers.
         """
         if name not in self.topics([name]):
             self._create(name)
@@ -269,7 +240,7 @@ class Cluster:
         self._await_topic(name)
 
     def _await_topic(self, name: str) -> None:
-        """A new topic is known to the controller at once, and to every broker a moment later."""
+        """Wait for a new topic. The controller knows it at once, and every broker a moment later."""
         deadline = time.monotonic() + self._patience
         while name not in self.topics([name]):
             if time.monotonic() > deadline:
@@ -280,11 +251,7 @@ class Cluster:
         return refuse("E508", sink=self._context.sink, reason=reason, cause=cause, next=next_)
 
     def ask(self, question: Callable[[AdminClient], Answer]) -> Answer:
-        """Put a question of one's own; one that finds no answer is put again for as long as patience lasts.
-
-        Raises:
-            KafkaException: no answer.
-        """
+        """Ask a question. One without an answer is repeated as long as ``patience`` lasts."""
         from confluent_kafka import KafkaException
 
         deadline, pause = time.monotonic() + self._patience, _SHORTEST_PAUSE
@@ -316,12 +283,12 @@ class Cluster:
         return self._admin
 
     def _hear(self, error: KafkaError) -> None:
-        """The client says by itself why it has no connection."""
+        """Record the client's own report why it has no connection."""
         if error.name() != "_ALL_BROKERS_DOWN":
             self._context.heard[:] = [str(error.str())]
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._admin = None
 
 
@@ -330,7 +297,7 @@ def _known(leader_epoch: int | None) -> int:
 
 
 def _words() -> Any:
-    """The client's classes for questions: their package re-exports them without types."""
+    """The client's classes for questions, which their package re-exports without types."""
     from confluent_kafka import admin
 
     return admin

@@ -30,12 +30,9 @@ _NOW = 0
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """How the columns of one batch become records.
+    """Mapping of one batch's columns to records.
 
-    Attributes:
-        sink: sink id, for messages.
-        topic: the sink's own topic; ``None``: the column says it.
-        present: the optional columns that the batch has.
+    ``topic`` is the sink's own. ``None``: the column names it. ``present`` are the batch's optional columns.
     """
 
     sink: str
@@ -44,11 +41,7 @@ class Columns:
 
     @classmethod
     def check(cls, sink: str, schema: pa.Schema, topic: str | None) -> Self:
-        """Check names and types.
-
-        Raises:
-            DestinationError: E506, naming the column.
-        """
+        """Check names and types. Raises E506 with the column's name."""
         if "value" not in schema.names:
             raise refuse(
                 "E506",
@@ -75,11 +68,7 @@ class Columns:
         return cls(sink, topic, frozenset(optional & set(schema.names)))
 
     def topics(self, batch: pa.RecordBatch) -> set[str]:
-        """Topics that a batch goes to.
-
-        Raises:
-            DestinationError: E517, a row names none.
-        """
+        """Topics of a batch's rows. Raises E517 if a row names none."""
         if self.topic is not None:
             return {self.topic}
         column = batch.column("topic")
@@ -95,10 +84,8 @@ class Columns:
     def arguments(self, batch: pa.RecordBatch) -> tuple[Sequence[Any], ...]:
         """Columns of arguments of ``Producer.produce`` in its own order, without those at the end that no row has.
 
-        The order is topic, value, key, partition, two callbacks, time, headers.
-
-        Raises:
-            DestinationError: E517, a header has no name, or a partition is negative.
+        The order is topic, value, key, partition, two callbacks, time, headers. Raises E517 for a header without a
+        name, or for a negative partition.
         """
         rows = batch.num_rows
         nothing: list[None] = [None] * rows
@@ -166,7 +153,7 @@ def _bytes(column: Any) -> list[bytes | None]:
 
 
 def _milliseconds(column: Any) -> Any:
-    """Milliseconds since 1970, cut towards it; null stays."""
+    """Milliseconds since 1970, truncated towards it. Null stays null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -215,12 +202,9 @@ _POLL = 0.05
 
 
 class Feeder:
-    """Puts rows into the producer's queue, and waits where it is full.
+    """Puts rows into the producer's queue, and waits if it is full.
 
-    Args:
-        producer: inside a transaction.
-        columns: how rows become records.
-        patience: seconds that the queue may stay full.
+    ``producer`` is inside a transaction. ``patience`` is in seconds, for a full queue.
     """
 
     def __init__(self, producer: Producer, columns: Columns, patience: float) -> None:
@@ -229,19 +213,16 @@ class Feeder:
         self._patience = patience
 
     def feed(self, batch: pa.RecordBatch) -> int:
-        """Queue every row of a batch; return how many there are.
+        """Queue every row of a batch. Returns their number.
 
-        Raises:
-            KafkaException: a row was refused, or the producer was fenced out.
-            NotFlushed: the queue stays full.
-            DestinationError: E517, a row that Kafka cannot hold.
+        Raises KafkaException if a row was refused or the producer was fenced out, and ``NotFlushed`` if the queue stays
+        full. Raises E517 for a row that Kafka cannot hold.
         """
         self._all(self._columns.arguments(batch))
         self._producer.poll(0)
         return int(batch.num_rows)
 
     def _all(self, arguments: Sequence[Sequence[Any]]) -> None:
-        """Produce by columns of arguments, all of one length."""
         produce: Callable[..., None] = self._producer.produce
         for record in zip(*arguments, strict=True):
             try:

@@ -1,4 +1,7 @@
-"""The two Kafka transactions: an epoch with its marker, and a claim."""
+"""Run the Kafka transactions of an epoch and of a claim.
+
+``KafkaPrepared`` carries an epoch's rows from ``prepare`` to ``commit``.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class KafkaPrepared:
-    """Rows of one epoch.
+    """Records of one epoch in the transaction of ``state``.
 
-    Attributes:
-        state: whose transaction holds them.
-        rows: records that were sent.
-        start: offsets before the first of them.
-        end: offsets after the last.
-        lost: how the transaction was lost after the batch had been read; ``None`` if it stands.
+    ``start`` are the offsets before the first record, ``end`` those after the last. ``lost`` is the cause if the
+    transaction was lost after the batch had been read. ``None`` if it is intact.
     """
 
     state: SinkState
@@ -44,7 +43,7 @@ class KafkaPrepared:
     lost: str | None = None
 
     def abandon(self) -> None:
-        """Abort the transaction, unless its commit was sent, and drop the producer. Never raises; may repeat."""
+        """Abort the transaction unless its commit was sent, and drop the producer. Never raises. May repeat."""
         self.state.transaction.end()
 
 
@@ -62,20 +61,13 @@ Again = Callable[[], SinkState]
 def fill(destination: Destination, state: SinkState, batch: Batch, epoch: int, again: Again) -> KafkaPrepared:
     """Stream the rows into the transaction.
 
-    A transaction that is lost meanwhile to another opening, or to a zombie, does not end the action: the rest of the
-    batch is read, so that its digest is there, and the commit says what happened.
-
-    Args:
-        destination: where.
-        state: whose transaction takes the rows.
-        batch: the rows.
-        epoch: its number.
-        again: makes another state under the same fence.
+    Another opening or a zombie may end the transaction meanwhile. That does not end the action. The rest of the batch
+    is read for its digest, and the commit reports the loss. ``again`` makes another state under the same fence.
 
     Raises:
         NotFlushed: the brokers do not take the rows.
-        Hidden: a transaction in a topic that rows go to stays undecided.
-        OnceOnlyError: E110, E501, E502, E506 to E508, E513, E517: a row or the brokers refuse; nothing is visible.
+        Hidden: a transaction in a topic of the rows stays undecided.
+        OnceOnlyError: E110, E501, E502, E506 to E508, E513, E517: a row or the brokers refuse. Nothing is visible.
     """
     columns = Columns.check(destination.context.sink, batch.schema, destination.topic)
     filling = _Filling(destination, state, columns, again)
@@ -100,8 +92,6 @@ def fill(destination: Destination, state: SinkState, batch: Batch, epoch: int, a
 
 
 class _Filling:
-    """One epoch's way into the transaction."""
-
     def __init__(self, destination: Destination, state: SinkState, columns: Columns, again: Again) -> None:
         self.state = state
         self._destination = destination
@@ -126,9 +116,10 @@ class _Filling:
         self.state.transaction.flush(partial(self._destination.look_at, self.state.topics))
 
     def _first(self, batch: pa.RecordBatch) -> None:
-        """A producer made ready may have been fenced since, in vain, by a driver that found itself superseded.
+        """Send the first few rows on their own, to notice a producer that was fenced since it was prepared.
 
-        It is noticed with the first few rows, while they are still at hand: they go through another producer.
+        A driver that found itself superseded may have fenced it in vain. The few rows are still at hand, and go through
+        another producer.
         """
         few, rest = batch.slice(0, _FEW), batch.slice(_FEW)
         try:
@@ -171,7 +162,7 @@ def offsets_now(destination: Destination, topics: Mapping[str, Topic]) -> Mappin
 
 
 def written(destination: Destination, prepared: KafkaPrepared, marker: Marker) -> Written:
-    """What vouches for an epoch."""
+    """The marker record of an epoch, with its offsets."""
     topics = prepared.state.topics
     ids = {name: topic.id for name, topic in sorted(topics.items())}
     identity = destination.identity(topics)
@@ -179,12 +170,10 @@ def written(destination: Destination, prepared: KafkaPrepared, marker: Marker) -
 
 
 def put(destination: Destination, transaction: Transaction, entry: MarkerRecord) -> None:
-    """Bring a record of ours to the marker topic, inside the transaction.
+    """Add a record of ours to the marker topic, inside the transaction.
 
-    Raises:
-        KafkaException: fenced out, or refused.
-        NotFlushed: the brokers do not take it.
-        DestinationError: E508, the marker topic is gone.
+    Raises KafkaException if fenced out or refused, and ``NotFlushed`` if the brokers do not take it. Raises E508 if the
+    marker topic is gone.
     """
     transaction.begin()
     with transaction.telling():
@@ -193,11 +182,9 @@ def put(destination: Destination, transaction: Transaction, entry: MarkerRecord)
 
 
 def claim(destination: Destination, state: SinkState, fence: Fence) -> None:
-    """Raise the fence over what stands, in a transaction of its own.
+    """Raise the fence over the newest record, in a transaction of its own.
 
-    Raises:
-        KafkaException: whether it landed is unknown.
-        NotFlushed: it did not.
+    Raises KafkaException if the outcome is unknown, and ``NotFlushed`` if it did not land.
     """
     put(destination, state.transaction, state.found.claimed(fence))
     state.transaction.commit()

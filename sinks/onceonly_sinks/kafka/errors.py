@@ -1,8 +1,8 @@
-"""Translate failures of Kafka's client by code and flags.
+"""Translate errors of Kafka's client into refusals.
 
-A producer that lost its transactional id says so in four shapes: ``_FENCED`` at a call, ``_FATAL`` at the next
-``produce``, a bare broker code inside an exception, and a ``SystemError`` that hides the first when the client was
-running Python code. :func:`read` folds them into one.
+Error codes and flags decide, never an error's text. A producer that lost its transactional id reports it in four
+shapes. They are ``_FENCED`` at a call, ``_FATAL`` at the next ``produce``, a bare broker code inside an exception, and
+a ``SystemError``. The last hides the first when the client was running Python code. :func:`read` folds them into one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onceonly_checkpoints.strenum import StrEnum
 
 
 class Kind(StrEnum):
-    """What can be done about a failure."""
+    """Possible reactions to a failure."""
 
     LOST = "lost"
     DENIED = "denied"
@@ -119,13 +119,10 @@ _LOGIN = "correct kafka.sasl.* or kafka.ssl.* in options=, or ONCEONLY_KAFKA_SAS
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is known of an error of the client, copied out of it.
+    """Facts of a client's error, copied out of it.
 
-    Attributes:
-        kind: what can be done about it.
-        name: the code's name.
-        reason: one line, without secrets.
-        retriable: whether the same call may be sent again on the same instance.
+    ``name`` is the code's name. ``reason`` is one line, without secrets. ``retriable`` is true if the same call may be
+    repeated on the same instance.
     """
 
     kind: Kind
@@ -136,15 +133,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a message needs beside the failure.
+    """Facts for a message that the failure lacks.
 
     Attributes:
-        sink: sink id.
         address: address without secrets.
-        timeout: how long a transaction may stay open, seconds.
-        keyless: whether a row without a key was among those that were sent.
-        protocol: how the client speaks to the brokers.
-        heard: what the client said of connections, while it had none: its calls say no more than that it has none.
+        timeout: seconds that a transaction may stay open.
+        keyless: whether a sent row had no key.
+        heard: the client's log lines about connections while it had none. Its calls report only that it has none.
     """
 
     sink: str
@@ -156,12 +151,12 @@ class Context:
 
 
 def kind_of(name: str, *, fatal: bool = False) -> Kind:
-    """Kind of a code by its name; a fatal error of any name costs the producer its transaction."""
+    """Kind of a code by its name. A fatal error of any name costs the producer its transaction."""
     return _KINDS.get(name, Kind.LOST if fatal else Kind.OTHER)
 
 
 def read(error: BaseException | None) -> Failure | None:
-    """Read a failure out of an exception of the client; ``None`` if it is none."""
+    """Read a failure out of an exception of the client. ``None`` if it is none."""
     from confluent_kafka import KafkaError, KafkaException
 
     if isinstance(error, SystemError):
@@ -177,7 +172,7 @@ def read(error: BaseException | None) -> Failure | None:
 
 
 def refusal(failure: Failure, context: Context) -> OnceOnlyError:
-    """The error that a failure before or instead of a commit becomes."""
+    """The error for a failure before or instead of a commit."""
     return _FAMILIES.get(failure.kind, _other)(failure, context)
 
 

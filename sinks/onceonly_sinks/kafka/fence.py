@@ -1,4 +1,7 @@
-"""Fence of a Kafka sink: a claim, and the next producer ready."""
+"""Install the fence of a Kafka sink with a claim record.
+
+Also keeps the state of the next epoch ready.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,7 @@ _PAUSE = 0.1
 
 
 class ProducerSlot:
-    """One opening's fence and states.
-
-    Args:
-        destination: where.
-    """
+    """Fence and states of one opening."""
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
@@ -41,22 +40,15 @@ class ProducerSlot:
 
     @property
     def fence(self) -> Fence:
-        """The fence that was installed.
-
-        Raises:
-            RuntimeError: none was.
-        """
+        """The installed fence. Raises RuntimeError before the first one."""
         if self._fence is None:
             raise RuntimeError("install a fence first")
         return self._fence
 
     def install(self, fence: Fence) -> None:
-        """Make ``fence`` the newest where it is strictly greater, or find it standing.
+        """Make ``fence`` the newest if it is strictly greater, or find it installed.
 
-        Raises:
-            Superseded: a fence stands that is neither lower nor this one.
-            OutcomeUnknown: the answer was lost.
-            DestinationError: certainly not installed.
+        Raises as :meth:`KafkaSink.install`.
         """
         self.forget()
         with self._destination.refusing():
@@ -72,7 +64,7 @@ class ProducerSlot:
         raise OutcomeUnknown(self._destination.context.sink, f"a claim was lost {_CLAIMS} times")
 
     def _claims(self, fence: Fence) -> bool:
-        """Fence, read, claim, read back; whether our fence stands. A lost answer is found by the next round."""
+        """Fence, read, claim, read back. Returns whether our fence is installed. The next round finds a lost answer."""
         state = self._fences()
         if state is None:
             return False
@@ -97,7 +89,7 @@ class ProducerSlot:
                 return None
 
     def _sends(self, state: SinkState, fence: Fence) -> bool:
-        """Whether the claim was answered with yes; what is not known is read in the next round."""
+        """Whether the claim got a positive answer. The next round reads an unknown outcome."""
         sink = self._destination.context.sink
         try:
             commit.claim(self._destination, state, fence)
@@ -126,12 +118,9 @@ class ProducerSlot:
             raise superseded
 
     def stand(self, fence: Fence) -> SinkState:
-        """The state made ready, or a new one, under our fence.
+        """The prepared state, or a new one, under our fence. Raises as :meth:`Destination.stand`.
 
-        Raises:
-            Superseded: another fence stands.
-            DestinationError: E508, ours does not.
-            KafkaException, Hidden: see :meth:`Destination.stand`.
+        Raises ``Superseded`` if another fence is installed, and E508 if none of ours is.
         """
         ready, prewarmed = self._ready, self._prewarmed
         self._ready = self._prewarmed = None
@@ -139,12 +128,9 @@ class ProducerSlot:
         return state or self.stand_anew(fence)
 
     def stand_anew(self, fence: Fence) -> SinkState:
-        """A new state under our fence; a driver that is fenced out does not disturb the one that is not.
+        """A new state under our fence. A driver that is fenced out does not disturb the current one.
 
-        Raises:
-            Superseded: another fence stands.
-            DestinationError: E508, ours does not.
-            KafkaException, Hidden: see :meth:`Destination.stand`.
+        Raises as :meth:`stand`.
         """
         state = self._destination.stand(partial(self._worth, fence))
         try:
@@ -169,19 +155,19 @@ class ProducerSlot:
         self._ready = state
 
     def prewarm(self, fence: Fence) -> None:
-        """Begin to make the state of the next epoch, where none is at hand."""
+        """Start to prepare the state of the next epoch, if none is ready."""
         if self._ready is not None:
             return
         self.forget()
         self._prewarmed = Prewarmed(partial(self.stand_anew, fence))
 
     def quiet(self, seconds: float | None = None) -> None:
-        """Wait until nothing happens in the background; at most so many seconds."""
+        """Wait until the background thread ends, at most so many seconds."""
         if self._prewarmed is not None:
             self._prewarmed.wait(seconds)
 
     def forget(self) -> None:
-        """Let go of what was made ready. May repeat."""
+        """Drop prepared states. May repeat."""
         if self._ready is not None:
             self._ready.transaction.drop()
         if self._prewarmed is not None:

@@ -37,12 +37,10 @@ _OURS = 2
 
 @dataclass(frozen=True, slots=True)
 class TopicEnd:
-    """An end of the marker topic. Under one leader a log only grows, so below equal marks lie the same records.
+    """An end of the marker topic. Under one leader a log only grows, so below equal marks are the same records.
 
-    Attributes:
-        topic: id of the topic. It is another one if it is made anew.
-        leader_epoch: which leader; -1: not known.
-        offset: after the last record; all below it is decided.
+    ``topic`` is the topic's id, which changes if it is recreated. ``leader_epoch`` is -1 if unknown. ``offset`` is
+    after the last record. Everything below it is decided.
     """
 
     topic: str
@@ -50,9 +48,9 @@ class TopicEnd:
     offset: int
 
     def followed_by(self, end: End) -> TopicEnd | None:
-        """The mark at ``end``, if a transaction of ours, known to have landed after this mark, is all that came since.
+        """The mark at ``end``, if only our own transaction, known to have landed after this mark, came since.
 
-        Whoever else wrote in between, or another leader, leaves no such mark.
+        ``None`` if another writer wrote in between, or under another leader.
         """
         # The two offsets were asked for at once; the later one is the newer.
         mark = TopicEnd(self.topic, end.leader_epoch, max(end.high, end.stable))
@@ -60,19 +58,15 @@ class TopicEnd:
 
     @property
     def known(self) -> bool:
-        """Whether the leader is known: only then are equal marks the same."""
+        """Whether the leader is known. Only then are equal marks the same."""
         return self.leader_epoch >= 0
 
 
 class MarkerReader:
-    """Reader of one sink's marker topic.
+    """Reads one sink's marker topic.
 
-    Args:
-        options: where the brokers are.
-        cluster: for offsets.
-        topic: the marker topic.
-        writer: whose records are meant.
-        patience: seconds that reading may stand still.
+    ``topic`` is its name. ``writer`` selects our records. ``patience`` is in seconds without progress. Reads raise
+    KafkaException without an answer.
     """
 
     def __init__(self, options: Options, cluster: Cluster, topic: str, writer: MarkerScope, patience: float) -> None:
@@ -84,29 +78,20 @@ class MarkerReader:
         self._known: tuple[TopicEnd, MarkerRecord] | None = None
 
     def newest(self, topic: str, bound: float) -> MarkerRecord:
-        """The newest record of ours, once all that was written before it is decided.
+        """Our newest record, once everything written before it is decided.
 
-        Args:
-            topic: id of the marker topic, as it is now.
-            bound: seconds to wait for a transaction that is open, or whose end is hidden.
-
-        Raises:
-            Hidden: it took longer.
-            KafkaException: no answer.
+        ``topic`` is the current id of the marker topic. ``bound`` is in seconds, for a transaction that is open or
+        whose end is hidden. Raises ``HiddenTransaction`` if it takes longer.
         """
         end = settled(self._cluster, [self.place], bound)[self.place]
         return self.newest_at(TopicEnd(topic, end.leader_epoch, end.high))
 
     def visible(self) -> MarkerRecord:
-        """The newest record of ours that readers see now; a transaction in flight is not waited for.
-
-        Raises:
-            KafkaException: no answer.
-        """
+        """Our newest record that readers see now, without a wait for transactions in flight."""
         return self.newest_before(self._cluster.stable([self.place])[self.place])
 
     def newest_at(self, mark: TopicEnd) -> MarkerRecord:
-        """The newest record of ours below a mark; not read again where it is known."""
+        """Our newest record below a mark. A known one is not read again."""
         if self._known is not None and self._known[0] == mark and mark.known:
             return self._known[1]
         entry = self.newest_before(mark.offset)
@@ -114,19 +99,19 @@ class MarkerReader:
         return entry
 
     def landed(self, before: TopicEnd, end: End, entry: MarkerRecord) -> None:
-        """Remember a record of ours that landed after ``before``, if it is the newest one below ``end`` for certain."""
+        """Cache a record of ours that landed after ``before``, if it is certainly the newest one below ``end``."""
         mark = before.followed_by(end)
         self._known = (mark, entry) if mark else None
 
     def unmoved(self) -> bool:
-        """Whether the topic seems to end where it did at the last look. A hint: it may have been made anew."""
+        """Whether the topic seems to have the same end as at the last look. A hint: it may have been recreated."""
         if self._known is None:
             return False
         mark, end = self._known[0], self._cluster.ends([self.place])[self.place]
         return mark == TopicEnd(mark.topic, end.leader_epoch, end.high) and mark.known
 
     def newest_before(self, end: int) -> MarkerRecord:
-        """The newest record of ours below an offset."""
+        """Our newest record below an offset."""
         entries = self._back_until(end, bool)
         return entries[-1] if entries else NOTHING
 
@@ -159,9 +144,7 @@ class MarkerReader:
 def scan(options: Options, place: Place, start: int, end: int, patience: float) -> Generator[Message]:
     """Committed records of one partition from ``start`` up to ``end``, exclusive.
 
-    Raises:
-        TimeoutError: reading stood still for ``patience`` seconds. That is never the end.
-        KafkaException: no answer.
+    Raises TimeoutError after ``patience`` seconds without progress, which is never the end.
     """
     if start >= end:
         return
@@ -194,7 +177,7 @@ def _until(consumer: Consumer, end: int, patience: float) -> Generator[Message]:
 
 
 def _next(consumer: Consumer) -> list[Message]:
-    """What is there; waits for the first record only, where ``consume`` alone would wait for a full chunk."""
+    """Available records. Waits for the first record only, as ``consume`` alone would wait for a full chunk."""
     first = consumer.poll(_POLL_SECONDS)
     return [] if first is None else [first, *consumer.consume(_CHUNK, timeout=0)]
 

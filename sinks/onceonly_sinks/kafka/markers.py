@@ -1,7 +1,8 @@
-"""Markers and claims as records of a compacted topic.
+"""Store markers and claims as records of a compacted Kafka topic.
 
-The newest record says all about where a sink stands: its fence, and the newest epoch with its offsets, which a claim
-repeats in full. Epochs have keys that come round, so compaction keeps the newest :data:`REMEMBERED` of them.
+There is one record per epoch, and one for the newest claim. The newest record fully describes the sink's position: its
+fence, and the newest epoch with its offsets. A claim repeats both in full. Keys of epochs are reused in a cycle, so
+compaction keeps the newest :data:`REMEMBERED` of them.
 """
 
 from __future__ import annotations
@@ -39,24 +40,19 @@ _LONGEST_TOPIC = 249
 
 @dataclass(frozen=True, slots=True)
 class MarkerScope:
-    """Whose records are meant.
-
-    Attributes:
-        pipeline: the user's stable name.
-        sink: sink id.
-    """
+    """Pipeline (the user's stable name) and sink id that own a record."""
 
     pipeline: str
     sink: str
 
     @property
     def transactional_id(self) -> str:
-        """Stable: whoever starts with it ends what an earlier driver left open, and fences that driver out."""
+        """A stable id: a producer with it ends an earlier driver's open transaction and fences that driver out."""
         return "/".join(("onceonly", quote(self.pipeline, safe=""), quote(self.sink, safe="")))
 
     @property
     def topic(self) -> str:
-        """Default name of the marker topic: readable, with a hash where characters had to be replaced."""
+        """Default name of the marker topic: readable, with a hash if characters had to be replaced."""
         digest = hashlib.sha256(f"{self.pipeline}\0{self.sink}".encode()).hexdigest()[:8]
         leaf = self.sink.removeprefix("kafka:")
         names = [_UNFIT.sub("_", part)[: (_LONGEST_TOPIC - 20) // 2] for part in (self.pipeline, leaf)]
@@ -69,16 +65,10 @@ class MarkerScope:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one epoch put where.
+    """Rows and offsets of one epoch.
 
-    Attributes:
-        marker: the epoch's marker.
-        rows: rows that were sent.
-        identity: what the target was.
-        topics: ids of the topics that the sink has written to.
-        start: offsets before the first row.
-        end: offsets after the last row, of every partition of every topic in ``topics``: a row of the epoch lies
-            between the two.
+    ``identity`` is the target's. ``topics`` are the ids of topics that the sink has written to. The epoch's rows are
+    between ``start`` and ``end``. ``end`` holds every partition of every topic in ``topics``.
     """
 
     marker: Marker
@@ -90,7 +80,7 @@ class Written:
 
     @property
     def receipt(self) -> Receipt:
-        """What the sink answers for the epoch."""
+        """The sink's receipt for the epoch."""
         epoch = self.marker.epoch
         position = (("end", offsets_text(self.end)), ("topics", canonical(dict(self.topics))))
         return Receipt(self.marker.sink, epoch.number, epoch.chain, self.identity, position, self.rows)
@@ -116,12 +106,9 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class MarkerRecord:
-    """One record of the marker topic.
+    """One record of the marker topic, with the fence and the newest epoch after it.
 
-    Attributes:
-        fence: the fence that stands after this record.
-        written: the newest epoch after this record; ``None`` before the first.
-        claim: whether the record only raises the fence.
+    ``written`` is ``None`` before the first epoch. ``claim`` is true if the record only raises the fence.
     """
 
     fence: Fence
@@ -130,7 +117,7 @@ class MarkerRecord:
 
     @property
     def epoch(self) -> int:
-        """Number of the newest epoch; 0 for none."""
+        """Number of the newest epoch. 0 before the first."""
         return self.written.marker.epoch.number if self.written else 0
 
     def claimed(self, fence: Fence) -> MarkerRecord:
@@ -150,11 +137,7 @@ class MarkerRecord:
 
     @classmethod
     def parse(cls, value: bytes) -> Self:
-        """Inverse of :attr:`value`.
-
-        Raises:
-            UnreadableMarker: a newer format, or none of ours.
-        """
+        """Inverse of :attr:`value`. Raises ``UnreadableMarker`` for a newer format, or for none of ours."""
         try:
             document = json.loads(value)
             if document["format"] != FORMAT:
@@ -171,7 +154,7 @@ NOTHING = MarkerRecord(Fence(0, ""), None, claim=True)
 
 
 def as_java_spells(topic_id: str) -> str:
-    """A topic's id as Java's clients spell it, and so Spark: librdkafka takes the other alphabet of Base64."""
+    """A topic's id as Java's clients, and so Spark, spell it. librdkafka uses the other alphabet of Base64."""
     return topic_id.replace("+", "-").replace("/", "_").rstrip("=")
 
 
@@ -200,13 +183,13 @@ def _spelled(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def fenced(found: MarkerRecord, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
-    """Why one may not go on under ``fence``; ``None`` if it stands."""
+    """The refusal to go on under ``fence``. ``None`` if it is the installed one."""
     lost = "the marker topic was deleted or made anew, or the fence was never installed"
     return check_fence(sink, found.fence, fence, lost=lost)
 
 
 def judge(found: MarkerRecord, marker: Marker, identity: str) -> Superseded | OnceOnlyError | None:
-    """Why the marker's epoch may not be committed on top of what was found; ``None`` if it may."""
+    """The refusal of the marker's epoch after the found record. ``None`` if it may be committed."""
     written = found.written
     held = NewestEpoch.of(written.marker if written else None)
     refused = fenced(found, marker.fence, marker.sink) or check_follows(marker, held)

@@ -1,4 +1,7 @@
-"""Options and address of the Kafka sink, secrets left out."""
+"""Translate Kafka options for librdkafka, and build the sink's address.
+
+The address holds no secret.
+"""
 
 from __future__ import annotations
 
@@ -91,10 +94,8 @@ _JAAS_PAIR = re.compile(r"(\w+)\s*=\s*\"((?:[^\"\\]|\\.)*)\"")
 class Options:
     """Checked options.
 
-    Attributes:
-        servers: ``host:port,host:port``.
-        given: what the user said, as they spelled it but without the prefix.
-        settings: the same as the client spells it, with secrets.
+    ``given`` are the user's, as spelled but without the prefix. ``settings`` are the same in the client's spelling,
+    with secrets.
     """
 
     servers: str
@@ -103,11 +104,7 @@ class Options:
 
     @classmethod
     def check(cls, servers: str, options: Mapping[str, str] | None) -> Self:
-        """Check and translate.
-
-        Raises:
-            ConfigurationError: E110, naming the option.
-        """
+        """Check and translate options. Raises E110 with the option's name."""
         if not isinstance(servers, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
             listed: object = servers
             names = ",".join(map(str, listed)) if isinstance(listed, list | tuple) else "localhost:9092"
@@ -144,18 +141,18 @@ class Options:
 
     @property
     def for_spark(self) -> dict[str, str]:
-        """Options of Spark's Kafka source that reach the same brokers, as far as the user said them."""
+        """Options of Spark's Kafka source that reach the same brokers, as far as the user gave them."""
         said = {name: value for name, value in self.given.items() if name.startswith(_CONNECTION)}
         return {f"{PREFIX}{name}": value for name, value in {"bootstrap.servers": self.servers, **said}.items()}
 
     @property
     def timeout(self) -> float:
-        """How long a transaction may stay open, seconds."""
+        """Seconds that a transaction may stay open."""
         return int(self.settings.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)) / 1000
 
     @property
     def described(self) -> dict[str, str]:
-        """What an address must say so that the cluster can be reached again; no secrets."""
+        """Options that an address needs to reach the cluster again, without secrets."""
         hidden = SECRETS | {"sasl.jaas.config"}
         said = {name: value for name, value in self.given.items() if name not in hidden and not name.endswith(".key")}
         if "sasl.jaas.config" in self.given:
@@ -280,7 +277,7 @@ _OURS = ("id", "marker_topic")
 
 
 def default_id(topic: str | None) -> str:
-    """Id of a sink that was given none."""
+    """Id of a sink without a given one."""
     return f"{_SCHEME}{topic or '*'}"
 
 
@@ -292,10 +289,9 @@ def address_of(options: Options, topic: str | None, id_: str, marker_topic: str 
 
 
 def read_address(address: str) -> tuple[str, str | None, dict[str, Any]]:
-    """Servers, topic and keyword arguments of the sink; the inverse of :func:`address_of`.
+    """Servers, topic and keyword arguments of the sink: the inverse of :func:`address_of`.
 
-    Raises:
-        ConfigurationError: E110, not an address of a Kafka sink.
+    Raises E110 for no address of a Kafka sink.
     """
     where, _, query = address.removeprefix(_SCHEME).partition("?")
     servers, slash, topic = where.partition("/")

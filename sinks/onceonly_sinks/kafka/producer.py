@@ -1,9 +1,9 @@
-"""Create a fencing producer, and read the topics behind it.
+"""Fence with a new Kafka producer and read the position.
 
-Fence, then wait, then read: a position read before the fence is worthless, and a transaction that was decided but
-whose end is not visible would be decided again by the next one of the same producer id. A state serves one epoch;
-the next one is made ready in the background while the engine plans its batch. It stays true without being read again:
-whoever else fences makes its transaction fail.
+The order is fence, wait, read. A position read before the fence is worthless. A transaction that is decided but still
+hidden would be decided again by the next one of the same producer id. A state serves one epoch. The next one is
+prepared in the background while the engine plans its batch. It stays valid without another read, since any other
+fencing makes its transaction fail.
 """
 
 from __future__ import annotations
@@ -41,13 +41,9 @@ _FENCE_BUDGET = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SinkState:
-    """A producer that fenced, and what stood then.
+    """A producer that fenced, with a transaction not begun, and the position under its fence.
 
-    Attributes:
-        transaction: not begun.
-        found: the newest record.
-        mark: where the marker topic ended.
-        topics: topics that were looked at: all transactions in them were decided.
+    ``found`` is the newest record, ``mark`` the end of the marker topic. All transactions in ``topics`` were decided.
     """
 
     transaction: Transaction
@@ -58,20 +54,13 @@ class SinkState:
 
 @dataclass(slots=True)
 class Destination:
-    """Where one opening of a sink stands.
+    """Clients and options of one opening of a sink.
 
     Attributes:
-        options: where the brokers are.
-        writer: pipeline and sink.
-        topic: the sink's own topic; ``None``: rows name theirs.
-        marker_topic: where markers lie.
+        topic: the sink's own topic. ``None``: rows name theirs.
         patience: seconds that one answer may take.
-        bound: seconds to wait for a hidden end; ``None``: as long as anybody's transaction may last.
-        context: for messages.
-        cluster: asks the brokers.
-        transactions: where producers come from.
-        tail: reads the marker topic.
-        ownership: tells our open transactions from those of others.
+        bound: seconds to wait for a hidden end. ``None``: as long as any producer's transaction may last.
+        ownership: separates our open transactions from those of others.
         read: sources of the query, whose topics get no row.
     """
 
@@ -95,34 +84,30 @@ class Destination:
         self.tail = MarkerReader(self.options, self.cluster, self.marker_topic, self.writer, self.patience)
 
     def longest(self) -> float:
-        """How long to wait for a hidden end, seconds."""
+        """Seconds to wait for a hidden end."""
         if self.bound is None:
             self.bound = self.cluster.longest_transaction()
         return self.bound
 
     def marked(self) -> bool:
-        """Whether there is a marker topic."""
+        """Whether the marker topic exists."""
         return self.marker_topic in self.cluster.topics([self.marker_topic])
 
     def newest(self) -> MarkerRecord:
-        """The newest record of ours, once all that was written before it is decided.
+        """Our newest record, once everything written before it is decided.
 
-        Raises:
-            KafkaException: no answer.
-            Hidden: a transaction's end stays hidden.
-            DestinationError: E508, the marker topic is gone.
+        Raises ``HiddenTransaction`` if a transaction's end stays hidden, and E508 if the marker topic is gone.
         """
         return self.tail.newest(self.look_at([self.marker_topic])[self.marker_topic].id, self.longest())
 
     def stand(self, worth: Callable[[], None] = lambda: None) -> SinkState:
         """Fence, wait, read.
 
-        Args:
-            worth: raises where fencing would be in vain; until then nobody is disturbed.
+        ``worth`` raises if fencing would be in vain. Until then no other producer is disturbed.
 
         Raises:
             KafkaException: no answer, or fenced out meanwhile.
-            Hidden: a transaction's end stays hidden; nothing may be written.
+            Hidden: a transaction's end stays hidden, and nothing may be written.
             DestinationError: E508, the topic is gone.
         """
         transaction = self.transactions.take()
@@ -142,33 +127,29 @@ class Destination:
         return SinkState(transaction, found, mark, topics)
 
     def _held(self, asked: Iterable[Place]) -> frozenset[Place] | None:
-        """Partitions to wait for: the marker topic's, which is ours alone, and what our own transactions hold."""
+        """Partitions to wait for: the marker topic's, which is ours alone, and those that our own transactions hold."""
         ours = self.ownership.held(asked)
         return None if ours is None else ours | ({self.tail.place} & set(asked))
 
     def settle(self, targets: Mapping[Place, int], known: Mapping[Place, End]) -> dict[Place, End]:
-        """Wait until what we committed below these offsets is decided and its end visible; the ends after that.
+        """Wait until our commits below these offsets are decided and visible. Returns the ends after that.
 
-        Raises:
-            Hidden: it took too long.
-            KafkaException: no answer.
+        Raises ``HiddenTransaction`` if it takes too long.
         """
         return settle(self.cluster, targets, self.longest(), known, self._held)
 
     def _settled(self, found: MarkerRecord, known: Mapping[str, Topic]) -> dict[str, Topic]:
-        """Further topics that the newest epoch names, once what is in them is decided; those deleted are left out."""
+        """Further topics that the newest epoch names, once their records are decided. Deleted ones are left out."""
         names = set(found.written.topics if found.written else ()) - known.keys()
         topics = self.cluster.topics(names)
         settled(self.cluster, places(topics), self.longest(), self._held)
         return topics
 
     def enter(self, state: SinkState, names: Iterable[str]) -> dict[str, Topic]:
-        """Topics that rows go to for the first time: what is in them is decided before anything is added.
+        """Add topics that get rows for the first time, after their earlier records are decided.
 
-        Raises:
-            Hidden: a transaction's end stays hidden.
-            ConfigurationError: E147, the query reads one of them.
-            DestinationError: E508, there is no such topic.
+        Raises ``HiddenTransaction`` if a transaction's end stays hidden, E147 if the query reads one of them, E508 if
+        one is missing.
         """
         topics = self.look_at(set(names) - state.topics.keys())
         for name, topic in topics.items() if self.read else ():
@@ -179,11 +160,7 @@ class Destination:
         return topics
 
     def look_at(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Topics as they are now.
-
-        Raises:
-            DestinationError: E508, one does not exist.
-        """
+        """Topics as they are now. Raises E508 for a missing one."""
         wanted = set(names)
         found = self.cluster.topics(wanted)
         if self.marker_topic in wanted - found.keys():
@@ -201,28 +178,28 @@ class Destination:
         return found
 
     def feeds(self, topics: Mapping[str, Topic]) -> str:
-        """What a source that reads topics is identified by."""
+        """Identity of a source that reads these topics."""
         return kafka_identity(self.cluster.id, {name: as_java_spells(topic.id) for name, topic in topics.items()})
 
     def identity(self, topics: Mapping[str, Topic]) -> str:
-        """What the target is: cluster and topic; where rows name their topics, cluster and marker topic."""
+        """The target's identity: cluster and topic. If rows name their topics, cluster and marker topic."""
         if self.topic is not None:
             return f"{self.cluster.id}/{topics[self.topic].id}"
         return f"{self.cluster.id}/{self.look_at([self.marker_topic])[self.marker_topic].id}"
 
     def forget(self) -> None:
-        """Let go of clients that may have lived through what lost an answer: new ones ask what came of it."""
+        """Drop clients that may have lived through the cause of a lost answer. New ones ask for the outcome."""
         self.transactions.forget()
         self.cluster.close()
 
     def close(self) -> None:
-        """Let the connections go. May repeat."""
+        """Close the connections. May repeat."""
         self.transactions.close()
         self.cluster.close()
 
     @contextmanager
     def refusing(self) -> Generator[None]:
-        """Say a failure of the client in our words; only around what certainly did not commit."""
+        """Translate failures of the client into refusals. Only for calls that certainly did not commit."""
         try:
             yield
         except HiddenTransaction as hidden:
@@ -248,11 +225,7 @@ class Destination:
 
 
 class Prewarmed:
-    """The state of the next epoch, made in the background.
-
-    Args:
-        make: fences, waits, reads.
-    """
+    """The state of the next epoch, made in the background. ``make`` fences, waits and reads."""
 
     def __init__(self, make: Callable[[], SinkState]) -> None:
         self._made: list[SinkState] = []
@@ -276,10 +249,9 @@ class Prewarmed:
             self._drop()
 
     def take(self) -> SinkState | None:
-        """Wait for the state; ``None`` if there is none, or it was taken.
+        """Wait for the state. ``None`` if there is none, or it was taken.
 
-        Raises:
-            Hidden: a transaction's end stays hidden.
+        Raises ``HiddenTransaction`` if a transaction's end stays hidden.
         """
         self._thread.join()
         if self._hidden is not None:
@@ -287,11 +259,11 @@ class Prewarmed:
         return self._made.pop() if self._made else None
 
     def wait(self, seconds: float | None) -> None:
-        """Wait until nothing happens in the background, at most so many seconds."""
+        """Wait until the background thread ends, at most so many seconds."""
         self._thread.join(seconds)
 
     def discard(self) -> None:
-        """Let it go, now or when it is made."""
+        """Drop the state, now or when it is made."""
         self._unwanted.set()
         if not self._thread.is_alive():
             self._drop()
@@ -307,7 +279,7 @@ def places(topics: Mapping[str, Topic]) -> list[Place]:
 
 
 def nested(offsets: Mapping[Place, int]) -> Offsets:
-    """Offsets as they are stored."""
+    """Offsets in their stored form."""
     found: dict[str, dict[int, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[partition] = offset

@@ -1,4 +1,7 @@
-"""Read history and counts of a topic, and check brokers and topics."""
+"""Read a Kafka sink's history, row counts and changes by others.
+
+Also builds settings for readers, and checks brokers and topics.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +43,9 @@ _ENOUGH = 2
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic as it is.
+    """Settings and replicas of a topic.
 
-    Attributes:
-        name: its name.
-        partitions: how many.
-        replicas: the fewest that a partition has.
-        settings: its own, and those it has from the brokers.
+    ``replicas`` is the fewest that a partition has. ``settings`` are its own, and those from the brokers.
     """
 
     name: str
@@ -61,22 +60,21 @@ class TopicFacts:
 
     @property
     def policy(self) -> str:
-        """What becomes of old records."""
+        """The clean-up policy for old records."""
         return self.settings.get("cleanup.policy", "")
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What a sink stands on.
+    """Brokers, limits and topics of a sink.
 
     Attributes:
-        servers: how the brokers are reached.
-        brokers: how many.
-        limit_s: after which the brokers end a transaction of this sink, seconds.
-        most_s: the highest such limit that the brokers allow, seconds.
+        brokers: number of brokers.
+        limit_s: seconds after which the brokers end a transaction of this sink.
+        most_s: the highest such limit that the brokers allow, in seconds.
         marker: name of the marker topic.
-        rows: name of the topic that rows go to; ``None`` where they name theirs.
-        topics: those of the sink that exist, and the brokers' own for transactions.
+        rows: name of the topic for rows. ``None`` if rows name theirs.
+        topics: existing topics of the sink, and the brokers' own for transactions.
     """
 
     servers: str
@@ -89,11 +87,7 @@ class ClusterFacts:
 
 
 def read(destination: Destination) -> ClusterFacts:
-    """Ask the cluster.
-
-    Raises:
-        KafkaException: no answer, or no right to see the settings.
-    """
+    """Ask the cluster. Raises KafkaException if no answer comes, or if the settings may not be seen."""
 
     def ask(admin: AdminClient) -> Any:
         return admin.list_topics(timeout=destination.patience)
@@ -113,7 +107,7 @@ def _topic(destination: Destination, name: str, partitions: Any) -> TopicFacts:
 
 
 def judge(name: str, facts: ClusterFacts, observed: Observed) -> Iterator[Check]:
-    """D101 to D108."""
+    """Run the checks D101 to D108. ``observed`` holds durations of past epochs."""
     if state := too_short(facts.limit_s, observed):
         yield spot(
             "D101",
@@ -141,7 +135,7 @@ def judge(name: str, facts: ClusterFacts, observed: Observed) -> Iterator[Check]
 
 
 def _rows(name: str, servers: str, topic: TopicFacts, observed: Observed) -> Iterator[Check]:
-    """Whether every row stays that was written, for as long as somebody reads it."""
+    """Check that every written row stays for as long as readers need it."""
     if "compact" in topic.policy.split(","):
         yield spot("D106", name, State.HINT, topic=topic.name, servers=servers)
         return
@@ -170,7 +164,7 @@ def _marker(name: str, servers: str, topic: TopicFacts) -> Iterator[Check]:
 
 
 def _kept(name: str, facts: ClusterFacts, topic: TopicFacts) -> Iterator[Check]:
-    """Whether what was confirmed outlives a broker. A single broker is somebody's choice, and only told."""
+    """Check that confirmed rows outlive a broker. A single broker is the operator's choice, and only reported."""
     said: dict[str, Any] = {"topic": topic.name, "servers": facts.servers}
     if topic.replicas == 1:
         yield spot("D103", name, State.HINT if facts.brokers == 1 else State.PROBLEM, **said)
@@ -190,13 +184,9 @@ READERS = "isolation.level=read_committed (Spark: kafka.isolation.level; librdka
 
 @checks_arguments
 def read_committed(reader: Any) -> Any:
-    """Have Spark's Kafka source deliver committed records only; its own default delivers aborted ones, too.
+    """Have Spark's Kafka source deliver committed records only. Its default delivers aborted ones, too.
 
-    Args:
-        reader: ``spark.readStream.format("kafka")`` or ``spark.read.format("kafka")``.
-
-    Returns:
-        The same reader.
+    ``reader`` is ``spark.readStream.format("kafka")`` or ``spark.read.format("kafka")``, and is returned.
     """
     return reader.option(f"{PREFIX}isolation.level", "read_committed")
 
@@ -218,11 +208,7 @@ def consumer_options(servers: str, group: str) -> dict[str, str | bool]:
 
 
 def epochs(destination: Destination, after: int) -> list[Written]:
-    """Epochs that the marker topic remembers, oldest first; the rows of each are visible.
-
-    Raises:
-        KafkaException: no answer.
-    """
+    """Epochs in the marker topic with visible rows, oldest first. Raises KafkaException without an answer."""
     if not destination.marked():
         return []
     end = _visible(destination, destination.cluster.high([destination.tail.place]))[destination.tail.place]
@@ -234,7 +220,7 @@ def epochs(destination: Destination, after: int) -> list[Written]:
 
 
 def _visible(destination: Destination, targets: Mapping[Place, int]) -> dict[Place, int]:
-    """The offsets, or what is visible below them after a while: a writer may be held up in the middle of a commit."""
+    """The offsets, or those visible after a wait, since a writer may be held up in the middle of a commit."""
     try:
         settle(destination.cluster, targets, _GLANCE)
     except HiddenTransaction as hidden:
@@ -248,14 +234,12 @@ def _state(offsets: Mapping[Place, int], topics: Mapping[str, Topic]) -> dict[Pl
 
 
 def recount(destination: Destination) -> dict[int, int] | None:
-    """Committed records between the offsets of each epoch; those between epochs under 0.
+    """Committed records between the offsets of each epoch. Those between epochs count under 0.
 
-    ``None`` where retention or compaction has removed rows of a remembered epoch, a topic was made anew, or somebody's
-    open transaction hides the newest rows: what is missing then cannot be told from what was lost. Another writer's
-    records that came between the first and the last record of an epoch count as the epoch's.
-
-    Raises:
-        KafkaException: no answer.
+    ``None`` if retention or compaction has removed rows of a remembered epoch, or if a topic was recreated. Also
+    ``None`` if another producer's open transaction hides the newest rows, as hidden rows look like lost ones. Records
+    of another writer between the first and the last record of an epoch count as the epoch's. Raises KafkaException
+    without an answer.
     """
     written = epochs(destination, 0)
     if not written:
@@ -289,7 +273,7 @@ def ranges_of(written: Sequence[Written], place: Place) -> list[tuple[int, int, 
 
 
 def epoch_at(ranges: Sequence[tuple[int, int, int]], offset: int) -> int:
-    """Epoch whose range holds an offset; 0 for none."""
+    """Epoch whose range holds an offset. 0 for none."""
     at = bisect_right(ranges, offset, key=lambda found: found[0]) - 1
     return ranges[at][2] if at >= 0 and offset < ranges[at][1] else 0
 
@@ -315,11 +299,7 @@ def has_rows(destination: Destination, topics: Mapping[str, Topic]) -> bool:
 
 
 def disturbances(destination: Destination, since: Receipt | None) -> tuple[ExternalChange, ...]:
-    """What others did to the topics since a receipt, as far as ids and offsets show it.
-
-    Raises:
-        KafkaException: no answer.
-    """
+    """Changes by others to the topics since a receipt, by ids and offsets. Raises KafkaException without an answer."""
     if since is None:
         return ()
     ids, end = since.at("topics"), since.at("end")
@@ -332,7 +312,7 @@ def disturbances(destination: Destination, since: Receipt | None) -> tuple[Exter
 def judge_topics(
     was: Mapping[str, str], end: Mapping[str, Mapping[int, int]], topics: Mapping[str, Topic], high: Mapping[Place, int]
 ) -> tuple[ExternalChange, ...]:
-    """Compare topics with what a receipt says of them."""
+    """Compare topics with the ids and offsets of a receipt."""
     found: list[ExternalChange] = []
     for name, id_ in was.items():
         if name not in topics:

@@ -33,12 +33,10 @@ _RETENTION = "the topic's retention removed its oldest records (retention.ms, re
 
 
 def check(destination: Destination, at: Receipt, since: Receipt | None) -> Mapping[Place, tuple[int, int]]:
-    """Which offsets of each partition are meant: the first, and the one after the last.
+    """Offset range of each partition: the first, and the one after the last.
 
-    Raises:
-        EpochExpired: not all records between them are there any more.
-        NotVersioned: the topic keeps the newest record of a key alone.
-        KafkaException: no answer.
+    Raises ``EpochExpired`` if records between them are gone. Raises ``NotVersioned`` if a topic keeps only the newest
+    record of a key.
     """
     ids: dict[str, str] = json.loads(str(at.at("topics") or "{}"))
     topics = destination.cluster.topics(ids)
@@ -64,17 +62,16 @@ _DELETE = "cleanup.policy=delete"
 
 
 def _first(destination: Destination) -> Mapping[Place, int]:
-    """The offsets at which the rows of the sink's first epoch begin; nothing where its marker is forgotten."""
+    """The offsets at which the rows of the sink's first epoch begin. Empty if its marker is forgotten."""
     written = epochs(destination, 0)
     first = dict(written[0].marker.epoch.sinks).get(destination.writer.sink) if written else None
     return flat(written[0].start) if written and first == written[0].marker.epoch.number else {}
 
 
 def read(destination: Destination, at: Receipt, since: Receipt | None) -> pa.Table:
-    """The records, in this process; raises as :func:`check`.
+    """Read the records into this process. Raises as :func:`check`.
 
-    Raises:
-        TimeoutError: records that are there do not come: another producer's open transaction hides them.
+    Raises TimeoutError if another producer's open transaction hides the records.
     """
     import pyarrow as pa
 
@@ -107,7 +104,7 @@ def _records(
 
 
 def frame(destination: Destination, spark: SparkSession, at: Receipt, since: Receipt | None) -> DataFrame:
-    """The records, by Spark's Kafka source; raises as :func:`check`."""
+    """Read the records through Spark's Kafka source. Raises as :func:`check`."""
     meant = check(destination, at, since)
     partitions: dict[str, list[int]] = {}
     for topic, partition in meant:

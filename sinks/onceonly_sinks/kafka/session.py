@@ -1,4 +1,7 @@
-"""``with_kafka``: add Spark's Kafka source to a session builder."""
+"""Add the Kafka source to a Spark session builder.
+
+``with_kafka`` leaves the builder's other settings unchanged.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +23,17 @@ Builder = TypeVar("Builder")
 def with_kafka(builder: Builder, jars: Sequence[Path | str] = ()) -> Builder:
     """Prepare a ``SparkSession.builder`` for ``format("kafka")``, as a source and as Spark's own sink.
 
-    Merges into what the builder already sets: the package is added to the user's, never put in their place. Where the
-    jar is already on the class path nothing is added. Call it before ``getOrCreate``; pass it all settings of packages
-    and jars first. ``KafkaSink`` does not need it.
+    The package is added to the user's, never put in their place. If the jar is already on the class path, nothing is
+    added. Call it before ``getOrCreate``. Pass the builder all settings of packages and jars first. ``KafkaSink`` does
+    not need it.
 
-    Spark fetches the package, and everything that this needs, from its registry at the start. If one part is missing
-    there, Spark does not start, says only ``JAVA_GATEWAY_EXITED``, and names the part on standard error. Then give the
-    jars as files; ``onceonly.spark.jars.kafka_source_jars()`` fetches them, in versions that registries have.
-
-    Args:
-        builder: ``SparkSession.builder``; returned, for chaining.
-        jars: files to use instead of the package.
+    Spark fetches the package and its dependencies from its registry at the start. If one part is missing there, Spark
+    does not start. It raises only ``JAVA_GATEWAY_EXITED``, and names the part on standard error. Then pass the jars as
+    files, which are used instead of the package. ``onceonly.spark.jars.kafka_source_jars()`` fetches them, in versions
+    that registries have. Returns the builder, for chaining.
 
     Raises:
-        ConfigurationError: E108 PySpark is not installed; E113 it is not known.
+        ConfigurationError: E108 PySpark is not installed. E113 it is not known.
     """
     spark = detect.installed()
     if spark is None:
@@ -44,12 +44,9 @@ def with_kafka(builder: Builder, jars: Sequence[Path | str] = ()) -> Builder:
 
 
 def settings(present: dict[str, Any], spark: str, jars: Sequence[Path | str] = ()) -> dict[str, str]:
-    """What to set beside what is ``present``.
+    """Settings to add to the builder's ``present`` ones.
 
-    Args:
-        present: the builder's settings.
-        spark: version of Spark, which is also the version of the package.
-        jars: files to use instead of the package.
+    ``spark`` is the version of Spark and of the package. ``jars`` are used instead of the package.
     """
     artifact = detect.line_of(spark).kafka_jar
     line = artifact.rpartition("_")[0]

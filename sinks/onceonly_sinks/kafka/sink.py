@@ -1,4 +1,7 @@
-"""The Kafka sink: rows and marker in one transaction per producer."""
+"""Write each epoch exactly once to Kafka.
+
+Rows and marker go into one transaction. Every epoch gets a new producer.
+"""
 
 from __future__ import annotations
 
@@ -58,27 +61,27 @@ _CLOSING = 2.0
 
 @checks_arguments
 class KafkaSink(SinkBase):
-    """Writes each epoch to Kafka in one transaction with its marker; columns and options are those of Spark's own sink.
+    """Writes each epoch to Kafka in one transaction with its marker. Columns and options are those of Spark's own sink.
 
-    Readers see whole epochs if they read committed records; see :func:`onceonly_sinks.kafka.read_committed`. The
-    marker lies in a compacted topic beside the output, made with the first epoch; topics for rows must exist. One
-    producer in the driver sends the rows; epochs that do not fit into the driver go by ``exactly_once(staging=)``.
+    Readers see whole epochs if they read committed records. See :func:`onceonly_sinks.kafka.read_committed`. The marker
+    goes to a compacted topic beside the output, which the sink creates. Topics for rows must exist. One producer in the
+    driver sends the rows. Epochs that do not fit into the driver use ``exactly_once(staging=)``.
 
     Args:
         servers: ``host:port,host:port``.
-        topic: where rows go; ``None``: the column ``topic`` says it, row by row. Rows that others left in such a topic
-            before are not noticed at the first start.
-        options: settings of the producer, as Spark takes them: ``{"kafka.compression.type": "zstd"}``. Secrets may
-            come from the environment instead: ``ONCEONLY_KAFKA_SASL_PASSWORD``.
-        id: the sink's id, if one pipeline writes to one topic twice; default ``kafka:<topic>``.
-        marker_topic: where markers lie; default a topic of the sink's own, whose name begins with ``onceonly.``.
+        topic: topic of the rows. ``None``: the column ``topic`` names it, row by row. The first start then does not
+            notice rows that others left in such a topic before.
+        options: settings of the producer, as Spark takes them: ``{"kafka.compression.type": "zstd"}``. Secrets may come
+            from the environment instead: ``ONCEONLY_KAFKA_SASL_PASSWORD``.
+        id: the sink's id, if one pipeline writes to one topic twice. Default: ``kafka:<topic>``.
+        marker_topic: topic of the markers. Default: a topic of the sink's own, whose name begins with ``onceonly.``.
         patience: seconds that one answer of the brokers may take.
-        settle: seconds to wait for a transaction whose end is hidden before the sink refuses to write; default as long
-            as the brokers let any transaction stay open. Open transactions of other producers are not waited for where
-            Spark has Kafka's package loaded and the brokers ask for no login: only its client can tell them apart.
+        settle: seconds to wait for a transaction whose end is hidden, before the sink refuses to write. Default: as
+            long as the brokers let any transaction stay open. The sink skips open transactions of other producers if
+            Spark has Kafka's package loaded and the brokers ask for no login. Only Spark's client can tell them apart.
 
     Raises:
-        ConfigurationError: E108 the client is missing; E110 an option that cannot be, by name.
+        ConfigurationError: E108 the client is missing. E110 an invalid option, by name.
     """
 
     elsewhere: ClassVar[str] = 'a setting of the client stands in options={{"kafka.{setting}": ...}}'
@@ -108,7 +111,7 @@ class KafkaSink(SinkBase):
 
     @property
     def address(self) -> str:
-        """Brokers, topic, and what differs from the defaults; no secrets."""
+        """Brokers, topic, and options that differ from the defaults, without secrets."""
         return address_of(self._options, self._topic, self._id, self._marker_topic)
 
     @property
@@ -119,10 +122,10 @@ class KafkaSink(SinkBase):
 
     @classmethod
     def from_address(cls, address: str) -> Self:
-        """Find a sink again for reading; secrets come from the environment.
+        """Find a sink again for reading, with secrets from the environment.
 
         Raises:
-            ConfigurationError: E108 the client is missing; E110 not an address of a Kafka sink.
+            ConfigurationError: E108 the client is missing. E110 not an address of a Kafka sink.
         """
         servers, topic, said = read_address(address)
         arguments: dict[str, Any] = said
@@ -131,11 +134,11 @@ class KafkaSink(SinkBase):
     # ---- opening
 
     def open(self, pipeline: str) -> None:
-        """Connect and check that the topic is there; creates nothing.
+        """Connect and check that the topic exists, without creating anything.
 
         Raises:
             ConfigurationError: E110, an option that the client does not take.
-            DestinationError: E501 no answer, E502 login or right refused, E508 no such topic.
+            DestinationError: E501 no answer. E502 login or permission refused. E508 no such topic.
         """
         self.close()
         super().open(pipeline)
@@ -153,10 +156,10 @@ class KafkaSink(SinkBase):
             _ = destination.cluster.id
 
     def demands(self, columns: pa.Schema) -> Sequence[Rule]:
-        """What the topic demands of rows of these columns; of a topic that a column names, what any one does.
+        """The topic's rules for rows with these columns. If a column names the topic, rules of any topic.
 
         Raises:
-            DestinationError: E501 no answer; E506, they are not those of records.
+            DestinationError: E501 no answer. E506, the columns are not those of records.
         """
         present = Columns.check(self._id, columns, self._topic).present
         with self._on.refusing():
@@ -166,13 +169,13 @@ class KafkaSink(SinkBase):
         return rules_of(present, partitions, compacted=compacted)
 
     def fence(self) -> Fence | None:
-        """The newest claim or marker, as readers see it now."""
+        """The newest claim or marker that readers see now."""
         with self._on.refusing():
             entry = self._visible()
         return None if entry == markers.NOTHING else entry.fence
 
     def look(self) -> Peek:
-        """The newest epoch that readers see now; a transaction in flight is not waited for."""
+        """The newest epoch that readers see now, without a wait for transactions in flight."""
         with self._on.refusing():
             entry = self._visible()
             rows = not entry.epoch and read.has_rows(self._on, self._own_topic())
@@ -181,21 +184,21 @@ class KafkaSink(SinkBase):
         return Peek(marker, entry.epoch, strangers=rows and not entry.epoch)
 
     def install(self, fence: Fence) -> None:
-        """Make ``fence`` the newest where it is strictly greater, or find it standing; the marker topic is made here.
+        """Make ``fence`` the newest if it is strictly greater, or find it installed. Creates the marker topic.
 
         Raises:
-            Superseded: a fence stands that is neither lower nor this one.
+            Superseded: the current fence is neither lower nor this one.
             OutcomeUnknown: the answer was lost.
-            DestinationError: certainly not installed; E514, a transaction's end stays hidden.
+            DestinationError: certainly not installed. E514, a transaction's end stays hidden.
         """
         self._open_slot.install(fence)
 
     def position(self, since: Receipt | None) -> Position:
-        """Where the sink stands, under our fence.
+        """The sink's position under our fence.
 
         Raises:
-            Superseded: another fence stands.
-            DestinationError: E508, ours does not; E514, a transaction's end stays hidden.
+            Superseded: another fence is installed.
+            DestinationError: E508, ours is not installed. E514, a transaction's end stays hidden.
         """
         fence, destination = self._open_slot.fence, self._on
         self._open_slot.quiet()
@@ -219,8 +222,8 @@ class KafkaSink(SinkBase):
         """Stream the rows into an open transaction.
 
         Raises:
-            DestinationError: E501 to E517: the rows cannot be written; none of them is visible.
-            FencedOut: E401, another driver's fence stands.
+            DestinationError: E501 to E517: the rows cannot be written. None of them is visible.
+            FencedOut: E401, another driver's fence is installed.
         """
         fence = self._open_slot.fence
         with self._on.refusing():
@@ -239,12 +242,12 @@ class KafkaSink(SinkBase):
         return prepared
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
-        """Rows and marker in one transaction, where our fence and the previous chain stand.
+        """Commit rows and marker in one transaction, if our fence and the previous chain are unchanged.
 
         Raises:
-            Superseded: another fence stands.
-            OutcomeUnknown: the answer was lost, or the transaction was.
-            IdentityError: E207, E208, E210: the sink or the topic is not what the epoch follows.
+            Superseded: another fence is installed.
+            OutcomeUnknown: the answer or the transaction was lost.
+            IdentityError: E207, E208, E210: the epoch does not follow the state of the sink or topic.
             DestinationError: nothing was written.
         """
         ours = check_prepared_by(prepared, KafkaPrepared) or self._marker_alone(marker)
@@ -254,7 +257,7 @@ class KafkaSink(SinkBase):
         return written.receipt
 
     def _put(self, ours: KafkaPrepared, marker: Marker, *, again: bool = True) -> Written:
-        """Bring the marker into the transaction; until then it is certain that nothing was committed."""
+        """Add the marker to the transaction. Until then it is certain that nothing was committed."""
         transaction = ours.state.transaction
         try:
             with self._on.refusing():
@@ -283,7 +286,7 @@ class KafkaSink(SinkBase):
         return KafkaPrepared(state, 0, now, now)
 
     def _judged(self, ours: KafkaPrepared, marker: Marker) -> Written:
-        """What the record says, if the epoch follows what was found under the fence."""
+        """The marker record, if the epoch follows the state found under the fence."""
         now = self._on.look_at([*ours.state.topics, self._on.marker_topic])
         written = commit.written(self._on, ours, marker)
         refused = markers.judge(ours.state.found, marker, written.identity) or self._made_anew(ours, marker, now)
@@ -294,9 +297,9 @@ class KafkaSink(SinkBase):
         return written
 
     def _made_anew(self, ours: KafkaPrepared, marker: Marker, now: Mapping[str, Topic]) -> OnceOnlyError | None:
-        """A topic that was made anew since the state looked at it; its rows and its marker would lie in two topics.
+        """Refuse a topic that was recreated since the state was read. Rows and marker would be in two topics.
 
-        Some of the rows may have gone to either one, so the epoch is given up, and the next opening judges the rest.
+        Some of the rows may be in either one. So the epoch is abandoned, and the next opening judges the rest.
         """
         then = {name: topic.id for name, topic in ours.state.topics.items()}
         then[self._on.marker_topic] = ours.state.mark.topic
@@ -307,7 +310,7 @@ class KafkaSink(SinkBase):
         return refuse("E208", sink=self._id, was=was, now=is_, pipeline=marker.pipeline)
 
     def _send(self, ours: KafkaPrepared, written: Written) -> None:
-        """Commit, and wait until readers see it: the brokers' yes means decided, not visible."""
+        """Commit, and wait until readers see it. The brokers' yes means decided, not visible."""
         transaction, marker, place = ours.state.transaction, written.marker, self._on.tail.place
         try:
             transaction.commit()
@@ -324,7 +327,7 @@ class KafkaSink(SinkBase):
             transaction.drop()
 
     def _after_loss(self, marker: Marker, reason: str) -> Superseded | OutcomeUnknown:
-        """What a lost transaction or answer means: superseded only if a newer fence can be read, else unknown."""
+        """Classify a lost transaction or answer: superseded only if a newer fence can be read, else unknown."""
         try:
             refused = markers.fenced(self._on.tail.visible(), marker.fence, self._id)
         except Exception as error:
@@ -334,12 +337,12 @@ class KafkaSink(SinkBase):
         return refused if isinstance(refused, Superseded) else OutcomeUnknown(self._id, reason)
 
     def look_up(self, marker: Marker) -> Receipt | None:
-        """Whether an epoch landed after all; afterwards it cannot land any more.
+        """Find out whether an epoch landed after all. Afterwards it cannot land any more.
 
         Raises:
-            Superseded: another fence stands.
-            OutcomeUnknown: it cannot be said.
-            DestinationError: E508, our fence does not stand, or a topic is gone.
+            Superseded: another fence is installed.
+            OutcomeUnknown: the outcome cannot be found out.
+            DestinationError: E508, our fence is not installed, or a topic is gone.
         """
         self._open_slot.forget()
         self._on.forget()
@@ -359,19 +362,19 @@ class KafkaSink(SinkBase):
     # ---- reading
 
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
-        """Markers with receipts, oldest first; the newest 65536 once the marker topic is compacted."""
+        """Markers with receipts, oldest first: the newest 65536 once the marker topic is compacted."""
         with self._on.refusing():
             found = read.epochs(self._on, after)
         for written in found:
             yield written.marker, written.receipt
 
     def recount(self) -> Mapping[int, int] | None:
-        """Committed records between the offsets of each epoch; ``None`` once retention or compaction took some."""
+        """Committed records between the offsets of each epoch. ``None`` once retention or compaction removed some."""
         with self._on.refusing():
             return read.recount(self._on)
 
     def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-        """Committed records of these epochs that retention has left; ``None`` where a topic was made anew."""
+        """Committed records of these epochs that retention has left. ``None`` if a topic was recreated."""
         with self._on.refusing():
             found = read_at.of(self._on, span)
         return self._each(found) if found is not None else None
@@ -381,10 +384,10 @@ class KafkaSink(SinkBase):
             yield from found
 
     def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
-        """See that the records as of an epoch are there; see ``Versioned``.
+        """Check that the records as of an epoch exist. See ``Versioned``.
 
         Raises:
-            EpochExpired: some are not.
+            EpochExpired: some are gone.
             NotVersioned: the topic is compacted.
             DestinationError: E501 no answer.
         """
@@ -393,32 +396,32 @@ class KafkaSink(SinkBase):
 
     @property
     def location_columns(self) -> tuple[str, ...]:
-        """Columns of the rows that say where they lie; the topic is one unless each row names its own."""
+        """Columns with a record's location. The topic is one, unless rows name their own."""
         return read_at.LOCATION[0 if self._topic else 1 :]
 
     def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
-        """Committed records as of an epoch, those of other writers in between too; raises as :meth:`check_at`."""
+        """Committed records as of an epoch, with those of other writers in between. Raises as :meth:`check_at`."""
         with self._on.refusing():
             return read_at.read(self._on, at, since)
 
     def frame_at(self, spark: SparkSession, at: Receipt, since: Receipt | None = None) -> DataFrame:
-        """The same by Spark's Kafka source; raises as :meth:`check_at`."""
+        """The same through Spark's Kafka source. Raises as :meth:`check_at`."""
         with self._on.refusing():
             return read_at.frame(self._on, spark, at, since)
 
     def disturbances(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
-        """What others did to the topics since a receipt: made anew, or cut off."""
+        """Changes by others to the topics since a receipt: recreated, or cut off."""
         with self._on.refusing():
             entry = self._on.tail.visible() if since is None and self._on.marked() else markers.NOTHING
             return read.disturbances(self._on, since or read.newest_receipt(entry))
 
     @property
     def named(self) -> bool:
-        """Whether its id was given."""
+        """Whether the user gave the id."""
         return self._named
 
     def place(self) -> str:
-        """Cluster and topic; empty where rows name theirs."""
+        """Cluster and topic. Empty if rows name their topics."""
         return f"kafka:{self._on.cluster.id}/{self._topic}" if self._topic else ""
 
     def keep_off(self, sources: Sequence[SourceIdentity]) -> None:
@@ -426,14 +429,14 @@ class KafkaSink(SinkBase):
         self._on.read = tuple(sources)
 
     def feeds(self) -> str | None:
-        """Cluster and topic ids, as Spark's Kafka source is identified; ``None`` where no row has named a topic yet."""
+        """Cluster and topic ids, as Spark's Kafka source is identified. ``None`` while no row has named a topic."""
         with self._on.refusing():
             written = None if self._topic else self._visible().written
             topics = self._on.cluster.topics(written.topics) if written else self._own_topic()
             return self._on.feeds(topics) if topics else None
 
     def examine(self, observed: Observed) -> Sequence[Check]:
-        """Whether topics keep what was confirmed, markers above all, and transactions may last as long as epochs do."""
+        """Check that topics keep confirmed records, and that transactions may last as long as epochs."""
         with self._on.refusing():
             facts = read.read(self._on)
         return list(read.judge(self.address, facts, observed))

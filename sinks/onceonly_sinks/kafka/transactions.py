@@ -1,7 +1,8 @@
-"""One producer with one transaction, never used for a second one.
+"""Run one Kafka transaction per producer instance.
 
-librdkafka keeps its producer epoch for the life of an instance, so a late end of one transaction would end the next
-one of the same instance; a new instance has a new epoch, and the late request is refused (KIP-890).
+A producer is made, fenced, filled, and ended or dropped. It is never used for a second transaction. librdkafka keeps
+its producer epoch for the life of an instance. A late end of one transaction would end the next one of the same
+instance. A new instance has a new epoch, and the late request is refused (KIP-890).
 """
 
 from __future__ import annotations
@@ -33,19 +34,14 @@ _WRONG_STATE = "_STATE"
 
 
 class NotFlushed(Exception):
-    """Records could not be brought to the brokers in time."""
+    """The brokers did not take the records in time."""
 
 
 class Transaction:
-    """A producer that fenced its predecessors, and the one transaction that it may make.
+    """A producer that fenced its predecessors, and its only transaction.
 
-    Args:
-        options: where, and how.
-        transactional_id: stable over all drivers of the sink.
-        patience: seconds that one answer may take.
-
-    Attributes:
-        sent: whether its commit was.
+    ``transactional_id`` is stable over all drivers of the sink. ``patience`` is in seconds, for one answer. ``sent`` is
+    true once its commit was sent.
     """
 
     def __init__(self, options: Options, transactional_id: str, patience: float) -> None:
@@ -59,7 +55,7 @@ class Transaction:
         self._connect()
 
     def _connect(self) -> None:
-        """Have the client connect, which takes some 50 ms, without waiting; by itself it does not always begin."""
+        """Start the connection, which takes some 50 ms, without waiting. The client alone does not always start it."""
         from confluent_kafka import KafkaException
 
         with contextlib.suppress(KafkaException):
@@ -67,18 +63,14 @@ class Transaction:
 
     @property
     def producer(self) -> Producer:
-        """The producer.
-
-        Raises:
-            RuntimeError: it was dropped.
-        """
+        """The producer. Raises RuntimeError once it was dropped."""
         if not self._held:
             raise RuntimeError("this transaction has ended")
         return self._held[0]
 
     @property
     def age(self) -> float:
-        """Seconds since the first record may have been sent; 0 before."""
+        """Seconds since the first record may have been sent. 0 before."""
         return time.monotonic() - self._begun if self._begun is not None else 0.0
 
     @property
@@ -87,13 +79,10 @@ class Transaction:
         return self.age >= self._limit
 
     def fence(self, budget: float) -> None:
-        """End what an earlier producer of this id left open, and fence it out.
+        """End a transaction that an earlier producer of this id left open, and fence that producer out.
 
-        Args:
-            budget: seconds; ending a decided transaction may take the brokers 30.
-
-        Raises:
-            KafkaException: not fenced.
+        ``budget`` is in seconds. The brokers may take 30 to end a decided transaction. Raises KafkaException if not
+        fenced.
         """
         from confluent_kafka import KafkaException
 
@@ -112,24 +101,19 @@ class Transaction:
                 return
 
     def begin(self) -> None:
-        """Begin the transaction, right before its first record: from there on the brokers count its age. May repeat.
+        """Begin the transaction right before its first record, when the brokers start to count its age. May repeat.
 
-        Raises:
-            KafkaException: the producer was fenced out.
+        Raises KafkaException if the producer was fenced out.
         """
         if self._begun is None:
             self.producer.begin_transaction()
             self._begun = time.monotonic()
 
     def flush(self, stalled: Callable[[], object] = lambda: None) -> None:
-        """Bring every record to the brokers.
+        """Send every record to the brokers.
 
-        Args:
-            stalled: called once where nothing is taken for two seconds; raises where it knows why.
-
-        Raises:
-            KafkaException: fenced out, or the brokers refuse a record.
-            NotFlushed: the brokers did not take all of them in time.
+        ``stalled`` is called once after two seconds without progress, and raises if it knows the cause. Raises
+        KafkaException if fenced out or refused, and ``NotFlushed`` if the brokers did not take all records in time.
         """
         moved, last, asked = time.monotonic(), len(self.producer), False
         while left := self.producer.flush(_SLICE):
@@ -146,10 +130,11 @@ class Transaction:
             self._stands()
 
     def _stands(self) -> None:
-        """Raise what broke the transaction, if anything did: a refused record ends it without a word to ``flush``.
+        """Raise the error that broke the transaction, if any.
 
-        Beginning it again does nothing but tell: a transaction that is in order answers that the call does not fit its
-        state, a broken one with the error that broke it.
+        A refused record ends it, and ``flush`` does not report that. Beginning it again only reveals its state. An
+        intact transaction answers that the call does not fit its state. A broken one answers with the error that broke
+        it.
         """
         from confluent_kafka import KafkaException
 
@@ -162,7 +147,7 @@ class Transaction:
 
     @contextmanager
     def telling(self) -> Generator[None]:
-        """Say what broke the transaction, where a call says no more than that it is broken."""
+        """Raise the error that broke the transaction, if a call only reports that it is broken."""
         from confluent_kafka import KafkaException
 
         try:
@@ -174,16 +159,15 @@ class Transaction:
             raise
 
     def commit(self) -> None:
-        """Commit. Whatever this raises, the outcome is unknown, and this producer must not be used again.
+        """Commit. After any error the outcome is unknown, and this producer must not be used again.
 
-        Raises:
-            KafkaException: no yes.
+        Raises KafkaException without a positive answer.
         """
         self.sent = True
         self.producer.commit_transaction(self._patience)
 
     def end(self) -> None:
-        """Give the transaction up: abort it unless its commit was sent, and drop the producer. Never raises."""
+        """Abort the transaction unless its commit was sent, and drop the producer. Never raises."""
         if not self._held:
             return
         if self._begun is not None and not self.sent:
@@ -193,7 +177,7 @@ class Transaction:
         self.drop()
 
     def drop(self) -> None:
-        """Drop the producer, whatever state it is in. Never raises, never waits."""
+        """Drop the producer in any state. Never raises, never waits."""
         held, self._held = self._held, []
         if held:
             # The last reference closes the instance, which may wait for the brokers.
@@ -201,12 +185,9 @@ class Transaction:
 
 
 class Transactions:
-    """Transactions of one transactional id; the next one's producer connects while there is no need of it yet.
+    """Transactions of one transactional id. The next one's producer connects ahead of need.
 
-    Args:
-        options: where, and how.
-        transactional_id: stable over all drivers of the sink.
-        patience: seconds that one answer may take.
+    ``transactional_id`` is stable over all drivers of the sink. ``patience`` is in seconds, for one answer.
     """
 
     def __init__(self, options: Options, transactional_id: str, patience: float) -> None:
@@ -216,11 +197,7 @@ class Transactions:
         self._closed = False
 
     def ready(self) -> None:
-        """Make the next one, where there is none.
-
-        Raises:
-            KafkaException: an option that the client does not take.
-        """
+        """Make the next one, if there is none. Raises KafkaException for an option that the client does not take."""
         with self._lock:
             if self._next is None and not self._closed:
                 self._next = self._make()
@@ -234,20 +211,20 @@ class Transactions:
         return taken
 
     def forget(self) -> None:
-        """Let the one that nobody took go; the next one has a client that knows nothing of before. May repeat."""
+        """Drop the unused one, so that the next one starts with a fresh client. May repeat."""
         with self._lock:
             unwanted, self._next = self._next, None
         if unwanted is not None:
             unwanted.drop()
 
     def close(self) -> None:
-        """The same, and make none ahead any more. May repeat."""
+        """Drop the unused one, and make none ahead any more. May repeat."""
         with self._lock:
             self._closed = True
         self.forget()
 
 
 def lost(error: BaseException) -> bool:
-    """Whether an error says that the producer lost its transaction, to another or to its age."""
+    """Whether an error means that the producer lost its transaction, to another producer or to its age."""
     failure = errors.read(error)
     return failure is not None and failure.kind is Kind.LOST

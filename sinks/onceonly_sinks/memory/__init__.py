@@ -1,4 +1,7 @@
-"""In-memory sink: reference model of the contract, and for notebooks."""
+"""In-memory sink: reference model of the contract, and for notebooks.
+
+Nothing survives the process.
+"""
 
 from __future__ import annotations
 
@@ -53,16 +56,16 @@ _READERS = "read through the sink object (table(), rows()) in the same process; 
 
 @checks_arguments
 class MemorySink(SinkBase):
-    """A handle on a store; appends, or upserts with ``key=``.
+    """A handle on a store. It appends, or upserts with ``key=``.
 
     Args:
-        id: the sink's id; default ``memory:<name of the store>``.
-        store: the destination; default one of its own. Another driver is another sink on the same store.
-        key: columns that identify a row: a row of a later epoch replaces that of an earlier one.
-        sequence: column that orders the changes of a key: one with a lower value changes nothing; of two equal ones
-            the later epoch wins, and in one epoch they are refused (E505).
-        delete: boolean column of the batch; a row with true removes its key, under the same rule of ``sequence``. It is
-            not kept, and neither is a trace of the key: an older change that comes in a later epoch brings it back.
+        id: the sink's id, by default ``memory:<name of the store>``.
+        store: the destination, by default one of its own. Another driver is another sink on the same store.
+        key: columns that identify a row. A row of a later epoch replaces that of an earlier one.
+        sequence: column that orders the changes of a key. A lower value changes nothing. Of two equal ones the later
+            epoch wins, and within one epoch they are refused (E505).
+        delete: boolean column of the batch. A row with true removes its key, under the same rule of ``sequence``. It is
+            not kept, and neither is a trace of the key: an older change in a later epoch brings it back.
 
     Raises:
         ConfigurationError: E110, ``sequence`` or ``delete`` without ``key``, or a column that is named twice.
@@ -85,7 +88,7 @@ class MemorySink(SinkBase):
         self._fence: Fence | None = None
 
     def __reduce__(self) -> NoReturn:
-        """Refused: rows that arrive in another process would be seen by nobody here."""
+        """Refuse pickling: rows that arrive in another process would be invisible here."""
         raise refuse(
             "E110",
             problem=f"MemorySink {self._id!r} lives in this process, and the callback runs in the server's.",
@@ -95,13 +98,13 @@ class MemorySink(SinkBase):
 
     @property
     def address(self) -> str:
-        """Names the store among those of this process, the sink's id, and what makes it more than an append."""
+        """The store among those of this process, the sink's id, and the upsert's columns."""
         query = self._merge.query
         return f"memory:{self.store.address}#{quote(self._id, safe=':/@ ')}" + (f"?{query}" if query else "")
 
     @property
     def capabilities(self) -> Capabilities:
-        """Everything but a ledger; an upsert cannot recount."""
+        """All but a ledger. An upsert cannot recount."""
         merge, append = self._merge, not self._merge.key
         changes = Changes(merge.key, merge.sequence, merge.delete)
         return Capabilities(append, append, carries_ledger=False, committer="memory", readers=_READERS, changes=changes)
@@ -129,22 +132,22 @@ class MemorySink(SinkBase):
         return cls(unquote(id_) or None, store, key=merge.key, sequence=merge.sequence, delete=merge.delete)
 
     def state_keeper(self, *, beside: bool) -> MemorySink:
-        """A store of the state of windows, beside this one or this very one; see ``KeepsState``."""
+        """A store of window state, beside this one or this very one (see ``KeepsState``)."""
         merge = window_state.MERGE
         id_, store = (None, self.store.state()) if beside else (self._id, self.store)
         return MemorySink(id_, store, key=merge.key, delete=merge.delete)
 
     def recall(self, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
-        """Rows of state that are asked for; see ``RecallsState``."""
+        """Wanted rows of window state (see ``RecallsState``)."""
         with self.store.lock:
             return window_state.recall(self.store.epochs(self._writer), self._id, wanted, as_of)
 
     def count_windows(self, since: int) -> int:
-        """How many windows are open; see ``ShowsState``."""
+        """Number of open windows (see ``ShowsState``)."""
         return len(self._open_windows(since))
 
     def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
-        """Windows that are open; see ``ShowsState``."""
+        """Open windows (see ``ShowsState``)."""
         found = [
             open_window for open_window in self._open_windows(since) if key is None or open_window.state.key == key
         ]
@@ -160,7 +163,7 @@ class MemorySink(SinkBase):
         return newest.fence if newest else None
 
     def look(self) -> Peek:
-        """The newest marker, whoever owns the sink."""
+        """The newest marker, under any fence."""
         with self.store.lock:
             newest = self.store.newest(self._writer)
             marker = _marker(newest) if newest else None
@@ -172,14 +175,14 @@ class MemorySink(SinkBase):
         return f"memory:{self.store.address}"
 
     def identity_beside(self, known: str) -> str:
-        """The store's, whatever was known."""
+        """The store's identity, which does not depend on ``known``."""
         return self.store.identity
 
     def install(self, fence: Fence) -> None:
-        """Make ``fence`` the newest where it is strictly greater, or is ours already.
+        """Make ``fence`` the newest if it is strictly greater or already ours.
 
         Raises:
-            Superseded: a fence stands that is neither lower nor this one.
+            Superseded: the installed fence is neither lower nor this one.
             OutcomeUnknown: the answer was lost.
         """
         with self.store.lock:
@@ -190,20 +193,17 @@ class MemorySink(SinkBase):
         self._fence = fence
 
     def content(self) -> int | None:
-        """The newest epoch's number, or that of the epoch whose rows somebody has brought back.
-
-        ``None`` where somebody has overwritten them.
-        """
+        """The newest epoch's number, or that of restored rows, or ``None`` if rows were overwritten."""
         found = self.store.content(self._writer)
         return None if found is None else found.epoch
 
     def stand_at(self, fence: Fence, epoch: int) -> None:
-        """Add a fence that repeats the marker of an older epoch, whose rows are those that stand; see ``Settable``.
+        """Add a fence that repeats the marker of an older epoch, whose rows are the current ones (see ``Settable``).
 
         Raises:
-            Superseded: a fence stands that is neither lower nor this one.
+            Superseded: the installed fence is neither lower nor this one.
             OutcomeUnknown: the answer was lost.
-            ConfigurationError: E110, other rows stand.
+            ConfigurationError: E110, the current rows are other ones.
         """
         with self.store.lock:
             newest, holds = self._below(fence), self.store.content(self._writer)
@@ -215,18 +215,18 @@ class MemorySink(SinkBase):
         self._fence = fence
 
     def _below(self, fence: Fence) -> StoreEntry | None:
-        """The newest entry of ours, where a fence may follow it or is the one that stands."""
+        """The newest entry of ours, if a fence may follow it or is the installed one."""
         newest = self.store.newest(self._writer)
         if superseded := check_install(self._id, newest.fence if newest else None, fence):
             raise superseded
         return newest
 
     def position(self, since: Receipt | None) -> Position:
-        """Where the sink stands, under our fence.
+        """Return the sink's newest epoch, identity and mishaps, under our fence.
 
         Raises:
-            Superseded: another fence stands.
-            DestinationError: E508, our fence does not stand.
+            Superseded: another fence is installed.
+            DestinationError: E508, ours is not installed.
         """
         with self.store.lock:
             newest = self._standing(self._fence)
@@ -244,7 +244,7 @@ class MemorySink(SinkBase):
         """Bring the rows into this process.
 
         Raises:
-            DestinationError: E503 to E505, a null or a key that is not unique; E506, other columns than the store.
+            DestinationError: E503 to E505, a null or a key that is not unique. E506, other columns than the store.
         """
         import pyarrow as pa
 
@@ -255,23 +255,23 @@ class MemorySink(SinkBase):
         return ArrowRows(kept, offered=table.num_rows)
 
     def keeps_from_replacing(self, span: tuple[int, int]) -> str:
-        """Why rows of epochs cannot be told from all others: an upsert met rows of somebody else."""
+        """Why rows of epochs are not distinguishable from others: an upsert met rows of another writer."""
         if self._merge.key and (self.store.foreign_rows or self.store.others(self._writer)):
             return "others write to the store too, and rows are replaced by key: whose a row is, is not known"
         return ""
 
     def prepare_replacing(self, batch: Batch, epoch: int, span: tuple[int, int]) -> ArrowRows:
-        """As :meth:`prepare`; what leaves is said by the marker."""
+        """As :meth:`prepare`. The marker names the epochs whose rows leave."""
         return self.prepare(batch, epoch)
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
-        """Add one entry that holds rows and marker, where our fence and the previous chain stand.
+        """Add one entry with rows and marker, if our fence and the previous chain still hold.
 
         Raises:
-            Superseded: another fence stands.
-            IdentityError: E207 or E210, the previous epoch is not the newest; E247, rows that are to leave cannot be
-                told from others.
-            DestinationError: E508, our fence does not stand.
+            Superseded: another fence is installed.
+            IdentityError: E207 or E210, the previous epoch is not the newest. E247, rows that must leave are not
+                distinguishable from others.
+            DestinationError: E508, our fence is not installed.
             OutcomeUnknown: the answer was lost.
         """
         with self.store.lock:
@@ -310,7 +310,7 @@ class MemorySink(SinkBase):
         return tuple(sink._receipt(entry, one) for sink, entry, one in added)
 
     def _entry(self, prepared: Prepared | None, marker: Marker) -> StoreEntry:
-        """What is to be added, where fence and chain stand."""
+        """The entry to add, if fence and chain still hold."""
         ours = check_prepared_by(prepared, ArrowRows)
         table, count = (ours.table, ours.rows) if ours else (None, 0)
         self._follows(_marker(self._standing(marker.fence)), marker)
@@ -320,11 +320,11 @@ class MemorySink(SinkBase):
         return StoreEntry(self._writer, marker.fence, marker.text, number, table, count, self._merge, replaces=replaces)
 
     def look_up(self, marker: Marker) -> Receipt | None:
-        """The receipt of a marker that stands under our fence.
+        """The receipt of a marker that is the newest under our fence.
 
         Raises:
-            Superseded: another fence stands.
-            DestinationError: E508, our fence does not stand.
+            Superseded: another fence is installed.
+            DestinationError: E508, ours is not installed.
         """
         with self.store.lock:
             newest = self._standing(marker.fence)
@@ -339,7 +339,7 @@ class MemorySink(SinkBase):
                 yield marker, self._receipt(entry, marker)
 
     def recount(self) -> Mapping[int, int] | None:
-        """Rows that lie in the store, per epoch, those without any marker under 0; ``None`` for an upsert."""
+        """Rows in the store per epoch, with rows without a marker under 0, or ``None`` for an upsert."""
         if self._merge.key:
             return None
         ours = {entry.epoch: _count(entry) for entry in self.store.epochs(self._writer)}
@@ -353,7 +353,7 @@ class MemorySink(SinkBase):
         return Total(self.store.table().num_rows, leaves, written)
 
     def read_back(self, spark: SparkSession) -> DataFrame | None:
-        """The rows of an append, each with its epoch; ``None`` for an upsert, or where there are none."""
+        """The rows of an append, each with its epoch, or ``None`` for an upsert or without rows."""
         import pyarrow as pa
 
         from onceonly.spark.frames import of_arrow
@@ -365,7 +365,7 @@ class MemorySink(SinkBase):
         return of_arrow(spark, pa.concat_tables(numbered)) if numbered else None
 
     def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-        """The rows of an append by epoch; ``None`` for an upsert."""
+        """The rows of an append by epoch, or ``None`` for an upsert."""
         if self._merge.key:
             return None
         first, last = span
@@ -373,7 +373,7 @@ class MemorySink(SinkBase):
         return ((entry.epoch, row) for entry in found for row in replay([entry]).to_pylist())
 
     def standing_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-        """The rows of an upsert by the epoch that wrote them last; ``None`` for an append."""
+        """The rows of an upsert by the epoch that wrote them last, or ``None`` for an append."""
         import pyarrow as pa
 
         if not self._merge.key:
@@ -389,11 +389,9 @@ class MemorySink(SinkBase):
         return ((row.pop(EPOCH), row) for row in rows if span[0] <= row[EPOCH] <= span[1])
 
     def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
-        """See that the entry of an epoch is still the one that was confirmed.
+        """Check that the entry of an epoch is still the confirmed one, else raise :class:`EpochExpired`.
 
-        Raises:
-            EpochExpired: it is not.
-            NotVersioned: only later rows are asked for, of an upsert.
+        Raises :class:`NotVersioned` with ``since``, as an upsert cannot select only later rows.
         """
         entry = self._entry_of(at)
         marker = _marker(entry) if entry else None
@@ -405,12 +403,7 @@ class MemorySink(SinkBase):
             raise NotVersioned("an upsert does not tell which rows are of later epochs", "leave since= out")
 
     def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
-        """The rows up to the entry of an epoch; see ``Versioned``.
-
-        Raises:
-            EpochExpired: they are not all there any more.
-            NotVersioned: as by :meth:`check_at`.
-        """
+        """The rows up to the entry of an epoch (see ``Versioned``). Raises as :meth:`check_at`."""
         with self.store.lock:
             self.check_at(at, since)
             entries = self.store.as_of(_serial(at))
@@ -428,7 +421,7 @@ class MemorySink(SinkBase):
         return next((entry for entry in found if (entry.serial, entry.epoch) == (_serial(at), at.epoch)), None)
 
     def disturbances(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
-        """What was done to the store since a receipt."""
+        """Mishaps of the store since a receipt."""
         return self.store.mishaps(after=max(_serial(since) if since else 0, self.store.stood(self._writer)))
 
     def writers(self) -> list[str]:
@@ -436,14 +429,13 @@ class MemorySink(SinkBase):
         return self.store.writers()
 
     def close(self) -> None:
-        """Let go of the fence; the rows stay readable."""
+        """Forget the fence. The rows stay readable."""
         self._fence = None
 
     def table(self, epoch: int | None = None) -> pa.Table:
-        """The store's rows as an Arrow table; with ``epoch``, the rows that this epoch of ours brought.
+        """The store's rows as an Arrow table, or with ``epoch`` the rows of this epoch of ours.
 
-        Raises:
-            LookupError: no such epoch.
+        Raises ``LookupError`` without such an epoch.
         """
         if epoch is None:
             return self.store.table()
@@ -467,7 +459,7 @@ class MemorySink(SinkBase):
             raise OutcomeUnknown(self._id, f"the answer was lost ({type(error).__name__})") from error
 
     def _standing(self, fence: Fence | None) -> StoreEntry:
-        """The newest entry, if it stands under ``fence``."""
+        """The newest entry, if its fence is ``fence``."""
         newest = self.store.newest(self._writer)
         refused = check_fence(self._id, newest.fence if newest else None, fence)
         if refused is not None or newest is None:
@@ -475,7 +467,6 @@ class MemorySink(SinkBase):
         return newest
 
     def _follows(self, newest: Marker | None, marker: Marker) -> None:
-        """Refuse an epoch that does not continue what the store holds."""
         if refused := check_follows(marker, NewestEpoch.of(newest)):
             raise refused
 
@@ -504,7 +495,7 @@ def _marker(entry: StoreEntry) -> Marker | None:
 
 
 def _serial(receipt: Receipt) -> int:
-    """The place of an epoch's entry in the log; 0 where the receipt names none."""
+    """The place of an epoch's entry in the log, 0 if the receipt names none."""
     found = receipt.at("entry")
     return found if isinstance(found, int) else 0
 

@@ -1,4 +1,7 @@
-"""In-memory store: a replayed log, injected failures, and upserts."""
+"""In-memory destination: a log of entries whose replay is the table.
+
+It records mishaps too, and merges upserts.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,9 @@ class Merge:
     """How rows enter the table: added, or replacing rows of the same key.
 
     Attributes:
-        key: columns that identify a row; empty for an append.
-        sequence: column that orders the changes of a key; without, a later epoch wins.
-        delete: boolean column of the batch; a row with true removes its key. It is not kept.
+        key: columns that identify a row, empty for an append.
+        sequence: column that orders the changes of a key. Without it, a later epoch wins.
+        delete: boolean column of the batch. A row with true removes its key. It is not kept.
     """
 
     key: tuple[str, ...] = ()
@@ -49,13 +52,13 @@ class Merge:
 
     @property
     def query(self) -> str:
-        """The same in the form of an address's query; empty for an append."""
+        """The same in the form of an address's query, empty for an append."""
         said = [*(("key", name) for name in self.key), ("sequence", self.sequence), ("delete", self.delete)]
         return urlencode([(name, value) for name, value in said if value])
 
     @classmethod
     def parse(cls, query: str) -> Self:
-        """Read what :attr:`query` says."""
+        """The inverse of :attr:`query`."""
         said = parse_qs(query)
         return cls(tuple(said.get("key", [])), said.get("sequence", [None])[0], said.get("delete", [None])[0])
 
@@ -92,7 +95,7 @@ class Merge:
 
 
 def upserted(table: pa.Table, rows: pa.Table, merge: Merge) -> pa.Table:
-    """The table once the rows, one per key, have met it."""
+    """The table after the rows, one per key, are merged into it."""
     import pyarrow as pa
 
     merged = {_key(row, merge): row for row in table.to_pylist()}
@@ -116,8 +119,8 @@ def one_per_key(sink: str, table: pa.Table, merge: Merge) -> pa.Table:
     """Keep the newest row of each key.
 
     Raises:
-        DestinationError: E503, a sequence or the delete column is null; E504, a key is; E505, which row of a key is
-            newest is open.
+        DestinationError: E503, a sequence or the delete column is null. E504, a key is. E505, the newest row of a key
+            is ambiguous.
     """
     import pyarrow as pa
 
@@ -142,7 +145,7 @@ def _no_nulls(sink: str, rows: list[Row], merge: Merge) -> None:
 
 
 def _newest(sink: str, key: tuple[Any, ...], changes: list[Row], merge: Merge) -> Row:
-    """The newest change of a key. Changes equal in every column are one that was told twice."""
+    """The newest change of a key. Changes equal in every column count as one."""
     if merge.sequence is None:
         newest = changes
     else:
@@ -170,18 +173,17 @@ class StoreEntry:
     """One atomic change of a store.
 
     Attributes:
-        writer: who made it; ``None`` for somebody outside of any pipeline.
-        fence: the writer's fence that stands after this entry.
-        marker: canonical text of the writer's newest marker; ``None`` before the first and once cleaned away.
-        epoch: the epoch that this entry committed; 0 for a fence and for foreign rows.
-        rows: the rows it brought; ``None`` if there are none, or none any more.
-        count: how many rows it was offered.
-        merge: how the rows enter the table.
-        serial: place in the log; never used twice, not even after a restore.
-        replaces: first and last of the writer's epochs whose rows leave with this entry; ``None`` for none.
-        restores: serial of the entry after which the rows had come that stand again after this one, made by nobody of
-            ours; 0 for no row at all, ``None`` for an entry that restores nothing.
-        stands: the writer's epoch that this fence makes the newest, 0 for none; ``None`` for one that leaves it.
+        writer: ``None`` for a writer outside of any pipeline.
+        fence: the writer's fence after this entry.
+        marker: canonical text of the writer's newest marker, ``None`` before the first and once cleaned away.
+        epoch: the epoch that this entry committed, 0 for a fence and for foreign rows.
+        rows: ``None`` if it brought none, or if they are gone.
+        count: number of rows it was offered.
+        serial: place in the log, never used twice, not even after a restore.
+        replaces: first and last of the writer's epochs whose rows leave with this entry.
+        restores: serial of the last entry whose rows are current again after this one, which no writer of ours made. 0
+            means no row at all, and ``None`` means that it restores nothing.
+        stands: the writer's epoch that this fence makes the newest, 0 for none. ``None`` leaves it unchanged.
     """
 
     writer: Writer | None = None
@@ -198,7 +200,7 @@ class StoreEntry:
 
 
 def standing(log: Iterable[StoreEntry]) -> list[StoreEntry]:
-    """The entries of a log, those without their rows which a later one has replaced, or taken back."""
+    """The entries of a log, without rows that a later entry has replaced or taken back."""
     entries, found = list(log), list[StoreEntry]()
     for at, entry in enumerate(entries):
         if entry.restores is not None:
@@ -219,15 +221,15 @@ def standing(log: Iterable[StoreEntry]) -> list[StoreEntry]:
 class MemoryStore:
     """A destination in memory, shared by all handles on it.
 
-    A fence repeats the newest marker, so the newest entry of a writer says all about where it stands.
+    A fence repeats the newest marker, so the newest entry of a writer holds its whole position.
 
     Args:
         name: leaf of the default sink id.
-        beside: another store; what is done to both can be one transaction.
+        beside: another store. Changes of both can be one transaction.
 
     Attributes:
-        address: finds the store again in this process; see :meth:`at`.
-        lock: held for every change; the store's transaction.
+        address: finds the store again in this process (see :meth:`at`).
+        lock: held for every change, as the store's transaction.
         identity: changes when the store is created anew.
     """
 
@@ -246,18 +248,18 @@ class MemoryStore:
         self._all[self.address] = self
 
     def state(self) -> MemoryStore:
-        """The store of the state of windows beside this one, always the same."""
+        """The store of window state beside this one, always the same."""
         with self.lock:
             self._state = self._state or MemoryStore(f"{self.name}_state", beside=self)
             return self._state
 
     @classmethod
     def at(cls, address: str) -> MemoryStore | None:
-        """The store of this process with that address; ``None`` if it is gone."""
+        """The store of this process with that address, or ``None`` if it is gone."""
         return cls._all.get(address)
 
     def add(self, entry: StoreEntry) -> StoreEntry:
-        """Append an entry; return it with its serial."""
+        """Append an entry, and return it with its serial."""
         with self.lock:
             entry = replace(entry, serial=next(self._serials))
             self._log.append(entry)
@@ -269,7 +271,7 @@ class MemoryStore:
             return next((entry for entry in reversed(self._log) if entry.writer == writer), None)
 
     def epochs(self, writer: Writer) -> list[StoreEntry]:
-        """The entries with which a writer committed epochs, oldest first; none beyond where it was put since."""
+        """A writer's committed entries, oldest first, none beyond the epoch to which it was reset since."""
         found: list[StoreEntry] = []
         with self.lock:
             for entry in standing(self._log):
@@ -280,10 +282,9 @@ class MemoryStore:
         return found
 
     def content(self, writer: Writer) -> StoreEntry | None:
-        """The entry with which the rows of a writer's newest epoch came that stand now; one of epoch 0 for none.
+        """The entry of a writer's newest epoch whose rows are current, or one of epoch 0 for none.
 
-        Returns:
-            ``None`` where somebody has overwritten them, or the marker of that epoch is cleaned away.
+        ``None`` if another writer has overwritten them, or the marker of that epoch is cleaned away.
         """
         with self.lock:
             upto = sys.maxsize
@@ -297,7 +298,7 @@ class MemoryStore:
             return None if self._overwritten(0) else StoreEntry(writer)
 
     def stood(self, writer: Writer) -> int:
-        """Serial of the fence that last put a writer at an epoch; 0 for none."""
+        """Serial of the fence that last reset a writer to an epoch, 0 for none."""
         with self.lock:
             return max((one.serial for one in self._log if one.writer == writer and one.stands is not None), default=0)
 
@@ -305,12 +306,12 @@ class MemoryStore:
         return any(mishap.kind == "overwritten" for mishap in self.mishaps(after))
 
     def as_of(self, serial: int) -> list[StoreEntry]:
-        """The entries up to one, those without their rows which were replaced until then."""
+        """The entries up to one, without rows that were replaced until then."""
         with self.lock:
             return standing(entry for entry in self._log if entry.serial <= serial)
 
     def others(self, writer: Writer) -> bool:
-        """Whether somebody else has committed epochs here, too."""
+        """Whether another writer has committed epochs here too."""
         with self.lock:
             return any(entry.writer not in (None, writer) and entry.epoch for entry in self._log)
 
@@ -320,7 +321,7 @@ class MemoryStore:
             return sorted({entry.writer[0] for entry in self._log if entry.writer and entry.epoch})
 
     def table(self) -> pa.Table:
-        """All rows, whoever wrote them; a table without columns before the first."""
+        """All rows, of any writer. Before the first, it has no columns."""
         with self.lock:
             return replay(standing(self._log))
 
@@ -334,30 +335,27 @@ class MemoryStore:
 
     @property
     def foreign_rows(self) -> int:
-        """Rows that came without a marker."""
+        """Number of rows that came without a marker."""
         with self.lock:
             entries = standing(self._log)
             return sum(entry.rows.num_rows for entry in entries if entry.rows is not None and entry.writer is None)
 
     @property
     def schema(self) -> pa.Schema | None:
-        """Columns of the rows; ``None`` before the first."""
+        """Columns of the rows, or ``None`` before the first."""
         with self.lock:
             held = (entry for entry in reversed(self._log) if entry.rows is not None)
             return next((entry.merge.kept(entry.rows.schema) for entry in held if entry.rows is not None), None)
 
     def mishaps(self, after: int) -> tuple[ExternalChange, ...]:
-        """What happened to the store since an entry."""
+        """Mishaps of the store since an entry."""
         with self.lock:
             return tuple(mishap for serial, mishap in self._mishaps if serial > after)
 
     def restore(self, epoch: int) -> None:
-        """Go back to where an epoch had just been committed, as from a backup; 0 for the empty store.
+        """Roll rows and fences back to just after an epoch's commit, as from a backup. Epoch 0 is the empty store.
 
-        Fences go back as well.
-
-        Raises:
-            LookupError: no entry committed that epoch.
+        Raises ``LookupError`` if no entry committed that epoch.
         """
         with self.lock:
             ends = [index + 1 for index, entry in enumerate(self._log) if entry.epoch == epoch] if epoch else [0]
@@ -367,15 +365,10 @@ class MemoryStore:
             self._suffer("restored", f"set back to epoch {epoch}")
 
     def restore_rows(self, epoch: int) -> None:
-        """Have the rows stand again that stood when an epoch had just been committed, as a RESTORE of Delta does.
+        """Restore the rows as of just after an epoch's commit, as a RESTORE of Delta does. Epoch 0 has no row.
 
-        Fences and markers stay, those of later epochs as well.
-
-        Args:
-            epoch: its number; 0 for no row.
-
-        Raises:
-            LookupError: no entry committed that epoch, or what it brought was overwritten since.
+        Fences and markers stay, those of later epochs as well. Raises ``LookupError`` if no entry committed that epoch,
+        or its rows were overwritten since.
         """
         with self.lock:
             ends = [entry.serial for entry in self._log if entry.epoch == epoch] if epoch else [0]
@@ -385,21 +378,21 @@ class MemoryStore:
             self._suffer("restored", f"its rows set back to those of epoch {epoch}, its markers left")
 
     def recreate(self) -> None:
-        """Drop everything, fences and markers included, and be created anew under another identity."""
+        """Drop everything, fences and markers included, and get another identity."""
         with self.lock:
             self._log.clear()
             self.identity = uuid.uuid4().hex
             self._suffer("recreated", "dropped and created again")
 
     def overwrite(self, table: pa.Table) -> None:
-        """Replace all rows, as somebody else's overwrite does; markers stay."""
+        """Replace all rows, as another writer's overwrite does. Markers stay."""
         with self.lock:
             self._log = [replace(entry, rows=None) for entry in self._log]
             self.append_foreign(table)
             self._suffer("overwritten", f"overwritten with {table.num_rows} rows")
 
     def append_foreign(self, table: pa.Table) -> None:
-        """Add rows that no marker vouches for. No mishap: others may append."""
+        """Add rows without a marker. No mishap: others may append."""
         self.add(StoreEntry(rows=table))
 
     def clean_up(self) -> None:
@@ -416,7 +409,7 @@ class MemoryStore:
 
 
 def replay(entries: Iterable[StoreEntry]) -> pa.Table:
-    """Put the rows of entries together, in their order: runs of appends as they are, upserts row by row."""
+    """Concatenate the rows of entries in order: runs of appends as they are, upserts row by row."""
     import pyarrow as pa
 
     table = pa.table({})

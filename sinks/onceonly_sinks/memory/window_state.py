@@ -1,4 +1,4 @@
-"""Window state in memory: the reference for sinks that keep it."""
+"""Window state in a memory store: the reference for recalls."""
 
 from __future__ import annotations
 
@@ -16,16 +16,10 @@ MERGE = Merge(STATE_KEY, None, GONE)
 
 
 def recall(entries: Iterable[StoreEntry], sink: str, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
-    """Rows of state, each once.
-
-    Args:
-        entries: of the writer, oldest first.
-        sink: its id, for messages.
-        wanted: what is asked for.
-        as_of: the state that is meant.
+    """Rows of state, each once. ``entries`` are the writer's, oldest first.
 
     Raises:
-        IdentityError: E226, an epoch stands that is not lower than the one that asks.
+        IdentityError: E226, an epoch is stored that is not lower than ``as_of``.
     """
     found = _standing(entries, as_of.series)
     asked = [(row, epoch) for place, (row, epoch) in found.items() if _meant(place, row, wanted)]
@@ -37,11 +31,9 @@ def recall(entries: Iterable[StoreEntry], sink: str, wanted: StateWanted, as_of:
 
 
 def open_windows(entries: Iterable[StoreEntry], since: int) -> list[OpenWindow]:
-    """Windows that are open, those first that have something to do first.
+    """Open windows, in the order of their next wake-up.
 
-    Args:
-        entries: of the writer, oldest first.
-        since: the first epoch whose rows count.
+    ``entries`` are the writer's, oldest first. ``since`` is the first epoch whose rows count.
     """
     found = _standing(entries, since).values()
     rows = [OpenWindow(_row(row, epoch), row["wake_clock"], row["wake_time"]) for row, epoch in found]
@@ -49,7 +41,7 @@ def open_windows(entries: Iterable[StoreEntry], since: int) -> list[OpenWindow]:
 
 
 def _standing(entries: Iterable[StoreEntry], since: int) -> Mapping[tuple[str, int, int], tuple[dict[str, Any], int]]:
-    """Rows that stand by their window, each with the epoch that wrote it."""
+    """Current rows by their window, each with the epoch that wrote it."""
     found: dict[tuple[str, int, int], tuple[dict[str, Any], int]] = {}
     for entry in entries:
         if entry.epoch < since or entry.rows is None:

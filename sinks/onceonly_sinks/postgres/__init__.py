@@ -1,4 +1,4 @@
-"""Exactly once into Postgres: one transaction holds an epoch's rows and marker."""
+"""Postgres sink: each epoch's rows and marker in one transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Run your own SQL (``apply=``) inside the epoch's transaction."""
+"""Run the user's SQL on an epoch's rows, inside its transaction.
+
+The transaction also holds the marker and cannot end early.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _WHICH = "SELECT pg_catalog.pg_current_xact_id()::text"
 
 
 class StagedTable(sql.Identifier):
-    """Name of the rows of one epoch: composes with ``psycopg.sql``, and as text is quoted already."""
+    """Name of the rows of one epoch. It composes with ``psycopg.sql``, and its text is already quoted."""
 
     def __str__(self) -> str:
         return ".".join(quote(part) for part in self._obj)
@@ -42,11 +45,11 @@ Apply = Callable[[Cursor[Any], StagedTable, int], object]
 
 
 def run(connection: Connection, apply: Apply, waiting: Waiting, epoch: int, *, sink: str, address: str) -> None:
-    """Call the function with a cursor of the open transaction, and see that the transaction is still the same.
+    """Call the function with a cursor of the open transaction, and check that the transaction is still the same.
 
     Raises:
-        DestinationError: E518, the function failed; E519, it ended the transaction.
-        psycopg.Error: a deadlock, a serialization failure or a lock that was not got, as the function met it.
+        DestinationError: E518, the function failed. E519, it ended the transaction.
+        psycopg.Error: a deadlock, a serialization failure or a lock timeout, as the function met it.
         OnceOnlyError: E501, the connection was lost.
     """
     driver: Driver[Any] = raw(connection)
@@ -72,10 +75,10 @@ def run(connection: Connection, apply: Apply, waiting: Waiting, epoch: int, *, s
 
 
 def _call(driver: Driver[Any], apply: Apply, epoch: int) -> tuple[bool, Exception | None]:
-    """Call the function within a savepoint, where the driver forbids commit() and rollback().
+    """Call the function within a savepoint, in which the driver forbids commit() and rollback().
 
-    Returns:
-        Whether it came to its end, and what it raised; neither is ``psycopg.Rollback``, which the savepoint takes.
+    Returns whether it came to its end, and its exception. Neither happens for ``psycopg.Rollback``, which the savepoint
+    takes.
     """
     done = False
     try:
@@ -88,7 +91,7 @@ def _call(driver: Driver[Any], apply: Apply, epoch: int) -> tuple[bool, Exceptio
 
 
 def _current(driver: Driver[Any]) -> Any:
-    """Which transaction is open; ``None`` if there is none."""
+    """Id of the open transaction, or ``None`` if there is none."""
     if driver.info.transaction_status is not TransactionStatus.INTRANS:
         return None
     return driver.execute(_WHICH).fetchone()
@@ -103,7 +106,7 @@ def _failed(sink: str, epoch: int, error: Exception) -> Exception:
 
 
 def _shown(driver: Driver[Any], waiting: Waiting) -> bool:
-    """Show what executors brought under the name that rows through the driver have; whether that took a view."""
+    """Give rows from executors the same name as rows through the driver, and return whether that took a view."""
     if not waiting.parameters:
         return False
     columns = ", ".join(f"s.{quote(name)}" for name in waiting.columns)
@@ -114,7 +117,7 @@ def _shown(driver: Driver[Any], waiting: Waiting) -> bool:
 
 
 def _settle(driver: Driver[Any], view: bool) -> None:
-    """Take away what only the function needed, and give the transaction the settings back that it may have changed."""
+    """Drop the function's helpers, and restore the transaction's settings that it may have changed."""
     with driver.pipeline():
         driver.execute(_MEND)
         if view:

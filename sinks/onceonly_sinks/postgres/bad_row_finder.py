@@ -1,7 +1,7 @@
-"""Find the row that Postgres refused, by sending parts again.
+"""Find the refused row among staged rows by sending parts again.
 
-The server names the constraint, and of an INSERT no row. Only what was refused is searched, so that what is not costs
-nothing. Rows of the transaction that failed are gone with it: this is for those that executors staged.
+Nothing of it commits. The server names the constraint, and of an INSERT no row. Only a refused epoch is searched, so an
+accepted one costs nothing. Rows in a failed transaction are gone with it: this is for rows that executors staged.
 """
 
 from __future__ import annotations
@@ -39,15 +39,14 @@ _NEWEST = "onceonly_newest"
 
 @dataclass(frozen=True, slots=True)
 class BadRowSearch:
-    """A search for the first of the rows that wait that is refused as all of them were.
+    """Searches the first waiting row that is refused with the same error as all of them.
 
     Attributes:
         connection: an open transaction, to be rolled back.
-        failure: how they were refused.
-        rows: what waits.
-        waiting: the same, or of each key its newest row.
+        failure: the refusal of all rows.
+        waiting: relation of ``rows``, or the newest row of each key.
         insert: inserts a part of it.
-        until: when to give up, by the monotonic clock.
+        until: deadline, by the monotonic clock.
     """
 
     connection: Connection
@@ -58,10 +57,9 @@ class BadRowSearch:
     until: float
 
     def first(self) -> int | None:
-        """The position of the row, by halves; what is taken stays, so that each row meets those before it.
+        """Bisect for the row's position. Accepted rows stay, so that each row meets those before it.
 
-        Raises:
-            DBAPIError: a part is refused in another way, or the time is over.
+        Raises ``DBAPIError`` if a part is refused in another way, or the time is over.
         """
         found, low, high = False, 0, self._pages() << _OFFSET_BITS
         while high - low > 1:
@@ -115,7 +113,7 @@ class BadRowSearch:
         return replace(failure, place=place, shape=shape)
 
     def _line(self, at: int) -> int | None:
-        """The row's number, where one task alone has written: tasks at work at once fill a table in no order."""
+        """The row's number, if one task alone has written: parallel tasks fill a table in no order."""
         if self.waiting is not self.rows.waiting or len(self.waiting.parameters["partitions"]) > 1:
             return None
         return upsert.count(self.connection, self._part(0, at + 1))
@@ -124,7 +122,10 @@ class BadRowSearch:
 def find_bad_row(
     transactions: Transactions, target: Target, rows: PostgresPrepared | None, marker: Marker, error: DBAPIError
 ) -> Refused | None:
-    """The refusal of an epoch, with place and shape of the row that was refused, where both can be found."""
+    """The refusal of an epoch, with place and shape of the refused row, or ``None`` if they cannot be found.
+
+    The search begins a transaction of its own in ``transactions``: the failed one is over.
+    """
     import psycopg
 
     failure = read(error)
@@ -168,7 +169,7 @@ def _searched(
 
 
 def _newest_of(connection: Connection, waiting: Waiting, merge: upsert.Merge) -> Waiting:
-    """A part of all rows would hold changes that a newer one outside of it replaces."""
+    """Copy the newest rows. A part of all rows would hold changes that a newer one outside of it replaces."""
     rows = upsert.newest(waiting, merge)
     connection.exec_driver_sql(f"CREATE TEMPORARY TABLE {_NEWEST} ON COMMIT DROP AS {rows}", dict(waiting.parameters))
     return Waiting(f"pg_temp.{_NEWEST}", "true", {}, waiting.columns)

@@ -1,4 +1,7 @@
-"""Write an epoch's transaction: rows, marker and ledger record, before COMMIT."""
+"""Fill an epoch's Postgres transaction with rows, marker and ledger record.
+
+Only :func:`send` commits it.
+"""
 
 from __future__ import annotations
 
@@ -45,23 +48,16 @@ def write_epoch(
     *,
     sinks: frozenset[str],
 ) -> Receipt:
-    """Bring all that a sink gets of an epoch into the transaction, and tell what its receipt will be.
+    """Bring a sink's rows and marker of an epoch into the transaction, and return its receipt.
 
-    The head's row is touched last: other drivers wait for its lock no longer than the commit itself takes.
-
-    Args:
-        connection: the transaction.
-        transactions: of the sink.
-        target: where its rows go.
-        rows: what was prepared; ``None`` for none.
-        marker: the epoch's.
-        sinks: ids of all that are in the transaction.
+    The head's row is touched last: other drivers wait for its lock no longer than the commit itself takes. ``sinks``
+    are the ids of all sinks in the transaction.
 
     Raises:
-        Superseded: another fence stands.
-        OnceOnlyError: the epoch does not follow what was found, or the rows cannot be taken.
-        Refused: a row cannot be taken, and it was found which.
-        DBAPIError: the same, in the server's words.
+        Superseded: another fence is installed.
+        OnceOnlyError: the epoch does not follow the head, or the rows cannot be taken.
+        Refused: a row cannot be taken, and the failure describes it.
+        DBAPIError: the same, as raised by the driver.
     """
     try:
         span = marker.epoch.replaces
@@ -89,7 +85,6 @@ def write_epoch(
 
 
 def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None, of: Epoch) -> int:
-    """Bring rows that wait into the target; return the table's oid."""
     epoch = of.number
     if rows is None:
         return schema.oid(connection, target.name)
@@ -126,7 +121,7 @@ def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None
 def _all_stand(
     connection: Connection, target: Target, table: Table, rows: PostgresPrepared, *, changed: int, epoch: int
 ) -> None:
-    """Refuse an epoch of which a trigger kept rows back; without triggers only an append has anything to count."""
+    """Refuse an epoch of which a trigger kept rows back. Without triggers only an append is counted."""
     assert rows.waiting is not None
     sink, events, merge = target.writer.sink, target.events, target.merge
     if not obstacles.triggers_of(table.parts, events):
@@ -149,7 +144,6 @@ def _count(connection: Connection, rows: PostgresPrepared, waiting: upsert.Waiti
 
 
 def _apply(connection: Connection, target: Target, apply: Apply, rows: PostgresPrepared, epoch: int) -> int:
-    """Hand the rows to the user's function; return the oid of the table that it was to bring them to."""
     from onceonly_sinks.postgres import apply_sql
 
     sink = target.writer.sink
@@ -166,7 +160,7 @@ def _apply(connection: Connection, target: Target, apply: Apply, rows: PostgresP
 
 
 def _why_not(connection: Connection, marker: Marker, target: Target, oid: int) -> Exception:
-    """Why the head did not move, read under its lock."""
+    """Explain why the head did not move, from the row under its lock."""
     found = head.read(connection, target.writer, lock="FOR UPDATE")
     place = head.place(connection, oid, target.visibility)
     refused = head.judge(found, marker) or schema.replaced(found, place, marker)
@@ -180,11 +174,11 @@ def send(
     receipts: tuple[Receipt, ...],
     ledger: Recorder | None,
 ) -> None:
-    """Commit what was filled in, with the ledger's record if the transaction carries it.
+    """Commit the filled transaction, with the ledger's record if the transaction carries it.
 
     Raises:
         OutcomeUnknown: sent, and no answer came.
-        Refused: the server refused; nothing is visible.
+        Refused: the server refused. Nothing is visible.
         DestinationError: E511, the ledger cannot record the epoch.
     """
     if ledger is not None:

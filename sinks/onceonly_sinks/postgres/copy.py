@@ -1,4 +1,4 @@
-"""Encode Arrow batches for binary COPY, and locate a refused row."""
+"""Encode Arrow batches for a binary COPY, and locate a refused row."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ KAFKA = ("topic", "partition", "offset")
 
 
 class Sent:
-    """The rows that were sent last, so that one of them can be described by its number.
+    """The last rows that were sent, so that one of them can be described by its number.
 
-    Args:
-        whose: what the numbers count within; empty for the batch.
+    ``whose`` names the scope of the numbers, empty for the batch.
     """
 
     def __init__(self, whose: str = "") -> None:
@@ -44,7 +43,7 @@ class Sent:
         self.rows += piece.num_rows
 
     def describe(self, line: int, column: str) -> tuple[str, str]:
-        """Place of a row, counted from 1, and the shape of one of its values; empty where it is not known."""
+        """Place of a row, counted from 1, and the shape of one of its values, empty if unknown."""
         if not line:
             return "", ""
         for start, piece in self._pieces:
@@ -58,17 +57,14 @@ class Sent:
 
 
 def from_kafka(columns: Iterable[str], refused: str) -> bool:
-    """Whether rows tell where they lie in a topic, and may: a value that was refused is not repeated."""
+    """Whether rows have a position in a topic that may be shown: a value that was refused is not repeated."""
     return set(KAFKA) <= set(columns) and refused not in KAFKA
 
 
 def place(line: int | None, whose: str = "", position: Sequence[Any] = ()) -> str:
-    """Where a row came from.
+    """Describe a row's origin by its number, from 1 within ``whose``, and its topic, partition and offset in Kafka.
 
-    Args:
-        line: its number there, from 1; ``None`` where its order is not known.
-        whose: what the number counts within; empty for the batch.
-        position: its topic, partition and offset, if it came from Kafka.
+    ``line`` is ``None`` if the order is not known, and ``whose`` is empty for the batch.
     """
     row = "a row" if line is None else f"row {line}"
     within = f" of {whose}" if whose else ""
@@ -102,7 +98,7 @@ def counted(kind: pa.DataType) -> bool:
 
 
 def shape(value: Any) -> str:
-    """What a text, bytes, a number or a null look like, without saying them."""
+    """Describe the shape of a text, bytes, a number or a null without its value."""
     if value is None:
         return "a null"
     if isinstance(value, str):
@@ -126,10 +122,8 @@ def statement(relation: str, columns: Iterable[str]) -> str:
 class Encoder:
     """Encodes batches of one plan.
 
-    Args:
-        plan: how columns are converted.
-        constants: further columns, the same in every row, with their Arrow values.
-        whose: what rows are numbered within, for messages; empty for the batch.
+    ``constants`` are further columns with the same Arrow value in every row. ``whose`` is the scope of row numbers in
+    messages, empty for the batch.
 
     Attributes:
         sent: the rows that were encoded last.
@@ -150,11 +144,7 @@ class Encoder:
         self._encoder = pgpq.ArrowToPostgresBinaryEncoder.new_with_encoders(self._schema, encoders)
 
     def encode(self, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-        """The bytes of a whole COPY.
-
-        Raises:
-            ValueRefused: the table cannot hold a value.
-        """
+        """The bytes of a whole COPY. Raises :class:`ValueRefused` if the table cannot hold a value."""
         yield self._encoder.write_header()
         for batch in batches:
             for start in range(0, batch.num_rows, _SLICE_ROWS):
@@ -170,7 +160,7 @@ class Encoder:
         return written
 
     def _misfit(self, batch: pa.RecordBatch) -> Exception:
-        """Which column holds what Postgres has no form for: the encoder names none."""
+        """Find the column whose value Postgres has no form for: the encoder names none."""
         for lane in self._plan.lanes:
             try:
                 Encoder(TypeMapping(self._plan.table, (lane,)), {})._encoder.write_batch(batch.select([lane.target]))
@@ -197,7 +187,7 @@ def _encoder(field: pa.Field[Any], jsonb: bool) -> Any:
 
 
 def copy_in(cursor: psycopg.Cursor[Any], copy: str, encoder: Encoder, batches: Iterable[pa.RecordBatch]) -> int:
-    """Send a COPY in the cursor's transaction; return how many rows the server took.
+    """Send a COPY in the cursor's transaction, and return how many rows the server took.
 
     Raises:
         Refused: the server refused a row.

@@ -1,4 +1,7 @@
-"""CREATE TABLE for a missing table, planned from the batch's schema."""
+"""Plan and create a missing Postgres table from a batch's schema.
+
+The commit creates it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def planned(
 
 
 def lacking(sink: str, batch: pa.Schema, table: Table, delete: str | None) -> tuple[Column, ...]:
-    """Columns for what a batch has and the table does not; all may be null.
+    """Columns of a batch that the table lacks, all nullable.
 
     Raises:
         DestinationError: E506, a column's type has no form in Postgres.
@@ -44,14 +47,14 @@ def lacking(sink: str, batch: pa.Schema, table: Table, delete: str | None) -> tu
 
 
 def add(connection: Connection, table: Table, added: Sequence[Column]) -> Table:
-    """Add columns in the open transaction; the table is locked against everybody until it ends."""
+    """Add columns in the open transaction. Until it ends, the table is locked against any access."""
     lines = ", ".join(f"ADD COLUMN {quote(column.name)} {column.ddl}" for column in added)
     connection.exec_driver_sql(f"ALTER TABLE {table.name.sql} {lines}", {})
     return replace(table, columns=(*table.columns, *added))
 
 
 def flag(sink: str, field: pa.Field[Any]) -> Column:
-    """The column beside the target in which a batch says what to delete.
+    """The boolean delete column, which waits beside the target.
 
     Raises:
         DestinationError: E506, it is not boolean.
@@ -112,13 +115,13 @@ _BASE: Mapping[str, str] = {
 
 
 def own_type(field: pa.Field[Any]) -> str | None:
-    """Name of the user-defined type that the column has in Spark; Arrow carries what it is stored as."""
+    """Name of the user-defined type that the column has in Spark. Arrow carries its storage type."""
     name = (field.metadata or {}).get(USER_DEFINED)
     return name.decode() if name else None
 
 
 def advice(field: pa.Field[Any]) -> str:
-    """What to do with a column whose type has no form in Postgres."""
+    """Advice for a column whose type has no form in Postgres."""
     if own_type(field):
         return "take out of the type what is to be kept, in the query, as plain columns"
     if holds_map_by_nested_key(field.type):
@@ -136,7 +139,7 @@ _IN_SPARK: Mapping[str, str] = {
 
 
 def stored_as(type_: pa.DataType) -> str | None:
-    """The type in it for which Arrow carries a struct of internal bytes, if any: bytes that mean nothing to SQL."""
+    """Name of an inner type that Arrow carries as a struct of internal bytes, if any: SQL cannot read them."""
     import pyarrow.types as t
 
     if t.is_struct(type_) and (own := _storage(type_)):
@@ -167,7 +170,7 @@ def holds_map_by_nested_key(type_: pa.DataType) -> bool:
 
 
 def ddl_of(type_: pa.DataType) -> str | None:
-    """Postgres type for a column of a batch, as SQL; ``None`` if it has no form."""
+    """Postgres type for a column of a batch, as SQL, or ``None`` if it has no form."""
     import pyarrow.types as t
 
     if t.is_nested(type_) and (stored_as(type_) or holds_map_by_nested_key(type_)):
@@ -211,7 +214,7 @@ _SCALAR: Mapping[str, str] = {
 
 
 def modifier_of(type_: pa.DataType) -> int:
-    """Type modifier of the planned type."""
+    """Type modifier of the planned type, -1 for none."""
     import pyarrow.types as t
 
     if t.is_list(type_) or t.is_large_list(type_):
@@ -234,7 +237,7 @@ _SPARK: Mapping[str, str] = {
 
 
 def spark_name(type_: pa.DataType) -> str:
-    """A type in the words of Spark."""
+    """Spark's name of a type."""
     import pyarrow.types as t
 
     if t.is_decimal(type_):

@@ -1,4 +1,7 @@
-"""Translate psycopg errors into refusals: head first, then the server's answer."""
+"""Translate psycopg errors into refusals.
+
+The head row decides first, then sessions that hold locks, then the server's answer.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +36,9 @@ _PASSED_ON = (Superseded, OutcomeUnknown, Conflict, TooLarge, TooLargeForDriver)
 
 
 class ErrorTranslator:
-    """Turns what a driver raises into errors of ours, for one sink.
+    """Translates a driver's exceptions into our errors, for one sink.
 
-    Args:
-        transactions: to ask the server with, after a failure.
-        writer: whose head is read.
-        name: the target.
-        context: for messages.
+    After a failure it reads the writer's head through ``transactions``.
 
     Attributes:
         target: the target, once it was looked at.
@@ -56,7 +55,7 @@ class ErrorTranslator:
 
     @contextmanager
     def refusals(self) -> Generator[None]:
-        """Within, nothing commits: a failure is said in our words."""
+        """Within, nothing commits, and a failure is translated."""
         try:
             yield
         except Exception as error:
@@ -70,18 +69,15 @@ class ErrorTranslator:
     def attempt(self, judge: Judge, types: Callable[[], Mapping[str, str]]) -> Generator[None]:
         """Within, rows are brought or committed, and a failure means that they certainly were not.
 
-        A newer driver ends our sessions and drops our staging, which looks like a lost server or a lost table: so the
-        head is asked first, on a connection of its own.
-
-        Args:
-            judge: what a head means for the attempt.
-            types: Spark's type by column, for messages; asked after a failure.
+        A newer driver ends our sessions and drops our staging, which looks like a lost server or a lost table. So the
+        head is read first, on a connection of its own. ``judge`` gives a head's verdict on the attempt. ``types``,
+        Spark's type by column, is called after a failure.
 
         Raises:
-            Superseded: another fence stands.
-            Conflict: the server took the transaction back for another one's sake, or the connection was lost before
-                the COMMIT was sent, and our fence stands.
-            OnceOnlyError: what the head says, or else the server.
+            Superseded: another fence is installed.
+            Conflict: the server rolled back because of another transaction, or the connection was lost before the
+                COMMIT was sent, while our fence holds.
+            OnceOnlyError: the verdict on the head, or else the server's refusal.
         """
         try:
             yield
@@ -102,7 +98,7 @@ class ErrorTranslator:
             raise said from (None if failure is None or failure.quotes else error)
 
     def against(self, judge: Judge) -> Exception | None:
-        """What the head says against an attempt now; ``None``: nothing, or there is no answer."""
+        """The head's verdict against an attempt now, or ``None`` if there is none or no answer."""
         return self._head(judge)[1]
 
     def _said(self, error: Exception, failure: Failure | None, types: Mapping[str, str]) -> Exception:
@@ -122,7 +118,7 @@ class ErrorTranslator:
         return errors.refusal(self._defined(failure), context)
 
     def _grant(self) -> str:
-        """The first command that the doctor prints for the role, then what to do after it."""
+        """The first command that the doctor prints for the role, then the next step."""
         target = self.target
         if target is None:
             return ""
@@ -130,7 +126,6 @@ class ErrorTranslator:
         return f"{found}; then restart the query" if found else ""
 
     def _defined(self, failure: Failure) -> Failure:
-        """With the constraint's definition and its columns, where they can be read."""
         if not failure.constraint:
             return failure
         found = self._asked(lambda connection: schema.constraint(connection, failure.table, failure.constraint))
@@ -138,20 +133,18 @@ class ErrorTranslator:
         return replace(failure, column=failure.column or columns, definition=definition)
 
     def _blocker(self) -> str:
-        """Who holds locks on the table or on our own tables now, in words."""
+        """Describe the sessions that lock the table or our own tables now."""
         found = self._asked(lambda connection: schema.holders(connection, self._name, self._writer.tag))
         return found or "nobody holds a lock on it any more; who held it is not known"
 
     def _head(self, judge: Judge) -> tuple[bool, Exception | None]:
-        """Whether the head could be read, and what it says."""
-
         def look(connection: Connection) -> tuple[bool, Exception | None]:
             return True, judge(head.read(connection, self._writer) if head.exists(connection) else None)
 
         return self._asked(look) or (False, None)
 
     def _asked(self, ask: Callable[[Connection], T]) -> T | None:
-        """The answer to a question after a failure; ``None`` if the server does not answer."""
+        """Query the server after a failure. Return ``None`` if it does not answer."""
         try:
             with self._transactions.reading() as connection:
                 return ask(connection)

@@ -1,4 +1,4 @@
-"""Classify database failures by SQLSTATE and severity, never by text."""
+"""Classify Postgres errors by SQLSTATE and severity, never by message text."""
 
 from __future__ import annotations
 
@@ -27,19 +27,17 @@ _GRANT = "grant what is missing: INSERT and SELECT on the table, USAGE and CREAT
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is known of a database error, copied out of it.
+    """Facts of a database error, copied out of it.
 
     Attributes:
-        state: SQLSTATE; empty where the server said none (a refused or cut connection).
-        severity: ``ERROR``, ``FATAL`` or ``PANIC``; empty where the server said none.
-        reason: one line, without secrets: our own words for a refused value, as the server's may quote it, else the
-            server's primary message.
-        column: the column it names, if any.
-        constraint: the constraint it names, if any.
+        state: SQLSTATE, empty if the server sent none (a refused or cut connection).
+        severity: ``ERROR``, ``FATAL`` or ``PANIC``, empty if the server sent none.
+        reason: one line, without secrets. Our own words for a refused value, as the server's may quote it. Otherwise
+            the server's primary message.
         table: schema and table of the constraint.
-        line: number of the row in a COPY, from 1; 0 where there is none.
-        place: where the refused row came from, if it is known.
-        shape: what the refused value looks like, if it is known.
+        line: number of the row in a COPY, from 1, or 0 for none.
+        place: origin of the refused row, if known.
+        shape: form of the refused value, if known.
         definition: the constraint as SQL, if it could be looked up.
         password: whether the login failed over a password.
     """
@@ -58,23 +56,23 @@ class Failure:
 
     @property
     def deferred(self) -> str:
-        """The command that has the server look at the constraint when the transaction ends."""
+        """The command that defers the constraint's check to the end of the transaction."""
         table = ".".join(map(printed, filter(None, self.table)))
         return f"ALTER TABLE {table} ALTER CONSTRAINT {printed(self.constraint)} DEFERRABLE INITIALLY DEFERRED"
 
     @property
     def quotes(self) -> bool:
-        """Whether the server's own words may quote a value: such an error is not shown, nor what it came from."""
+        """Whether the server's message may quote a value. Then neither the error nor its cause is shown."""
         return self.state.startswith(_VALUES)
 
     @property
     def conflicts(self) -> bool:
-        """Whether the server took the transaction back because of others: nothing of it stands, it may be repeated."""
+        """Whether the server rolled the transaction back because of others. It can be retried."""
         return self.state in _CONFLICTS
 
     @property
     def lost(self) -> bool:
-        """Whether the connection is gone: before a COMMIT was sent, that takes the transaction back."""
+        """Whether the connection is gone. Before a COMMIT was sent, that rolls the transaction back."""
         # 57P: the session was ended, or the server is going down or coming up. 25P03 and 25P04 are timeouts that end
         # the session with the transaction. A connection that breaks has no state at all, and neither has a login that
         # is refused.
@@ -82,7 +80,7 @@ class Failure:
 
     @property
     def transaction_is_over(self) -> bool:
-        """Whether the server said that the transaction failed: an ERROR aborts it, a FATAL may follow a commit."""
+        """Whether the server reported that the transaction failed: an ERROR aborts it, a FATAL may follow a commit."""
         # A session that is ended while its commit waits for a standby has committed already. Class 08 tells of the
         # connection, in whatever severity: 08007 is a COMMIT of which nobody knows. Taken for a refusal, an epoch that
         # stands would be reported as not written.
@@ -91,15 +89,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a message needs beside the failure.
+    """Further parts of a message, beside the failure.
 
     Attributes:
-        sink: sink id.
         address: address without secrets.
-        types: name of a column to its type in the batch, for the message.
-        blocker: who holds locks that are in the way, in words.
-        grant: the command that gives the role or the table what it lacks.
-        cause: why it lacks that, where more is known than the server's answer.
+        types: name of a column to its type in the batch.
+        blocker: description of the sessions that hold the locks.
+        grant: the command that gives the role or the table the missing right or setting.
+        cause: likely cause, if more is known than the server's answer.
     """
 
     sink: str
@@ -111,19 +108,19 @@ class Context:
 
 
 class Refused(Exception):
-    """A refusal of the server, read out of what the driver raised, with what is known of the row that it refused."""
+    """A server's refusal, read from the driver's exception, with details of the refused row."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.reason)
         self.failure = failure
 
     def __reduce__(self) -> tuple[type[Refused], tuple[Failure]]:
-        """By its failure: the text alone would not make it again."""
+        """Pickle the failure: the text alone could not rebuild it."""
         return Refused, (self.failure,)
 
 
 def read(error: BaseException) -> Failure | None:
-    """Read a failure out of a driver's or SQLAlchemy's exception; ``None`` if it is neither."""
+    """Read a failure out of a driver's or SQLAlchemy's exception, or ``None`` if it is neither."""
     import psycopg
     from sqlalchemy.exc import DBAPIError
     from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -153,12 +150,12 @@ def read(error: BaseException) -> Failure | None:
 
 
 def raised(error: BaseException) -> BaseException:
-    """What the driver raised, where SQLAlchemy raised it again."""
+    """The driver's exception, if SQLAlchemy wrapped it."""
     return getattr(error, "orig", None) or error
 
 
 def no_database(sink: str, name: str) -> OnceOnlyError:
-    """The server answers, and has no such database."""
+    """The error for a server that answers and has no such database."""
     return refuse(
         "E508",
         sink=sink,
@@ -169,7 +166,7 @@ def no_database(sink: str, name: str) -> OnceOnlyError:
 
 
 def refusal(failure: Failure, context: Context) -> OnceOnlyError:
-    """The error that a failure before or instead of a commit becomes."""
+    """The error for a failure before or instead of a commit."""
     for states, make in _FAMILIES:
         if failure.state.startswith(states):
             return make(failure, context)
@@ -202,7 +199,7 @@ def _other_shape(failure: Failure, context: Context) -> OnceOnlyError:
 
 
 def refused_value(state: str, constraint: str | None) -> str:
-    """What a refusal of class 22 or 23 means, in words that quote no value; empty for any other state."""
+    """Describe a refusal of class 22 or 23 without quoting a value, empty for any other state."""
     if not state.startswith(_VALUES):
         return ""
     # Postgres gives a row that no partition takes the state of a CHECK, and only there no constraint.
@@ -295,7 +292,7 @@ def _other(failure: Failure, context: Context) -> OnceOnlyError:
 
 
 def unidentified(context: Context, name: TableName) -> Context:
-    """What is lacking where a row of a published table is changed, and subscribers could not tell which."""
+    """Add cause and command for a published table whose subscribers cannot identify a changed row."""
     full = f"ALTER TABLE {name.printed} REPLICA IDENTITY FULL"
     way = f"{full}; or USING INDEX, a unique index over columns that are NOT NULL; then restart the query"
     cause = "the table is published, and has no replica identity by which subscribers find what changed"

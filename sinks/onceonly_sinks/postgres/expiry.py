@@ -1,8 +1,8 @@
-"""Expire old rows by epoch, inside the epochs' transactions.
+"""Delete rows that are older than their retention, oldest epoch first.
 
-Time is that of the epochs, as for tombstones: what a replay would remove, its first attempt has removed. Table
-``onceonly.kept`` has when the epochs were planned that still have rows, and ``onceonly.expired`` what went, by which an
-audit tells rows that went in their time from those that are missing.
+They leave in the epochs' transactions. Time is that of the epochs, as for tombstones: a replay removes nothing that its
+first attempt did not. Table ``onceonly.kept`` has the planning time of the epochs that still have rows. Table
+``onceonly.expired`` sums up the deleted rows, so that an audit can distinguish expired rows from missing ones.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def known(connection: Connection) -> bool:
 
 
 def create(connection: Connection) -> None:
-    """Make our tables where they are missing, after those of every sink."""
+    """Create our missing tables, after those of every sink."""
     head.create(connection)
     if known(connection):
         return
@@ -90,13 +90,9 @@ def create(connection: Connection) -> None:
 
 
 def expire(connection: Connection, target: Target, epoch: Epoch, rows: int) -> None:
-    """Note when an epoch's rows were planned, and remove rows that are older than their time; in its transaction.
+    """Note an epoch's planning time, and delete rows that are too old by it, in the epoch's transaction.
 
-    Args:
-        connection: the epoch's transaction.
-        target: where the rows are, and for how long.
-        epoch: the one that is committed; by its time others are old.
-        rows: that it brought.
+    ``rows`` is the epoch's number of rows.
     """
     if not target.keep_ms or epoch.lineage is None:
         return
@@ -117,7 +113,7 @@ def expire(connection: Connection, target: Target, epoch: Epoch, rows: int) -> N
 
 
 def _remove(connection: Connection, table: Table, due: int) -> Mapping[int, int]:
-    """Remove the oldest rows of epochs up to one that is due; tell how many of each epoch went."""
+    """Delete the oldest rows of epochs up to ``due``, and return how many left by epoch."""
     assert table.epoch_column is not None
     column, name = quote(table.epoch_column), table.name.sql
     if connection.exec_driver_sql(_WANTS_INDEX, {"oid": table.oid, "column": table.epoch_column}).scalar_one():
@@ -129,7 +125,7 @@ def _remove(connection: Connection, table: Table, due: int) -> Mapping[int, int]
 
 
 def expired(connection: Connection, writer: PostgresHeadScope) -> ExpiredRows | None:
-    """What went so; ``None`` if nothing did."""
+    """Summary of the deleted rows, or ``None`` if there are none."""
     if not known(connection):
         return None
     row = connection.exec_driver_sql(_TOLD, writer.parameters).one_or_none()
@@ -137,7 +133,7 @@ def expired(connection: Connection, writer: PostgresHeadScope) -> ExpiredRows | 
 
 
 def clear(connection: Connection, writer: PostgresHeadScope, span: Span) -> None:
-    """Forget what was kept and what went of epochs whose rows leave: what comes instead is kept from its beginning."""
+    """Forget the records of epochs whose rows leave: their replacement is kept from its beginning."""
     if not known(connection):
         return
     named = {**writer.parameters, "first": span[0], "last": span[1]}

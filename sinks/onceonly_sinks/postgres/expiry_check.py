@@ -1,4 +1,4 @@
-"""Check at opening that rows of a table can expire."""
+"""Check at opening that a table's rows can be deleted by age."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BELOW = "SELECT EXISTS (SELECT FROM pg_catalog.pg_inherits WHERE inhparent = %(
 
 
 def refused(connection: Connection, target: Target) -> OnceOnlyError | None:
-    """Why rows of the target cannot be removed by their age; ``None`` where they can, or it is not there yet."""
+    """Why rows of the target cannot be removed by age, or ``None`` if they can or if it does not exist."""
     name, sink = target.name.text, target.writer.sink
     table = schema.inspect(connection, target.name, sink, target.epoch_column)
     if target.apply is not None or target.merge.key:

@@ -1,4 +1,7 @@
-"""Head and epoch tables of a Postgres sink, with their SQL."""
+"""SQL and rows of a Postgres sink's ``head`` and ``epoch`` tables.
+
+Only the part that differs from other SQL sinks is here. The rest is in :mod:`onceonly_sinks.sql.tables`.
+"""
 
 from __future__ import annotations
 
@@ -187,12 +190,12 @@ WHERE pid = %(pid)s AND application_name = %(name)s
 
 @dataclass(frozen=True, slots=True)
 class TableIdentity:
-    """What the database and the table *are*.
+    """Identity of the database and the table.
 
     Attributes:
-        system: the cluster's system identifier; empty if nothing was written yet.
-        timeline: goes up when a standby is promoted or a backup is recovered.
-        oid: the table's; 0 if it did not exist.
+        system: the cluster's system identifier, empty if nothing was written yet.
+        timeline: goes up when a standby is promoted or a backup is recovered, 0 if the server hides it.
+        oid: the table's, 0 if it did not exist.
     """
 
     system: str
@@ -201,28 +204,28 @@ class TableIdentity:
 
     @property
     def identity(self) -> str:
-        """As in a receipt; empty where the table does not exist."""
+        """As in a receipt, empty if the table does not exist."""
         return f"{self.system}/{self.oid}" if self.oid else ""
 
     def beside(self, identity: str) -> str:
-        """Our identity beside another one: that one, where the two differ only in what a server did not tell."""
+        """Our identity, or the other one if the two differ only in a system identifier that a server hid."""
         system, _, oid = identity.rpartition("/")
         unseen = UNSEEN in (system, self.system)
         return identity if unseen and self.oid and oid == str(self.oid) else self.identity
 
     def follows(self, identity: str) -> bool:
-        """Whether this is a table of another server, where a table made again would be one of the same."""
+        """Whether the table is on another server. A table that was recreated would be on the same one."""
         system = identity.rpartition("/")[0]
         return bool(self.oid) and UNSEEN not in (system, self.system) and system != self.system
 
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """What the server tells of itself: a managed one may keep functions from its users, or not have them.
+    """Identity functions that the server lets us call. A managed server may forbid or lack them.
 
     Attributes:
-        cluster: whether it tells the cluster's identifier (``pg_control_system``).
-        timeline: whether it tells its timeline (``pg_walfile_name``).
+        cluster: whether the cluster's identifier is readable (``pg_control_system``).
+        timeline: whether the timeline is readable (``pg_walfile_name``).
     """
 
     cluster: bool = True
@@ -236,7 +239,7 @@ class Visibility:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """What cannot be noticed, in words."""
+        """Events that go unnoticed, in words."""
         cluster = "pg_control_system() may not be called: a copy of the database on another server looks like this one"
         timeline = "pg_walfile_name() may not be called: a promoted standby or a recovered backup is noticed only by "
         timeline += "epochs that are missing from it"
@@ -244,7 +247,7 @@ class Visibility:
 
 
 def visibility(connection: Connection) -> Visibility:
-    """Find out what the server tells; each question in a savepoint, as a refusal ends what it is asked in."""
+    """Find out which identity functions answer, each in a savepoint, as a refusal ends its transaction."""
     if _answers(connection, Visibility()):
         return Visibility()
     return Visibility(_answers(connection, Visibility(True, False)), _answers(connection, Visibility(False, True)))
@@ -273,7 +276,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class PostgresHeadScope(tables.HeadScope):
-    """Whose rows are meant."""
+    """Pipeline and sink whose rows are meant."""
 
     @property
     def tag(self) -> str:
@@ -281,12 +284,12 @@ class PostgresHeadScope(tables.HeadScope):
         return hashlib.sha256(f"{self.pipeline}\0{self.sink}".encode()).hexdigest()[:16]
 
     def session(self, fence: Fence) -> str:
-        """How sessions under a fence call themselves, at most 63 bytes."""
+        """``application_name`` of sessions under a fence, at most 63 bytes."""
         return f"onceonly:{self.tag}:{fence.generation}:{fence.owner[:8]}"
 
 
 def settings(application: str, lock_seconds: float) -> tuple[str, dict[str, Any]]:
-    """The statement that begins a writing transaction. It is local to it, so it works through a transaction pooler."""
+    """The statement that begins a writing transaction. Its settings are local, so a transaction pooler works."""
     return SETTINGS, {"application": application, "lock": f"{int(lock_seconds * 1000)}ms"}
 
 
@@ -296,7 +299,7 @@ def exists(connection: Connection) -> bool:
 
 
 def create(connection: Connection) -> None:
-    """Make our tables where they are missing; safe when several drivers start at once."""
+    """Create our missing tables. Several drivers may start at once."""
     if exists(connection):
         return
     # The ledger makes its tables in the same schema: one lock for both.
@@ -308,39 +311,35 @@ def create(connection: Connection) -> None:
 
 
 def place(connection: Connection, oid: int, seen: Visibility) -> TableIdentity:
-    """The database's identity now, as far as it is told, with the table's oid."""
+    """The database's identity now, as far as it is readable, with the table's oid."""
     system, timeline = connection.exec_driver_sql(seen.sql, {}).one()
     return TableIdentity(system, int(timeline), oid)
 
 
 def read(connection: Connection, writer: PostgresHeadScope, *, lock: str = "") -> Head | None:
-    """The head row; ``lock``: as ``FOR UPDATE``, it waits until every transaction that changed it has ended."""
+    """The head row. ``lock``, as ``FOR UPDATE``, waits until every transaction that changed it has ended."""
     found = TABLES.read(connection.exec_driver_sql, writer, lock)
     return Head(found.fence, found.epoch, found.chain, TableIdentity(*found.place)) if found else None
 
 
 def newest_fence(connection: Connection, writer: PostgresHeadScope) -> Fence | None:
-    """The fence that stands; that of the newest epoch where the head row is gone."""
+    """The installed fence, or that of the newest epoch if the head row is gone."""
     return TABLES.newest_fence(connection.exec_driver_sql, writer)
 
 
 def install(connection: Connection, writer: PostgresHeadScope, fence: Fence) -> None:
-    """Make ``fence`` the newest where it is strictly greater, or find it standing.
-
-    Raises:
-        Superseded: a fence stands that is neither lower nor this one.
-    """
+    """Make ``fence`` the newest if it is greater or already installed. Otherwise raise :class:`Superseded`."""
     TABLES.install(connection.exec_driver_sql, writer, fence)
 
 
 def fenced(found: Head | None, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
-    """Why one may not go on under ``fence``; ``None`` if it stands."""
+    """Why a driver may not go on under ``fence``, or ``None`` if it is the installed one."""
     lost = "the database was restored to an earlier state, or the fence was never installed"
     return check_fence(sink, found.fence if found else None, fence, lost=lost)
 
 
 def judge(found: Head | None, marker: Marker) -> Superseded | OnceOnlyError | None:
-    """Why the marker's epoch may not be committed on top of what was found; ``None`` if it may."""
+    """Why the marker's epoch may not be committed on top of this head, or ``None`` if it may."""
     held = NewestEpoch(found.epoch, found.chain) if found else NewestEpoch()
     return fenced(found, marker.fence, marker.sink) or check_follows(marker, held)
 
@@ -348,16 +347,10 @@ def judge(found: Head | None, marker: Marker) -> Superseded | OnceOnlyError | No
 def advance(
     connection: Connection, marker: Marker, oid: int, rows: int, seen: Visibility, *, sealed: int, keeps: bool
 ) -> TableIdentity | None:
-    """Move the head and write the epoch row; ``None`` if the head does not stand where the epoch follows.
+    """Move the head and write the epoch row. Return ``None`` if the epoch does not follow the head.
 
-    Args:
-        connection: the epoch's transaction.
-        marker: the epoch's.
-        oid: the table's.
-        rows: of the epoch.
-        seen: what the server tells of itself.
-        sealed: the newest epoch that all sinks hold once this one is committed.
-        keeps: whether a history tells this epoch.
+    ``sealed`` is the newest epoch that all sinks hold once this one is committed. ``keeps`` is true if a history covers
+    this epoch.
     """
     adopts = marker.epoch.adoption is not None
     writer = PostgresHeadScope(marker.pipeline, marker.sink)
@@ -373,12 +366,12 @@ def advance(
 
 
 def touch(connection: Connection, writer: PostgresHeadScope) -> None:
-    """Write the head without changing what it says: the commit then waits for the standby that the lost one needs."""
+    """Write the head unchanged, so that the commit waits for the standby that the lost one needs."""
     TABLES.touch(connection.exec_driver_sql, writer)
 
 
 def epoch_at(connection: Connection, writer: PostgresHeadScope, number: int) -> tuple[Marker, Receipt] | None:
-    """One epoch; ``None`` if it is not there."""
+    """One epoch, or ``None`` if it is not there."""
     row = TABLES.epoch_at(connection.exec_driver_sql, writer, number)
     return _epoch(writer, row) if row else None
 
@@ -415,14 +408,14 @@ def writers(connection: Connection, oid: int) -> list[str]:
 
 
 def peers(connection: Connection, oid: int) -> list[Marker]:
-    """The newest marker of each pipeline with an epoch in a table; of one that has two sinks there, of both."""
+    """The newest marker of each pipeline with an epoch in a table. Of a pipeline with two sinks there, of both."""
     if not oid or not exists(connection):
         return []
     return [Marker.from_json(json.loads(row[0])) for row in connection.exec_driver_sql(PEERS, {"oid": oid})]
 
 
 def sessions(connection: Connection, writer: PostgresHeadScope) -> list[tuple[int, str]]:
-    """Process id and name of the other sessions that write for this sink, under whatever fence."""
+    """Process id and name of the other sessions that write for this sink, under any fence."""
     rows = [*connection.exec_driver_sql(BACKENDS, {"prefix": f"onceonly:{writer.tag}:"})]
     if exists(connection):
         rows += connection.exec_driver_sql(HOLDERS, {"pipeline": writer.pipeline, "sink": writer.sink})
@@ -430,12 +423,12 @@ def sessions(connection: Connection, writer: PostgresHeadScope) -> list[tuple[in
 
 
 def of_generation_up_to(highest: int, session: str) -> bool:
-    """Whether a session's name says that it belongs to an opening of this generation or a lower one."""
+    """Whether a session's name shows that it belongs to an opening of this generation or a lower one."""
     parts = session.split(":")
     return len(parts) > 3 and parts[2].isdigit() and int(parts[2]) <= highest
 
 
 def terminate(connection: Connection, victims: Sequence[tuple[int, str]]) -> None:
-    """End sessions; one that has ended meanwhile, or is another's by now, is left alone."""
+    """End sessions. Skip one that has ended meanwhile, or whose process id has another name by now."""
     for pid, name in victims:
         connection.exec_driver_sql(TERMINATE, {"pid": pid, "name": name})

@@ -1,4 +1,7 @@
-"""Health checks of role and table, read at once, judged purely."""
+"""Check the role's rights and the table before an epoch is refused.
+
+The facts are read at once, and pure rules judge them.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +52,11 @@ class RoleFacts:
     """The role that writes, in its database.
 
     Attributes:
-        role: its name.
         has_schema: whether there is a schema for our own tables.
-        may_make_schema: whether the role may create it.
         may_use_schema: whether the role may use it and create tables in it.
         may_make_table: whether the role may create tables in the target's schema.
-        may_mark: whether the role may read and change our own tables, where they are there.
-        isolation: what transactions have that ask for nothing else.
+        may_mark: whether the role may read and change our own tables, if they exist.
+        isolation: default isolation level of a transaction.
     """
 
     role: str
@@ -69,10 +70,9 @@ class RoleFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """The table that is written to.
+    """The target table.
 
     Attributes:
-        table: its columns and unique indexes.
         rights: whether the role has each of SELECT, INSERT, UPDATE, DELETE.
         secured: whether row security is active for the role.
         triggers: how many there are, those of foreign keys left out.
@@ -85,12 +85,7 @@ class TableFacts:
 
 
 def read(connection: Connection, sink: str, aim: Target) -> tuple[RoleFacts, TableFacts | None]:
-    """Ask for everything that an epoch will need.
-
-    Args:
-        connection: reading.
-        sink: sink id, for messages.
-        aim: where rows will go.
+    """Read all facts that an epoch depends on.
 
     Raises:
         DestinationError: E506, E508, the table cannot be used at all.
@@ -106,22 +101,14 @@ def read(connection: Connection, sink: str, aim: Target) -> tuple[RoleFacts, Tab
 
 
 def lacking(connection: Connection, sink: str, aim: Target) -> str:
-    """The command that gives the role the first thing that it lacks; empty if it lacks nothing that is known here."""
+    """The command that grants the first missing right, empty if none is known to be missing."""
     role, table = read(connection, sink, aim)
     found = judge(sink, aim.name, aim.merge, role, table)
     return next((check.remedy for check in found if check.code in _RIGHTS), "")
 
 
 def judge(name: str, target: TableName, merge: Merge, role: RoleFacts, found: TableFacts | None) -> Iterator[Check]:
-    """D207 to D213.
-
-    Args:
-        name: the sink's address.
-        target: the table that is written to.
-        merge: how rows meet those already there.
-        role: who writes.
-        found: ``None`` where there is no such table.
-    """
+    """D207 to D213. ``name`` is the sink's address, and ``found`` is ``None`` if there is no table."""
     yield Check(name, State.OK, f"the sink sets read committed; the default here is {role.isolation}")
     yield from _markers(name, role)
     if found is not None:
@@ -135,7 +122,7 @@ def judge(name: str, target: TableName, merge: Merge, role: RoleFacts, found: Ta
 
 
 def judge_visibility(name: str, role: str, seen: Visibility) -> Iterator[Check]:
-    """D215: what the server does not tell of itself, so that it cannot be noticed."""
+    """D215: identity functions that the server hides, and events that go unnoticed without them."""
     functions = []
     if not seen.cluster:
         functions.append("pg_control_system()")
@@ -147,7 +134,6 @@ def judge_visibility(name: str, role: str, seen: Visibility) -> Iterator[Check]:
 
 
 def _markers(name: str, facts: RoleFacts) -> Iterator[Check]:
-    """Our own tables: where markers and fences lie."""
     role = printed(facts.role)
     if facts.has_schema and not facts.may_use_schema:
         command = f"GRANT USAGE, CREATE ON SCHEMA onceonly TO {role}"
@@ -164,7 +150,6 @@ def _markers(name: str, facts: RoleFacts) -> Iterator[Check]:
 
 
 def _rights(name: str, role: str, found: TableFacts, merge: Merge) -> Iterator[Check]:
-    """Rights on the table, and what stands between the sink and its rows."""
     table = found.table.name.text
     needed = ["SELECT", "INSERT", *(["UPDATE"] if merge.key else []), *(["DELETE"] if merge.delete else [])]
     missing = ", ".join(right for right in needed if not found.rights[right])
@@ -179,7 +164,6 @@ def _rights(name: str, role: str, found: TableFacts, merge: Merge) -> Iterator[C
 
 
 def _key(name: str, table: Table, merge: Merge) -> Iterator[Check]:
-    """What decides an upsert: the key's columns, and a unique index on exactly these."""
     if not merge.key:
         return
     wanted = [*merge.key, *([merge.sequence] if merge.sequence else [])]

@@ -1,8 +1,8 @@
-"""``<table>_history``: each version of a key that an upsert replaced.
+"""Keep replaced rows of an upsert in ``<table>_history``.
 
-A version stands from the epoch in :data:`FROM` on, up to the one in :data:`TO`, itself left out; null: it stands. It is
-written in the transaction that changes the target, out of what the target holds then. Idea: system-versioned tables of
-SQL:2011, by epochs in place of the clock.
+It has a row for each version of a key. A version is current from the epoch in :data:`FROM` on and before the one in
+:data:`TO`. A null there means that it is current now. It is written in the transaction that changes the target, out of
+the target's rows. Idea: system-versioned tables of SQL:2011, by epochs in place of the clock.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def name_of(table: TableName) -> TableName:
 
 
 def kept(connection: Connection, writer: PostgresHeadScope, table: Table) -> Span | None:
-    """The oldest and the newest epoch that it tells; ``None`` where there is no history."""
+    """The oldest and the newest epoch that it covers, or ``None`` if there is no history."""
     if not _columns(connection, table):
         return None
     first, last = connection.exec_driver_sql(_ENDS, writer.parameters).one()
@@ -59,13 +59,10 @@ def _columns(connection: Connection, table: Table) -> list[str]:
 
 
 def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge: Merge, epoch: Epoch) -> bool:
-    """Make the history in the open transaction, before the epoch's rows meet the target; or add columns to it.
+    """Create or widen the history before the epoch's rows meet the target, and return whether it did.
 
-    It begins with what stands in the target, as of the epoch before: how that came there is not known. So does one that
-    was left out for some epochs.
-
-    Returns:
-        Whether anything was made or added.
+    It begins with the target's rows as of the epoch before: their own past is unknown. So does a history that was
+    switched off for some epochs.
 
     Raises:
         DestinationError: E506, the target has no epoch column, or one that the history needs for itself.
@@ -101,7 +98,7 @@ def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge
 
 
 def _begin(connection: Connection, table: Table, writer: PostgresHeadScope, epoch: Epoch) -> None:
-    """Begin with what stands in the target; where a full refresh has emptied it, nothing is known of before."""
+    """Begin with the target's rows. If a full refresh has emptied it, nothing is known of before."""
     first = epoch.number if epoch.replaces else epoch.number - 1
     listed = ", ".join(quote(column.name) for column in table.columns)
     into = f"INSERT INTO {name_of(table.name).sql} ({listed}, {quote(FROM)})"
@@ -110,10 +107,10 @@ def _begin(connection: Connection, table: Table, writer: PostgresHeadScope, epoc
 
 
 def write(connection: Connection, table: Table, waiting: Waiting, merge: Merge, epoch: int) -> None:
-    """Keep what the rows made of the target; after :func:`~onceonly_sinks.postgres.upsert.apply`.
+    """Record the target's changes, after :func:`~onceonly_sinks.postgres.upsert.apply`.
 
-    The target decides: a version ends where its key is gone or was written by this epoch, and one begins where it was.
-    A change that came late, and changed nothing, leaves no trace.
+    The target decides. A version ends if its key is gone or was written by this epoch. A new one begins if this epoch
+    wrote the key. A late change that changed nothing leaves no trace.
     """
     assert table.epoch_column is not None
     name, number = name_of(table.name).sql, quote(table.epoch_column)
@@ -140,14 +137,14 @@ SELECT {taken}, %(epoch)s FROM changed s JOIN {table.name.sql} t ON {same("t")} 
 
 
 def end_all(connection: Connection, table: Table, epoch: int) -> None:
-    """End every version: a full refresh has taken all rows away."""
+    """End every version, as a full refresh has removed all rows."""
     if _columns(connection, table):
         ended = f"UPDATE {name_of(table.name).sql} SET {quote(TO)} = %(epoch)s WHERE {quote(TO)} IS NULL"
         connection.exec_driver_sql(ended, {"epoch": epoch})
 
 
 def clear(connection: Connection, table: TableName) -> None:
-    """Let all versions go: what they were of is gone itself."""
+    """Delete all versions, as their table is gone."""
     name = name_of(table).sql
     there = "SELECT pg_catalog.to_regclass(%(name)s) IS NOT NULL"
     if connection.exec_driver_sql(there, {"name": name.replace("%%", "%")}).scalar_one():
@@ -155,7 +152,7 @@ def clear(connection: Connection, table: TableName) -> None:
 
 
 def forget(connection: Connection, table: Table, writer: PostgresHeadScope, first: int) -> None:
-    """Let versions go that ended before an epoch, some each time; the head says from where on epochs can be read."""
+    """Delete versions that ended before an epoch, some each time. The head records the first readable epoch."""
     if first < 1:
         return
     name = name_of(table.name).sql

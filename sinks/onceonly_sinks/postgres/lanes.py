@@ -1,4 +1,7 @@
-"""Encode one column: convert Arrow values, refuse lossy ones."""
+"""Convert Arrow arrays to column values that Postgres keeps without loss.
+
+A value that Postgres would round, trim or reject is refused.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def render(values: Iterable[Any]) -> list[str | None]:
-    """JSON text of every value, as Arrow's ``to_pylist`` gives them; a null stays a null of the column."""
+    """JSON text of every value of Arrow's ``to_pylist``. A null stays a null of the column."""
     return [None if value is None else spell(value) for value in values]
 
 
@@ -63,13 +66,7 @@ Array = Any
 
 
 class ValueRefused(ValueError):
-    """A value that the table cannot hold.
-
-    Attributes:
-        column: the column in the table.
-        spark: its type in the batch.
-        reason: why, in words.
-    """
+    """A value that the table cannot hold. ``spark`` is its column's type in the batch."""
 
     def __init__(self, column: str, spark: str, reason: str) -> None:
         super().__init__(f"{column} ({spark}): {reason}")
@@ -80,16 +77,15 @@ class ValueRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ColumnEncoder:
-    """The way of one column.
+    """Conversion of one column.
 
     Attributes:
         target: column of the table.
-        spark: type in the batch, in Spark's words.
+        spark: type in the batch, by Spark's name.
         ddl: type in the table.
         arrow: type in which it is encoded.
         how: name of the conversion, a key of :data:`CONVERSIONS`.
-        jsonb: whether it is encoded as jsonb.
-        length: longest text in characters; ``None`` for any.
+        length: longest text in characters, or ``None`` for any.
         unit: microseconds that a time must be a multiple of.
         required: whether a null is refused.
     """
@@ -110,11 +106,7 @@ class ColumnEncoder:
 
 
 def convert(lane: ColumnEncoder, array: Array) -> Array:
-    """Convert one array.
-
-    Raises:
-        ValueRefused: the table cannot hold a value of it.
-    """
+    """Convert one array. Raises :class:`ValueRefused` if the table cannot hold a value of it."""
     if lane.required and array.null_count:
         raise lane.refuse(f"{array.null_count} nulls, and the column is not null")
     converted = CONVERSIONS[lane.how](lane, array)

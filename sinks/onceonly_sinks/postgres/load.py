@@ -1,4 +1,7 @@
-"""Load a batch: through the driver, or by executors into staging."""
+"""Load a batch through the driver or, by executors, into staging.
+
+Through the driver, the rows go into an open transaction.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +50,12 @@ class PostgresPrepared:
     """Rows of one epoch.
 
     Attributes:
-        plan: how they were converted, and for which table.
         rows: counted by the server as it took them.
-        release: what to do when they are not needed any more; never raises.
-        connection: the open transaction that holds them; ``None`` if they were staged, or if there are none.
-        waiting: where those wait that are not yet in the target.
-        proven: whether the rows that wait must be counted again before the commit.
-        cleared: epochs whose rows have left in the transaction of ``connection``; ``None`` for none.
+        release: frees the rows when they are not needed any more, never raises.
+        connection: the open transaction that holds them. ``None`` if they were staged, or if there are none.
+        waiting: relation of the rows that are not yet in the target.
+        proven: false if the waiting rows must be counted again before the commit.
+        cleared: epochs whose rows were deleted in the transaction of ``connection``.
     """
 
     plan: TypeMapping
@@ -65,7 +67,7 @@ class PostgresPrepared:
     cleared: Span | None = None
 
     def abandon(self) -> None:
-        """Roll back, or drop the staging table. Never raises; may repeat."""
+        """Roll back, or drop the staging table. Never raises, may repeat."""
         release, self.release = self.release, _nothing
         release()
 
@@ -87,21 +89,16 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rows go, and how they meet those already there.
+    """Table to write to, and how new rows meet those already there.
 
     Attributes:
-        server: the database.
-        name: the table, with its schema.
-        merge: append or upsert.
         epoch_column: ``auto``, a name, or ``None``.
-        writer: pipeline and sink.
         grows: whether columns that the table lacks are added.
         apply: the user's function that brings the rows into the table, in place of ours.
         triggers: whether triggers of the table may run before each row.
-        visibility: what the server tells of itself.
-        keep_ms: for how long rows are kept, by the clock of the epochs; 0: until somebody removes them.
-        sealed_view: whether a view beside the table shows what all sinks hold.
-        pinned: the oldest epoch that a reader has pinned; 0 for none.
+        keep_ms: how long rows are kept, by the clock of the epochs. With 0 they are never removed by age.
+        sealed_view: whether a view beside the table shows only epochs that all sinks hold.
+        pinned: the oldest epoch that a reader has pinned, 0 for none.
     """
 
     server: Server
@@ -119,17 +116,17 @@ class Target:
 
     @property
     def address(self) -> str:
-        """Where the table is, without secrets."""
+        """Address without secrets."""
         return address_of(self.server, self.name, {})
 
     @property
     def events(self) -> int:
-        """What is done with rows of the table, in the bits of a trigger's type."""
+        """INSERT, UPDATE and DELETE that an epoch causes, in the bits of a trigger's type."""
         upsert_, delete = bool(self.merge.key), bool(self.merge.delete)
         return obstacles.INSERT | obstacles.UPDATE * upsert_ | obstacles.DELETE * delete
 
     def look(self, connection: Connection, *, lock: bool = False) -> Table | None:
-        """The table, if there is one and what is sent to it stands there as it was sent.
+        """Inspect the table, if there is one, and check that it keeps rows exactly as they are sent.
 
         Raises:
             DestinationError: E506, E508: it cannot be used.
@@ -146,7 +143,7 @@ class Target:
         return table
 
     def plan(self, connection: Connection, batch: pa.Schema, *, lock: bool = False) -> TypeMapping:
-        """Read the table, or plan it where there is none, and how the batch goes into it.
+        """Read the table, or plan it if there is none, and how the batch goes into it.
 
         Raises:
             DestinationError: E506, E508: it cannot.
@@ -162,10 +159,10 @@ class Target:
         return map_types(sink, batch, table, merge.key, merge.delete, grow=self.grows)
 
     def stands(self, connection: Connection, plan: TypeMapping) -> Table:
-        """The plan's table, locked against changes; made now if the plan was to make it.
+        """Lock the plan's table against changes. Create it now if the plan wanted that.
 
         Raises:
-            DestinationError: E506, it is not what the plan was made for.
+            DestinationError: E506, the table no longer has the shape of the plan.
         """
         if plan.added:
             connection.exec_driver_sql(*schema.locking(self.name, alone=True))
@@ -179,7 +176,7 @@ class Target:
         return self._shown(connection, ddl.add(connection, table, plan.added))
 
     def _made(self, connection: Connection, planned: Table) -> Table:
-        """The planned table, with what one of ours needs beside its key."""
+        """Create the planned table, and add indexes for seen ids or window state."""
         made = ddl.create(connection, planned, self.merge.key)
         if self.merge.keeps:
             seen_ids.ready(connection, made)
@@ -193,7 +190,7 @@ class Target:
         return table
 
     def show(self, connection: Connection, table: Table) -> None:
-        """Make the view that shows what all sinks hold, if one is wanted, or give it the columns of the table.
+        """Create the sealed view if one is wanted, or give it the columns of the table.
 
         Raises:
             DestinationError: E506, the table has no epoch column.
@@ -203,16 +200,7 @@ class Target:
 
 
 class Loader:
-    """Prepares epochs of one opening.
-
-    Args:
-        target: where.
-        fence: ours.
-        transactions: to write in.
-
-    Attributes:
-        target: where.
-    """
+    """Prepares epochs of one opening."""
 
     def __init__(self, target: Target, fence: Fence, transactions: Transactions) -> None:
         self.target = target
@@ -223,7 +211,7 @@ class Loader:
 
     @property
     def plan(self) -> TypeMapping | None:
-        """How the newest batch was to be written, if there was one."""
+        """The newest batch's plan, if there was one."""
         return self._last[1] if self._last else None
 
     def load(
@@ -234,20 +222,12 @@ class Loader:
         clear: Callable[[Connection], Span] | None = None,
         within: Connection | None = None,
     ) -> PostgresPrepared:
-        """Stream the rows through the driver into an open transaction.
+        """Stream the rows through the driver into an open transaction, which begins with the first rows.
 
-        The transaction opens with the first rows: while Spark still computes, nothing is held in the database.
-
-        Args:
-            batch: the rows.
-            epoch: its number.
-            limit: bytes in Arrow form; ``None`` for any.
-            clear: takes rows away before these come, and says of which epochs: the same keys may come again.
-            within: the open transaction of another sink that the rows are brought into; ``None``: one of our own. It
-                is rolled back where this fails.
-
-        Raises:
-            TooLarge: more than ``limit``; everything was rolled back.
+        While Spark still computes, nothing is held in the database. Raises :class:`TooLarge` after more than ``limit``
+        bytes in Arrow form, with everything rolled back. ``clear`` deletes rows first, as the same keys may come again,
+        and returns their epochs. ``within`` is the open transaction of another sink to write in, and is rolled back if
+        this fails.
         """
         plan = self._plan(batch.schema)
         batches = (rows for rows in batch.arrow() if rows.num_rows)
@@ -270,7 +250,7 @@ class Loader:
             raise
 
     def _plan(self, batch: pa.Schema) -> TypeMapping:
-        """The plan of the epoch before serves until the transaction has looked at the table itself."""
+        """Reuse the plan of the previous epoch, until the transaction itself has looked at the table."""
         if self._last is not None and self._last[0] == batch and self._last[1].table.oid and not self._last[1].added:
             return self._last[1]
         with self._transactions.reading() as connection:
@@ -279,7 +259,7 @@ class Loader:
         return plan
 
     def _begin(self, batch: pa.Schema, plan: TypeMapping) -> tuple[Connection, TypeMapping]:
-        """A transaction in which the table is locked against changes, and the plan that is true in it.
+        """Begin a transaction that locks the table against changes, and return the plan that holds in it.
 
         A table that is to get columns is not locked yet: two such writers would wait for each other at their commits.
         """
@@ -301,7 +281,7 @@ class Loader:
         return plan
 
     def _standing(self, connection: Connection, batch: pa.Schema, plan: TypeMapping) -> TypeMapping:
-        """The plan that is true in a transaction of another sink, with the table locked as by :meth:`_begin`."""
+        """Lock the table as :meth:`_begin` does, in another sink's transaction. Return the plan that holds there."""
         if plan.added:
             return plan
         name, stamp = plan.table.name, plan.table.stamp
@@ -310,7 +290,7 @@ class Loader:
         return self._planned(connection, batch)
 
     def _begin_as_planned(self, plan: TypeMapping) -> Connection | None:
-        """The same in one round trip, where the table still is what it was."""
+        """Begin in one round trip with an existing plan. Return ``None`` if the table has changed."""
         name, stamp = plan.table.name, plan.table.stamp
         if not stamp:
             return None
@@ -349,7 +329,7 @@ class Loader:
     def _other_number(
         self, connection: Connection, plan: TypeMapping, epoch: int, *, taken: int, sent: int
     ) -> OnceOnlyError:
-        """Why the server took another number of rows; a part that was added deeper is not in the plan."""
+        """Explain why the server took another number of rows. The plan may miss a part that was added deeper."""
         sink, parts = self.target.writer.sink, obstacles.parts(connection, plan.table.oid)
         if taken < sent and obstacles.triggers_of(parts, obstacles.INSERT):
             return obstacles.kept_back(sink, parts, obstacles.INSERT, epoch, sent - taken)
@@ -376,7 +356,7 @@ class Loader:
         return PostgresPrepared(plan, rows, lambda: self._forget(name), waiting=waiting, proven=False)
 
     def _short(self, act: Callable[[Connection], None]) -> None:
-        """A transaction of housekeeping: whether it landed matters to nobody but the next sweep."""
+        """Run a housekeeping transaction. If it is lost, the next sweep repeats it."""
         connection = self._transactions.begin(self._session, _HOUSEKEEPING_SECONDS)
         try:
             act(connection)
@@ -393,7 +373,7 @@ class Loader:
             log.info("%s: staging table %s is left to the next sweep", self.target.writer.sink, name)
 
     def sweep(self) -> None:
-        """Drop staging tables of lower generations; one that is still locked is left to the next sweep."""
+        """Drop staging tables of lower generations. One that is still locked is left to the next sweep."""
         tag = self.target.writer.tag
         with self._transactions.reading() as connection:
             found = [(name, staging.generation_of(name, tag)) for name in staging.names(connection)]

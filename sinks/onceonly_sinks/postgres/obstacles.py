@@ -1,4 +1,4 @@
-"""Refuse unlogged parts, rules and triggers that could lose rows."""
+"""Refuse tables that may lose or change rows: volatile parts, rules, triggers."""
 
 from __future__ import annotations
 
@@ -42,14 +42,12 @@ class TablePart:
     """The table itself, one of its partitions, or a table that inherits from it.
 
     Attributes:
-        schema: its schema.
-        name: its name.
         kind: ``r`` table, ``p`` partitioned, ``f`` foreign, and so on.
         persistence: ``p`` logged, ``u`` unlogged, ``t`` temporary.
         partition: whether rows are routed into it.
         itself: whether it is the table that statements name.
         rules: rewrite rules that are not disabled.
-        triggers: enabled triggers that run before each row, with what they are for.
+        triggers: enabled triggers that run before each row, with the bits of their events.
     """
 
     schema: str
@@ -92,12 +90,12 @@ def parts(connection: Connection, oid: int) -> tuple[TablePart, ...]:
 
 
 def volatile(sink: str, table: TableName, found: Iterable[TablePart]) -> OnceOnlyError | None:
-    """Why what stands in such a table may not stand when its marker does: parts that are unlogged or elsewhere."""
+    """Why rows of the table may vanish while their marker stays: parts that are unlogged or on another server."""
     return next((refused for part in found if (refused := _volatile(sink, table, part))), None)
 
 
 def altering(sink: str, found: Iterable[TablePart], events: int) -> OnceOnlyError | None:
-    """Why rows may not stand in such a table as they were sent: rules, and triggers before a row for ``events``."""
+    """Why the table may change rows: rules, and triggers before a row for ``events``."""
     refused = (_ruled(sink, part) or _triggered(sink, part, events) for part in found)
     return next((one for one in refused if one), None)
 

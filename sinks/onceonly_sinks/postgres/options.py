@@ -1,4 +1,4 @@
-"""Options of the Postgres sink, checked when they are given."""
+"""Check the options of the Postgres sink."""
 
 from __future__ import annotations
 
@@ -46,21 +46,7 @@ DRIVER_LIMIT = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Checked options.
-
-    Attributes:
-        merge: append or upsert.
-        epoch_column: ``auto``, a column's name, or ``None``.
-        via: which way rows go.
-        driver_limit: see :data:`DRIVER_LIMIT`.
-        patience: see :data:`PATIENCE`.
-        lock_timeout: see :data:`LOCK_TIMEOUT`.
-        schema: what happens to columns that the table lacks.
-        apply: the user's function in place of an insert or upsert.
-        triggers: whether triggers of the table may run before each row.
-        markers: epoch rows that are kept; ``None``: all.
-        sealed_view: whether a view shows what all sinks hold.
-    """
+    """Checked options, as described in :class:`~onceonly_sinks.postgres.sink.PostgresSink`."""
 
     merge: Merge
     epoch_column: str | None
@@ -98,7 +84,7 @@ class Options:
         history: bool = False,
         keep_history: int | None = None,
     ) -> Self:
-        """Check what belongs together.
+        """Check that the options fit together.
 
         Raises:
             ConfigurationError: E110.
@@ -143,7 +129,7 @@ class Options:
         )
 
     def check_names(self, table: TableName) -> None:
-        """Refuse what stands beside a table where its name would be longer than Postgres keeps.
+        """Refuse a view or history whose name would be longer than Postgres keeps.
 
         Raises:
             ConfigurationError: E110.
@@ -156,13 +142,13 @@ class Options:
 
     @property
     def unsaid(self) -> bool:
-        """Whether nothing was said of what stands in the table."""
+        """Whether no option describes the table's rows."""
         said = (self.merge, self.epoch_column, self.schema, self.apply, self.triggers, self.sealed_view)
         return said == (Merge(), "auto", "fail", None, "refuse", False)
 
     @property
     def ways(self) -> dict[str, Any]:
-        """What was said of how rows go, and of nothing that they are: fit for another table of the same database."""
+        """Options for how rows travel, not for their content. They fit another table of the same database."""
         return {name: getattr(self, name) for name in ("via", "driver_limit", "patience", "lock_timeout", "markers")}
 
     @property
@@ -171,22 +157,22 @@ class Options:
         return not self.merge.key and self.apply is None
 
     def through_driver(self, size: Estimate) -> bool:
-        """Whether a batch of about this size goes through the driver; an unknown size does not."""
+        """Whether a batch of about this size goes through the driver. An unknown size does not."""
         if self.via != "auto":
             return self.via == "driver"
         return size.size is not None and size.size <= self.driver_limit
 
     def in_memory(self, size: Estimate) -> bool:
-        """Whether a batch of this size may lie in the driver's memory, all of it at once."""
+        """Whether a batch of this size may be in the driver's memory, all of it at once."""
         return self.via != "executors" and size.size is not None and size.size <= self.driver_limit
 
     @property
     def limit(self) -> int | None:
-        """Bytes after which the driver gives up; ``None``: never."""
+        """Bytes after which the driver gives up, ``None``: never."""
         return self.driver_limit if self.via == "auto" else None
 
     def described(self, id_: str, default_id: str) -> dict[str, str]:
-        """What an address must say so that the sink reads back what this one wrote."""
+        """Options for an address, from which another process can read this sink's rows."""
         epoch_column = "" if self.epoch_column == "auto" else self.epoch_column or "-"
         ours = bool(self.merge.keeps) or self.merge.state
         epoch_column = "" if ours else epoch_column
@@ -211,7 +197,7 @@ class Options:
 
 
 def from_described(said: Mapping[str, str]) -> dict[str, Any]:
-    """Keyword arguments from what an address says; the inverse of :meth:`Options.described`.
+    """Keyword arguments from an address's options, the inverse of :meth:`Options.described`.
 
     Raises:
         ConfigurationError: E110, a number is none.
@@ -239,7 +225,7 @@ def from_described(said: Mapping[str, str]) -> dict[str, Any]:
 
 
 def elsewhere(cursor: object, staged: object, epoch: int) -> None:
-    """Stand for a function that lies in the user's program, in a sink that was found by its address.
+    """Placeholder for the user's function in a sink that was found by its address.
 
     Raises:
         DestinationError: E508.
@@ -262,7 +248,6 @@ def _columns(key: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _check_mode(mode: object, key: tuple[str, ...], sequence: str | None, delete: str | None) -> None:
-    """Refuse a way of writing that its other arguments contradict."""
     mode = mode or ("upsert" if key else "append")
     if mode not in ("append", "upsert"):
         raise _wrong(f"mode={mode!r}", "mode= is append or upsert", "PostgresSink(..., key='id') upserts")
@@ -274,7 +259,6 @@ def _check_mode(mode: object, key: tuple[str, ...], sequence: str | None, delete
 
 
 def _check_names(key: tuple[str, ...], sequence: str | None, delete: str | None) -> None:
-    """Refuse a column that has two uses, or no name."""
     names = [*key, *(name for name in (sequence, delete) if name is not None)]
     named = all(isinstance(name, str) and name for name in names)  # pyright: ignore[reportUnnecessaryIsInstance]
     if not named or len(set(names)) != len(names):
@@ -283,7 +267,6 @@ def _check_names(key: tuple[str, ...], sequence: str | None, delete: str | None)
 
 
 def _seconds(period: object, sequence: str | None, delete: str | None) -> int:
-    """For how long a removed key is remembered."""
     if period is None:
         return 0
     if sequence is None or delete is None:
@@ -296,7 +279,7 @@ def _seconds(period: object, sequence: str | None, delete: str | None) -> int:
 
 
 def _check_keeps(keeps: object, *others: object) -> None:
-    """Refuse a table of ids that is told what stands in it."""
+    """Refuse other options for a table of ids."""
     if others != (None, None, None, None, "auto", "fail", None, None):
         problem = "keeps= together with mode=, key=, sequence=, delete=, epoch_column=, schema=, apply= or tombstones="
         raise _wrong(problem, "what stands in a table of ids is not the caller's to say", "leave the others out")
@@ -305,7 +288,7 @@ def _check_keeps(keeps: object, *others: object) -> None:
 
 
 def _check_state(*others: object) -> None:
-    """Refuse a table of state that is told what stands in it."""
+    """Refuse other options for a table of state."""
     if others != (None, None, None, None, "auto", "fail", None, None):
         problem = (
             'holds="state" together with mode=, key=, sequence=, delete=, epoch_column=, schema=, apply= or tombstones='
@@ -334,7 +317,7 @@ def _check_seconds(name: str, seconds: object) -> None:
 
 
 def _countable(seconds: object) -> bool:
-    """Whether a server that counts milliseconds in 32 bits can be told; 0 of them would be for ever."""
+    """Whether a server that counts milliseconds in 32 bits can take it. It would wait for ever with 0."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return False
     return 0.001 <= seconds < 2**31 / 1000

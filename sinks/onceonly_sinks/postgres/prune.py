@@ -1,4 +1,4 @@
-"""Prune old epoch rows under our fence, and read appends back."""
+"""Delete old epoch rows under our fence, and read appends back."""
 
 from __future__ import annotations
 
@@ -46,29 +46,24 @@ _LOCK_SECONDS = 2.0
 
 
 def due(epoch: int) -> bool:
-    """Whether it is time to look, after this epoch."""
+    """Whether to prune after this epoch."""
     return epoch % EVERY == 0
 
 
 def last_to_go(newest: int, kept: int, recorded: int) -> int:
-    """The newest epoch whose row may go; 0 for none.
+    """The newest epoch whose row may be deleted, 0 for none.
 
-    What an opening needs stays: the newest marker, those above the ledger's head, and below it as many as an engine's
-    checkpoint can fall back.
-
-    Args:
-        newest: the newest epoch.
-        kept: rows that are kept.
-        recorded: the newest epoch that the ledger is known to have; 0 for none.
+    An opening needs the newest marker, those above the ledger's head, and below it as many as an engine's checkpoint
+    can fall back. So those stay. ``recorded`` is the newest epoch that the ledger is known to have, 0 for none.
     """
     return max(0, min(newest - kept, recorded - _BELOW_LEDGER))
 
 
 def prune(transactions: Transactions, writer: PostgresHeadScope, fence: Fence, upto: int) -> None:
-    """Take the oldest epoch rows away, at most so many at once, in a transaction of its own.
+    """Delete the oldest epoch rows, a limited number at once, in a transaction of its own.
 
-    Nothing depends on whether it landed: what is left goes the next time. Whatever fails here, the epoch that was
-    committed before stands, so none of it is raised.
+    Nothing depends on its commit: the next prune deletes the rest. A failure is logged and not raised, as the epoch
+    before is already committed.
     """
     if upto < 1:
         return
@@ -96,7 +91,7 @@ def _prune(transactions: Transactions, writer: PostgresHeadScope, fence: Fence, 
 
 
 def _found(rows: Sequence[Any], sink: str) -> dict[str, Any]:
-    """What a milestone says of rows of ``onceonly.epoch``: epoch, chain, rows, marker."""
+    """Sum up rows of ``onceonly.epoch`` (epoch, chain, rows, marker) for a milestone."""
     markers = {epoch: Marker.from_json(json.loads(text)) for epoch, _, _, text in rows}
     accepted = max((epoch for epoch, marker in markers.items() if marker.epoch.accepts(sink)), default=0)
     # Of rows that a full refresh has replaced none is there to be counted.
@@ -107,7 +102,7 @@ def _found(rows: Sequence[Any], sink: str) -> dict[str, Any]:
 
 
 def milestone(connection: Connection, writer: PostgresHeadScope) -> PrunedEpochs | None:
-    """What the rows were that are gone; ``None`` if none are."""
+    """Summary of the deleted epoch rows, or ``None`` if none are."""
     if not head.exists(connection):
         return None
     row = connection.exec_driver_sql(head.MILESTONE, writer.parameters).one_or_none()
@@ -136,7 +131,7 @@ _SPARK: Mapping[str, str] = {
 
 
 def spark_type(column: Column) -> str | None:
-    """Spark's type of a column whose values come back as they went in; ``None`` for any other."""
+    """Spark's type of a column whose values come back as they went in, or ``None`` for any other."""
     if column.array:
         return None
     if column.type == "numeric" and column.modifier > 0:
@@ -146,24 +141,23 @@ def spark_type(column: Column) -> str | None:
 
 
 def digits(column: Column) -> tuple[int, int]:
-    """Precision and scale of a numeric column that was given both."""
+    """Precision and scale of a numeric column that has both."""
     return (column.modifier - 4) >> 16 & 0xFFFF, (column.modifier - 4) & 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
 class RangeReader:
-    """Reads the rows of ranges of epochs in a task; picklable.
+    """Reads the rows of ranges of epochs in a task. It can be pickled.
 
-    Attributes:
-        server: as executors reach it, with its secrets.
-        query: selects the columns of the schema, for parameters ``first`` and ``last``.
+    ``server`` is as executors reach it, with its secrets. ``query`` selects the columns of the schema, for parameters
+    ``first`` and ``last``.
     """
 
     server: Server
     query: str
 
     def __call__(self, ranges: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of each range, page by page; a range is a first and a last number."""
+        """The rows of each range, page by page. A range is a first and a last number."""
         import pyarrow as pa
 
         for batch in ranges:
@@ -183,13 +177,9 @@ class RangeReader:
 
 
 def read_back(connection: Connection, server: Server, table: Table, spark: SparkSession) -> DataFrame | None:
-    """The rows with an epoch, then their epoch; ``None`` where a type would come back as another one.
+    """The rows with an epoch, then their epoch, or ``None`` if a type would come back as another one.
 
-    Args:
-        connection: to ask for the epochs that there are.
-        server: as executors reach it, with its secrets.
-        table: with an epoch column.
-        spark: what reads.
+    ``server`` is as executors reach it, with its secrets. ``table`` must have an epoch column.
     """
     assert table.epoch_column is not None
     columns = [column for column in table.columns if column.name != table.epoch_column]

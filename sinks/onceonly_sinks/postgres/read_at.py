@@ -31,15 +31,14 @@ _RESTORED = "the database was restored to an earlier state"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows of a relation are meant.
+    """Selects rows of a relation.
 
     Attributes:
         relation: quoted name.
         columns: those of the target.
-        number: quoted name of the column by which they are told; empty where all rows are meant.
-        first: the lowest number; rows without one count as 0.
-        last: the highest.
-        standing: condition of those that stand then; empty where all of these numbers do.
+        number: quoted name of the column with the epoch's number, empty to select all rows.
+        first: the lowest number. Rows without one count as 0.
+        standing: condition of rows that are current at that epoch, empty if all rows of these numbers are.
     """
 
     relation: str
@@ -51,7 +50,7 @@ class Selection:
 
     @property
     def sql(self) -> str:
-        """The statement, to be read with other means: without a placeholder."""
+        """The statement without placeholders, for other clients."""
         where = f" WHERE {self._where}" if self.number else ""
         return f"SELECT {', '.join(quote(column.name) for column in self.columns)} FROM {self.relation}{where}".replace(
             "%%", "%"
@@ -69,7 +68,7 @@ class Selection:
 
     @property
     def cast(self) -> str:
-        """The same with each value in a type that comes back as it is: all others as text."""
+        """The same, with all types cast to text that would not come back unchanged."""
         listed = ", ".join(
             quote(column.name) if spark_type(column) else f"{quote(column.name)}::text" for column in self.columns
         )
@@ -106,17 +105,13 @@ class CurrentTable:
 
 
 def select(connection: Connection, sink: CurrentTable, at: Receipt, since: Receipt | None) -> Selection:
-    """Which rows there are as of an epoch, and not since an earlier one.
+    """Select the rows that exist as of epoch ``at`` and came after epoch ``since``.
 
-    Args:
-        connection: a transaction of one snapshot, in which the rows are read too.
-        sink: as that snapshot shows it.
-        at: receipt of the epoch.
-        since: receipt of the earlier one.
+    ``connection`` is a transaction of one snapshot, in which the rows are read too. ``sink`` is as of that snapshot.
 
     Raises:
-        EpochExpired: not all of them are there any more.
-        NotVersioned: the table does not tell them.
+        EpochExpired: some of them are gone.
+        NotVersioned: the table does not number or keep them.
     """
     table, writer, options = sink.table, sink.writer, sink.options
     if table is None or sink.here.beside(at.identity) != at.identity:
@@ -143,7 +138,6 @@ def select(connection: Connection, sink: CurrentTable, at: Receipt, since: Recei
 
 
 def _remembered(connection: Connection, sink: CurrentTable, table: Table, at: Receipt) -> None:
-    """See that the history reaches back to the epoch."""
     kept = history.kept(connection, sink.writer, table)
     if kept is None or not kept[0] <= at.epoch <= kept[1]:
         said = f"tells epochs {kept[0]} to {kept[1]}" if kept is not None else "is not there yet"
@@ -156,7 +150,6 @@ _OWN_TABLE = "write to a table of its own"
 
 
 def _stands(connection: Connection, found: head.Head | None, writer: head.PostgresHeadScope, at: Receipt) -> None:
-    """See that the sink holds the epoch, under its chain."""
     if found is None or found.epoch < at.epoch:
         raise EpochExpired(f"the table stands at epoch {found.epoch if found else 0}", _RESTORED)
     held = head.epoch_at(connection, writer, at.epoch)
@@ -165,7 +158,7 @@ def _stands(connection: Connection, found: head.Head | None, writer: head.Postgr
 
 
 def _kept(connection: Connection, writer: head.PostgresHeadScope, at: Receipt, since: Receipt | None) -> None:
-    """See that no rows of the epochs that are meant have left the table."""
+    """Check that no rows of the selected epochs have left the table."""
     _, marker = head.newest_epoch(connection, writer)
     series = marker.epoch.series if marker else 1
     if at.epoch < series:
@@ -177,7 +170,7 @@ def _kept(connection: Connection, writer: head.PostgresHeadScope, at: Receipt, s
 
 
 def _newest(table: Table, options: Options, found: head.Head | None, at: Receipt, since: Receipt | None) -> Selection:
-    """All rows, where the epoch is the one that stands."""
+    """Select all rows, if the epoch is the newest one."""
     upsert = bool(options.merge.key)
     reason = "its rows are replaced, and only the newest are kept" if upsert else "its rows carry no number of an epoch"
     option = "give its table an epoch column: ALTER TABLE ... ADD COLUMN _epoch bigint, before the next epoch"
@@ -191,7 +184,7 @@ def _newest(table: Table, options: Options, found: head.Head | None, at: Receipt
 
 
 def read(connection: Connection, meant: Selection) -> pa.Table:
-    """The rows, in this process, as of the transaction's snapshot."""
+    """Read the rows into this process, as of the transaction's snapshot."""
     import pyarrow as pa
 
     schema = pa.schema([pa.field(column.name, _arrow_type(column)) for column in meant.columns])
@@ -207,10 +200,10 @@ def read(connection: Connection, meant: Selection) -> pa.Table:
 
 
 def frame(spark: SparkSession, connection: Connection, server: Server, meant: Selection) -> DataFrame:
-    """The rows by Spark: each task reads a range of epochs; where all rows are meant, they come through the driver.
+    """Read the rows by Spark: each task reads a range of epochs. Rows without numbers come through the driver.
 
-    A task begins a transaction of its own. Rows that an epoch numbers are the same in each of them; those of a table
-    that says only what is newest are of one moment alone.
+    A task begins a transaction of its own. Rows that an epoch numbers are the same in each of them. Rows of a table
+    that keeps only the newest ones are of one moment alone.
     """
     if not meant.number:
         return of_arrow(spark, read(connection, meant))

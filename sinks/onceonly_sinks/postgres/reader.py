@@ -1,4 +1,4 @@
-"""Reading half of a Postgres sink, and how it is opened."""
+"""Open a Postgres sink and read its table without writing."""
 
 from __future__ import annotations
 
@@ -47,13 +47,9 @@ _LOOKED_AT = 16
 
 
 class Handle(SinkBase):
-    """Opens the target, and reads it without a fence: for audits, the doctor and every other command that looks.
+    """Opens the target, and reads it without a fence: for audits, the doctor and other reading commands.
 
-    Args:
-        server: the database.
-        name: the table.
-        options: as they were given.
-        id: the sink's id; ``None`` for one that is made of the table's name.
+    ``id`` is ``None`` for an id that is made of the table's name.
     """
 
     def __init__(self, server: Server, name: TableName, options: Options, id: str | None) -> None:
@@ -69,7 +65,7 @@ class Handle(SinkBase):
 
     @property
     def address(self) -> str:
-        """Connection string without secrets, table, and what differs from the defaults."""
+        """Connection string without secrets, table, and options that differ from the defaults."""
         said = self._options.described(self._id, f"postgres:{self._name.text}")
         return address_of(self._server, self._name, said)
 
@@ -79,14 +75,14 @@ class Handle(SinkBase):
         return self._server.url
 
     def log_in_like(self, ledger: str) -> None:
-        """Take the password of a ledger that lies in this very database under this very user; see ``LogsIn``."""
+        """Take the password of a ledger in this very database under this very user (see ``LogsIn``)."""
         with suppress(OnceOnlyError):
             self._server = self._server.with_secrets_of(Server.parse(ledger))
 
     # ---- opening
 
     def open(self, pipeline: str) -> None:
-        """Connect and check that rows can be written there; creates nothing.
+        """Connect and check that rows can be written there. Creates nothing.
 
         Raises:
             DestinationError: E501 no answer, E502 login refused, E507 read-only, E508 no schema, or not such a table.
@@ -115,21 +111,21 @@ class Handle(SinkBase):
         return self._named
 
     def place(self) -> str:
-        """Server, database, schema and table; the server as it calls itself, else as it was reached."""
+        """Server, database, schema and table. The server is its system identifier, else the host and port in use."""
         with self._refusals(), self._transactions.reading() as connection:
             system, at = head.place(connection, 0, self._aim.visibility).system, raw(connection).info
             server = f"{at.host}:{at.port}" if system == head.UNSEEN else system
             return f"postgres:{server}/{at.dbname}.{self._aim.name.text}"
 
     def identity_beside(self, known: str) -> str:
-        """The server's and the table's, as far as the server tells them; empty where there is no table."""
+        """The server's and the table's identity, as far as the server shows them, empty if there is no table."""
         with self._refusals(), self._transactions.reading() as connection:
             return self._here(connection).beside(known)
 
     # ---- reading
 
     def demands(self, columns: pa.Schema) -> Sequence[Rule]:
-        """What the table demands of values of these columns, if it is there, or the one that would be made.
+        """Rules of the table, or of the one that would be made, for values of these columns.
 
         Raises:
             DestinationError: E506, E508: it cannot take such columns.
@@ -150,12 +146,12 @@ class Handle(SinkBase):
             after = page[-1][0].epoch.number
 
     def milestone(self) -> PrunedEpochs | None:
-        """What the epochs were whose markers are gone."""
+        """Summary of the epochs whose markers are gone."""
         with self._refusals(), self._transactions.reading() as connection:
             return prune.milestone(connection, self._writer)
 
     def expired(self) -> ExpiredRows | None:
-        """What was removed because it was older than :meth:`keep_for` said; of ids, what is not counted any more."""
+        """Rows that were removed as older than :meth:`keep_for`. A table of ids gives those that no longer count."""
         with self._refusals(), self._transactions.reading() as connection:
             if not self._options.merge.keeps:
                 return expiry.expired(connection, self._writer)
@@ -166,10 +162,9 @@ class Handle(SinkBase):
             return ExpiredRows(newest.number, newest.digest_in(self._id).rows, 0, before_ms)
 
     def recount(self) -> Mapping[int, int] | None:
-        """Rows per epoch, counted in the table.
+        """Rows per epoch, counted in the table. A table of ids counts those that are still known.
 
-        ``None`` where rows are not only added, without an epoch column, or where another sink numbers rows there, too.
-        Of ids, those that are known still.
+        ``None`` if rows are not only added, if there is no epoch column, or if another sink numbers rows there too.
         """
         kept = self._options.merge.keeps
         if not (self._options.append or kept):
@@ -185,7 +180,7 @@ class Handle(SinkBase):
             return survey.recount(connection, table, column) if (column := self._numbers(connection, table)) else None
 
     def total(self) -> Total:
-        """All rows of the table, by the epoch that wrote them last where we alone number them."""
+        """All rows of the table, by the epoch that wrote them last if we alone number them."""
         merge = self._options.merge
         removes = bool(self._options.apply or merge.delete or self._options.triggers == "allow")
         leaves = Leaves.by(sequence=bool(merge.sequence), removes=removes)
@@ -197,7 +192,7 @@ class Handle(SinkBase):
         return Total(rows, leaves, written)
 
     def read_back(self, spark: SparkSession) -> DataFrame | None:
-        """The rows of an append, each with its epoch; ``None`` without an epoch column, or if types do not return."""
+        """The rows of an append with their epochs, or ``None`` without an epoch column, or if types do not return."""
         if not self._options.append:
             return None
         with self._refusals(), self._transactions.reading() as connection:
@@ -208,11 +203,11 @@ class Handle(SinkBase):
             return prune.read_back(connection, server, table, spark)
 
     def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-        """The rows of an append by epoch, in its order; ``None`` where :meth:`recount` cannot tell either."""
+        """The rows of an append by epoch, in its order, or ``None`` if :meth:`recount` returns ``None`` too."""
         return self._numbered(span) if self._options.append else None
 
     def standing_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-        """The rows of an upsert by the epoch that wrote them last; ``None`` for an append, or without such a column."""
+        """The rows of an upsert by the epoch that wrote them last, or ``None`` for an append or without that column."""
         return None if self._options.append else self._numbered(span)
 
     def _numbered(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
@@ -226,30 +221,30 @@ class Handle(SinkBase):
             yield from read_at.of(connection, table, column, span)
 
     def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
-        """See that rows can be read as of an epoch; see ``Versioned``.
+        """Check that rows can be read as of an epoch (see ``Versioned``).
 
         Raises:
-            EpochExpired: they are not all there any more.
-            NotVersioned: the table does not tell them.
+            EpochExpired: some of them are gone.
+            NotVersioned: the table does not number or keep them.
             DestinationError: E501, E508: no answer.
         """
         with self._selected(at, since):
             pass
 
     def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
-        """Rows as of an epoch, of one snapshot, what Arrow has no type for as text; raises as :meth:`check_at`."""
+        """Rows as of an epoch, of one snapshot. Types that Arrow lacks come as text. Raises as :meth:`check_at`."""
         with self._selected(at, since) as (connection, meant):
             return read_at.read(connection, meant)
 
     def frame_at(self, spark: SparkSession, at: Receipt, since: Receipt | None = None) -> DataFrame:
-        """Rows as of an epoch, by Spark, what it has no type for as text; raises as :meth:`check_at`."""
+        """Rows as of an epoch, by Spark. Types that Spark lacks come as text. Raises as :meth:`check_at`."""
         with self._selected(at, since) as (connection, meant):
             return read_at.frame(spark, connection, self._server, meant)
 
     def select_at(self, at: Receipt, since: Receipt | None = None) -> str:
-        """The statement that reads the rows as of an epoch; raises as :meth:`check_at`.
+        """The statement that reads the rows as of an epoch, raises as :meth:`check_at`.
 
-        Of a table that says only what is newest it is right as long as no later epoch comes.
+        For a table that keeps only the newest rows, it is right until the next epoch.
         """
         with self._selected(at, since) as (_, meant):
             return meant.sql
@@ -262,7 +257,7 @@ class Handle(SinkBase):
             yield connection, read_at.select(connection, sink, at, since)
 
     def count_windows(self, since: int) -> int:
-        """How many windows are open; see ``ShowsState``.
+        """Number of open windows (see ``ShowsState``).
 
         Raises:
             DestinationError: E501, E508: no answer.
@@ -272,7 +267,7 @@ class Handle(SinkBase):
             return window_state.count(connection, table, since) if table else 0
 
     def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
-        """Windows that are open; see ``ShowsState``.
+        """Open windows (see ``ShowsState``).
 
         Raises:
             DestinationError: E501, E508: no answer.
@@ -282,7 +277,7 @@ class Handle(SinkBase):
                 yield from window_state.standing(connection, table, since, key, limit)
 
     def disturbances(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
-        """What others did to the table since a receipt: made anew, failed over, or the newest epoch's rows gone."""
+        """Changes by others since a receipt: table recreated, failover, or the newest epoch's rows gone."""
         with self._refusals(), self._transactions.reading() as connection:
             stands = head.read(connection, self._writer) if head.exists(connection) else None
             newest = head.epoch_at(connection, self._writer, stands.epoch) if stands else None
@@ -313,7 +308,7 @@ class Handle(SinkBase):
             return head.writers(connection, survey.oid(connection, self._aim.name))
 
     def peers(self) -> list[Marker]:
-        """The newest marker of each pipeline with an epoch in the table, ours among them, as of one moment."""
+        """The newest marker of each pipeline with an epoch in the table, ours among them, in one snapshot."""
         with self._refusals(), self._transactions.reading() as connection:
             return head.peers(connection, survey.oid(connection, self._aim.name))
 
@@ -323,7 +318,7 @@ class Handle(SinkBase):
             self._open.close()
 
     def examine(self, observed: Observed) -> Sequence[Check]:
-        """Whether role and table are right: rights, markers, the key's index; the server is looked at beside this.
+        """Check the role's rights, the markers and the key's index. The server is checked separately.
 
         Raises:
             DestinationError: E501 no answer, E506 no such epoch column, E508 rows cannot be kept in it safely.
@@ -378,5 +373,5 @@ class Handle(SinkBase):
         return self._saying
 
     def _refusals(self) -> AbstractContextManager[None]:
-        """Say a failure of the database in our words; only around what certainly did not commit."""
+        """Translate a failure of the database. Use it only around work that certainly did not commit."""
         return self._said.refusals()

@@ -32,7 +32,7 @@ FROM pg_catalog.pg_constraint c WHERE c.confrelid = %(oid)s::oid AND c.contype =
 
 
 def obstacle(connection: Connection, target: Target, span: Span) -> str:
-    """Why rows of these epochs cannot be told from all others, or not be deleted; empty where they can."""
+    """Why rows of these epochs are not distinguishable or deletable, or empty if they are both."""
     if target.apply is not None:
         return "its rows are brought by a function of your own (apply=), and what that has written is not known"
     table = _table(connection, target)
@@ -68,7 +68,7 @@ def clear(connection: Connection, target: Target, span: Span) -> None:
     """Delete the rows of these epochs in the open transaction.
 
     Raises:
-        IdentityError: E247, they cannot be told from others, or some of them stay.
+        IdentityError: E247, they are not distinguishable from others, or some of them stay.
     """
     if reason := obstacle(connection, target, span):
         raise refusal(target.writer.sink, target.writer.pipeline, reason)

@@ -1,6 +1,7 @@
-"""Constraints of a table as row rules: encoders, then the server. Pure.
+"""Derive a Postgres table's constraints on batch values as rules.
 
-Left to the server: CHECK, foreign and unique keys, what is JSON, the calendar's ends. There a row is refused.
+They are the refusals of the lanes and of the server. Left to the server: CHECK, foreign and unique keys, valid JSON,
+the calendar's ends. It then refuses a row. Pure.
 """
 
 from __future__ import annotations
@@ -31,13 +32,7 @@ if TYPE_CHECKING:
 
 
 def of(plan: TypeMapping, batch: pa.Schema, merge: Merge) -> tuple[Rule, ...]:
-    """The rules for a batch that is written by a plan.
-
-    Args:
-        plan: of columns like these.
-        batch: the columns.
-        merge: how rows meet those of the table.
-    """
+    """The rules for a batch with these columns and its plan."""
     asked = {*merge.key, merge.sequence, merge.delete} if merge.key else set[str | None]()
     rules: list[Rule] = []
     for field, lane in zip(batch, plan.lanes, strict=True):
@@ -51,7 +46,7 @@ def of(plan: TypeMapping, batch: pa.Schema, merge: Merge) -> tuple[Rule, ...]:
 
 
 def _types(came: Any, goes: Any) -> tuple[Any, Any, bool]:
-    """Types of the values that are meant, before and in the table; and whether they are elements of arrays."""
+    """Types of the values before and in the table, and whether they are elements of arrays."""
     from pyarrow import types
 
     return (came.value_type, goes.value_type, True) if types.is_list(goes) else (came, goes, False)

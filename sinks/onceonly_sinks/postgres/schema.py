@@ -1,4 +1,7 @@
-"""Schema of the target table, and changes to it, from the catalogue."""
+"""Read a Postgres table's columns, keys and state from the catalogue.
+
+Nothing here changes the database.
+"""
 
 from __future__ import annotations
 
@@ -78,15 +81,13 @@ class Column:
     """One column of the target.
 
     Attributes:
-        name: as in the catalogue.
         type: name of the base type (``int4``, ``varchar``), of the elements for an array, ``enum`` for any enum.
-        modifier: type modifier; -1 for none.
-        array: whether it is an array.
+        modifier: type modifier, -1 for none.
         required: not null.
         filled: has a default or is an identity, so that it may be left out.
         writable: not generated.
-        ddl: type as SQL, with its collation, so that texts are ordered alike wherever rows wait.
-        labels: of an enum, as it was looked at; a label more does not make another table of it.
+        ddl: type as SQL, with its collation, so that texts are ordered alike in staging and target.
+        labels: of an enum. A new label does not make another table of it.
     """
 
     name: str
@@ -105,13 +106,11 @@ class Table:
     """The target, as it is or as it will be made.
 
     Attributes:
-        name: with its schema.
         oid: 0 while it does not exist.
-        columns: in order.
         keys: column sets of its unique indexes.
         epoch_column: the column that takes the epoch's number, if any.
-        stamp: oid and version of the columns; empty while it does not exist.
-        parts: itself and what lies below it, where there are rules, triggers or such parts.
+        stamp: oid and version of the columns, empty while it does not exist.
+        parts: the table, its partitions and children, empty if it has no rules, triggers or such parts.
     """
 
     name: TableName
@@ -131,18 +130,14 @@ class Table:
 def inspect(
     connection: Connection, name: TableName, sink: str, epoch_column: str | None, *, lock: bool = False
 ) -> Table | None:
-    """Read the table from the catalogue; ``None`` if there is none.
+    """Read the table from the catalogue, or ``None`` if there is none.
 
-    Args:
-        connection: with or without an open transaction.
-        name: with its schema.
-        sink: sink id, for messages.
-        epoch_column: ``auto``, a column's name, or ``None``.
-        lock: hold off changes of the table until the transaction ends. The bytes of a binary COPY carry no types: a
-            column that changed its type after it was looked at would take them for something else.
+    ``epoch_column`` is ``auto``, a column's name, or ``None``. ``lock`` holds off changes of the table until the
+    transaction ends. The bytes of a binary COPY carry no types. A column that changed its type after this read would
+    misread them.
 
     Raises:
-        DestinationError: E506 no such epoch column; E508 rows cannot be kept in it safely.
+        DestinationError: E506 no such epoch column, E508 rows cannot be kept in it safely.
     """
     parameters = {"schema": name.schema, "name": name.name}
     found = connection.exec_driver_sql(_STAMP, parameters).one_or_none()
@@ -162,7 +157,7 @@ def inspect(
 
 
 def locking(name: TableName, *, alone: bool = False) -> tuple[str, dict[str, object]]:
-    """The statement that holds off changes of the table, as the COPY itself does; ``alone``: everything."""
+    """The statement that locks the table against changes, as the COPY itself does. ``alone`` locks any access out."""
     return f"LOCK TABLE {name.sql} IN {'ACCESS' if alone else 'ROW'} EXCLUSIVE MODE", {}
 
 
@@ -206,7 +201,7 @@ def _epoch_column(sink: str, table: TableName, columns: Sequence[Column], wanted
 
 
 def changed(sink: str) -> OnceOnlyError:
-    """The error for a table that is not what the rows were prepared for."""
+    """The error for a table that changed after the rows were prepared."""
     difference = "the table was changed while the epoch was computed"
     way = "restart the query; it reads the table again"
     return refuse("E506", sink=sink, difference=difference, because="somebody changed or replaced the table", next=way)
@@ -282,10 +277,10 @@ _BEGINNING = re.compile(rf"{_BLANK}({_COMMANDS})\b(?:\s+({_OBJECTS})\b)?", re.DO
 
 
 def check(connection: Connection, sink: str, name: TableName) -> TableName:
-    """The table's name with its schema, where the server can be written at all.
+    """Return the table's name with its schema, if the server can be written at all.
 
     Raises:
-        DestinationError: E507 read-only; E508 too old, or no such schema.
+        DestinationError: E507 read-only, E508 too old, or no such schema.
     """
     parameters = {"schema": name.schema, "name": name.name}
     row = connection.exec_driver_sql(_STATE, parameters).one()
@@ -309,16 +304,15 @@ def check(connection: Connection, sink: str, name: TableName) -> TableName:
 
 
 def oid(connection: Connection, name: TableName) -> int:
-    """The table's oid; 0 if there is none."""
+    """The table's oid, 0 if there is none."""
     found = connection.exec_driver_sql(_OID, {"schema": name.schema, "name": name.name}).scalar_one_or_none()
     return int(found or 0)
 
 
 def constraint(connection: Connection, table: tuple[str, str], name: str) -> tuple[str, str, bool]:
-    """Columns and definition of a constraint, or of a unique index of that name; empty where there is none.
+    """Columns and definition of a constraint or unique index, and whether it is a foreign key into its own table.
 
-    Returns:
-        Both, and whether it is a foreign key that points into its own table.
+    Both texts are empty if there is none of that name.
     """
     schema, relation = table
     found = connection.exec_driver_sql(_CONSTRAINT, {"schema": schema, "table": relation, "name": name}).first()
@@ -326,7 +320,7 @@ def constraint(connection: Connection, table: tuple[str, str], name: str) -> tup
 
 
 def unidentified(connection: Connection, name: TableName) -> bool:
-    """Whether a table is published without anything by which its rows are known."""
+    """Whether a table is published without a replica identity."""
     return bool(connection.exec_driver_sql(_UNIDENTIFIED, {"schema": name.schema, "name": name.name}).scalar_one())
 
 
@@ -340,12 +334,9 @@ SELECT EXISTS (
 
 
 def holders(connection: Connection, name: TableName, tag: str) -> str:
-    """Other sessions that hold locks on a table or on our own, the oldest first; empty where there are none.
+    """Describe other sessions that lock the table or our own tables, oldest first, empty if there are none.
 
-    Args:
-        connection: reading.
-        name: the table.
-        tag: in the names of the sink's own sessions, which are left out.
+    ``tag`` is in the names of the sink's own sessions, which are left out.
     """
     parameters = {"schema": name.schema, "name": name.name, "ours": f"onceonly:{tag}:"}
     return "; ".join(_session(*row) for row in connection.exec_driver_sql(_HOLDERS, parameters))
@@ -359,7 +350,7 @@ def _session(pid: int, user: str | None, application: str | None, seconds: float
 
 
 def _command(query: str) -> str:
-    """What a statement is, by words of SQL alone: its literals may be secrets, and its names are not ours to tell."""
+    """Name a statement by SQL keywords alone: its literals may be secrets, and its names are private."""
     begins = _BEGINNING.match(query)
     return " ".join(word.upper() for word in begins.groups() if word) if begins else ""
 
@@ -380,12 +371,12 @@ def rows(connection: Connection, name: TableName) -> int:
 
 
 def recount(connection: Connection, table: Table, column: str) -> dict[int, int]:
-    """Rows by the value of the epoch column; those without one under 0."""
+    """Rows by the value of the epoch column. Rows without one count under 0."""
     return tables.recount(connection.exec_driver_sql, table.name.sql, quote(column))
 
 
 def disturbances(known: Receipt | None, now: TableIdentity) -> tuple[ExternalChange, ...]:
-    """What others did since a receipt. A TRUNCATE or DELETE leaves no trace in the catalogue: only a recount tells."""
+    """Changes by others since a receipt. Only a recount shows a TRUNCATE or DELETE: the catalogue keeps no trace."""
     if known is None or not known.identity:
         return ()
     if known.identity != now.beside(known.identity):
@@ -399,6 +390,6 @@ def disturbances(known: Receipt | None, now: TableIdentity) -> tuple[ExternalCha
 
 
 def replaced(found: Head | None, now: TableIdentity, marker: Marker) -> OnceOnlyError | None:
-    """The error for a table that is not the one the last epoch went to; an adoption accepts what it finds."""
+    """The error for a table other than the one of the last epoch, or ``None`` for an adoption."""
     was = found.place.identity if found else ""
     return check_identity(was, now.beside(was), marker) if was else None

@@ -1,8 +1,8 @@
-"""``<table>_sealed``: a view of the epochs that all sinks hold.
+"""Views ``<table>_sealed`` that hide an epoch until all sinks hold it.
 
-Each commit notes in the head what it proves: the epoch before it is in all sinks, or the epoch itself, where all of
-them are in this very transaction. Once an epoch is recorded, the sink is told of it (``Seals``). The views of a
-pipeline go by the greatest of what its heads say, so that one statement over several of them sees one epoch.
+Each commit notes in the head which epoch it proves. That is the epoch before it, or the epoch itself if all sinks are
+in this very transaction. Once an epoch is recorded, the sink learns it too (``Seals``). The views of a pipeline show
+the greatest number in its heads, so that one statement over several of them sees one epoch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def name_of(table: TableName) -> TableName:
 
 
 def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge: Merge) -> None:
-    """Make the view, or give it the columns that its table has got, in the open transaction.
+    """Create the view, or give it new columns of its table, in the open transaction.
 
     Raises:
         DestinationError: E506, the table has no column that numbers its rows.
@@ -67,7 +67,7 @@ def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge
 
 
 def _text(value: str) -> str:
-    """A value as a literal of a statement with placeholders; a view keeps no parameter."""
+    """A value as a literal of a statement with placeholders. A view keeps no parameter."""
     return "'" + value.replace("'", "''").replace("%", "%%") + "'"
 
 
@@ -77,7 +77,7 @@ def sealed_by(epoch: Epoch, sinks: frozenset[str]) -> int:
 
 
 def seal(transactions: Transactions, writer: PostgresHeadScope, epoch: Epoch) -> None:
-    """Note that all sinks hold an epoch. Never raises: what is lost, the next commit says again."""
+    """Note that all sinks hold an epoch. Never raises: if it fails, the next commit notes it."""
     try:
         with transactions.at_once() as connection:
             raw(connection).execute(_SEAL, {**writer.parameters, "epoch": epoch.number, "chain": epoch.chain})

@@ -1,8 +1,9 @@
-"""Seen ids for deduplication, in a table that executors ask.
+"""Deduplicate by a Postgres table of seen ids.
 
-The rows come as those of any keyed table do, in the epoch's transaction; an id that comes again after its time takes
-the place of its old row. What is asked for counts by epoch and clock and not by what is there, so it is the same for an
-epoch that is computed again, and however late old rows go.
+Executors look ids up, and ids expire by the clock of the epochs. The ids arrive like rows of any keyed table, in the
+epoch's transaction. An id that comes again after its time takes the place of its old row. Whether an id counts depends
+on epoch and clock alone. So the answer is the same for an epoch that is computed again, however late old rows are
+deleted.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _TYPES = {ID: "binary", AT: "timestamp"}
 
 
 def columns() -> pa.Schema:
-    """What a batch of ids has."""
+    """Arrow schema of a batch of ids."""
     import pyarrow as pa
 
     instants: Any = pa.timestamp("us", "UTC")
@@ -45,19 +46,14 @@ def columns() -> pa.Schema:
 
 
 def ready(connection: Connection, table: Table) -> None:
-    """Make what a table that was just made needs, so that old rows are found."""
+    """Add the index that finds old rows to a new table."""
     connection.exec_driver_sql(f"CREATE INDEX ON {table.name.sql} ({quote(AT)})", {})
 
 
 def forget(connection: Connection, table: Table, epoch: Epoch, kept: int, rows: int) -> None:
-    """Remove ids that are too old for any later epoch; after those of the epoch are there.
+    """Delete ids that are too old for any later epoch, after those of ``epoch`` are inserted.
 
-    Args:
-        connection: the epoch's transaction.
-        table: that of ids.
-        epoch: whose clock counts.
-        kept: seconds for which an id is known.
-        rows: of the epoch.
+    ``kept`` is the seconds for which an id is known, ``rows`` the epoch's number of rows. The epoch's clock counts.
     """
     clock_ms = epoch.lineage.batch_timestamp_ms if epoch.lineage else 0
     name, at = table.name.sql, quote(AT)
@@ -71,15 +67,10 @@ _SOME = 10_000
 
 
 def gone(connection: Connection, table: Table, sink: str, epochs: Sequence[Epoch]) -> tuple[ExternalChange, ...]:
-    """Whether ids of the newest epoch that brought some are there no more; those of no epoch before it are looked for.
+    """Check whether ids of the newest epoch that brought some are missing. Earlier epochs are not checked.
 
-    They cannot have left for their age: only a later epoch with ids would have removed them.
-
-    Args:
-        connection: a transaction.
-        table: that of ids.
-        sink: id of its sink.
-        epochs: the newest ones of it, oldest first.
+    They cannot have left for their age: only a later epoch with ids would have removed them. ``epochs`` are the newest
+    ones, oldest first.
     """
     for epoch in reversed(epochs):
         brought = epoch.digest_in(sink).rows
@@ -97,14 +88,9 @@ def gone(connection: Connection, table: Table, sink: str, epochs: Sequence[Epoch
 
 
 def recount(connection: Connection, table: Table, newest: Epoch, kept: int, after: int) -> Mapping[int, int]:
-    """Ids by the epoch that brought them, of those that are known still: older ones may have left.
+    """Ids that are still known, by their epoch: older ones may have been deleted.
 
-    Args:
-        connection: a transaction.
-        table: that of ids.
-        newest: the newest epoch.
-        kept: seconds for which an id is known.
-        after: the newest epoch whose marker is gone; 0 for none.
+    ``kept`` is the seconds for which an id is known, ``after`` the newest epoch whose marker is gone (0 for none).
     """
     number = quote(EPOCH_COLUMN)
     within = f"{quote(AT)} >= %(since)s AND {number} > %(after)s AND {number} >= %(series)s"
@@ -114,7 +100,7 @@ def recount(connection: Connection, table: Table, newest: Epoch, kept: int, afte
 
 
 def since(connection: Connection, table: Table, newest: Epoch, kept: int) -> int:
-    """From when on ids are known, milliseconds since 1970, by the latest clock that may have removed some."""
+    """First instant whose ids are known, in milliseconds since 1970, by the latest clock that may have removed some."""
     last = connection.exec_driver_sql(f"SELECT max({quote(AT)}) FROM {table.name.sql}", {}).scalar_one()
     lineage = newest.standing.lineage
     clocks = [lineage.batch_timestamp_ms if lineage else 0]
@@ -129,15 +115,12 @@ def _instant(clock_ms: int) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class SeenIdsLookup:
-    """What an executor asks for the ids of one partition.
+    """Looks up the ids of one partition, on an executor. It can be pickled.
 
     Attributes:
-        sink: sink id, for messages.
-        server: where the table is, as an executor reaches it.
-        application: how the session calls itself, so that a newer driver can end it.
-        name: of the table; ``None`` where it is not there yet, and no id is known.
-        address: of the sink, for messages.
-        as_of: the state that ids are compared with.
+        server: as an executor reaches it.
+        application: the session's name, by which a newer driver can end it.
+        name: of the table, ``None`` while it does not exist, and no id is known.
         kept: seconds for which an id is known.
     """
 
@@ -150,7 +133,7 @@ class SeenIdsLookup:
     kept: int
 
     def __call__(self, asked: Iterator[Sequence[bytes]]) -> Iterator[Collection[bytes]]:
-        """Which ids of each piece are known.
+        """Yield the known ids of each piece.
 
         Raises:
             DestinationError: E501, E502, E507 and the like: Spark may try the task again.

@@ -1,4 +1,7 @@
-"""Connection strings, addresses without secrets, and quoted names."""
+"""Parse Postgres connection strings, sink addresses and table names.
+
+Addresses carry no secrets.
+"""
 
 from __future__ import annotations
 
@@ -40,17 +43,15 @@ def quote(identifier: str) -> str:
 
 
 def printed(identifier: str) -> str:
-    """Quote an identifier for a statement that somebody pastes."""
+    """Quote an identifier for a statement that a user pastes."""
     return '"' + identifier.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A table's name, exactly as it stands in the catalogue: case counts.
+    """A table's name, exactly as in the catalogue: case counts.
 
-    Attributes:
-        schema: ``None`` until the server's search path has been asked.
-        name: the table.
+    ``schema`` is ``None`` until it is resolved by the server's search path.
     """
 
     schema: str | None
@@ -58,7 +59,7 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``table`` or ``schema.table``; a part that holds a dot is put in double quotes.
+        """Read ``table`` or ``schema.table``. A part that holds a dot is put in double quotes.
 
         Raises:
             ConfigurationError: E110, not a table name.
@@ -81,12 +82,12 @@ class TableName:
 
     @property
     def sql(self) -> str:
-        """Quoted for a statement with placeholders; see :func:`quote`."""
+        """Quoted for a statement with placeholders (see :func:`quote`)."""
         return ".".join(quote(part) for part in (self.schema, self.name) if part)
 
     @property
     def printed(self) -> str:
-        """Quoted for a statement that somebody pastes."""
+        """Quoted for a statement that a user pastes."""
         return ".".join(printed(part) for part in (self.schema, self.name) if part)
 
 
@@ -100,11 +101,7 @@ def _plain(part: str) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Server:
-    """Connection parameters; picklable, and silent about its secrets.
-
-    Attributes:
-        parameters: as libpq knows them.
-    """
+    """libpq's connection parameters. They can be pickled, and their ``repr`` hides secrets."""
 
     parameters: Mapping[str, str]
 
@@ -113,7 +110,7 @@ class Server:
         """Read a libpq URL or key-value string.
 
         Raises:
-            ConfigurationError: E108 the driver is not installed; E110 not a connection string.
+            ConfigurationError: E108 the driver is not installed, E110 not a connection string.
         """
         require_driver()
         import psycopg
@@ -162,7 +159,7 @@ class Server:
         return where + mark + query.replace("+", "%20")
 
     def with_secrets_of(self, other: Server) -> Server:
-        """The same server with what ``other`` proves itself with; unchanged where it is another login or place."""
+        """Add the secrets of ``other`` if login and place are the same."""
         if self._login != other._login or "password" in self.parameters:
             return self
         secrets = {name: value for name, value in other.parameters.items() if name in SECRETS}
@@ -170,18 +167,14 @@ class Server:
 
     @property
     def _login(self) -> tuple[str, ...]:
-        """Who asks for what and where. A password goes nowhere that it was not given for, so names must be equal."""
+        """User, database and host. A password must not go to any other place, so these names must be equal."""
         said = self.parameters
         user = said.get("user", "")
         where = (said.get("host", ""), said.get("hostaddr", ""), said.get("port", "5432"), said.get("service", ""))
         return (user, said.get("dbname", user), *where)
 
     def connect(self, **more: Any) -> psycopg.Connection[Any]:
-        """Open a connection of our own, without a pool.
-
-        Raises:
-            psycopg.OperationalError: the server does not answer, or refuses the login.
-        """
+        """Open a connection of our own, without a pool."""
         import psycopg
 
         # Prepared plans break on tables that are made again under one name ("cached plan must not change result type"),
@@ -190,7 +183,7 @@ class Server:
         return psycopg.connect(**parameters, prepare_threshold=None)
 
     def resolved(self, connection: psycopg.Connection[Any]) -> Server:
-        """The parameters as a live connection found them: an executor has not the driver's environment and files."""
+        """Add a live connection's parameters: an executor lacks the driver's environment and files."""
         found = {name: str(value) for name, value in connection.info.get_parameters().items()}
         secrets = {"password": connection.info.password} if connection.info.password else {}
         return Server({**self.parameters, **found, **secrets})
@@ -211,7 +204,7 @@ class Server:
 
 
 def require_driver() -> None:
-    """Check that what the sink needs is installed.
+    """Check that the sink's packages are installed.
 
     Raises:
         ConfigurationError: E108.

@@ -1,4 +1,7 @@
-"""The Postgres sink: rows, marker and ledger record in one transaction."""
+"""Postgres sink: rows, marker and ledger record in one transaction.
+
+The ledger's record joins the transaction if the ledger is in the same database.
+"""
 
 from __future__ import annotations
 
@@ -75,21 +78,23 @@ _READERS = "nothing to do: an ordinary SELECT sees whole epochs, as each is one 
 class PostgresSink(Handle):
     """Writes each epoch to a Postgres table in one transaction with its marker.
 
-    Rows are appended; with ``key=`` upserted; with ``apply=`` brought there by SQL of your own.
+    Rows are appended, upserted with ``key=``, or written by your own SQL with ``apply=``.
 
-    Rows are loaded by a binary COPY: small epochs through the driver, large ones by executors into a staging table.
-    What another program does to the rows in between (TRUNCATE, DELETE, UPDATE) the sink does not see, but that the
-    newest epoch has no row left when it is opened; ``onceonly audit`` recounts them.
+    Rows are loaded by a binary COPY: small epochs through the driver, large ones by executors into a staging table. The
+    sink does not see changes by other programs in between (TRUNCATE, DELETE, UPDATE). When it opens, it only notices
+    that the newest epoch has no row left. ``onceonly audit`` recounts the rows.
 
-    ``apply(cursor, staged, epoch)`` is called once for each epoch that has rows, in the transaction in which the marker
-    is written, after the rows were loaded and before the commit. ``cursor`` is a psycopg cursor of that transaction.
-    ``staged`` names a table with the batch's columns, in the types that the sink would create, and the epoch's rows: a
-    ``psycopg.sql.Identifier``, which gives its quoted name where it is put into an f-string. ``epoch`` is the epoch's
-    number. What the function writes is there exactly if the epoch is, and it is called again for an epoch that did not
-    come to be; so it must leave the transaction open (COMMIT and ROLLBACK are refused) and touch nothing outside of it.
-    Deferred constraints are made immediate by name, not with ALL: the sink holds one open that refuses a COMMIT.
-    Identity and rows are still looked for in ``table``: the function writes to it, never replaces it, and creates it if
-    need be. It lives in your program, so ``onceonly txn resolve`` leaves such a sink to the query's restart. ::
+    ``apply(cursor, staged, epoch)`` is called once for each epoch that has rows. The call is in the marker's
+    transaction, after the rows were loaded and before the commit. ``cursor`` is a psycopg cursor of that transaction.
+    ``staged`` is a ``psycopg.sql.Identifier`` and gives its quoted name in an f-string. It names a table with the
+    epoch's rows and the batch's columns, in the types that the sink would create. ``epoch`` is the epoch's number.
+
+    The function's writes are there exactly if the epoch is. The sink calls the function again for an epoch that was not
+    committed. So the function must leave the transaction open (COMMIT and ROLLBACK are refused) and touch nothing
+    outside of it. Make deferred constraints immediate by name, not with ALL: the sink holds one open that refuses a
+    COMMIT. The sink still looks for identity and rows in ``table``. The function writes to it, never replaces it, and
+    creates it if need be. It is part of your program, so ``onceonly txn resolve`` leaves such a sink to the query's
+    restart. ::
 
         def latest(cursor, staged, epoch):
             cursor.execute(f"INSERT INTO stock SELECT item, count FROM {staged} ON CONFLICT (item) DO UPDATE ...")
@@ -97,44 +102,45 @@ class PostgresSink(Handle):
         PostgresSink(dsn, table="stock", apply=latest)
 
     Args:
-        dsn: libpq URL or key-value string. A password is better left to PGPASSWORD or ``~/.pgpass``.
-        table: ``table`` or ``schema.table``, exactly as in the catalogue; made with the first epoch if there is none.
-        mode: ``append`` or ``upsert``; follows from ``key``.
+        dsn: libpq URL or key-value string. Prefer PGPASSWORD or ``~/.pgpass`` for the password.
+        table: ``table`` or ``schema.table``, exactly as in the catalogue. The first epoch creates a missing table.
+        mode: ``append`` or ``upsert``, by default decided by ``key``.
         key: columns that identify a row. The table needs a unique index on exactly these.
-        sequence: column that orders the changes of a key: one with a lower value changes nothing; of two equal ones
-            the later epoch wins, and in one epoch they are refused (E505).
-        delete: boolean column of the batch; a row with true removes its key, under the same rule of ``sequence``. The
-            column is not stored, and of a removed key nothing is, unless ``tombstones`` says so: an older change in a
-            later epoch brings it back.
-        id: the sink's id, if one pipeline writes to one table twice; default ``postgres:<table>``.
-        epoch_column: bigint column for the epoch's number; ``auto``: ``_epoch`` if the table has it; ``None``: none.
+        sequence: column that orders the changes of a key. A lower value changes nothing. Of two equal ones the later
+            epoch wins, and within one epoch they are refused (E505).
+        delete: boolean column of the batch. A row with true removes its key, under the same rule of ``sequence``. The
+            column is not stored. Without ``tombstones`` nothing of a removed key is stored either, so an older change
+            in a later epoch brings it back.
+        id: the sink's id, if one pipeline writes to one table twice. Default ``postgres:<table>``.
+        epoch_column: bigint column for the epoch's number. ``auto`` is ``_epoch`` if the table has it, and ``None`` is
+            no column.
         driver_limit: bytes in Arrow form that may go through the driver.
         via: ``driver`` or ``executors``, to decide it for good.
-        patience: seconds that the server's answer to a COMMIT may take, waiting for standbys and deferred triggers
-            included. Then the connection is given up, and whether the epoch landed is looked up.
-        lock_timeout: seconds that a lock of somebody else is waited for, in reading and in writing. Then whoever holds
-            it is named; an epoch is written again a few times before the query stops.
-        schema: ``fail`` refuses a batch with columns that the table lacks; ``add_columns`` adds them, nullable, in the
-            transaction of the first epoch that brings rows with them. A column's type is never changed.
-        apply: function that brings the rows into the table; not together with ``key``, ``epoch_column`` or ``schema``.
-        triggers: ``refuse`` a table with triggers before each row, as they may keep rows back or change them;
-            ``allow`` them: what they change is theirs to answer for, an epoch of which they keep a row back is refused.
-        markers: rows of ``onceonly.epoch`` that are kept, at least 200; ``None``: all. Older ones go once a ledger has
-            their epochs, and ``onceonly.pruned`` says what they were.
-        tombstones: for how long a removed key is remembered, ``7 days``, by the clock of the epochs: within that time
-            no older change brings its row back. With ``sequence`` and ``delete``; in a table of schema ``onceonly``.
-        keeps: for how long rows stay, ``7 days``, in a table of ids that were seen, which :class:`onceonly.Dedupe`
-            makes of a sink that was told nothing of its rows; by the clock of the epochs.
-        sealed_view: whether a view ``<table>_sealed`` shows no epoch before all sinks of the pipeline hold it, for
-            readers in SQL: one statement over several such views of a database sees one epoch. The table is appended
-            to, or keeps its history. While the view stands, its columns keep their types.
-        history: whether a table ``<table>_history`` keeps what an upsert replaced or removed, so that the rows as of
-            any epoch can be read; from the epoch on with which it begins.
-        keep_history: for how many epochs, at least 64; ``None``: for ever. What a reader has pinned stays.
+        patience: seconds that the answer to a COMMIT may take, waiting for standbys and deferred triggers included.
+            Then the sink drops the connection and looks up whether the epoch was committed.
+        lock_timeout: seconds to wait for a lock of another session, in reading and in writing. Then the error names the
+            session that holds it. An epoch is retried a few times before the query stops.
+        schema: ``fail`` refuses a batch with columns that the table lacks. ``add_columns`` adds them, nullable, in the
+            transaction of the first epoch that has rows with them. A column's type is never changed.
+        apply: function that brings the rows into the table. Not together with ``key``, ``epoch_column`` or ``schema``.
+        triggers: ``refuse`` a table with triggers before each row, as they may keep rows back or change them. ``allow``
+            them: you answer for their changes. An epoch is still refused if they keep a row back.
+        markers: rows of ``onceonly.epoch`` to keep, at least 200, or ``None`` for all. Older ones are deleted once a
+            ledger has their epochs, and ``onceonly.pruned`` sums them up.
+        tombstones: time to remember a removed key, such as ``7 days``, by the clock of the epochs. Within it no older
+            change brings the row back. Needs ``sequence`` and ``delete``. They are in a table of schema ``onceonly``.
+        keeps: time to keep rows in a table of seen ids, such as ``7 days``, by the clock of the epochs.
+            :class:`onceonly.Dedupe` makes such a table of a sink that has no options for its rows.
+        sealed_view: whether a view ``<table>_sealed`` hides an epoch until all sinks of the pipeline hold it, for
+            readers in SQL. One statement over several such views of a database sees one epoch. Needs an append or
+            ``history``. While the view exists, its columns keep their types.
+        history: whether a table ``<table>_history`` keeps rows that an upsert replaced or removed, so that you can read
+            the rows as of any epoch since the history began.
+        keep_history: epochs of history to keep, at least 64, or ``None`` for all. Epochs that a reader has pinned stay.
         holds: ``rows``, or the ``state`` of windows, of which :class:`onceonly.windows.Panes` makes a table of its own.
 
     Raises:
-        ConfigurationError: E108 a package is missing; E110 the arguments do not fit together.
+        ConfigurationError: E108 a package is missing, E110 the arguments do not fit together.
     """
 
     def __init__(
@@ -193,7 +199,7 @@ class PostgresSink(Handle):
 
     @property
     def capabilities(self) -> Capabilities:
-        """An append can be recounted if an epoch column is wanted; the ledger can ride in the transaction."""
+        """Report that an append with an epoch column can be recounted, and that the ledger can join the transaction."""
         append, merge = self._options.append, self._options.merge
         recountable = append and self._options.epoch_column is not None
         return Capabilities(
@@ -209,7 +215,7 @@ class PostgresSink(Handle):
 
     @classmethod
     def from_address(cls, address: str) -> Self:
-        """Find a sink again for reading; the password comes from PGPASSWORD or ``~/.pgpass``.
+        """Find a sink again for reading, with the password from PGPASSWORD or ``~/.pgpass``.
 
         Raises:
             ConfigurationError: E110, not an address of a Postgres sink.
@@ -219,11 +225,10 @@ class PostgresSink(Handle):
         return cls(dsn, table, **arguments)
 
     def table(self, name: str, **options: Any) -> Self:
-        """A sink for another table of this database; in one query the two commit in one transaction.
+        """Return a sink for another table of this database. In one query the two commit in one transaction.
 
-        Args:
-            name: as ``table`` of the class.
-            options: as those of the class; without them as by default, but for ``patience`` and ``lock_timeout``.
+        ``name`` and ``options`` are those of the class. Only ``patience`` and ``lock_timeout`` carry over from this
+        sink.
 
         Raises:
             ConfigurationError: E110, as by the class.
@@ -232,10 +237,10 @@ class PostgresSink(Handle):
         return type(self)(self._server.dsn, name, **{**said, **options})
 
     def keeper(self, seconds: int) -> Self:
-        """This table as one of ids that were seen; see ``Keeps``.
+        """Return this table as one of seen ids (see ``Keeps``).
 
         Raises:
-            ConfigurationError: E122, the sink was told of other rows.
+            ConfigurationError: E122, the sink has options for other rows.
         """
         said = self._options
         if not said.unsaid:
@@ -244,7 +249,7 @@ class PostgresSink(Handle):
         return type(self)(self._server.dsn, self._name.text, id=self._id, keeps=f"{seconds} seconds", **said.ways)
 
     def lookup(self, as_of: AsOf) -> seen_ids.SeenIdsLookup:
-        """What executors ask for ids, once the table can hold them; see ``Remembers``.
+        """Return a lookup of seen ids for executors, once the table can hold ids (see ``Remembers``).
 
         Raises:
             DestinationError: E501, E506, E508: no answer, or no such table.
@@ -257,10 +262,10 @@ class PostgresSink(Handle):
         return seen_ids.SeenIdsLookup(self._id, server, session, name, self.address, as_of, self._options.merge.keeps)
 
     def state_keeper(self, *, beside: bool) -> Self:
-        """A table of the state of windows, beside this one or this very one; see ``KeepsState``.
+        """Return a table for the state of windows, beside this one or this very one (see ``KeepsState``).
 
         Raises:
-            ConfigurationError: E143, the sink was told of other rows, or the table's name would be too long.
+            ConfigurationError: E143, the sink has options for other rows, or the table's name would be too long.
         """
         said = self._options
         if not (beside or said.unsaid):
@@ -270,11 +275,11 @@ class PostgresSink(Handle):
         return type(self)(self._server.dsn, name, id=id_, holds="state", **said.ways)
 
     def recall(self, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
-        """Rows of state that are asked for; see ``RecallsState``.
+        """Read the wanted rows of window state (see ``RecallsState``).
 
         Raises:
             DestinationError: E501, E506, E508: no answer, or no such table.
-            IdentityError: E226, a row is of the epoch that is asked for, or a later one.
+            IdentityError: E226, a row is of the epoch in question, or a later one.
         """
         with self._refusals(), self._transactions.reading() as connection:
             table = self._aim.plan(connection, window_state.columns()).table
@@ -283,21 +288,21 @@ class PostgresSink(Handle):
     # ---- opening
 
     def fence(self) -> Fence | None:
-        """The newest installed fence, read without a lock."""
+        """Read the newest installed fence, without a lock."""
         with self._refusals(), self._transactions.reading() as connection:
             return head.newest_fence(connection, self._writer) if head.exists(connection) else None
 
     def look(self) -> Peek:
-        """Where the head points, read without a lock."""
+        """Read the head's epoch, or whether there are rows without one, without a lock."""
         with self._refusals(), self._transactions.reading() as connection:
             newest = partial(head.newest_epoch, connection, self._writer)
             return seen(newest, partial(survey.has_any_row, connection, self._aim.name))
 
     def install(self, fence: Fence) -> None:
-        """Make ``fence`` the newest where it is strictly greater, or find it standing; our tables are made here.
+        """Create our tables, and make ``fence`` the newest if it is strictly greater or already installed.
 
         Raises:
-            Superseded: a fence stands that is neither lower nor this one.
+            Superseded: the installed fence is neither lower nor this one.
             OutcomeUnknown: the answer was lost.
             DestinationError: certainly not installed.
         """
@@ -310,9 +315,9 @@ class PostgresSink(Handle):
         self._loader = Loader(self._aim, fence, self._transactions)
 
     def content(self) -> int | None:
-        """The newest epoch's number, or that of the rows that others put in their place: 0 where there are none.
+        """Return the newest epoch's number, or that of rows that others restored. Without rows it is 0.
 
-        ``None`` where they are no epoch's, are not only added, or a function of the user's brings them where it likes.
+        ``None`` if the rows belong to no epoch, are not only added, or come from the user's function.
         """
         with self._refusals(), self._transactions.reading() as connection:
             return self._content(connection)
@@ -332,17 +337,17 @@ class PostgresSink(Handle):
         return replace_rows.content(connection, self._aim, table) if table else None
 
     def _lacks_newest(self, connection: Connection, found: head.Head) -> bool:
-        """Whether no row of the newest epoch is there; told of what is appended alone."""
+        """Whether no row of the newest epoch is there. Always false unless the sink only appends."""
         newest = head.epoch_at(connection, self._writer, found.epoch) if self._options.append else None
         return newest is not None and replace_rows.rows_gone(connection, self._aim, found.place.oid, newest[1])
 
     def stand_at(self, fence: Fence, epoch: int) -> None:
-        """Make ``fence`` the newest, and let the markers go whose rows are not there; see ``Settable``.
+        """Make ``fence`` the newest, and delete the markers of missing rows (see ``Settable``).
 
         Raises:
-            Superseded: a fence stands that is neither lower nor this one.
+            Superseded: the installed fence is neither lower nor this one.
             OutcomeUnknown: the answer was lost.
-            ConfigurationError: E110, the table holds rows of another epoch, or of none that is known.
+            ConfigurationError: E110, the table holds rows of another epoch, or of an unknown one.
         """
 
         def stand(connection: Connection) -> None:
@@ -354,7 +359,7 @@ class PostgresSink(Handle):
         self._install(fence, stand)
 
     def _create(self, connection: Connection) -> None:
-        """Make what is missing of our tables and of the view, in the transaction of a fence."""
+        """Create our missing tables and the view, in the transaction of a fence."""
         (expiry.create if self._keep_ms else head.create)(connection)
         if self._options.sealed_view and (table := self._aim.look(connection)):
             if head.shared(connection, self._writer, table.oid):
@@ -366,11 +371,11 @@ class PostgresSink(Handle):
                 self._aim.show(connection, table)
 
     def position(self, since: Receipt | None) -> Position:
-        """Where the sink stands, under our fence.
+        """Return the sink's head, identity and disturbances, under our fence.
 
         Raises:
-            Superseded: another fence stands.
-            DestinationError: E508, ours does not.
+            Superseded: another fence is installed.
+            DestinationError: E508, ours is not installed.
         """
         fence = self._standing
         self._recorded = since.epoch if since else 0
@@ -393,34 +398,34 @@ class PostgresSink(Handle):
         """Bring the rows into an open transaction or a staging table.
 
         Raises:
-            DestinationError: E501 to E530: the table cannot take the rows; nothing of them is left.
+            DestinationError: E501 to E530: the table cannot take the rows, and none of them is left.
             Superseded: a newer driver ended our session, or took our staging away.
-            Conflict: others stood in the way. It may be tried again.
+            Conflict: another session blocked the write, and a retry may succeed.
         """
         return self._prepared(batch, epoch)
 
     def keeps_from_replacing(self, span: Span) -> str:
-        """Why rows of epochs cannot be told from all others in the table, or not be deleted; empty where they can."""
+        """Explain why rows of epochs are not distinguishable or deletable in the table, or empty if they are both."""
         with self._refusals(), self._transactions.reading() as connection:
             return replace_rows.obstacle(connection, self._aim, span)
 
     def prepare_replacing(self, batch: Batch, epoch: int, span: Span) -> PostgresPrepared:
-        """As :meth:`prepare`; rows that go through the driver meet a table from which those of ``span`` have left.
+        """As :meth:`prepare`. Rows through the driver come after the rows of ``span`` are deleted.
 
         Raises:
-            IdentityError: E247, they cannot be told from others, or some of them stay.
+            IdentityError: E247, they are not distinguishable from others, or some of them stay.
         """
         return self._prepared(batch, epoch, span)
 
     def shares(self, other: Sink) -> bool:
-        """Whether the other one is of the same database, login and patience; a function of the user's is left alone."""
+        """Whether database, login and timeouts are the same. A sink with ``apply`` never shares a transaction."""
         if not isinstance(other, PostgresSink) or self._options.apply or other._options.apply:
             return False
         ours, theirs = ((one._server, one._options.patience, one._options.lock_timeout) for one in (self, other))
         return ours == theirs
 
     def holds(self, size: Estimate) -> bool:
-        """Whether it is no larger than ``driver_limit``; what executors are to bring never is."""
+        """Whether it is no larger than ``driver_limit``. Always false with ``via="executors"``."""
         return self._options.in_memory(size)
 
     def prepare_beside(
@@ -449,9 +454,10 @@ class PostgresSink(Handle):
 
     @contextmanager
     def _fenced_in_any(self, others: Sequence[PostgresSink]) -> Generator[None]:
-        """Within, a transaction that was taken back is a newer driver's doing where one of the others is fenced.
+        """Within, a rolled back transaction counts as superseded if one of the others is fenced.
 
-        He has its fence put into one sink after the other, and ends the session that all of them write in at the first.
+        A newer driver installs its fence in one sink after the other. With the first, it ends the session that all of
+        them write in.
         """
         try:
             yield
@@ -479,13 +485,13 @@ class PostgresSink(Handle):
         return span
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
-        """Rows and marker in one transaction, where our fence and the previous chain stand.
+        """Commit rows and marker in one transaction, if our fence and the previous chain still hold.
 
         Raises:
-            Superseded: another fence stands.
+            Superseded: another fence is installed.
             OutcomeUnknown: the answer was lost.
-            Conflict: others stood in the way; nothing was written, and it may be tried again.
-            IdentityError: E207, E208, E210: the sink or the table is not what the epoch follows.
+            Conflict: another session blocked the write. Nothing was written, and a retry may succeed.
+            IdentityError: E207, E208, E210: the epoch does not follow this sink or table.
             DestinationError: E501 to E519: nothing was written.
         """
         return self.commit_beside(prepared, marker, (), ledger)[0]
@@ -526,7 +532,7 @@ class PostgresSink(Handle):
             return connection, commit.write_epoch(connection, self._transactions, self._aim, rows, marker, sinks=sinks)
 
     def seal(self, epoch: Epoch, pinned: int | None) -> None:
-        """Have the view show an epoch that all sinks hold, and let no history go that is pinned; see ``Seals``."""
+        """Show an epoch in the view once all sinks hold it, and keep pinned history (see ``Seals``)."""
         if pinned is not None:
             self._target = replace(self._aim, pinned=pinned)
         if self._options.sealed_view and sealed_views.sealed_by(epoch, frozenset({self._id})) < epoch.number:
@@ -540,11 +546,11 @@ class PostgresSink(Handle):
         self._recorded = epoch  # by the next commit: an epoch is recorded before the next one is committed
 
     def look_up(self, marker: Marker) -> Receipt | None:
-        """Whether an epoch landed after all; afterwards it cannot land any more.
+        """Find out whether an epoch was committed. Afterwards it cannot be committed any more.
 
         Raises:
-            Superseded: another fence stands.
-            OutcomeUnknown: it cannot be said.
+            Superseded: another fence is installed.
+            OutcomeUnknown: neither can be proved.
         """
         self._transactions.close()
         return transaction.look_up(self._transactions, marker)
@@ -556,7 +562,7 @@ class PostgresSink(Handle):
                 self._loader.sweep()
 
     def _dangers(self) -> tuple[str, ...]:
-        """What of the promise this server or these options take away."""
+        """Guarantees that this server or these options take away."""
         allowed = "triggers of the table change rows before they are written; audit --deep compares them as they stand"
         unseen = self._target.visibility.lost if self._target else ()
         return (*([allowed] if self._options.triggers == "allow" else []), *unseen)
@@ -568,17 +574,11 @@ class PostgresSink(Handle):
         return self._fence
 
     def _types(self) -> Mapping[str, str]:
-        """Spark's types by column of the batch that was prepared last."""
         plan = self._loader.plan if self._loader else None
         return plan.types if plan else {}
 
 
 def _own_kind(sink: Sink) -> PostgresSink:
-    """A sink that shares our transaction.
-
-    Raises:
-        TypeError: it is of another kind.
-    """
     if not isinstance(sink, PostgresSink):
         raise TypeError(f"{type(sink).__name__} shares no transaction with a Postgres sink")
     return sink

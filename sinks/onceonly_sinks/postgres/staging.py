@@ -1,8 +1,8 @@
-"""Staging table that executors fill, rows tagged by task attempt.
+"""Staging tables that executors fill, one unlogged table per attempt.
 
-Spark may run a task twice, and an attempt that lost may have written all its rows; only the pairs (partition, attempt)
-that Spark's answers name are taken over. A crash of the server empties an unlogged table: the rows are counted again
-before the commit.
+Every row is tagged with the task attempt that wrote it. Spark may run a task twice, and an attempt that lost may have
+written all its rows. So only the pairs (partition, attempt) in Spark's answers are taken over. A crash of the server
+empties an unlogged table: the rows are counted again before the commit.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ BATCH = "onceonly_batch"
 
 
 def new_name(tag: str, generation: int, epoch: int) -> str:
-    """A name that no attempt before had, at most 63 bytes."""
+    """A name that no earlier attempt had, at most 63 bytes."""
     return f"stage_{tag}_{generation}_{epoch}_{secrets.token_hex(3)}"
 
 
 def generation_of(name: str, tag: str) -> int | None:
-    """Generation in the name of one of our staging tables; ``None`` if it is none."""
+    """Generation in the name of one of our staging tables, or ``None`` if it is none."""
     parts = name.removeprefix(f"stage_{tag}_").split("_")
     ours = name.startswith(f"stage_{tag}_") and len(parts) == 3 and parts[0].isdigit()
     return int(parts[0]) if ours else None
 
 
 def create(connection: Connection, name: str, plan: TypeMapping) -> None:
-    """Make a staging table with the columns of the plan."""
+    """Create a staging table with the columns of the plan."""
     lines = f"{plan.ddl}, {PARTITION} integer NOT NULL, {ATTEMPT} bigint NOT NULL"
     # Logged, 1M rows take 7.5 s and not 7.1, and the log is shipped to every standby; what a crash of the server takes
     # from here is missed when the rows are counted.
@@ -58,13 +58,13 @@ def create(connection: Connection, name: str, plan: TypeMapping) -> None:
 
 
 def create_temporary(connection: Connection, plan: TypeMapping, name: str = BATCH) -> str:
-    """Make a table of the open transaction with the columns of the plan; return its quoted name."""
+    """Create a table of the open transaction with the columns of the plan, and return its quoted name."""
     connection.exec_driver_sql(f"CREATE TEMPORARY TABLE {name} ({plan.ddl}) ON COMMIT DROP", {})
     return f"pg_temp.{name}"
 
 
 def drop(connection: Connection, name: str) -> None:
-    """Remove a staging table."""
+    """Drop a staging table."""
     connection.exec_driver_sql(f"DROP TABLE IF EXISTS onceonly.{quote(name)}", {})
 
 
@@ -79,17 +79,10 @@ def names(connection: Connection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """What an executor runs over one partition.
+    """Writes one partition to the staging table, on an executor.
 
-    Answers ``partition``, ``attempt``, ``rows``, and ``refused`` if the table cannot hold a value.
-
-    Attributes:
-        sink: sink id, for messages.
-        server: where to write.
-        application: how the session calls itself, so that a newer driver can end it.
-        name: the staging table.
-        plan: how columns are converted.
-        address: of the sink, for messages.
+    Answers ``partition``, ``attempt``, ``rows``, and ``refused`` if the table cannot hold a value. ``application``
+    names the session, so that a newer driver can end it.
     """
 
     sink: str
@@ -134,12 +127,12 @@ class StageTask:
 
 
 def spoken(partition: int) -> str:
-    """What messages call a partition of the batch: Kafka's partitions are others."""
+    """Name of a partition of the batch in messages, unlike Kafka's partitions."""
     return f"Spark partition {partition}"
 
 
 def take(sink: str, answers: Sequence[Mapping[str, Any]]) -> int:
-    """Rows of the attempts that won.
+    """Count the rows of the winning attempts.
 
     Raises:
         DestinationError: E503, the table cannot hold a value.
@@ -158,7 +151,7 @@ def refused(sink: str, error: ValueRefused) -> Exception:
 
 
 def waiting(name: str, plan: TypeMapping, answers: Sequence[Mapping[str, Any]]) -> Waiting:
-    """The rows of the attempts that won."""
+    """The rows of the winning attempts."""
     from onceonly_sinks.postgres.upsert import Waiting
 
     won = [answer for answer in answers if answer["rows"]]
@@ -178,12 +171,12 @@ def temporary(relation: str, plan: TypeMapping) -> Waiting:
 
 
 def same_shape(was: Table, now: Table) -> bool:
-    """Whether the table still is what the rows were prepared for, or was made since as they planned it."""
+    """Whether the table is unchanged since the rows were prepared, or was made since as they planned it."""
     if was.oid:
         return (was.oid, was.columns, was.epoch_column) == (now.oid, now.columns, now.epoch_column)
     return was.keys <= now.keys and (_forms(was), was.epoch_column) == (_forms(now), now.epoch_column)
 
 
 def _forms(table: Table) -> list[tuple[object, ...]]:
-    """What a binary COPY goes by; how a type is spelled, only the catalogue knows."""
+    """Facts that a binary COPY depends on. Only the catalogue knows a type's spelling."""
     return [(column.name, column.type, column.modifier, column.array, column.required) for column in table.columns]

@@ -1,7 +1,8 @@
-"""SQL views and functions over event time, for readers of rows.
+"""SQL views and functions for the event time and watermarks of epochs.
 
-One statement that reads rows and window sees both as of one moment. The rules are those of
-:mod:`onceonly.machine.completeness`; a table that several datasets share is complete through what the least of them is.
+Two views and two functions are beside the sink's tables, for readers of its rows. One statement that reads rows and
+window sees both in one snapshot. The rules are those of :mod:`onceonly.machine.completeness`. A table that several
+datasets share is complete through the least of their limits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Transactions fenced by the head row. Only here outcomes become unknown."""
+"""Open, fence and commit Postgres transactions.
+
+The head row fences them. A commit here is the one place where an outcome becomes unknown.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class ResponseTimeout:
-    """Waits for answers no longer than it has been told to.
-
-    Args:
-        seconds: how long an answer may take.
-        sink: sink id, for messages.
-    """
+    """Drops connections whose server does not answer within ``seconds``."""
 
     def __init__(self, seconds: float, sink: str) -> None:
         self._seconds = seconds
@@ -48,7 +46,7 @@ class ResponseTimeout:
 
     @contextmanager
     def waiting(self, connection: Any) -> Generator[None]:
-        """Within, a server that is silent for longer fails as one whose connection was lost.
+        """Within, a server that is silent for longer fails as if its psycopg connection were lost.
 
         Keepalives do not find it: a paused server, or a proxy that swallows the answer, still acknowledges them.
         """
@@ -64,7 +62,7 @@ class ResponseTimeout:
                 self._due.pop(id(connection), None)
 
     def close(self) -> None:
-        """End the thread; it starts again when it is needed. May repeat."""
+        """End the thread. It starts again when it is needed. May repeat."""
         with self._turn:
             self._thread = None
             self._turn.notify_all()
@@ -100,11 +98,8 @@ def _hang_up(connection: Any, sink: str) -> None:
 class Transactions:
     """Transactions of one sink.
 
-    Args:
-        server: where.
-        context: for messages.
-        patience: seconds that the answer to a COMMIT, or to a statement that settles one, may take.
-        lock_seconds: how long a statement waits for somebody else's lock, where nothing else is said.
+    ``patience`` is the seconds that the answer to a COMMIT, or to a statement that settles one, may take.
+    ``lock_seconds`` is the default wait for a lock of another session.
     """
 
     def __init__(self, server: Server, context: errors.Context, patience: float, lock_seconds: float) -> None:
@@ -114,22 +109,15 @@ class Transactions:
         self._patience = ResponseTimeout(patience, context.sink)
 
     def begin(self, application: str, lock_seconds: float) -> Connection:
-        """Open a writing transaction; end it with :meth:`send` or :meth:`drop`.
-
-        Raises:
-            DBAPIError: the server does not answer.
-        """
+        """Open a writing transaction. End it with :meth:`send` or :meth:`drop`."""
         return self.begin_with(application, lock_seconds)[0]
 
     def begin_with(
         self, application: str, lock_seconds: float, *statements: tuple[str, Mapping[str, Any]]
     ) -> tuple[Connection, list[Any]]:
-        """Open a writing transaction with its first statements in one trip; return the last one's rows.
+        """Open a writing transaction with its first statements in one trip, and return the last one's rows.
 
         The last statement must be a query.
-
-        Raises:
-            DBAPIError, psycopg.Error: a statement failed, or the server does not answer.
         """
         first = head.settings(application, lock_seconds)
         try:
@@ -155,12 +143,9 @@ class Transactions:
             raise
 
     def tried(self, connection: Connection, *statements: tuple[str, Mapping[str, Any]]) -> list[Any] | None:
-        """The rows of the last of some statements in an open transaction; ``None`` where a table is not there.
+        """Return the rows of the last of some statements in an open transaction, or ``None`` if a table is missing.
 
-        In one trip, and in a savepoint, as a failure would end the transaction.
-
-        Raises:
-            psycopg.Error: a statement failed for another reason, or the server does not answer.
+        One round trip, in a savepoint, as a failure would end the transaction.
         """
         session = raw(connection)
         try:
@@ -178,11 +163,7 @@ class Transactions:
 
     @contextmanager
     def reading(self, *, snapshot: bool = False) -> Generator[Connection]:
-        """A transaction that only reads.
-
-        Args:
-            snapshot: all of its statements see what the first one saw.
-        """
+        """A transaction that only reads. With ``snapshot`` all of its statements see the same snapshot."""
         connection = self._connect(snapshot=snapshot)
         try:
             yield connection
@@ -191,7 +172,7 @@ class Transactions:
 
     @contextmanager
     def at_once(self) -> Generator[Connection]:
-        """A connection each of whose statements is a transaction by itself."""
+        """An autocommit connection: each statement is its own transaction."""
         connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         try:
             yield connection
@@ -199,7 +180,7 @@ class Transactions:
             connection.close()
 
     def _connect(self, *, snapshot: bool) -> Connection:
-        """A connection that answers: the pool may hold some that died since their last use."""
+        """Return a connection that answers. The pool may hold some that died since their last use."""
         options = {"isolation_level": "REPEATABLE READ"} if snapshot else {}
         connection = self._engine.connect().execution_options(**options)
         try:
@@ -212,16 +193,16 @@ class Transactions:
         return connection
 
     def _impatient(self, connection: Connection) -> None:
-        """The first statement of a reading transaction, which shows whether the connection answers."""
+        """Set the lock timeout of a reading transaction. As the first statement it also probes the connection."""
         connection.exec_driver_sql(head.READING, {"lock": f"{int(self.lock_seconds * 1000)}ms"})
 
     def send(self, connection: Connection, point: Point | None = None) -> None:
         """Commit, pass the fault point if there is one, and give the connection back.
 
         Raises:
-            Refused: the server refused; nothing of the transaction is visible.
+            Refused: the server refused. Nothing of the transaction is visible.
             OnceOnlyError: the transaction was over before.
-            OutcomeUnknown: sent, and no answer came, or one that does not say.
+            OutcomeUnknown: sent, but no answer came, or an answer that does not settle it.
         """
         # A COMMIT of a transaction that failed unnoticed is answered with a friendly ROLLBACK.
         if raw(connection).info.transaction_status.name != "INTRANS":
@@ -243,11 +224,11 @@ class Transactions:
         connection.close()
 
     def answering(self, connection: Connection) -> AbstractContextManager[None]:
-        """Within, a server that is silent for longer than the patience fails as one whose connection was lost."""
+        """Within, a server that is silent for longer than the patience fails as if its connection were lost."""
         return self._patience.waiting(raw(connection))
 
     def drop(self, connection: Connection, *, cut: bool = False) -> None:
-        """Roll back and give the connection back; ``cut``: close its socket instead. Never raises; may repeat."""
+        """Roll back and give the connection back. ``cut`` closes its socket instead. Never raises, may repeat."""
         if connection.closed:
             return
         try:
@@ -284,17 +265,12 @@ def install(
     create: Callable[[Connection], None] = head.create,
     then: Callable[[Connection], None] | None = None,
 ) -> None:
-    """Make ``fence`` the newest; afterwards end what older drivers left open.
+    """Make ``fence`` the newest. Afterwards end the sessions that older drivers left open.
 
-    Args:
-        transactions: of the sink.
-        writer: whose fence it is.
-        fence: the one to install.
-        create: makes the tables that the sink needs, where they are missing.
-        then: what else is done in its transaction, once it stands.
+    ``create`` makes missing tables of the sink. ``then`` runs in the same transaction after the fence is installed.
 
     Raises:
-        Superseded: a fence stands that is neither lower nor this one.
+        Superseded: the installed fence is neither lower nor this one.
         OutcomeUnknown: the answer was lost.
         DBAPIError: certainly not installed.
     """
@@ -316,11 +292,11 @@ def install(
 
 
 def look_up(transactions: Transactions, marker: Marker) -> Receipt | None:
-    """Whether an epoch landed, once every transaction that could still bring it has ended.
+    """Find out whether an epoch was committed, once every transaction that could still commit it has ended.
 
     Raises:
-        Superseded: another fence stands.
-        OutcomeUnknown: it cannot be said.
+        Superseded: another fence is installed.
+        OutcomeUnknown: neither can be proved.
     """
     writer = PostgresHeadScope(marker.pipeline, marker.sink)
     found: list[Receipt | None] = []
@@ -343,7 +319,7 @@ def look_up(transactions: Transactions, marker: Marker) -> Receipt | None:
 def _patiently(
     transactions: Transactions, writer: PostgresHeadScope, fence: Fence, act: Callable[[Connection], None]
 ) -> Connection:
-    """Act in a transaction and leave it open; while a lock is in the way, end the sessions that may be ended."""
+    """Act in a transaction and leave it open. While the head is locked, end the sessions that may be ended."""
     for left in reversed(range(_ATTEMPTS)):
         connection = transactions.begin(writer.session(fence), _LOCK_SECONDS)
         try:
@@ -361,13 +337,13 @@ def _patiently(
 
 
 def _make_way(transactions: Transactions, writer: PostgresHeadScope, fence: Fence) -> None:
-    """End the sessions that keep the head locked, of our own generation, too, unless its fence is another's.
+    """End the sessions that lock the head, those of our own generation too, unless its fence is another's.
 
-    An opening that fell silent in the middle of its install keeps the head locked and shows nothing. Whoever comes
-    after it finds the generation below, proposes the same one, and would wait for ever.
+    An opening that fell silent in the middle of its install keeps the head locked and shows nothing. The next driver
+    finds the generation below, proposes the same one, and would wait for ever.
 
     Raises:
-        Superseded: a fence stands that is neither lower nor ours.
+        Superseded: the installed fence is neither lower nor ours.
     """
     with transactions.reading() as connection:
         standing = head.newest_fence(connection, writer) if head.exists(connection) else None
@@ -377,7 +353,6 @@ def _make_way(transactions: Transactions, writer: PostgresHeadScope, fence: Fenc
 
 
 def _end_sessions(transactions: Transactions, writer: PostgresHeadScope, highest: int) -> None:
-    """End this sink's sessions up to a generation."""
     with transactions.reading() as connection:
         victims = [
             session for session in head.sessions(connection, writer) if head.of_generation_up_to(highest, session[1])

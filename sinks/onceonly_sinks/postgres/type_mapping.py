@@ -1,7 +1,8 @@
-"""Map a batch's types to a table's without loss, once per schema.
+"""Map Arrow columns of a batch to Postgres types without loss.
 
-A binary COPY carries no types, and Postgres rounds and trims in silence where it can. So what would round, trim or
-wrap is refused here, naming the column. Pure: no database, runs on executors.
+The types are decided once per schema, the values are checked one by one. A binary COPY carries no types, and Postgres
+rounds and trims in silence. So a value that would be rounded, trimmed or wrapped is refused here, with its column.
+Pure: no database, runs on executors.
 """
 
 from __future__ import annotations
@@ -24,13 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TypeMapping:
-    """How a batch of one schema is written to one table.
+    """Conversion of a batch of one schema for one table.
 
     Attributes:
-        table: the table.
         lanes: one per column of the batch, in its order.
-        added: columns of ``table`` that it does not have yet; the commit adds them.
-        delete: column of the batch that says which keys to remove; the table does not hold it.
+        added: columns of ``table`` that it does not have yet. The commit adds them.
+        delete: boolean column of the batch that marks keys to remove. The table does not hold it.
     """
 
     table: Table
@@ -50,7 +50,7 @@ class TypeMapping:
 
     @property
     def ddl(self) -> str:
-        """All of them with their types, as SQL."""
+        """All of :attr:`columns` with their types, as SQL."""
         return ", ".join(f"{quote(lane.target)} {lane.ddl}" for lane in self.lanes)
 
     @property
@@ -64,28 +64,17 @@ class TypeMapping:
         return {lane.target: lane.spark for lane in self.lanes}
 
     def convert(self, batch: pa.RecordBatch) -> list[pa.Array[Any]]:
-        """Convert every column.
-
-        Raises:
-            ValueRefused: the table cannot hold a value.
-        """
+        """Convert every column. Raises :class:`ValueRefused` if the table cannot hold a value."""
         return [convert(lane, batch.column(index)) for index, lane in enumerate(self.lanes)]
 
 
 def map_types(
     sink: str, batch: pa.Schema, table: Table, key: Sequence[str] = (), delete: str | None = None, *, grow: bool = False
 ) -> TypeMapping:
-    """Plan how such a batch is written to such a table.
+    """Plan how to write such a batch to such a table.
 
-    Nulls in the columns of ``key`` are left to whoever counts them over the whole batch.
-
-    Args:
-        sink: sink id, for messages.
-        batch: columns of the batch.
-        table: the table.
-        key: columns that identify a row.
-        delete: boolean column of the batch that the table does not hold.
-        grow: add columns that the table lacks.
+    Nulls in the columns of ``key`` pass: the caller counts them over the whole batch. ``delete`` is a boolean column of
+    the batch that the table does not hold. ``grow`` adds columns that the table lacks.
 
     Raises:
         DestinationError: E506, columns are missing on either side, or a type cannot be written without loss.
@@ -124,7 +113,7 @@ class Misfit:
 
 
 def _target(name: str, table: Table) -> Column | None:
-    """The column of that name; else, as Spark resolves names, the only one that differs from it in case."""
+    """The column of that name. Else the only one that differs from it in case, as Spark resolves names."""
     alike = [column for column in table.columns if column.name.lower() == name.lower()]
     exact = [column for column in alike if column.name == name]
     found = exact or (alike if len(alike) == 1 else [])
@@ -163,7 +152,7 @@ def _incomplete(written: set[str], table: Table) -> Iterator[Misfit]:
 
 
 def _added(missing: Sequence[str]) -> str:
-    """How a query gets columns more: ``*`` keeps those that other sinks of the pipeline want."""
+    """A ``selectExpr`` that adds columns: ``*`` keeps those that other sinks of the pipeline want."""
     return f"selectExpr({', '.join(json.dumps(part) for part in ('*', *(f'... AS {name}' for name in missing)))})"
 
 

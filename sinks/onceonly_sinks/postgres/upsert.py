@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A relation whose rows wait.
+    """A relation whose rows wait beside the target.
 
     Attributes:
         relation: quoted name.
-        winners: condition that keeps the rows of the attempts that won; ``true`` where there was only one.
+        winners: condition that keeps the rows of the winning task attempts, or ``true`` if there was only one.
         parameters: of the condition.
-        columns: the target's columns that it holds; the column that deletes is one more.
-        tombstones: quoted name of the table of keys that were removed; empty where none is kept.
+        columns: the target's columns that it holds, without the delete column.
+        tombstones: quoted name of the table of removed keys, empty for none.
     """
 
     relation: str
@@ -49,14 +49,14 @@ class Merge:
     """How rows meet those already there.
 
     Attributes:
-        key: columns that identify a row; empty for an append.
+        key: columns that identify a row, empty for an append.
         sequence: column that orders the changes of one key.
-        delete: boolean column of the batch, not of the table; a row with true removes its key.
-        tombstones: seconds for which a removed key is remembered; 0 for none.
-        keeps: seconds after which a row leaves, in a table of ids that were seen; 0 in any other.
-        state: whether it is a table of the state of windows.
-        history: whether what is replaced is kept in a table beside.
-        keep_history: for how many epochs it is kept; 0 for ever.
+        delete: boolean column of the batch, not of the table. A row with true removes its key.
+        tombstones: seconds for which a removed key is remembered, 0 for none.
+        keeps: seconds after which a row leaves a table of seen ids, 0 in any other table.
+        state: whether it is a table of window state.
+        history: whether replaced rows are kept in a table beside.
+        keep_history: epochs of history that are kept, 0 for ever.
     """
 
     key: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Merge:
 
 
 def check_index(sink: str, table: Table, merge: Merge) -> None:
-    """Refuse a table on which the key does not decide.
+    """Refuse a table without a unique index on exactly the key.
 
     Raises:
         DestinationError: E506, no unique index on exactly these columns, or no such column.
@@ -92,7 +92,7 @@ def check_index(sink: str, table: Table, merge: Merge) -> None:
 
 
 def check_rows(connection: Connection, sink: str, waiting: Waiting, merge: Merge) -> None:
-    """Refuse rows that have no place: a null where key, sequence or delete is asked, two newest rows for one key.
+    """Refuse a null in key, sequence or delete, and two newest rows for one key.
 
     Raises:
         DestinationError: E503, E504, E505.
@@ -137,7 +137,7 @@ def _no_null(connection: Connection, sink: str, waiting: Waiting, column: str, u
 
 
 def _ambiguous(waiting: Waiting, merge: Merge) -> str:
-    """Keys with more than one newest row. Rows that are equal in every column are one change told twice."""
+    """Query keys with more than one newest row. Rows that are equal in every column count as one change."""
     keys = ", ".join(quote(name) for name in merge.key)
     if merge.sequence is None:
         return f"SELECT {keys} {waiting.source} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"
@@ -157,7 +157,7 @@ def count(connection: Connection, waiting: Waiting) -> int:
 
 
 def apply(connection: Connection, table: Table, waiting: Waiting, merge: Merge, epoch: int) -> int:
-    """Bring the rows into the target in the open transaction; return how many rows were inserted or updated."""
+    """Bring the rows into the target in the open transaction, and return how many were inserted or updated."""
     # Not MERGE, though it takes 1.2 s where these two take 1.5 (100k rows into 500k): it is of Postgres 15, and where
     # somebody else inserts the key at that moment it fails with 23505, while ON CONFLICT updates.
     remove(connection, table, waiting, merge)
@@ -165,21 +165,21 @@ def apply(connection: Connection, table: Table, waiting: Waiting, merge: Merge, 
 
 
 def remove(connection: Connection, table: Table, waiting: Waiting, merge: Merge) -> None:
-    """Remove the keys that rows say to remove, if any do."""
+    """Delete the keys of rows whose delete column is true."""
     if merge.delete:
         connection.exec_driver_sql(_delete(table, waiting, merge, merge.delete), dict(waiting.parameters))
 
 
 def insert(connection: Connection, table: Table, waiting: Waiting, merge: Merge, epoch: int) -> int:
-    """Insert or update the others; return how many were."""
+    """Insert or update the other rows, and return how many."""
     parameters = {**waiting.parameters, "epoch": epoch}
     return connection.exec_driver_sql(_insert(table, waiting, merge), parameters).rowcount
 
 
 def kept_back(connection: Connection, table: Table, waiting: Waiting, merge: Merge, *, changed: int, rows: int) -> int:
-    """How many of the rows that waited did not take effect, after :func:`apply`, where triggers may have kept them.
+    """Count waiting rows that had no effect after :func:`apply`, as triggers may have kept them back.
 
-    Without a sequence each row changes exactly one; with one, the row of its key must be at least as new afterwards.
+    Without a sequence each row changes exactly one. With one, the row of its key must be at least as new afterwards.
     """
     if not merge.key:
         return rows - changed
@@ -190,12 +190,12 @@ def kept_back(connection: Connection, table: Table, waiting: Waiting, merge: Mer
 
 
 def _changes(table: Table, waiting: Waiting, merge: Merge) -> bool:
-    """Whether a row that is there already is written again: not where the key is all there is."""
+    """Whether a row that is there already is written again: not if the key is all there is."""
     return bool({*waiting.columns, *([table.epoch_column] if table.epoch_column else [])} - set(merge.key))
 
 
 def _ineffective(table: Table, waiting: Waiting, merge: Merge) -> str:
-    """Rows whose key is not there, or older; and removed keys that are still there, not newer."""
+    """Query rows whose key is missing or older, and removed keys that are still there and not newer."""
     same = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in merge.key)
     older = f" AND t.{quote(merge.sequence)} >= s.{quote(merge.sequence)}" if merge.sequence else ""
     there = f"EXISTS (SELECT FROM {table.name.sql} t WHERE {same}{older})"
@@ -219,7 +219,7 @@ def _delete(table: Table, waiting: Waiting, merge: Merge, delete: str) -> str:
 
 
 def newest(waiting: Waiting, merge: Merge) -> str:
-    """The rows that wait, one per key: what a key's newest change is must be known before its kind is asked."""
+    """The newest waiting row of each key. It must be known before its delete column is read."""
     if not merge.sequence:
         return f"SELECT s.* {waiting.source}"
     keys = ", ".join(f"s.{quote(name)}" for name in merge.key)

@@ -1,7 +1,7 @@
-"""Window state in a table of its own, read by due time.
+"""Keep window state in a Postgres table, and recall due windows.
 
-It stands beside the target, so that results and state are of one transaction. What is asked for is read under the
-fence, in as many statements as it takes: whoever commits by it does so only where the head has not moved since.
+The table is beside the target, so that results and state share a transaction. Its rows are written like those of any
+keyed table. A recall reads under the fence, in several statements: a commit based on it needs an unmoved head.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def beside(name: TableName) -> str:
 
 
 def ready(connection: Connection, table: Table) -> None:
-    """Make what a table that was just made needs, so that windows are found by what is due."""
+    """Add the indexes that find due windows to a new table."""
     name = table.name.sql
     # Room on each page for the next body of a window: the row stays where it is, and its indexes are not touched.
     connection.exec_driver_sql(f"ALTER TABLE {name} SET (fillfactor = 70)", {})
@@ -56,7 +56,7 @@ def ready(connection: Connection, table: Table) -> None:
 
 
 def columns() -> pa.Schema:
-    """What a batch of state has."""
+    """Arrow schema of a batch of state."""
     import pyarrow as pa
 
     kinds: list[pa.Field[Any]] = [
@@ -71,14 +71,7 @@ def columns() -> pa.Schema:
 
 
 def recall(connection: Connection, table: Table, sink: str, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
-    """Rows of state, each once.
-
-    Args:
-        connection: reads.
-        table: that of state; one without an oid was not made yet, and no window is open.
-        sink: its id, for messages.
-        wanted: what is asked for.
-        as_of: the state that is meant.
+    """Rows of state, each once. A table without an oid was not made yet, so no window is open.
 
     Raises:
         IdentityError: E226, a row was written by the epoch itself, by a later one, or by none.
@@ -100,13 +93,7 @@ def recall(connection: Connection, table: Table, sink: str, wanted: StateWanted,
 
 
 def count(connection: Connection, table: Table, since: int) -> int:
-    """How many windows are open.
-
-    Args:
-        connection: reads.
-        table: that of state.
-        since: the first epoch whose rows count.
-    """
+    """Number of open windows, from rows of epoch ``since`` and later."""
     query = f"SELECT count(*) FROM {table.name.sql} t WHERE {_COUNTS}"
     return int(connection.exec_driver_sql(query, {"series": since}).scalar_one())
 
@@ -114,14 +101,10 @@ def count(connection: Connection, table: Table, since: int) -> int:
 def standing(
     connection: Connection, table: Table, since: int, key: str | None, limit: int | None
 ) -> Iterator[OpenWindow]:
-    """Windows that are open, those first that have something to do first.
+    """Open windows, in the order of their next wake-up.
 
-    Args:
-        connection: a transaction that only reads; the rows lie on the server until they are asked for.
-        table: that of state.
-        since: the first epoch whose rows count.
-        key: only windows of this key; ``None`` for all.
-        limit: at most so many; ``None`` for all.
+    The connection's transaction only reads, and the rows stay on the server until they are fetched. ``since`` is the
+    first epoch whose rows count. ``None`` for ``key`` or ``limit`` means all.
     """
     wakes = ", ".join(f"t.{quote(name)}" for name in (CLOCK, TIME))
     ours = f" AND t.{quote(KEY[0])} = %(key)s" if key is not None else ""

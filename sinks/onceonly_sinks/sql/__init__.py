@@ -1,7 +1,7 @@
-"""Base of SQL sinks: head and epoch tables, rules, commit outcomes.
+"""Base class of SQL sinks over any DB-API connection.
 
-:class:`SqlSink` is the whole contract over any DB-API connection; a driver adds how to connect and how rows are put.
-``tables`` and ``outcome`` are its parts, for a sink that goes its own way where its database does: ours for Postgres.
+:class:`SqlSink` implements the whole contract. A driver adds the connection and, if need be, the insert. ``tables`` and
+``commit_outcome`` are its parts, for a sink that differs with its database, such as ours for Postgres.
 """
 
 from onceonly_sinks.sql.commit_outcome import Failed, Failure

@@ -1,6 +1,7 @@
-"""Outcome of a COMMIT: certain or unknown, and whether the epoch exists.
+"""Decide whether a transaction's commit succeeded, failed or is unknown.
 
-One rule: once a COMMIT was sent its outcome is unknown, unless the answer is yes, or that the transaction is over.
+One rule: once a COMMIT was sent its outcome is unknown, unless the database confirms it or reports the transaction as
+over.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from onceonly_checkpoints.epoch import Marker, Receipt
 
 
 class Failed(Protocol):
-    """What a driver's error says."""
+    """Facts of a driver's error."""
 
     @property
     def reason(self) -> str:
@@ -27,23 +28,23 @@ class Failed(Protocol):
 
     @property
     def transaction_is_over(self) -> bool:
-        """Whether the *database* said that the transaction failed; a connection that was lost says nothing."""
+        """Whether the *database* reported that the transaction failed. A lost connection reports nothing."""
         ...
 
     @property
     def conflicts(self) -> bool:
-        """Whether the database took the transaction back because of others. It may be repeated."""
+        """Whether the database rolled the transaction back because of others, so that a retry may succeed."""
         ...
 
     @property
     def quotes(self) -> bool:
-        """Whether the driver's own words may quote a value of a row: the error itself is not shown then."""
+        """Whether the driver's message may quote a value of a row. Then the error itself is not shown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a driver's error says, where a few words do; see :class:`Failed`."""
+    """A simple :class:`Failed`."""
 
     reason: str
     transaction_is_over: bool = False
@@ -58,17 +59,13 @@ F = TypeVar("F", bound=Failed)
 def sending(
     sink: str, point: Point | None, read: Callable[[Exception], F | None], refused: Callable[[F], Exception]
 ) -> Generator[None]:
-    """Within, a COMMIT is sent; then the fault point is passed, while the answer is not yet processed.
+    """Within, a COMMIT is sent. Then the fault point is passed, before the answer is processed.
 
-    Args:
-        sink: sink id.
-        point: the fault point, if there is one.
-        read: what an error says; ``None``: it is none of the driver's.
-        refused: the error to raise where the database said no.
+    ``read`` returns ``None`` for an error that is not the driver's. ``refused`` makes the error for a refused COMMIT.
 
     Raises:
-        OutcomeUnknown: sent, and no answer came, or one that does not say.
-        Exception: what ``refused`` makes; nothing of the transaction is visible.
+        OutcomeUnknown: sent, but no answer came, or an answer that does not settle it.
+        Exception: made by ``refused``. Nothing of the transaction is visible.
     """
     try:
         yield
@@ -84,15 +81,12 @@ def sending(
 
 @contextmanager
 def settling(sink: str, read: Callable[[Exception], Failed | None], found: Sequence[Receipt | None]) -> Generator[None]:
-    """Within, it is found out whether an epoch landed; what was read counts once the transaction that read it is safe.
+    """Within, find out whether an epoch was committed. The result counts once the reading transaction is safe.
 
-    Args:
-        sink: sink id.
-        read: what an error says; ``None``: it is none of the driver's.
-        found: filled within, when the epoch was looked for.
+    ``read`` returns ``None`` for an error that is not the driver's. ``found`` is filled within by the look-up.
 
     Raises:
-        OutcomeUnknown: it cannot be said.
+        OutcomeUnknown: neither can be proved.
     """
     try:
         yield
@@ -106,9 +100,9 @@ def settling(sink: str, read: Callable[[Exception], Failed | None], found: Seque
 
 
 def landed(found: tuple[Marker, Receipt] | None, marker: Marker) -> Receipt | None:
-    """The receipt, if what stands under the epoch's number is this very epoch, under this very fence.
+    """The receipt, if this very epoch is stored under its number, with this very fence.
 
-    The chain alone does not say whose it is: it leaves the fence out, so that every sink of an epoch has the same one.
+    The chain alone does not identify the writer: it leaves the fence out, so every sink of an epoch has the same one.
     """
     if found is None or (found[0].fence, found[0].epoch.chain) != (marker.fence, marker.epoch.chain):
         return None
@@ -116,13 +110,9 @@ def landed(found: tuple[Marker, Receipt] | None, marker: Marker) -> Receipt | No
 
 
 def check_counted(sink: str, epoch: int, counted: int, written: int | None) -> OnceOnlyError | None:
-    """Why an epoch of which ``written`` rows lie in the database may not be committed; ``None``: it may.
+    """Why an epoch with another number of rows in the database may not be committed, or ``None`` if it may.
 
-    Args:
-        sink: sink id.
-        epoch: its number.
-        counted: rows that were counted when it was prepared.
-        written: rows that were counted in the database; ``None`` where it was not asked.
+    ``counted`` are rows at its preparation, ``written`` rows in the database (``None`` if not counted there).
     """
     if written in (None, counted):
         return None
@@ -130,12 +120,9 @@ def check_counted(sink: str, epoch: int, counted: int, written: int | None) -> O
 
 
 def check_identity(was: str, now: str, marker: Marker) -> OnceOnlyError | None:
-    """Why an epoch may not go to this target after one that went to another; an adoption accepts what it finds.
+    """Why an epoch may not go to this target after one that went to another. An adoption accepts any target.
 
-    Args:
-        was: identity of the target that the newest epoch went to; empty if there is none.
-        now: identity of the target that stands; empty where nothing does.
-        marker: of the epoch.
+    ``was`` is empty without a newest epoch, and ``now`` is empty without a target.
     """
     if not was or was == now or marker.epoch.adoption is not None:
         return None

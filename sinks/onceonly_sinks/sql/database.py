@@ -1,4 +1,4 @@
-"""DB-API connections with one parameter style: ``%(name)s``."""
+"""Run ``%(name)s`` statements on any DB-API connection and paramstyle."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _PARAMETER = re.compile(r"%\((\w+)\)s|%%")
 
 
 class Cursor(Protocol):
-    """What a statement answers: a DB-API cursor, or SQLAlchemy's result."""
+    """A statement's result: a DB-API cursor, or SQLAlchemy's result."""
 
     @property
     def rowcount(self) -> Any:
-        """Rows that were changed, a number; -1 where the driver does not count."""
+        """Number of changed rows, -1 if the driver does not count."""
         ...
 
     def fetchone(self) -> Any:
@@ -38,12 +38,9 @@ Execute: TypeAlias = Callable[[str, Mapping[str, Any]], Cursor]
 class Database:
     """A DB-API connection that takes ``%(name)s``.
 
-    All statements run on one cursor: where each cursor is a connection of its own, as DuckDB's are, only that makes
-    them one transaction. So an answer holds until the next statement.
-
-    Args:
-        connection: in autocommit mode: BEGIN and COMMIT are statements here, and nothing begins by itself.
-        paramstyle: the driver's own.
+    All statements run on one cursor. DuckDB's cursors are connections of their own, so only that makes them one
+    transaction. So an answer holds until the next statement. The connection must be in autocommit mode. BEGIN and
+    COMMIT are statements here, and nothing begins by itself.
     """
 
     def __init__(self, connection: Any, paramstyle: Paramstyle) -> None:
@@ -55,7 +52,7 @@ class Database:
         return self.connection.cursor()
 
     def execute(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Cursor:
-        """Run one statement; ``%`` is written ``%%``."""
+        """Run one statement, in which ``%`` is written ``%%``."""
         text, names = rendered(sql, self._paramstyle)
         # DuckDB refuses a parameter that the statement does not name.
         self._cursor.execute(text, {name: (parameters or {})[name] for name in names})
@@ -63,14 +60,14 @@ class Database:
         return answer
 
     def executemany(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> int:
-        """Run one statement for each row; how many rows they changed together, -1 where the driver does not count."""
+        """Run one statement for each row. Return how many rows all of them changed, -1 if the driver does not count."""
         text, _ = rendered(sql, self._paramstyle)
         self._cursor.executemany(text, list(rows))
         counted = self._cursor.rowcount
         return counted if isinstance(counted, int) else -1
 
     def close(self) -> None:
-        """Let go of cursor and connection; a cursor that is a connection of its own would stay open."""
+        """Close cursor and connection. A cursor that is a connection of its own would stay open."""
         try:
             if close := getattr(self.__dict__.get("_cursor"), "close", None):
                 close()
@@ -79,7 +76,7 @@ class Database:
 
 
 def rendered(sql: str, paramstyle: Paramstyle) -> tuple[str, tuple[str, ...]]:
-    """A statement as the driver wants it, with the names of its parameters."""
+    """A statement in the driver's paramstyle, with the names of its parameters."""
     names = tuple(dict.fromkeys(found[1] for found in _PARAMETER.finditer(sql) if found[1]))
     if paramstyle == "pyformat":
         return sql, names

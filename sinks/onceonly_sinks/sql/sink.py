@@ -1,7 +1,8 @@
-"""``SqlSink``: the whole contract over any DB-API connection.
+"""Base class of an SQL sink over any DB-API connection.
 
-An append to one table, each epoch in one transaction with its marker. Rows wait in the driver's memory between
-``prepare`` and ``commit``, so what a killed driver prepared is gone with it.
+A driver adds the parts that only its database has. The sink appends to one table, each epoch in one transaction with
+its marker. Rows wait in the driver's memory between ``prepare`` and ``commit``, so the prepared rows of a killed driver
+are gone with it.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ _PAGE = 500
 
 
 class SqlSink(SinkBase):
-    """Appends to one table of an SQL database; subclass it with :meth:`connect`, :meth:`columns` and what differs.
+    """Appends to one table of an SQL database. Subclass it with :meth:`connect`, :meth:`columns` and your differences.
 
-    The database must take DDL back with its transaction, and know ``ON CONFLICT``, ``RETURNING`` and ``WITH``; Postgres
-    and SQLite do. Where DDL commits what stands before it, make the target by hand, with its epoch column: then no
-    epoch runs any.
+    The database must roll DDL back with its transaction, and know ``ON CONFLICT``, ``RETURNING`` and ``WITH``. Postgres
+    and SQLite do. If DDL commits the statements before it, create the target by hand, with its epoch column. Then no
+    epoch runs any DDL.
 
     Args:
-        where: where the database lies, without secrets; stands in the address.
-        table: the target; made with the first epoch if there is none.
-        id: the sink's id; default ``<kind>:<table>``.
+        where: location of the database, without secrets, as in the address.
+        table: the target. The first epoch creates it if there is none.
+        id: the sink's id, by default ``<kind>:<table>``.
     """
 
     kind: ClassVar[str]
@@ -87,28 +88,28 @@ class SqlSink(SinkBase):
 
     @abstractmethod
     def connect(self) -> Any:
-        """A DB-API connection in autocommit mode. It is closed behind every transaction, or given back to a pool."""
+        """A DB-API connection in autocommit mode. It is closed after every transaction, or given back to a pool."""
 
     @abstractmethod
     def columns(self, db: Database, table: str) -> Sequence[str]:
-        """Columns of a table, as named in the catalogue; none if there is no such table."""
+        """Columns of a table, as named in the catalogue, none if there is no such table."""
 
     def read(self, error: Exception) -> Failed | None:
-        """What a failure says; ``None``: it is not the database's.
+        """Facts of a failure, or ``None`` if it is not the database's.
 
-        Call a transaction over only where the *database* said so: what is not certain is looked up.
+        Call a transaction over only if the *database* reported it: an uncertain outcome is looked up.
         """
         return Failure(type(error).__name__) if isinstance(error, self.errors) else None
 
     def type_of(self, field: pa.Field[Any]) -> str:
-        """Type of a column of a table that is made; empty where a column needs none."""
+        """Type of a column of a new table, empty if a column needs none."""
         return ""
 
     def write(self, db: Database, rows: pa.Table, epoch: int) -> int | None:
-        """Put the rows into the target; how many of the epoch lie there then, ``None`` where that cannot be told.
+        """Insert the rows, and return how many of the epoch are then in the target, or ``None`` if that is unknown.
 
-        Runs in the transaction of the epoch: it must not commit, nor swallow an error. One of your own calls
-        :meth:`fit` first, which makes the table; and it may get no rows at all.
+        Runs in the transaction of the epoch: it must not commit, nor swallow an error. Your own version calls
+        :meth:`fit` first, which makes the table. It may get no rows at all.
         """
         self.fit(db, rows.schema)
         names = [*rows.column_names, self.epoch_column]
@@ -119,9 +120,9 @@ class SqlSink(SinkBase):
         return told if told == rows.num_rows else self._counted(db, epoch, told)
 
     def _counted(self, db: Database, epoch: int, told: int) -> int | None:
-        """Rows of an epoch in the table, where the driver told no number or another one: a trigger may put them there.
+        """Count the rows of an epoch in the table, as a trigger may explain the driver's other number, or none.
 
-        In a table of several sinks the driver's word is all there is, as others use the same numbers.
+        In a table of several sinks only the driver's number counts, as others use the same epoch numbers.
         """
         if self.tables.shared(db.execute, self._writer, self.table):
             return told if told >= 0 else None
@@ -129,10 +130,10 @@ class SqlSink(SinkBase):
         return int(db.execute(query, {"epoch": epoch}).fetchall()[0][0])
 
     def fit(self, db: Database, schema: pa.Schema) -> None:
-        """Make the target, or see that it takes the columns; rows that were there before us belong to no epoch.
+        """Create the target, or check that it takes the columns. Rows that were there before us belong to no epoch.
 
         Raises:
-            DestinationError: E506, the table lacks columns, or one of the batch takes the epoch's number.
+            DestinationError: E506, the table lacks columns, or one of the batch has the name of the epoch column.
         """
         if taken := [name for name in schema.names if name.lower() == self.epoch_column.lower()]:
             difference = f"column {taken[0]} is the one that takes the epoch's number"
@@ -184,23 +185,23 @@ class SqlSink(SinkBase):
     # ---- opening
 
     def place(self) -> str:
-        """Database and table; a file without links."""
+        """Database and table. A file's path has its links resolved."""
         where = resolved(self.where) if Path(self.where).exists() else self.where
         return f"{self.kind}:{where}#{self.table}"
 
     def open(self, pipeline: str) -> None:
-        """See that the database answers; creates nothing."""
+        """Check that the database answers. Creates nothing."""
         super().open(pipeline)
         with self._reading() as db:
             self._known(db)
 
     def fence(self) -> Fence | None:
-        """The newest installed fence, read without a lock."""
+        """Read the newest installed fence, without a lock."""
         with self._reading() as db:
             return self.tables.newest_fence(db.execute, self._writer) if self._known(db) else None
 
     def look(self) -> Peek:
-        """Where the head points, read without a lock."""
+        """Read the head's epoch, or whether there are rows without one, without a lock."""
         with self._reading() as db:
 
             def newest() -> tuple[int, Marker | None]:
@@ -209,15 +210,15 @@ class SqlSink(SinkBase):
             return tables.seen(newest, lambda: self._has_rows(db))
 
     def identity_beside(self, known: str) -> str:
-        """What the target is; empty where nothing is known of it."""
+        """The target's identity, empty if our tables are missing."""
         with self._reading() as db:
             return self.identity(db) if self._known(db) else ""
 
     def install(self, fence: Fence) -> None:
-        """Make ``fence`` the newest where it is strictly greater, or find it standing; our tables are made here.
+        """Create our tables, and make ``fence`` the newest if it is strictly greater or already installed.
 
         Raises:
-            Superseded: a fence stands that is neither lower nor this one.
+            Superseded: the installed fence is neither lower nor this one.
             OutcomeUnknown: the answer was lost.
             DestinationError: certainly not installed.
         """
@@ -227,11 +228,11 @@ class SqlSink(SinkBase):
         self._fence = fence
 
     def position(self, since: Receipt | None) -> Position:
-        """Where the sink stands, under our fence.
+        """Return the sink's head and identity, under our fence.
 
         Raises:
-            Superseded: another fence stands.
-            DestinationError: E508, ours does not.
+            Superseded: another fence is installed.
+            DestinationError: E508, ours is not installed.
         """
         if self._fence is None:
             raise RuntimeError("install a fence first")
@@ -253,13 +254,13 @@ class SqlSink(SinkBase):
         return rows
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
-        """Rows and marker in one transaction, where our fence and the previous chain stand.
+        """Commit rows and marker in one transaction, if our fence and the previous chain still hold.
 
         Raises:
-            Superseded: another fence stands.
+            Superseded: another fence is installed.
             OutcomeUnknown: the answer was lost.
-            Conflict: the database took the transaction back because of others.
-            IdentityError: E207, E208, E210: the sink or the table is not what the epoch follows.
+            Conflict: the database rolled the transaction back because of others.
+            IdentityError: E207, E208, E210: the epoch does not follow this sink or table.
             DestinationError: nothing was written.
         """
         rows = check_prepared_by(prepared, ArrowRows)
@@ -277,11 +278,11 @@ class SqlSink(SinkBase):
         return self._receipt(marker, count, place["identity"])
 
     def look_up(self, marker: Marker) -> Receipt | None:
-        """Whether an epoch landed after all; afterwards it cannot land any more.
+        """Find out whether an epoch was committed. Afterwards it cannot be committed any more.
 
         Raises:
-            Superseded: another fence stands.
-            OutcomeUnknown: it cannot be said.
+            Superseded: another fence is installed.
+            OutcomeUnknown: neither can be proved.
         """
         # The head is written before the epoch is looked for: without a lock of the read, only that waits for a commit
         # that is under way, and each statement may see what was committed before it began.
@@ -307,7 +308,7 @@ class SqlSink(SinkBase):
             after = page[-1].number
 
     def recount(self) -> Mapping[int, int] | None:
-        """Rows per epoch, counted in the table; ``None`` where another sink numbers rows there, too."""
+        """Rows per epoch, counted in the table, or ``None`` if another sink numbers rows there too."""
         with self._reading() as db:
             columns = self.columns(db, self.table)
             if self._known(db) and self.tables.shared(db.execute, self._writer, self.table):
@@ -321,13 +322,13 @@ class SqlSink(SinkBase):
             return self.tables.writers(db.execute, self.table) if self._known(db) else []
 
     def close(self) -> None:
-        """Let go of the fence."""
+        """Forget the fence."""
         self._fence = None
 
     # ---- how it is done
 
     def create(self, db: Database) -> None:
-        """Make the head and epoch tables where they are missing, and give the database an identity."""
+        """Create the missing head and epoch tables, and give the database an identity."""
         for statement in self.tables.ddl:
             db.execute(statement)
         db.execute("CREATE TABLE IF NOT EXISTS onceonly_identity (id text NOT NULL, one bigint PRIMARY KEY)")
@@ -338,10 +339,10 @@ class SqlSink(SinkBase):
         db.execute(f"INSERT INTO onceonly_identity {fresh}", {"id": uuid.uuid4().hex})
 
     def identity(self, db: Database) -> str:
-        """What the target *is*: by default the database's own, which goes when the database is made anew.
+        """The target's identity, by default that of the database, which changes with a new database.
 
-        A driver that can name the table as well says so (an oid), and nothing while there is no table. Then a table
-        that was dropped and made again is told from the old one; by default it is not.
+        A driver that can also name the table (an oid) returns that, and an empty text while there is no table. Then a
+        table that was dropped and created again differs from the old one. By default it does not.
         """
         return str(db.execute("SELECT id FROM onceonly_identity").fetchall()[0][0])
 
@@ -350,7 +351,6 @@ class SqlSink(SinkBase):
         return HeadScope(self.pipeline, self.id)
 
     def _known(self, db: Database) -> bool:
-        """Whether our tables are there."""
         return bool(self.columns(db, self.tables.head))
 
     def _has_rows(self, db: Database) -> bool:
@@ -358,7 +358,7 @@ class SqlSink(SinkBase):
         return bool(there and db.execute(f"SELECT 1 FROM {quote(self.table)} LIMIT 1").fetchall())
 
     def _under(self, db: Database, fence: Fence) -> Head:
-        """The head, if it stands under ``fence``; in a writing transaction it stands until that ends."""
+        """The head, if its fence is ``fence``. A writing transaction keeps it so until it ends."""
         head = self.tables.read(db.execute, self._writer, self.lock) if self._known(db) else None
         refused = check_fence(self.id, head.fence if head else None, fence)
         if refused is not None or head is None:
@@ -390,7 +390,7 @@ class SqlSink(SinkBase):
             self._let_go(db)
 
     def _let_go(self, db: Database) -> None:
-        """Close a connection; what was read, and what a COMMIT said or left unsaid, holds however that ends."""
+        """Close a connection. Rows already read and the outcome of a COMMIT hold, however that ends."""
         try:
             db.close()
         except Exception as error:  # noqa: BLE001  whatever a driver raises; its words may hold a value or a password
@@ -403,10 +403,10 @@ class SqlSink(SinkBase):
 
     @contextmanager
     def _begun(self) -> Generator[Database]:
-        """A writing transaction, to be committed within. It is taken back where anything fails.
+        """A writing transaction, to be committed within, and rolled back if anything fails.
 
-        By a statement, not by closing alone: a connection that goes back to a pool may keep what it holds, and the next
-        COMMIT on it would make the rows of this attempt stand. Behind a COMMIT that took effect it changes nothing.
+        By a statement, not by closing alone. A pooled connection may keep its open transaction, and the next COMMIT on
+        it would commit the rows of this attempt. After a COMMIT that took effect it changes nothing.
         """
         with self._connection() as db:
             try:
@@ -429,7 +429,7 @@ class SqlSink(SinkBase):
 
     @contextmanager
     def _refusals(self, refused: Callable[[Failed], Exception] | None = None) -> Generator[None]:
-        """Within, a failure of the database is certain: it is said in our words."""
+        """Within, a failure of the database is certain, and is translated."""
         try:
             yield
         except Exception as error:
@@ -439,7 +439,7 @@ class SqlSink(SinkBase):
             raise (refused or self._refused)(failure) from (None if failure.quotes else error)
 
     def _taken_back(self, failure: Failed) -> OnceOnlyError | Conflict:
-        """What is said of an epoch: for the sake of others means that it may be repeated."""
+        """Translate an epoch's failure: a rollback because of others may be retried."""
         if failure.conflicts:
             return Conflict(self.id, failure.reason, "another transaction")
         return self._refused(failure)

@@ -1,8 +1,9 @@
-"""Tables of an SQL sink: ``head`` (writer and position) and ``epoch``.
+"""SQL of the ``head`` and ``epoch`` tables of every SQL sink.
 
-They lie in the target's database. ``head`` has one row per (pipeline, sink); every change of it is conditional on the
-fence and the chain that were read. Each method of :class:`Tables` runs one statement in the caller's transaction, but
-:meth:`Tables.advance`, which runs two. What a head means for an epoch is said by :mod:`onceonly.protocol.guard`.
+``head`` holds the fence and the newest epoch, ``epoch`` a row for each epoch. They are in the target's database.
+``head`` has one row per (pipeline, sink). Every change of it is conditional on the fence and the chain that were read.
+Each method of :class:`Tables` runs one statement in the caller's transaction, but :meth:`Tables.advance`, which runs
+two. :mod:`onceonly.protocol.guard` judges a head.
 """
 
 from __future__ import annotations
@@ -26,12 +27,7 @@ _EMPTY: Mapping[str, str] = {"text": "''", "bigint": "0"}
 
 @dataclass(frozen=True, slots=True)
 class HeadScope:
-    """Whose rows are meant.
-
-    Attributes:
-        pipeline: the user's stable name.
-        sink: sink id.
-    """
+    """Pipeline and sink id whose rows are meant."""
 
     pipeline: str
     sink: str
@@ -44,13 +40,11 @@ class HeadScope:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head row.
+    """The head row: the newest fence and epoch.
 
     Attributes:
-        fence: the newest fence.
-        epoch: number of the newest epoch; 0 for none.
-        chain: its chain.
-        place: what the target was when that epoch went to it; values of :attr:`Tables.place`.
+        epoch: number of the newest epoch, 0 for none.
+        place: the target's identity when that epoch went to it, as values of :attr:`Tables.place`.
     """
 
     fence: Fence
@@ -61,14 +55,9 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the epoch table.
+    """One row of the epoch table, with its counted rows.
 
-    Attributes:
-        number: the epoch's number.
-        chain: its chain.
-        marker: what vouches for it.
-        rows: rows that were counted.
-        place: what the target was; values of :attr:`Tables.place`.
+    ``place`` is the target's identity then, as values of :attr:`Tables.place`.
     """
 
     number: int
@@ -84,12 +73,11 @@ class Tables:
 
     Attributes:
         head: the head table, as it is written in SQL.
-        epoch: the epoch table.
-        place: columns that say what and where the target was, with their types: ``text`` or ``bigint``.
+        place: columns that identify and locate the target, with their types: ``text`` or ``bigint``.
         target: the one of them that names the table.
-        now: the moment, in SQL.
-        moment: type of a moment, with its default.
-        storage: what stands behind the head's columns: it is changed by each epoch.
+        now: the current time, in SQL.
+        moment: type of a point in time, with its default.
+        storage: SQL after the head's columns: each epoch updates the row.
     """
 
     head: str = "onceonly_head"
@@ -104,7 +92,7 @@ class Tables:
 
     @cached_property
     def ddl(self) -> tuple[str, str]:
-        """Makes both tables where they are missing."""
+        """Creates both tables if they are missing."""
         place = ", ".join(f"{name} {kind} NOT NULL" for name, kind in self.place.items())
         return (
             f"""
@@ -145,10 +133,10 @@ class Tables:
 
     @cached_property
     def sql_install(self) -> str:
-        """Makes a fence the newest where it is strictly greater.
+        """Makes a fence the newest if it is strictly greater.
 
-        Our own newest epoch row stands in for a head that somebody deleted: the marker is the truth, the head points at
-        it. ``newest`` is that row; joined from the left, so that a sink without epochs gets its head, too.
+        Our own newest epoch row replaces a deleted head: the marker is the truth, the head points at it. ``newest`` is
+        that row. It is joined from the left, so that a sink without epochs gets its head too.
         """
         # No row is changed where a fence stands that is as high: the count of rows is the answer, and the row's lock,
         # taken before the condition is looked at, orders whoever comes at once.
@@ -167,7 +155,7 @@ WHERE h.generation < excluded.generation
 
     @cached_property
     def sql_advance(self) -> tuple[str, str]:
-        """Moves the head from where we left it, returning a row if it did; writes the epoch row.
+        """Moves the head from its last known state, returning a row if it did, and writes the epoch row.
 
         The guard's rules once more, as a condition: a read may be older than the head that is moved.
         """
@@ -190,7 +178,7 @@ VALUES (%(pipeline)s, %(sink)s, %(epoch)s, %(generation)s, %(owner)s, %(chain)s,
 
     @cached_property
     def sql_touch(self) -> str:
-        """Writes the head without changing what it says."""
+        """Writes the head unchanged."""
         return f"UPDATE {self.head} SET updated_at = {self.now} WHERE {OURS}"
 
     @cached_property
@@ -199,9 +187,9 @@ VALUES (%(pipeline)s, %(sink)s, %(epoch)s, %(generation)s, %(owner)s, %(chain)s,
 
     @cached_property
     def sql_newest(self) -> str:
-        """Number and marker of the newest epoch; where the head row is gone, our newest epoch row stands in for it.
+        """Number and marker of the newest epoch. If the head row is gone, our newest epoch row replaces it.
 
-        ``newest`` holds what the head says, and behind it what the epoch rows say: in one statement, of one moment.
+        ``newest`` holds the head's epoch, then that of the epoch rows. One statement reads both in one snapshot.
         """
         return f"""
 WITH newest AS (SELECT epoch FROM {self.head} WHERE {OURS}
@@ -213,12 +201,12 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
     # ---- reading
 
     def read(self, execute: Execute, writer: HeadScope, lock: str = "") -> Head | None:
-        """The head row; ``lock``, as ``FOR UPDATE``, waits until every transaction that changed it has ended."""
+        """The head row. ``lock``, as ``FOR UPDATE``, waits until every transaction that changed it has ended."""
         row = execute(f"{self.sql_read} {lock}".rstrip(), writer.parameters).fetchone()
         return Head(Fence(row[0], row[1]), row[2], row[3], tuple(row[4:])) if row else None
 
     def newest_fence(self, execute: Execute, writer: HeadScope) -> Fence | None:
-        """The fence that stands; that of the newest epoch where the head row is gone."""
+        """The installed fence, or that of the newest epoch if the head row is gone."""
         head = self.read(execute, writer)
         if head is not None:
             return head.fence
@@ -231,7 +219,7 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
         return (row[0], _marker(row[1]) if row[1] else None) if row else (0, None)
 
     def epoch_at(self, execute: Execute, writer: HeadScope, number: int) -> Row | None:
-        """One epoch; ``None`` if it is not there."""
+        """One epoch, or ``None`` if it is not there."""
         found = execute(f"{self._sql_rows} AND epoch = %(epoch)s", {**writer.parameters, "epoch": number}).fetchone()
         return _row(found) if found else None
 
@@ -253,11 +241,7 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
     # ---- writing
 
     def install(self, execute: Execute, writer: HeadScope, fence: Fence) -> None:
-        """Make ``fence`` the newest where it is strictly greater, or find it standing.
-
-        Raises:
-            Superseded: a fence stands that is neither lower nor this one.
-        """
+        """Make ``fence`` the newest if it is greater or already installed. Otherwise raise :class:`Superseded`."""
         if execute(self.sql_install, {**writer.parameters, **fence.to_json()}).rowcount == 1:
             return
         found = self.newest_fence(execute, writer)
@@ -265,7 +249,7 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
             raise Superseded(writer.sink, found)
 
     def advance(self, execute: Execute, writer: HeadScope, marker: Marker, rows: int, place: Mapping[str, Any]) -> bool:
-        """Move the head and write the epoch row; whether the head stood where the epoch follows."""
+        """Move the head and write the epoch row. Return whether the epoch followed the head."""
         move, write = self.sql_advance
         parameters = {**advancing(writer, marker, rows), **place}
         if not execute(move, parameters).fetchall():
@@ -274,7 +258,7 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
         return True
 
     def touch(self, execute: Execute, writer: HeadScope) -> None:
-        """Write the head without changing what it says: what we have read is as safe as the commit of this."""
+        """Write the head unchanged: the rows that we have read are then as safe as this commit."""
         execute(self.sql_touch, writer.parameters)
 
 
@@ -295,12 +279,7 @@ def advancing(writer: HeadScope, marker: Marker, rows: int) -> dict[str, Any]:
 
 
 def seen(newest: Callable[[], tuple[int, Marker | None]], any_row: Callable[[], bool]) -> Peek:
-    """What a look shows.
-
-    Args:
-        newest: reads number and marker of the newest epoch.
-        any_row: whether the target holds a row; asked only where there is no epoch.
-    """
+    """The sight of a sink. ``any_row``, whether the target holds a row, is called only if there is no epoch."""
     number, marker = newest()
     rows = not number and any_row()
     if rows:  # an epoch that was committed between the two statements would make its rows a stranger's
@@ -309,7 +288,7 @@ def seen(newest: Callable[[], tuple[int, Marker | None]], any_row: Callable[[], 
 
 
 def recount(execute: Execute, table: str, column: str) -> dict[int, int]:
-    """Rows by the value of the epoch column; those without one under 0. Both names as they are written in SQL."""
+    """Rows by the value of the epoch column, with 0 for none. Both names are as they are written in SQL."""
     query = f"SELECT coalesce({column}, 0), count(*) FROM {table} GROUP BY 1 ORDER BY 1"
     return {int(epoch): int(rows) for epoch, rows in execute(query, {}).fetchall()}
 

@@ -1,1 +1,1 @@
-"""What a user calls: ``exactly_once``, its arguments, and what it promises."""
+"""The public call ``exactly_once``, its arguments and its guarantee."""

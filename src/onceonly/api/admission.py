@@ -1,4 +1,7 @@
-"""Admission checks before epoch 1, shared by all entry points."""
+"""Check columns and targets before epoch 1.
+
+Every way in runs the same list of checks. None of them runs for a later epoch.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +30,14 @@ log = logging.getLogger(__name__)
 
 
 def folds(rows: DataFrame) -> bool:
-    """Whether names that differ in case alone are one name to the session of some rows."""
+    """Whether the session of ``rows`` treats names that differ only in case as one name."""
     return str(rows.sparkSession.conf.get("spark.sql.caseSensitive")) != "true"
 
 
 def check_columns(given: Arguments, query: str, columns: Sequence[str], *, folds: bool = False) -> None:
-    """Refuse rows whose columns Spark or a sink of theirs cannot tell apart.
+    """Refuse rows whose columns Spark or one of their sinks cannot distinguish.
 
-    Args:
-        given: what the user chose.
-        query: name of the pipeline.
-        columns: of the rows, as they are written without outputs.
-        folds: whether names that differ in case alone are one name to the session that computes them.
+    ``columns`` are those of the rows without outputs. ``folds``: the session ignores case in names.
 
     Raises:
         ConfigurationError: E138.
@@ -57,7 +56,7 @@ def check_columns(given: Arguments, query: str, columns: Sequence[str], *, folds
 
 
 def check_outputs(given: Arguments, query: str, outputs: Sequence[ResolvedOutput]) -> None:
-    """Refuse outputs whose columns a sink of theirs cannot tell apart.
+    """Refuse outputs whose columns one of their sinks cannot distinguish.
 
     Raises:
         ConfigurationError: E138.
@@ -70,7 +69,7 @@ def check_outputs(given: Arguments, query: str, outputs: Sequence[ResolvedOutput
 
 
 def check_names(query: str, sink: Sink, columns: Sequence[str]) -> None:
-    """Refuse columns that a sink cannot tell apart.
+    """Refuse columns that a sink cannot distinguish.
 
     Raises:
         ConfigurationError: E138.
@@ -83,20 +82,14 @@ def check_names(query: str, sink: Sink, columns: Sequence[str]) -> None:
 
 @dataclass
 class Admission:
-    """Asked once the sinks of a call were opened.
-
-    Attributes:
-        given: what the user chose.
-        query: name of the pipeline.
-        shared: pairs of sinks that write to one target, which is meant; known after the first call.
-    """
+    """Check the targets of a call once its sinks are open. The pairs ``shared`` share one target on purpose."""
 
     given: Arguments
     query: str
     shared: tuple[Pair, ...] = field(default=())
 
     def __call__(self, offer: Offer | None) -> None:
-        """Refuse two sinks on one target, and one that a source of the batch reads.
+        """Refuse two sinks on one target, and a target that a source of the batch reads.
 
         Raises:
             ConfigurationError: E139, E147.

@@ -40,10 +40,10 @@ ON_REFRESH: dict[str, OnRefresh] = {"stop": "stop", "replace": "replace"}
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What the user chose, checked; see :func:`onceonly.exactly_once`.
+    """Checked arguments of a call. See :func:`onceonly.exactly_once`.
 
-    ``replaying`` is not the user's: the batches run recorded epochs again, from replay checkpoints. ``routes`` is what
-    rows are routed by; the outputs that it makes are among ``outputs``.
+    A user cannot set ``replaying``: then the batches come from replay checkpoints and run recorded epochs again.
+    ``routes`` holds the columns that route rows. The outputs of a route are among ``outputs``.
     """
 
     sinks: tuple[Sink, ...]
@@ -67,7 +67,7 @@ class Arguments:
 
     @property
     def told(self) -> QueryHint:
-        """What the callback says of its query, where Spark does not."""
+        """Name and checkpoint of the query, for engines that cannot find them."""
         return QueryHint(self.name, self.checkpoint)
 
     @property
@@ -77,29 +77,29 @@ class Arguments:
 
     @property
     def stages(self) -> bool:
-        """Several sinks must get the same bytes; one gets them from files where it is told to."""
+        """Whether epochs are staged, so that several sinks get the same bytes. For a single sink the user decides."""
         return len(self.sinks) > 1 or self.staging is not None or self.divided
 
     @property
     def divided(self) -> bool:
-        """Whether some sinks get other rows than the rest, or bad or repeated rows are told from good ones."""
+        """Whether the rows are divided: some sinks get other rows, or bad or repeated rows are separated."""
         apart = (self.quality, self.dedupe, self.panes)
         return bool(self.outputs) or any(one is not None for one in apart)
 
     @property
     def of_rows(self) -> tuple[Sink, ...]:
-        """Its sinks but those of ids, of state and of late rows."""
+        """Its sinks without those of ids, of window state and of late rows."""
         beside = (*([self.dedupe.keeper] if self.dedupe else []), *(self.panes.sinks if self.panes else ()))
         return tuple(sink for sink in self.sinks if sink not in beside)
 
     @property
     def adding(self) -> tuple[str, ...]:
-        """Ids of the sinks that only add rows to those that stand."""
+        """Ids of the append-only sinks."""
         return tuple(sink.id for sink in self.of_rows if sink.capabilities.append_only)
 
     @property
     def kept(self) -> dict[str, str]:
-        """What some sinks keep apart from good rows, in words, by their ids."""
+        """Contents of each sink that holds something else than good rows, in words, by sink id."""
         quarantine = self.quality.quarantine if self.quality else None
         found = {quarantine.id: "bad rows"} if quarantine else {}
         found |= {self.dedupe.keeper.id: "ids"} if self.dedupe else {}
@@ -110,17 +110,17 @@ class Arguments:
 
     @property
     def max_bad(self) -> MaxBad:
-        """How many rows of an epoch may be bad."""
+        """Limit of bad rows in an epoch."""
         return self.quality.most if self.quality else None
 
     @property
     def one_by_one(self) -> str:
-        """The sink that takes rows without a transaction, which then is the only one; empty for none."""
+        """Id of the sink without transactions, which then is the only sink. Empty for none."""
         return next((sink.id for sink in self.sinks if not sink.capabilities.transactional), "")
 
     @property
     def chosen(self) -> GuaranteeInputs:
-        """What of it bears on the promise."""
+        """The arguments that affect the guarantee."""
         taken = {sink.id: (output.name, output.text) for output in self.outputs for sink in output.sinks}
         expected = ""
         if self.quality:
@@ -141,15 +141,15 @@ class Arguments:
         return GuaranteeInputs(*said, taken, expected, once, time)
 
     def shaped(self, df: Any) -> Any:
-        """A DataFrame as it is written: through ``before=``."""
+        """Apply ``before=`` to a DataFrame."""
         return self.before(df) if self.before else df
 
 
 def overlap(wanted: str) -> Overlap:
-    """What to do with rows of recorded epochs.
+    """Parse ``overlap=``.
 
     Raises:
-        ConfigurationError: E110, no such way.
+        ConfigurationError: E110, unknown value.
     """
     chosen = _OVERLAPS.get(wanted)
     if chosen is None:
@@ -158,10 +158,10 @@ def overlap(wanted: str) -> Overlap:
 
 
 def on_refresh(wanted: str, sinks: tuple[Sink, ...], name: str | None) -> OnRefresh:
-    """What to do at a full refresh.
+    """Parse ``on_refresh=``.
 
     Raises:
-        ConfigurationError: E110, no such way.
+        ConfigurationError: E110, unknown value.
         IdentityError: E247, a sink cannot replace rows.
     """
     chosen = ON_REFRESH.get(wanted)
@@ -173,7 +173,7 @@ def on_refresh(wanted: str, sinks: tuple[Sink, ...], name: str | None) -> OnRefr
 
 
 def check_before(before: object) -> None:
-    """Refuse what cannot be called with a batch.
+    """Refuse a ``before=`` that cannot be called with a batch.
 
     Raises:
         ConfigurationError: E110.
@@ -183,7 +183,7 @@ def check_before(before: object) -> None:
 
 
 def check_name(name: str | None) -> None:
-    """Refuse a name that nobody can type.
+    """Refuse a blank name.
 
     Raises:
         ConfigurationError: E110.
@@ -193,7 +193,7 @@ def check_name(name: str | None) -> None:
 
 
 def version(said: str | None) -> str:
-    """What the user calls the code that runs; where nothing is said, by the environment.
+    """The user's name for the running code. ``None`` takes it from the environment.
 
     Raises:
         ConfigurationError: E110, it is not one line of text.
@@ -209,7 +209,7 @@ VERSION = "ONCEONLY_VERSION"
 
 
 def check_lossy(kind: str | None) -> None:
-    """Refuse a kind of source that keeps its rows, or that there is none of.
+    """Refuse a kind of source that is unknown or can repeat its rows.
 
     Raises:
         ConfigurationError: E110.
@@ -219,7 +219,7 @@ def check_lossy(kind: str | None) -> None:
 
 
 def check_ledger(ledger: object) -> None:
-    """Refuse what is neither the place of a ledger nor a ledger; a class is none.
+    """Refuse a value that is neither the place of a ledger nor a ledger. A class is no ledger.
 
     Raises:
         ConfigurationError: E110.
@@ -247,7 +247,7 @@ def checkpoint_place(checkpoint: str | os.PathLike[str] | None) -> str | None:
 
 
 def adopted(adopt: str | Mapping[str, Any] | None) -> Adopt:
-    """Where a target stands that already holds rows.
+    """Parse ``adopt=``: ``"here"``, or the offsets that a target with existing rows already contains.
 
     Raises:
         ConfigurationError: E110, neither ``"here"`` nor offsets.
@@ -263,7 +263,7 @@ def adopted(adopt: str | Mapping[str, Any] | None) -> Adopt:
 
 
 def check_sinks(sinks: tuple[Sink, ...]) -> None:
-    """Refuse what does not form an epoch.
+    """Refuse sinks that cannot form an epoch.
 
     Raises:
         ConfigurationError: E102, no sink, not a sink, or two with one id.
@@ -285,13 +285,9 @@ def check_sinks(sinks: tuple[Sink, ...]) -> None:
 
 
 def check_one_by_one(sinks: tuple[Sink, ...], overlap: Overlap, staging: Staging | None, *, divided: bool) -> None:
-    """Refuse what a sink without a transaction cannot carry.
+    """Refuse arguments that a sink without transactions cannot support.
 
-    Args:
-        sinks: all of the call.
-        overlap: what was chosen.
-        staging: where epochs are staged; ``None`` where that was not asked for.
-        divided: whether there are outputs, or rows are expected to be something.
+    ``divided``: the call has outputs, ``quality=``, ``dedupe=`` or ``panes=``.
 
     Raises:
         ConfigurationError: E128.
@@ -305,7 +301,7 @@ def check_one_by_one(sinks: tuple[Sink, ...], overlap: Overlap, staging: Staging
 def _too_much(
     sink: Sink, sinks: tuple[Sink, ...], overlap: Overlap, staging: Staging | None, *, divided: bool
 ) -> Iterator[tuple[str, str]]:
-    """Each thing that was asked of a sink without a transaction and hangs on one, with the way out."""
+    """Each argument that needs a transaction, with the way out."""
     others = ", ".join(other.id for other in sinks if other is not sink)
     if sink.capabilities.append_only:
         yield (
@@ -340,13 +336,10 @@ def _meaningless(argument: str, value: object, wanted: str) -> Exception:
 
 
 def refuse_unfit(run: Run, pipeline: str, lossy_source: str | None, one_by_one: str) -> None:
-    """Refuse a run that no epochs can be built on, before anything is opened.
+    """Refuse a run that cannot have epochs, before anything is opened.
 
-    Args:
-        run: the run.
-        pipeline: its name.
-        lossy_source: the kind of source that the user knows to forget its rows.
-        one_by_one: id of a sink that takes rows without a transaction; empty for none.
+    The user allows a source of kind ``lossy_source`` to lose rows. ``one_by_one`` is the id of a sink without
+    transactions, or empty.
 
     Raises:
         ConfigurationError: E104 its mode, E105 a temporary checkpoint, E109 or E129 no determinism, E116 a source
@@ -365,11 +358,7 @@ def refuse_unfit(run: Run, pipeline: str, lossy_source: str | None, one_by_one: 
 
 
 def refuse_checkpoint(told: str | None, run: Run) -> None:
-    """Refuse a checkpoint that is not the query's own.
-
-    Args:
-        told: what the call says; ``None`` for nothing.
-        run: what Spark says.
+    """Refuse a ``checkpoint=`` that differs from the checkpoint in Spark's run. ``None`` passes.
 
     Raises:
         ConfigurationError: E106.
@@ -395,17 +384,13 @@ def _same_place(told: str, resolved: str) -> bool:
 def refuse_plan(
     plan: QueryPlan, pipeline: str, lossy_source: str | None, nondeterministic: str | None, one_by_one: str
 ) -> None:
-    """Refuse a plan, whether it runs already or not.
+    """Refuse a plan, before or after the query starts.
 
-    Args:
-        plan: of the query.
-        pipeline: its name.
-        lossy_source: the kind of source that the user knows to forget its rows.
-        nondeterministic: SQL of an expression that another run may compute otherwise.
-        one_by_one: id of a sink that takes rows without a transaction; empty for none.
+    ``nondeterministic`` is the SQL of an expression that another run may compute otherwise. The other arguments are
+    those of :func:`refuse_unfit`.
 
     Raises:
-        ConfigurationError: E109, E116, E126, E127 or E129, as :func:`refuse_unfit` says.
+        ConfigurationError: E109, E116, E126, E127 or E129, with the causes of :func:`refuse_unfit`.
     """
     refuse_unrepeatable(plan, pipeline, nondeterministic, one_by_one)
     for source in plan.sources:
@@ -418,9 +403,9 @@ def refuse_plan(
 
 
 def refuse_unrepeatable(plan: QueryPlan, pipeline: str, nondeterministic: str | None, one_by_one: str) -> None:
-    """Refuse a plan that gives other rows in another run, where what one run left is met by what the next one gives.
+    """Refuse a nondeterministic plan if rows of one run would mix with rows of another.
 
-    State is what the last run computed; a sink that takes rows without a transaction holds parts of each run.
+    State comes from the last run. A sink without transactions holds parts of each run.
 
     Raises:
         ConfigurationError: E109 of state, E129 of such a sink.
@@ -439,7 +424,9 @@ def refuse_unrepeatable(plan: QueryPlan, pipeline: str, nondeterministic: str | 
 
 
 def refuse_unseen(plan: QueryPlan, pipeline: str, *, declared: bool) -> None:
-    """Refuse state where nobody sees the plan, unless the user has said that it is deterministic.
+    """Refuse state in the plan of a checkpoint, unless the user declared the query deterministic.
+
+    The checkpoint does not show the whole plan.
 
     Raises:
         ConfigurationError: E109.
@@ -458,13 +445,10 @@ def refuse_unseen(plan: QueryPlan, pipeline: str, *, declared: bool) -> None:
 def refuse_untrimmable(
     plan: QueryPlan, pipeline: str, sources: Sequence[SourceIdentity], columns: Mapping[str, str]
 ) -> None:
-    """Refuse a query that could never be trimmed: what is promised for a lost checkpoint must hold on the first day.
+    """Refuse a query that onceonly could never trim.
 
-    Args:
-        plan: of the query.
-        pipeline: its name.
-        sources: identity of each source.
-        columns: type by column of the rows that the query hands out.
+    The guarantee for a lost checkpoint must hold from the first day. ``columns`` has the types of the rows before
+    ``before=``.
 
     Raises:
         ConfigurationError: E115.

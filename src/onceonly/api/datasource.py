@@ -1,7 +1,8 @@
-"""``format("onceonly")``: checks before rows, and the commit of task files.
+"""Check and commit batches of ``format("onceonly")``.
 
-Each batch goes the way of ``epochs``. Here it is made of the messages of tasks, of the checkpoint's files and of
-options, in a process of Spark's that has no session and may last from one batch to the next or not.
+Checks run before a row is computed. Each batch then goes the way of ``write_epoch``. The batch is made of messages
+of tasks, of the checkpoint's files and of options. The committing process of Spark has no session. It may or may
+not last from one batch to the next.
 """
 
 from __future__ import annotations
@@ -35,16 +36,11 @@ log = logging.getLogger(__name__)
 
 
 def stream_writer(said: Mapping[str, str], schema: StructType, overwrite: bool) -> Writer:
-    """What writes one batch.
-
-    Args:
-        said: the options.
-        schema: columns of the rows.
-        overwrite: whether each batch is the whole result.
+    """Make the writer of one batch. ``overwrite``: each batch is the whole result.
 
     Raises:
-        ConfigurationError: E101, E102, E108, E110 or E150, as :class:`Options` says; E113 another PySpark; E114 tasks
-            cannot write there; E150 complete mode, or a column that only Spark can hash.
+        ConfigurationError: E101, E102, E108, E110 or E150, with the causes of :class:`Options`. E113 another PySpark.
+            E114 tasks cannot write there. E150 complete mode, or a column that only Spark can hash.
         IdentityError: E247, a sink cannot replace rows, and ``on_refresh`` asks for it.
     """
     from onceonly.spark.datasource.writer import Writer
@@ -72,7 +68,7 @@ def stream_writer(said: Mapping[str, str], schema: StructType, overwrite: bool) 
 
 
 def _left_out(options: Options, schema: StructType) -> frozenset[str]:
-    """Columns that a digest leaves out: state may add floats in another order, and nobody here sees which it adds."""
+    """Columns that a digest excludes. State may add floats in another order, and the plan hides which it adds."""
     if not options.deterministic:
         return frozenset()
     return frozenset(one.name for one in schema.fields if float_lineage.holds_float(one.dataType.jsonValue()))
@@ -82,13 +78,8 @@ def _left_out(options: Options, schema: StructType) -> frozenset[str]:
 class _Call:
     """A query's options in this process, and its epochs.
 
-    Attributes:
-        options: as given.
-        arguments: what they mean.
-        epochs: writes them.
-        files: of tasks.
-        opening: of the run that committed last; ``None`` before the first.
-        done: the batch that this process committed last; -1 before the first.
+    ``opening`` is of the run that committed last, or ``None``. ``done`` is the id of the last batch that this process
+    committed, or -1.
     """
 
     options: Options
@@ -105,7 +96,7 @@ class _Call:
         return cls(options, arguments, Epochs(arguments), TaskFiles(options.staging, options.pipeline))
 
     def write(self, schema: StructType, parts: Sequence[PartitionFile], batch_id: int) -> None:
-        """Commit what tasks wrote, or prove that it is committed; then remove what is of no use any more."""
+        """Commit the rows of tasks, or prove that they are committed. Then remove files that are no longer needed."""
         query = Query.of(self.options.checkpoint, self.options.pipeline, parts, batch_id)
         plan = query.plan()
         refuse_unseen(plan, self.options.pipeline, declared=self.options.deterministic)
@@ -135,7 +126,7 @@ class _Call:
             raise self._for_want_of_spark() or refused from None
 
     def _for_want_of_spark(self) -> OnceOnlyError | None:
-        """The refusal of a target that is out of reach without a session, in words that fit here."""
+        """The refusal of a target that needs a session, worded for this format."""
         for sink in self.arguments.sinks:
             if isinstance(sink, NeedsSpark) and (why := sink.needs_spark()):
                 return refuse(
@@ -147,7 +138,7 @@ class _Call:
         return None
 
     def _note_other_rows(self, opening: RunState, state: State, batch: Parts) -> None:
-        """Tell of a replay that gave other rows: what is visible stands."""
+        """Record a replay that gave other rows. The committed rows stay."""
         epoch = state.work.epoch
         if not state.work.skipped or epoch is None or epoch.digest == batch.digest():
             return
@@ -171,16 +162,10 @@ _calls: dict[tuple[tuple[str, str], ...], _Call] = {}
 
 
 def commit(said: Mapping[str, str], schema: StructType, parts: Sequence[PartitionFile], batch_id: int) -> None:
-    """Commit a batch to every sink, or prove that it is committed.
-
-    Args:
-        said: the options.
-        schema: columns of the rows.
-        parts: what the batch's tasks wrote.
-        batch_id: its id.
+    """Commit a batch to every sink, or prove that it is committed. ``parts`` come from the batch's tasks.
 
     Raises:
-        OnceOnlyError: the batch was not written; the message says why and what to do.
+        OnceOnlyError: the batch was not written. The message has the reason and the next step.
     """
     key = tuple(sorted(said.items()))
     try:
@@ -196,7 +181,7 @@ def commit(said: Mapping[str, str], schema: StructType, parts: Sequence[Partitio
 
 
 def batch_writer() -> Any:
-    """There is none.
+    """Refuse a batch write.
 
     Raises:
         ConfigurationError: E110, always.

@@ -1,6 +1,7 @@
 """Parse and check the options of ``format("onceonly")``.
 
-Spark hands keys over in lower case, and shows values in plans and in its UI: no secret may stand in one.
+They are texts, checked before a row is computed. Spark passes keys in lower case, and shows values in plans and in
+its UI. So an option must not hold a secret.
 """
 
 from __future__ import annotations
@@ -33,18 +34,15 @@ _TRUTH = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user chose, checked as far as texts tell.
+    """Parsed options, checked as far as texts allow.
 
     Attributes:
         to: addresses of the sinks, in commit order.
-        pipeline: its name.
         checkpoint: as the user spelled it.
-        key: columns of the key; empty for none.
-        ledger: where epochs are recorded; ``None``: where sink and checkpoint say.
-        staging: where they are staged.
-        deterministic: whether the user says that a plan with state gives the same again.
-        dsn_env: name of the environment variable that holds a connection string; ``None`` for none.
-        on_refresh: what becomes of a full refresh.
+        key: columns of the key. Empty for none.
+        ledger: where onceonly records epochs. ``None``: sink and checkpoint decide.
+        deterministic: whether the user declares a plan with state deterministic.
+        dsn_env: name of the environment variable that holds a connection string. ``None`` for none.
     """
 
     to: tuple[str, ...]
@@ -59,14 +57,11 @@ class Options:
 
     @classmethod
     def parse(cls, said: Mapping[str, str]) -> Options:
-        """Read the options of a data source.
-
-        Args:
-            said: value by key in lower case.
+        """Read the options of a data source, whose keys are in lower case.
 
         Raises:
-            ConfigurationError: E101 no name; E110 an option that is unknown, cannot mean anything or holds a secret, or
-                one that is missing.
+            ConfigurationError: E101 no name. E110 an option that is missing, unknown or invalid, or that holds a
+                secret.
         """
         _check_keys(said)
         for name in OURS:
@@ -101,11 +96,11 @@ class Options:
         )
 
     def arguments(self) -> Arguments:
-        """The call that ``exactly_once()`` would have been given; makes the sinks, and opens none.
+        """The equivalent arguments of ``exactly_once()``. Makes the sinks, and opens none.
 
         Raises:
-            ConfigurationError: E102 two sinks of one id; E108 a sink's driver is not installed; E110 an address that
-                leads nowhere, or a variable that is not set; E150 a sink that cannot be written from here.
+            ConfigurationError: E102 two sinks of one id. E108 a sink's driver is not installed. E110 an invalid
+                address, or a variable that is not set. E150 a sink that cannot be written from here.
             IdentityError: E247, a sink cannot replace rows, and ``on_refresh`` asks for it.
         """
         sinks = self._sinks()
@@ -204,13 +199,13 @@ def _lacks_place(address: str) -> bool:
 
 
 def _completed(address: str, dsn: str | None) -> str:
-    """An address whose place stands in the environment, with that place."""
+    """Insert the connection string from the environment into an address without a place."""
     kind, _, rest = address.partition(":")
     return f"{kind}:{dsn}{rest}" if dsn and _lacks_place(address) else address
 
 
 def need_xxhash() -> None:
-    """Demand what tasks hash rows with.
+    """Demand the package with which tasks hash rows.
 
     Raises:
         ConfigurationError: E108.

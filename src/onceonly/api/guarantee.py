@@ -1,4 +1,7 @@
-"""Guarantee of each sink, derived: the sentences of ``.explain()``."""
+"""Derive the guarantee that ``.explain()`` prints.
+
+It follows from sink, plan and source, and shows as text or as a table.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class Receipts(tuple[Receipt, ...]):
-    """Receipts of one epoch, one per sink; in a notebook a table."""
+    """Receipts of one epoch, one per sink. A notebook shows a table."""
 
     __slots__ = ()
 
     @property
     def html(self) -> str:
-        """A row for each."""
+        """A table with a row for each receipt."""
         if not self:
             return words("no epoch was written in this process yet")
         rows = [(one.sink, one.epoch, one.rows, place(one.position), one.identity) for one in self]
@@ -39,13 +42,13 @@ class Receipts(tuple[Receipt, ...]):
 
 
 class Report(str):
-    """What is promised, as text; in a notebook a table with a heading for each sink."""
+    """The guarantee of each sink, as text. A notebook shows a table with a heading for each sink."""
 
     __slots__ = ()
 
     @property
     def html(self) -> str:
-        """A line that is indented is a word and what it says; any other is a heading."""
+        """A table: an indented line gives a word and its text, any other line a heading."""
         lines = (line.strip().partition(" ") if line.startswith(" ") else ("", "", line) for line in self.splitlines())
         return pairs((word, said.strip()) for word, _, said in lines)
 
@@ -58,14 +61,9 @@ class Report(str):
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """What holds for one sink.
+    """The guarantee of one sink: one sentence with its reasons, and the events that break it.
 
-    Attributes:
-        promise: one sentence.
-        reasons: why it holds.
-        target: address of the sink: where the rows go, in full.
-        readers: what readers have to do.
-        weakened_by: what would make it less.
+    ``target`` is the full address of the sink. ``readers`` is advice for readers of the table.
     """
 
     promise: str
@@ -84,17 +82,16 @@ class Guarantee:
 
 @dataclass(frozen=True, slots=True)
 class GuaranteeInputs:
-    """What the user chose, as far as it bears on the promise.
+    """The arguments that affect the guarantee.
 
     Attributes:
-        adopt: where a target stands that was never written.
-        before: whether a function of the user shapes each batch.
+        adopt: position of a target that held rows before: ``"here"``, or the offsets that it contains.
+        before: whether the call has a ``before=``.
         staged: whether epochs are written to files first.
-        on_refresh: what becomes of a full refresh.
-        outputs: name and words of what a sink gets instead of all rows, by the sink's id.
-        expected: what a bad row breaks, in words; empty where none is.
-        once: what makes a row a repeated one, in words; empty where none is.
-        time: what is noted as complete, in words; empty where nothing is.
+        outputs: by sink id, name and words of the rows that a sink gets in place of all rows.
+        expected: the rules that a bad row breaks, in words. Empty for none.
+        once: the identity by which rows repeat, in words. Empty for none.
+        time: the source of completeness, in words. Empty for none.
         further: whether a group that changes is a further row.
     """
 
@@ -119,11 +116,7 @@ _ALIKE = {
 def explain(sinks: Sequence[Sink], plan: QueryPlan | None, written: Determinism | None, chosen: GuaranteeInputs) -> str:
     """The reports of all sinks of a pipeline.
 
-    Args:
-        sinks: its sinks.
-        plan: of the query; ``None`` until it has started.
-        written: what is known of the written rows; ``None`` before the first batch.
-        chosen: what the user chose.
+    ``plan`` is ``None`` until the query has started, and ``written`` before the first batch.
     """
     reports = [derive(sink, plan, written, chosen).text for sink in sinks]
     if len(sinks) > 1:
@@ -146,7 +139,7 @@ def explain(sinks: Sequence[Sink], plan: QueryPlan | None, written: Determinism 
 
 
 def _committed(sinks: Sequence[Sink]) -> str:
-    """In which transactions an epoch gets to several sinks."""
+    """The transactions in which an epoch reaches several sinks."""
     groups = shared_transaction.transaction_groups(sinks)
     if groups == (tuple(sink.id for sink in sinks),):
         return (
@@ -159,7 +152,7 @@ def _committed(sinks: Sequence[Sink]) -> str:
 
 
 def derive(sink: Sink, plan: QueryPlan | None, written: Determinism | None, chosen: GuaranteeInputs) -> Guarantee:
-    """The guarantee of one sink; arguments as for :func:`explain`."""
+    """The guarantee of one sink. Arguments as for :func:`explain`."""
     able = sink.capabilities
     if not able.transactional:
         return _idempotent(sink, plan, written, chosen)
@@ -185,7 +178,7 @@ def derive(sink: Sink, plan: QueryPlan | None, written: Determinism | None, chos
 
 
 def _idempotent(sink: Sink, plan: QueryPlan | None, written: Determinism | None, chosen: GuaranteeInputs) -> Guarantee:
-    """Of a sink that takes rows one by one: nothing that hangs on a transaction, or on a fence that surely holds."""
+    """The guarantee of a sink without transactions. It claims nothing that needs a transaction or a sure fence."""
     able = sink.capabilities
     put = "each row is put by itself under its key, and the marker last, once every row was acknowledged"
     reasons = (
@@ -239,7 +232,7 @@ def _once(written: Determinism | None) -> tuple[str, ...]:
 
 
 def _of_code(plan: QueryPlan | None, written: Determinism | None, chosen: GuaranteeInputs) -> tuple[str, ...]:
-    """What the user's own code can do to a replay, and nobody can see from outside."""
+    """Effects of the user's own code on a replay, which onceonly cannot see."""
     own = _own(plan, written, chosen)
     if plan is None or not own:
         return ()
@@ -249,7 +242,7 @@ def _of_code(plan: QueryPlan | None, written: Determinism | None, chosen: Guaran
 
 
 def _own(plan: QueryPlan | None, written: Determinism | None, chosen: GuaranteeInputs) -> tuple[str, ...]:
-    """The user's own code, by name; none before the plan is known."""
+    """The user's own code, by name. Empty before the plan is known."""
     if plan is None:
         return ()
     functions = [f"the function {name}()" for name in written.functions] if written else []

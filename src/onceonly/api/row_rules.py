@@ -1,4 +1,7 @@
-"""Collect the destinations' row rules, once per run."""
+"""Collect the rules that sinks impose on rows, for the quarantine.
+
+The sinks are asked once a run, and only if the call has a quarantine.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,12 @@ if TYPE_CHECKING:
 
 
 def asked(given: Arguments, pipeline: str, rows: DataFrame) -> tuple[Demanded, ...]:
-    """What each sink of good rows demands of those that it is to get; nothing where there is no quarantine.
+    """Rules that each sink of good rows imposes on its rows. Empty without a quarantine.
+
+    ``rows`` are a batch as it is written, without outputs.
 
     Raises:
-        OnceOnlyError: a destination does not answer, or cannot be used.
+        OnceOnlyError: a sink's server does not answer, or the sink cannot be used.
     """
     taken = {sink.id: one.wanted for one in given.outputs for sink in one.sinks}
     found: list[Demanded] = []

@@ -46,26 +46,25 @@ from onceonly_checkpoints.storage import is_local, local_path
 
 @dataclass
 class RunState:
-    """One run's machine between two batches.
+    """State of one run between two batches.
 
     Attributes:
-        run: the run.
-        holder: what it writes, as the other runs of this process see it.
-        runner: carries its commands out.
+        holder: pipeline and run, as the other runs of this process see them.
+        runner: carries out the commands of the machine.
         ledger: where its epochs are recorded.
-        admission: what its sinks turned out to be.
+        admission: checks its targets, and knows which sinks share one.
         application: Spark's application id.
-        state: where the machine stands; ``None`` until a batch is finished, and after one that failed.
-        past: what the last epoch covered and gave.
-        written: what is known of the written rows; ``None`` until they were looked at.
+        state: of the machine. ``None`` until a batch is finished, and after one that failed.
+        past: input and size of the last epoch.
+        written: facts about the written rows. ``None`` until they were inspected.
         columns: the columns that they had then.
-        admitted: columns that were found to fit; none before the first batch.
-        outputs: what is known of outputs, with the columns that it was made of; ``None`` until they were looked at.
-        windows: how rows are aggregated, with the columns that it was made of; ``None`` until they were looked at.
-        told: whether the pipeline keeps what this run promises.
-        peers: reads other writers of the dataset; ``None`` where there are none.
-        upstream: reads the dataset that time goes on from; ``None`` where it goes on from none.
-        code: the code that runs; ``None`` before the first batch.
+        admitted: columns that passed the checks. Empty before the first batch.
+        outputs: resolved outputs, with the columns of the rows then. ``None`` until they were resolved.
+        windows: the resolved windows, with the columns of the rows then. ``None`` until they were resolved.
+        told: whether the pipeline has recorded the guarantee of this run.
+        peers: reads other writers of the dataset. ``None`` if there are none.
+        upstream: reads the dataset whose completeness this one continues. ``None`` without such a dataset.
+        code: the code that runs. ``None`` before the first batch.
     """
 
     run: Run
@@ -88,12 +87,15 @@ class RunState:
 
     @property
     def pipeline(self) -> str:
-        """The name that is written under."""
+        """Name of the pipeline."""
         return self.holder.pipeline
 
     @contextmanager
     def writing(self, batch_id: int, planned: int) -> Generator[None]:
-        """Have the sinks alone while a batch is written; whatever ends it otherwise is noted in the ledger."""
+        """Hold the sinks exclusively while a batch is written. An exception is recorded in the ledger.
+
+        ``batch_id`` comes from the callback, ``planned`` from the engine.
+        """
         try:
             with _runs.writing(self.holder, batch_id, planned):
                 yield
@@ -117,13 +119,10 @@ def _let_them_say_that_they_ended() -> None:
 
 
 class RunStates:
-    """Finds the opening of the run that calls one wrapper.
-
-    Args:
-        arguments: of the wrapper.
+    """Find the opening of the run that calls one wrapper.
 
     Attributes:
-        plan: of the newest run; ``None`` before the first.
+        plan: of the newest run. ``None`` before the first.
         further: whether a group that changes is a further row in it.
     """
 
@@ -139,13 +138,13 @@ class RunStates:
         self.further = False
 
     def of(self, df: Any, engine: QueryEngine, caller: Caller) -> RunState:
-        """The opening that a batch is written in; of a run's first batch, a new one.
+        """The opening in which a batch is written. The first batch of a run gets a new one.
 
         Raises:
-            ConfigurationError: the query has no name, or another checkpoint than was said, or no epochs can be built on
-                it, or there is no place for them.
+            ConfigurationError: the query has no name, another checkpoint than the call names, a mode, plan or source
+                that cannot have epochs, or no place for them.
             IdentityError: E238 the checkpoint is a replay checkpoint.
-            FencedOut: E402 a newer run has been entered.
+            FencedOut: E402 a newer run has started.
         """
         known = self._current
         if known is not None and known.run.session == caller.session:
@@ -189,7 +188,7 @@ class RunStates:
         return opening
 
     def _close_at_end(self, opening: RunState, ledger: Ledger) -> None:
-        """Release the connections of a run once its query has ended; a callback that is still at work ends first."""
+        """Release the connections of a run once its query has ended. A callback that is still at work ends first."""
         opening.run.engine.await_end(opening.run)
         with _runs.leaving(opening.holder) as sinks:
             with self._turn:
@@ -213,7 +212,7 @@ def _upstream(time: event_time_argument.EventTimeArgument | None, pipeline: str)
 
 
 def _ledger(chosen: Arguments, run: Run) -> tuple[Ledger, bool]:
-    """Where epochs are recorded, and whether the sink's own transaction does it."""
+    """The ledger, and whether the sink's own transaction writes it."""
     # Executors import this package too; they need no SQLAlchemy.
     from onceonly_checkpoints.ledger.sql import SqlLedger
 
@@ -242,7 +241,7 @@ def _staging(chosen: Arguments, run: Run, pipeline: str) -> StagedEpochs | None:
 
 
 def beside(checkpoint: str, what: str) -> str:
-    """A path or URL next to a checkpoint: outside of it, so that deleting the checkpoint keeps what lies there."""
+    """A path or URL next to a checkpoint, so that deleting the checkpoint keeps its files."""
     if not is_local(checkpoint):
         return f"{checkpoint.rstrip('/')}.{what}"
     root = local_path(checkpoint)

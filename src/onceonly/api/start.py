@@ -1,4 +1,4 @@
-"""``start(writer, sink, name=, checkpoint=)``: start a query on any session."""
+"""Start a query in one call, on classic sessions and Spark Connect."""
 
 from __future__ import annotations
 
@@ -46,36 +46,18 @@ def start(
     panes: Panes | None = None,
     version: str | None = None,
 ) -> StreamingQuery:
-    """Start a query that writes every row to each sink exactly once; the same call on a classic session and on Connect.
+    """Start a query that writes every row to each sink exactly once, on a classic session or on Connect.
 
     ``query = onceonly.start(df.writeStream, DeltaSink("/lake/orders"), name="orders", checkpoint="/cp/orders")``
 
-    Its plan is looked at before the start, so that a query which could never write is refused here.
-
-    Args:
-        writer: ``df.writeStream``, with its trigger and output mode.
-        sinks: as for :func:`onceonly.exactly_once`, and so are the arguments that are not named here.
-        name: name of query and pipeline.
-        checkpoint: the query's ``checkpointLocation``, as Spark reaches it; on Connect, as the server does.
-        ledger: index and history.
-        before: a pure function applied to each batch.
-        adopt: what to do when the target already holds rows that are not ours.
-        overlap: what to do when rows of recorded epochs are offered again.
-        staging: where batches for several sinks are written, and how many stay.
-        lossy_source: the kind of a source that cannot give its rows again.
-        on_refresh: what to do at a full refresh of a declarative pipeline.
-        quality: what is expected of each row, and the sink of those that are bad; on classic sessions.
-        dedupe: what makes two rows one that a producer sent twice, and the table that knows; on classic sessions.
-        note_time: up to when all rows are there, said in each epoch; on classic sessions.
-        panes: windows over the rows, whose results go to the sinks; on classic sessions.
-        version: what you call the code that runs, such as a commit of Git.
-
-    Returns:
-        The query, started.
+    ``start`` checks the plan first, and refuses a query that could never write. ``writer`` is ``df.writeStream`` with
+    its trigger and output mode. ``name`` names query and pipeline. ``checkpoint`` is the query's ``checkpointLocation``
+    as Spark reaches it, on Connect as the server does. All other arguments are those of :func:`onceonly.exactly_once`.
+    ``quality``, ``dedupe``, ``note_time`` and ``panes`` need a classic session.
 
     Raises:
-        ConfigurationError: as :func:`onceonly.exactly_once`; E109, E116, E126, E127, E129 or E131 its plan; E137 its
-            output mode; E110 or E151 what cannot be sent to the server of Spark Connect.
+        ConfigurationError: as :func:`onceonly.exactly_once`. E109, E116, E126, E127, E129 or E131 its plan. E137 its
+            output mode. E110 or E151 an argument that cannot be sent to the server of Spark Connect.
     """
     wrapped = exactly_once(
         *sinks,

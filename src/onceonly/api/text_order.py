@@ -1,4 +1,7 @@
-"""Warn of text columns that order rows (W715). Pure."""
+"""Warn about text columns that order rows (W715).
+
+Texts are compared character by character. Pure.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,7 @@ def warned(
     outputs: Sequence[ResolvedOutput] = (),
     windows: Definition | None = None,
 ) -> Iterator[Happening]:
-    """The warnings of a run.
-
-    Args:
-        sinks: of the call.
-        columns: name and type of each column of the rows.
-        outputs: what some sinks get in place of them.
-        windows: how rows are aggregated; ``None`` where they are not.
-    """
+    """The warnings of a run. ``columns`` has names and types of the rows. Some sinks get ``outputs`` in their place."""
     for what, column, kind in (*_of_sinks(sinks, dict(columns), outputs), *_of_windows(windows)):
         if kind.startswith(_TEXTS):
             yield Happening(EventKind.WARNED, caution("W715", what=what, column=column))

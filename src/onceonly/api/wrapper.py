@@ -69,17 +69,17 @@ class CallbackInterrupted(RuntimeError):
 
 
 class ExactlyOnce:
-    """What :func:`exactly_once` returns. Pass it to ``foreachBatch`` or call it from a function of your own."""
+    """The result of :func:`exactly_once`. Pass it to ``foreachBatch`` or call it from a function of your own."""
 
     def __init__(self, given: Arguments) -> None:
         self._arguments = given
         self._epochs = Epochs(given)
 
     def __reduce__(self) -> tuple[Callable[[Arguments], ExactlyOnce], tuple[Arguments]]:
-        """How it gets to the server of Spark Connect: what it was called with, and nothing of this process.
+        """Pickle for the server of Spark Connect: only the arguments of the call, and nothing of this process.
 
         Raises:
-            ConfigurationError: E106 it does not know its checkpoint; E110 or E151 a part of it cannot be sent.
+            ConfigurationError: E106 it does not know its checkpoint. E110 or E151 a part of it cannot be sent.
         """
         check_sendable(self._arguments)
         return _arrived, (self._arguments,)
@@ -99,34 +99,32 @@ class ExactlyOnce:
         return f"exactly_once({', '.join(map(repr, (*whole, *outputs)))}{named})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the promise, as :meth:`explain` says it, and the newest receipts."""
+        """The guarantee, as from :meth:`explain`, and the newest receipts, for a notebook."""
         return self.explain().html + (self.last_receipts.html if self.last_receipts else "")
 
     @property
     def one_by_one(self) -> str:
-        """The sink that takes rows without a transaction; empty for none."""
+        """Id of the sink without transactions. Empty for none."""
         return self._arguments.one_by_one
 
     @property
     def adding(self) -> tuple[str, ...]:
-        """Ids of the sinks that only add rows."""
+        """Ids of the append-only sinks."""
         return self._arguments.adding
 
     @property
     def last_receipts(self) -> Receipts:
-        """What each sink answered to the newest epoch of this process; empty before the first."""
+        """Receipts of the newest epoch of this process, one per sink. Empty before the first."""
         return self._epochs.last_receipts
 
     def explain(self, df: DataFrame | None = None) -> Report:
-        """What is promised for each sink, why, and what would weaken it: a text, and in a notebook a table.
+        """The guarantee for each sink, with reasons and dangers: a text, and in a notebook a table.
 
-        Says more once the query runs.
-
-        Args:
-            df: the stream, as ``writeStream`` gets it, for what its plan shows before it is started. Nothing is run.
+        The text is more precise once the query runs. ``df`` is the stream as ``writeStream`` gets it, to inspect its
+        plan before the start. Nothing is run.
 
         Raises:
-            ConfigurationError: E110, it is no stream; E113 another PySpark.
+            ConfigurationError: E110, it is no stream. E113 another PySpark.
         """
         given = self._arguments
         if df is None:
@@ -161,8 +159,8 @@ class ExactlyOnce:
         """Write one micro-batch, or prove that it is already written.
 
         Raises:
-            OnceOnlyError: the batch was not written; the message says why and what to do.
-            CallbackInterrupted: the interpreter was told to stop in the middle; nothing half-done is visible.
+            OnceOnlyError: the batch was not written. The message has the reason and the next step.
+            CallbackInterrupted: the interpreter was stopped in the middle. No partial result is visible.
         """
         try:
             engine = engine_for(df)
@@ -182,10 +180,12 @@ class ExactlyOnce:
             raise CallbackInterrupted(f"the callback was ended by {type(stop).__name__}") from stop
 
     def replay(self, df: DataFrame, batch_id: int, replays: Replays) -> None:
-        """Write a batch that runs recorded epochs again, or prove that it is already written.
+        """Write a batch that runs the recorded epochs of ``replays`` again, or prove that it is already written.
+
+        ``batch_id`` counts in the replay checkpoint.
 
         Raises:
-            OnceOnlyError: as for any batch; E239 the target holds another run's rows.
+            OnceOnlyError: as for any batch. E239 the target holds another run's rows.
         """
         self._epochs.replays = replays
         self(df, batch_id)
@@ -236,7 +236,7 @@ class ExactlyOnce:
     def _divide(
         self, plan: QueryPlan, pipeline: str, rows: DataFrame, found: Determinism, demanded: Sequence[Demanded] = ()
     ) -> tuple[ResolvedOutput, ...]:
-        """What outputs, expectations and demands of destinations make of the rows."""
+        """Apply outputs, expectations and rules of sinks to the rows."""
         given = self._arguments
         for by in given.routes:
             expression_check.check_route(pipeline, rows, by)
@@ -252,7 +252,7 @@ class ExactlyOnce:
         return resolved
 
     def _look(self, opening: RunState, rows: DataFrame, columns: Sequence[tuple[str, str]]) -> Determinism:
-        """What is known of the written rows: once per run; where a replay must give the same, for new columns again."""
+        """Inspect the written rows once per run. If a replay must repeat them, inspect new columns again."""
         plan, one_by_one = opening.run.plan, self._arguments.one_by_one
         repeats = plan.stateful or one_by_one
         if opening.written is None or (repeats and opening.columns != columns):
@@ -266,11 +266,11 @@ class ExactlyOnce:
             refuse_untrimmable(opening.run.plan, opening.pipeline, sources, dict(df.dtypes))
 
     def _without(self, df: DataFrame, trim: Trim) -> DataFrame:
-        """What is written of a trimmed batch. ``before=`` comes second: it may drop what tells rows apart."""
+        """The rows of a trimmed batch. ``before=`` comes second, because it may drop the columns that identify rows."""
         return self._arguments.shaped(trimming.trimmed(df, trim))
 
     def _looks_back(self, opening: RunState) -> bool:
-        """Whether a batch is compared with the files of all before it: until this run has written one itself."""
+        """Whether to compare a batch with the files of all earlier ones: until this run has written a batch itself."""
         return self._arguments.overlap == "trim" and (opening.state is None or opening.state.work.skipped)
 
 
@@ -302,53 +302,53 @@ def exactly_once(
 
     Args:
         sinks: where the rows go. Several get the same bytes: each batch is written once to ``staging``, and committed
-            from there in the order of this call; sinks that a crash left behind are brought to the others' epoch. Sinks
-            in an :class:`onceonly.Output` get its rows and columns instead, and those in an :class:`onceonly.Route` the
+            from there in the order of this call. After a crash, sinks that are behind are brought to the others' epoch.
+            Sinks in an :class:`onceonly.Output` get its rows and columns. Those in an :class:`onceonly.Route` get the
             rows with their value of a column.
-        name: the pipeline's stable name; default is the query's ``queryName``.
+        name: the pipeline's stable name. Default is the query's ``queryName``.
         ledger: index and history, rebuildable from the sink: an SQLAlchemy URL, a path of a SQLite file, or a
             ``Ledger``. Default: the sink's own database if it is one, else a SQLite file beside a local checkpoint.
         before: a pure function applied to each batch before it is written.
-        adopt: what to do when the target already holds rows that are not ours: ``"here"`` keeps them and starts after
-            them; a mapping ``{source id: offset}`` says which offsets they contain, and the query must go on there.
-        overlap: what to do when a new or rolled-back checkpoint offers rows of recorded epochs again: ``"stop"``, or
-            ``"trim"``: write only rows whose position in the source is in no epoch. That takes a plan without state
-            over one Kafka or file source, and rows that still have ``topic``, ``partition`` and ``offset``, or
-            ``_metadata.file_path`` as ``file_path``; ``before=`` may drop them.
+        adopt: what to do when the target already holds rows that are not ours. ``"here"`` keeps them and starts after
+            them. A mapping ``{source id: offset}`` gives the offsets that they contain, and the query must go on there.
+        overlap: what to do when a new or rolled-back checkpoint offers rows of recorded epochs again. ``"stop"``, or
+            ``"trim"``: write only rows whose position in the source is in no epoch. Trimming needs a plan without state
+            over one Kafka or file source. The rows must still have ``topic``, ``partition`` and ``offset``, or
+            ``_metadata.file_path`` as ``file_path``. ``before=`` may drop them.
         staging: where batches for several sinks are written: a directory that driver and executors share, or a URL
             that Spark and an installed driver of fsspec both reach. Default: beside the checkpoint. A single sink needs
-            none; given one, it reads each epoch from files, piece by piece: so a topic takes epochs larger than the
-            driver does. As a :class:`onceonly.Staging` also how many epochs stay there, to bring a restored sink level.
-        lossy_source: the kind of a source that cannot give its rows again, ``"socket"`` or ``"memory"``: what it has
-            handed out is lost with a batch that a crash cuts off before it is written. Without this it is refused.
-        checkpoint: the query's ``checkpointLocation``, which Spark Connect does not tell the callback: needed there,
-            as the server spells it, and with ``name=`` the query's ``queryName``. Elsewhere it is compared with what
-            Spark says. :func:`onceonly.start` sets all of them.
+            none. If given, it reads each epoch from files, piece by piece, so a topic takes epochs that exceed the
+            driver's memory. A :class:`onceonly.Staging` also sets how many epochs stay, to bring a restored sink level.
+        lossy_source: ``"socket"`` or ``"memory"``: the kind of a source that cannot give its rows again. A crash before
+            the write then loses the batch. Without this argument such a source is refused.
+        checkpoint: the query's ``checkpointLocation``, spelled as the server does. Spark Connect needs it, and as
+            ``name=`` the query's ``queryName``, because it does not pass them to the callback. Elsewhere onceonly
+            compares it with Spark's. :func:`onceonly.start` sets all of them.
         on_refresh: what to do at a full refresh of a declarative pipeline, which begins anew in a sibling directory of
-            its checkpoint and clears no sink: ``"stop"``, or ``"replace"``: the old rows leave every sink in the
-            transaction that brings the first new ones. The source may no longer hold what the sinks do. Readers then
-            see a table that refills.
-        quality: what is expected of each row, and the sink of those that are bad.
-        dedupe: what makes two rows one that a producer sent twice, and the table that knows; on classic sessions.
-        note_time: up to when all rows are there, said in each epoch and committed with its rows:
-            :class:`onceonly.EventTime` by a column, ``"ingest"`` by the moment at which the engine planned the batch,
-            ``"watermark"`` by its watermark, or a function of a :class:`onceonly.TimedEpoch` that returns milliseconds
-            since 1970, a datetime with a zone, or ``None`` for nothing new; by :class:`onceonly.FromUpstream` what the
-            table or topic that is read was complete through; of several writers in a :class:`onceonly.Dataset`. What
-            was said never goes back; on classic sessions.
-        panes: windows over the rows, whose results go to the sinks instead of the rows: an
-            :class:`onceonly.windows.Panes`. Their state is committed with them; on classic sessions.
-        version: what you call the code that runs, such as a commit of Git; default is ``ONCEONLY_VERSION`` of the
-            environment. Each epoch notes it, and a replay under other code says so.
+            its checkpoint and clears no sink. ``"stop"``, or ``"replace"``: the transaction of the first new rows
+            deletes the old ones from every sink. The source may no longer hold all rows of the sinks. Readers then see
+            a table that refills.
+        quality: expectations of each row, and the sink of bad rows.
+        dedupe: the identity of rows that a producer sent twice, and the table of known ids. Classic sessions only.
+        note_time: the time before which all rows are there, recorded in each epoch and committed with its rows. Classic
+            sessions only. :class:`onceonly.EventTime` takes it from a column, ``"ingest"`` from the moment at which the
+            engine planned the batch, ``"watermark"`` from its watermark. A function of a :class:`onceonly.TimedEpoch`
+            returns milliseconds since 1970, a datetime with a zone, or ``None`` for nothing new.
+            :class:`onceonly.FromUpstream` takes it from the table or topic that is read. :class:`onceonly.Dataset` is
+            for several writers. The time never goes back.
+        panes: windows over the rows, an :class:`onceonly.windows.Panes`. Their results go to the sinks in place of the
+            rows, and their state is committed with them. Classic sessions only.
+        version: your name for the running code, such as a commit of Git. Default is ``ONCEONLY_VERSION`` of the
+            environment. Each epoch records it, and a replay under other code reports it.
 
     Returns:
-        A function for ``foreachBatch``; for Spark Connect it is sent to the server, with sinks and options.
+        A function for ``foreachBatch``. For Spark Connect it is sent to the server, with sinks and options.
 
     Raises:
-        ConfigurationError: E102 no sink, not a sink, or two with one id; E110 an argument that cannot mean anything;
-            E114 rows cannot be staged there; E120 outputs that form no epoch; E122 no ids can be kept there; E128 a
-            sink without a transaction was given what hangs on one; E135 writers that nothing leads to; E140 or E143
-            panes that do not go with the rest.
+        ConfigurationError: E102 no sink, not a sink, or two with one id. E110 an invalid argument. E114 rows cannot be
+            staged there. E120 outputs that form no epoch. E122 no ids can be kept there. E128 an argument that needs a
+            transaction, with a sink without transactions. E135 writers that nothing leads to. E140 or E143 panes that
+            do not go with the rest.
         IdentityError: E247 ``on_refresh="replace"`` with a sink that cannot replace rows.
     """
     routed = tuple(sink for sink in sinks if isinstance(sink, Route))

@@ -1,6 +1,7 @@
-"""Write one epoch after another: the path shared by all entry points.
+"""Write the epochs of one call, for every way in.
 
-``wrapper`` has the way in through ``foreachBatch``. What a way in finds out about its batch comes here as values.
+``wrapper`` has the way in through ``foreachBatch``, ``datasource`` that of ``format("onceonly")``. Each passes its
+findings about a batch as values.
 """
 
 from __future__ import annotations
@@ -31,16 +32,13 @@ log = logging.getLogger(__name__)
 
 
 class Epochs:
-    """Writes the epochs of one call.
-
-    Args:
-        given: what the user chose.
+    """Write the epochs of one call.
 
     Attributes:
         openings: finds the opening of a run.
-        written: what is known of the rows that are written; ``None`` before the first batch.
-        last_receipts: what each sink answered to the newest epoch of this process; empty before the first.
-        replays: the recorded epochs that the next batch runs again; ``None`` for batches of the query's own.
+        written: facts about the written rows. ``None`` before the first batch.
+        last_receipts: of the newest epoch of this process, one per sink. Empty before the first.
+        replays: the recorded epochs that the next batch runs again. ``None`` for batches of the query's own.
     """
 
     def __init__(self, given: Arguments) -> None:
@@ -51,7 +49,7 @@ class Epochs:
         self.replays: Replays | None = None
 
     def promise(self) -> Report:
-        """What is promised for each sink, as far as it is known by now."""
+        """The guarantee of each sink, as far as it is known by now."""
         given = self._arguments
         chosen = replace(given.chosen, further=self.openings.further)
         return Report(guarantee.explain(given.sinks, self.openings.plan, self.written, chosen))
@@ -59,21 +57,13 @@ class Epochs:
     def write(
         self, opening: RunState, batch: Batch, read: Input, columns: Sequence[tuple[str, str]], found: Determinism
     ) -> State:
-        """Write one batch, or prove that it is already written.
+        """Write one batch, or prove that it is already written. Returns the state of the machine after it.
 
-        Args:
-            opening: of the run that hands it out.
-            batch: its rows.
-            read: what of the sources it reads.
-            columns: name and type of each column that is written.
-            found: what is known of the rows.
-
-        Returns:
-            Where the machine stands then.
+        ``columns`` has name and type of each column that is written.
 
         Raises:
-            OnceOnlyError: the batch was not written; the message says why and what to do.
-            ConfigurationError: E132 or E134, time cannot go on from the upstream that was named.
+            OnceOnlyError: the batch was not written. The message has the reason and the next step.
+            ConfigurationError: E132 or E134, time cannot go on from the named upstream.
         """
         if opening.code is None:
             opening.code = of_run(self._arguments, found)
@@ -122,7 +112,7 @@ class Epochs:
         return self._arguments.adding if self.openings.further else ()
 
     def _keep_plan(self, opening: RunState, state: State) -> None:
-        """Keep what the run's fingerprint was made of, to show what a later one changes."""
+        """Keep the input of the run's fingerprint, to show the changes of a later run."""
         ran, last = opening.code, state.opening.last
         if ran is None or ran.code.plan is None or last is None:
             return
@@ -147,7 +137,7 @@ class Epochs:
         log.info("pipeline %s: epoch %d committed to %s: %s (%s)", opening.pipeline, epoch.number, sinks, rows, phases)
 
     def _tell(self, opening: RunState, state: State, found: Determinism, read: Input) -> None:
-        """Keep with the pipeline what a run promises, once, and what Spark left out of a batch."""
+        """Record a run's guarantee, once, and the late rows that Spark dropped from a batch."""
         plan = opening.run.plan
         if state.work.epoch is None:
             return

@@ -57,11 +57,7 @@ def tell_usage(message: str, command: str) -> None:
 
 
 def to_json(words: str) -> Mapping[str, Any]:
-    """The parts of a message: ``code``, ``message`` (its first line), ``matter``, ``cause`` and ``next``.
-
-    Args:
-        words: as they are printed. What is no refusal of ours has no code.
-    """
+    """The parts of a message: ``code`` (none of other texts), ``message``, ``matter``, ``cause`` and ``next``."""
     if found := read(words):
         return {
             "code": found.code,

@@ -25,9 +25,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {"epochs": ("rerun", "publish")}
 def command_tree(points: Sequence[EntryPoint], typed: Sequence[str] = ()) -> typer.Typer:
     """The commands that a line may mean; all of them where its first word is none of ours.
 
-    Args:
-        points: what packages publish, :func:`~onceonly.cli.plugins.published`.
-        typed: words of the command line, without options. Importing all commands takes longer than most of them run.
+    ``typed`` has no options. Importing all commands takes longer than most of them run.
     """
     tree = typer.Typer(
         cls=ErrorHandlingGroup,

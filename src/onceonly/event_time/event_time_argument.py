@@ -25,21 +25,21 @@ Says = Callable[[TimedEpoch], object]
 @checks_arguments
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """The time of rows by one of their columns, and what of that is complete once an epoch is written.
+    """Event time of rows by a column, and completeness after each epoch.
 
-    Each epoch notes the greatest time so far, less ``delay``: that every row before it is written. Nothing proves such
-    a word about disorder, and everything is held against it: a row that comes later is written all the same, and is
-    counted as late. What was noted never goes back.
+    Each epoch notes the greatest time so far minus ``delay``: every row before it is written. onceonly cannot prove a
+    declared disorder, but checks each row against it. A row behind the noted time is written all the same, and counted
+    as late. The noted time never goes back.
 
     Args:
-        column: a column that rows have after ``before=``, under its exact name: an instant (``timestamp``).
-        delay: how long after a row one of an earlier time may come: ``"2 minutes"``, ``"0s"`` for rows that come in
-            order; of ``unit="integer"`` a number. There is no default: only who knows the source knows it.
-        unit: ``"ms"``, or ``"integer"`` for a column of whole numbers that grow: heights of blocks, versions.
-        says: in place of ``delay``: a function that is told of each epoch, as for ``note_time=``.
+        column: exact name of a column that rows have after ``before=``, of type ``timestamp``.
+        delay: how long after a row one of an earlier time may arrive: ``"2 minutes"``, or ``"0s"`` for rows in order.
+            For ``unit="integer"`` a number. There is no default, since it depends on the source.
+        unit: ``"ms"``, or ``"integer"`` for a column of increasing integers: block heights, versions.
+        says: in place of ``delay``: a function that is called for each epoch, as for ``note_time=``.
 
     Raises:
-        ConfigurationError: E110, an argument that cannot mean anything.
+        ConfigurationError: E110, an argument without meaning.
 
     Example:
         ``exactly_once(sink, note_time=EventTime("event_time", delay="2 minutes"))``
@@ -61,7 +61,7 @@ class EventTime:
             raise _meaningless("says", self.says, "a function of a TimedEpoch, in place of delay=")
 
     def _behind(self) -> int:
-        """The delay, in the unit."""
+        """Delay in the unit."""
         if self.unit == "integer":
             number = self.delay
             if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= END:
@@ -74,35 +74,36 @@ class EventTime:
 
     @property
     def noting(self) -> EventTimeConfig:
-        """As the machine takes it."""
+        """Configuration for the machine."""
         if self.says is not None:
             return EventTimeConfig("function", self.unit, self.column)
         return EventTimeConfig("rows", self.unit, self.column, self._behind())
 
 
 Word = EventTime | FromUpstream | Literal["ingest", "watermark"] | Says
-"""How one writer says time."""
+"""Event time of one writer."""
 
 
 @checks_arguments
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """The time of a dataset that several pipelines write into one target, or into several, of which they share one.
+    """Event time of a dataset that several pipelines write into one target, or into several of which they share one.
 
-    Each commit says what its own writer noted, and what the dataset is complete through as far as it has seen the
-    others: the least that active writers have noted. Nobody locks anything, and a reader concludes nothing by itself.
+    Each commit notes its own writer's completeness. It also notes the completeness of the dataset as far as this writer
+    has seen the others: the least that active writers have noted. No writer takes a lock, and readers need no rule of
+    their own.
 
     Args:
-        time: how this writer says time, as ``note_time=`` takes it of one that writes alone.
-        writers: names of the pipelines without whom nothing is complete, whether they were seen or not, this one
-            among them. Whoever else is found in a target counts from its first epoch on; a topic shows nobody, so into
-            topics alone they must be named.
-        timeout: after how long a writer that commits nothing is waited for no more, ``"10 minutes"``, by the clocks
-            that the engines recorded; the commit that leaves it out says so. More than the longest epoch takes, and
-            than clocks differ. Default: it is waited for for ever.
+        time: event time of this writer, as ``note_time=`` of a single writer.
+        writers: names of the pipelines without which nothing is complete, seen or not, with this one. Any other writer
+            in a target counts from its first epoch on. A topic does not show its writers, so name them if all targets
+            are topics.
+        timeout: after this time without a commit a writer is left out, ``"10 minutes"``, by the recorded clocks of the
+            engines. The commit that leaves it out notes that. Use more than the longest epoch plus the difference of
+            clocks. By default it is never left out.
 
     Raises:
-        ConfigurationError: E110, an argument that cannot mean anything; E135, a name twice; E136, too many writers.
+        ConfigurationError: E110, an argument without meaning. E135, a name twice. E136, too many writers.
 
     Example:
         ``Dataset(EventTime("event_time", delay="2 minutes"), writers=("web", "app"), timeout="10 minutes")``
@@ -126,7 +127,7 @@ class Dataset:
 
     @property
     def said(self) -> WriterSet:
-        """As the machine takes it."""
+        """Configuration for the machine."""
         return WriterSet(tuple(self.writers), period.milliseconds(self.timeout))
 
 
@@ -136,13 +137,12 @@ NoteTime = Word | Dataset
 
 @dataclass(frozen=True, slots=True)
 class EventTimeArgument:
-    """How a call says time, checked.
+    """A checked ``note_time=``.
 
     Attributes:
-        noting: as the machine takes it.
-        says: the user's function, asked of each epoch; ``None`` for none.
-        words: what is noted, in words.
-        upstream: the dataset whose word is taken; ``None``: none.
+        says: the user's function, called for each epoch, if there is one.
+        words: what is noted, as part of a sentence.
+        upstream: the dataset whose completeness is noted, if there is one.
     """
 
     noting: EventTimeConfig
@@ -152,10 +152,10 @@ class EventTimeArgument:
 
 
 def check_event_time(note_time: object) -> EventTimeArgument | None:
-    """How time is said; ``None`` where nobody says it.
+    """Check ``note_time=``.
 
     Raises:
-        ConfigurationError: E110, no such way.
+        ConfigurationError: E110, an unknown form.
     """
     if note_time is None:
         return None
@@ -165,10 +165,10 @@ def check_event_time(note_time: object) -> EventTimeArgument | None:
 
 
 def _alone(note_time: object) -> EventTimeArgument:
-    """How one writer says time.
+    """Check the event time of one writer.
 
     Raises:
-        ConfigurationError: E110, no such way.
+        ConfigurationError: E110, an unknown form.
     """
     match note_time:
         case EventTime(says=None):
@@ -222,10 +222,10 @@ def _check_writer(time: EventTimeArgument | None, pipeline: str) -> None:
 
 
 def check_sinks(time: EventTimeArgument | None, sinks: Sequence[Sink]) -> None:
-    """Refuse a dataset whose other writers nothing leads to.
+    """Refuse a dataset whose other writers cannot be found.
 
     Raises:
-        ConfigurationError: E135, no writer is named, and no sink shows who else writes there.
+        ConfigurationError: E135, no writer is named, and no sink shows its other writers.
     """
     writers = time.noting.writers if time else None
     if writers is None or writers.declared or any(isinstance(sink, Shared) for sink in sinks):
@@ -239,7 +239,7 @@ def check_sinks(time: EventTimeArgument | None, sinks: Sequence[Sink]) -> None:
 
 
 def check_plan(time: EventTimeArgument | None, plan: QueryPlan, pipeline: str) -> None:
-    """Refuse a plan whose rows say nothing of what is still to come.
+    """Refuse a plan with state: its rows do not show which times are still to come.
 
     Raises:
         ConfigurationError: E131.
@@ -257,11 +257,11 @@ def check_plan(time: EventTimeArgument | None, plan: QueryPlan, pipeline: str) -
 
 
 def check_run(time: EventTimeArgument | None, run: Run, pipeline: str) -> None:
-    """Refuse a run whose engine takes rows that are older than its word, or that is nobody's writer.
+    """Refuse a run whose engine accepts rows behind its watermark, or a dataset that does not name the pipeline.
 
     Raises:
-        ConfigurationError: E131, as :func:`check_plan`, and of a watermark under output mode ``complete``; E135,
-            writers of a dataset that this pipeline is none of.
+        ConfigurationError: E131, as :func:`check_plan`, and of a watermark under output mode ``complete``. E135, the
+            dataset names writers without this pipeline.
     """
     check_plan(time, run.plan, pipeline)
     _check_writer(time, pipeline)
@@ -278,12 +278,7 @@ def check_run(time: EventTimeArgument | None, run: Run, pipeline: str) -> None:
 
 
 def check_columns(time: EventTimeArgument | None, pipeline: str, columns: Sequence[tuple[str, str]]) -> None:
-    """Refuse rows whose time cannot be told.
-
-    Args:
-        time: how it is said.
-        pipeline: its name.
-        columns: name and type of each column that is written.
+    """Refuse rows without a usable time column. ``columns`` has name and type of each column that is written.
 
     Raises:
         ConfigurationError: E130.
@@ -308,7 +303,10 @@ _KINDS = {"ms": ("timestamp",), "integer": ("tinyint", "smallint", "int", "bigin
 
 
 def _casts(column: str, kind: str, unit: Unit) -> str:
-    """How a column becomes one that says time, in Python: whoever has a zone to name names it there."""
+    """Python expression that casts a column to a time.
+
+    A column without a zone gets an example zone, which the user replaces.
+    """
     if unit == "integer":
         return f'col({column!r}).cast("bigint")'
     if kind in _KINDS["integer"]:
@@ -322,7 +320,7 @@ def _timeless(pipeline: str, column: str, problem: str, cause: str, way: str) ->
 
 
 def timeless(time: EventTimeArgument | None, plan: QueryPlan, pipeline: str) -> tuple[Happening, ...]:
-    """The warning of a query that notes a watermark and has none; no word where its plan is not known."""
+    """Warn about a query that notes a watermark and has none. No warning if its plan is unknown."""
     if time is None or time.noting.by != "watermark" or plan.text is None or _WATERMARK in plan.text:
         return ()
     return (Happening(EventKind.WARNED, caution("W704", pipeline=pipeline)),)

@@ -13,23 +13,25 @@ from onceonly_checkpoints.epoch_time import Unit
 @checks_arguments
 @dataclass(frozen=True, slots=True)
 class FromUpstream:
-    """Time as the table or topic that the query reads says it, so that two queries in a row need one word on disorder.
+    """Event time from the table or topic that the query reads, so that chained queries declare disorder once.
 
-    Each epoch notes what the upstream dataset was complete through where the epoch's slice ends: what lies behind that
-    place counts for later epochs. It is read once for each epoch, from markers, without a fence; where it cannot be
-    read, what was noted stands, and an event says so. A replay may be told more than the first attempt was, never
-    less, and what is committed is not asked again. It is a word on the rows that the query reads of the upstream:
-    those that it began behind, or leaves out, are its own affair, as is a further source beside it.
+    Each epoch notes the completeness of the upstream dataset at the end of the epoch's slice. Anything beyond that
+    position counts for later epochs. It is read once for each epoch, from markers, without a fence. If the upstream
+    cannot be read, the noted time stays, and an event records that. A replay may read more than the first attempt,
+    never less. A committed epoch is not read again.
+
+    The time covers rows that the query reads of the upstream. It does not cover rows before the query's start, rows
+    that it filters out, or a second source.
 
     Args:
-        sink: what writes the upstream, on the target that the query's source reads: ``DeltaSink(path)``, or
-            ``KafkaSink(servers, topic)``; one of its own, that nothing writes with.
-        name: of the pipeline that writes it, of any if they are one dataset. A Delta table shows who writes there;
-            without a name it is complete through the least of what they noted. A topic does not.
-        unit: what the upstream's numbers count, ``"ms"`` or ``"integer"``.
+        sink: writer of the upstream on the target that the query's source reads: ``DeltaSink(path)``, or
+            ``KafkaSink(servers, topic)``. Its own object, which no query writes with.
+        name: pipeline that writes it, or any of them if they are one dataset. A Delta table shows its writers. Without
+            a name it is complete through the least that they noted. A topic needs the name.
+        unit: of the upstream's numbers, ``"ms"`` or ``"integer"``.
 
     Raises:
-        ConfigurationError: E110, a topic without a name; E132, a sink whose target no stream reads.
+        ConfigurationError: E110, a topic without a name. E132, a sink whose target no stream reads.
 
     Example:
         ``exactly_once(sink, note_time=FromUpstream(DeltaSink("/tables/clicks")))``
@@ -58,7 +60,7 @@ class FromUpstream:
 
     @property
     def words(self) -> str:
-        """What is noted, for a sentence."""
+        """What is noted, as part of a sentence."""
         by = f", by the word of {self.name}" if self.name else ""
         return f"what {self.sink.id} was complete through where the epoch's slice ends{by}"
 

@@ -16,14 +16,7 @@ Stretch = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class LateEpoch:
-    """An epoch with rows behind its horizon.
-
-    Attributes:
-        epoch: its number.
-        late: how many rows.
-        first: the earliest one.
-        horizon: what counted as late.
-    """
+    """An epoch with ``late`` rows, the earliest at ``first``. Rows before ``horizon`` are late."""
 
     epoch: int
     late: int
@@ -32,22 +25,19 @@ class LateEpoch:
 
     @property
     def worst(self) -> int:
-        """How late the earliest one was, in the dataset's unit."""
+        """Greatest lateness, in the dataset's unit."""
         return self.horizon - self.first
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What the markers of some epochs say of late rows.
+    """Late rows of a range of epochs, from their markers.
 
     Attributes:
-        first: number of the first epoch.
-        last: of the last one.
-        rows: in all of them.
-        untimed: those without a time, which are never late.
+        untimed: rows without a time, which are never late.
         late: epochs with late rows, in order.
-        unknown: stretches of which nothing can be said: the marker is gone, or says nothing of time.
-        unit: what their numbers count; ``None`` where none says anything.
+        unknown: ranges whose markers are gone or have no event time.
+        unit: of their numbers, or ``None`` if no marker has one.
     """
 
     first: int
@@ -59,7 +49,7 @@ class Certificate:
     unit: Unit | None
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values."""
+        """Return field names and values."""
         return {
             "epochs": [self.first, self.last],
             "rows": self.rows,
@@ -74,13 +64,7 @@ class Certificate:
 
 
 def certify(epochs: Sequence[Epoch], first: int, last: int) -> Certificate:
-    """Look through the epochs ``first..last``.
-
-    Args:
-        epochs: those that are known, in any order.
-        first: number of the first one to look at.
-        last: of the last one.
-    """
+    """Check the epochs ``first..last``. ``epochs`` are the known ones, in any order."""
     told = {
         epoch.number: (epoch, epoch.time)
         for epoch in epochs

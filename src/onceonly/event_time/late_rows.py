@@ -18,13 +18,9 @@ _BEGIN = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True, slots=True)
 class LateRow:
-    """A row that came behind the horizon of its epoch.
+    """A row behind the horizon of the epoch that wrote it.
 
-    Attributes:
-        epoch: the one that brought it.
-        time: when it is of, in the dataset's unit.
-        worst: how far behind the horizon that is.
-        row: all of it, by the names of its columns.
+    ``time`` and ``worst``, the distance from the horizon, are in the dataset's unit.
     """
 
     epoch: int
@@ -33,7 +29,7 @@ class LateRow:
     row: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values; what JSON has no form for as text."""
+        """Return field names and values, as text if JSON has no form."""
         return {
             "epoch": self.epoch,
             "time": self.time,
@@ -44,14 +40,12 @@ class LateRow:
 
 @dataclass(frozen=True, slots=True)
 class LateRows:
-    """Late rows that stand in a sink.
+    """Late rows in a sink.
 
     Attributes:
-        sink: its id.
-        rows: the latest of all first, at most as many as were asked for.
-        found: how many there are.
-        counted: how many the epochs that were looked at say there are.
-        unknown: epochs with late rows whose rows this sink does not tell, and why.
+        rows: the latest first, up to the limit.
+        counted: number of late rows in the markers of these epochs.
+        unknown: epochs whose late rows this sink does not show, with the reason.
     """
 
     sink: str
@@ -61,7 +55,7 @@ class LateRows:
     unknown: tuple[tuple[int, str], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values."""
+        """Return field names and values."""
         return {
             "sink": self.sink,
             "found": self.found,
@@ -72,15 +66,12 @@ class LateRows:
 
 
 def late_rows(sink: Sink, epochs: Sequence[Epoch], limit: int) -> LateRows:
-    """Look for the late rows of epochs in a sink.
+    """Find the late rows of epochs in a sink that is open for reading.
 
-    Args:
-        sink: opened for reading.
-        epochs: those to look at, of which some may have no late rows.
-        limit: at most so many rows, which is what lies in memory.
+    At most ``limit`` rows are returned and kept in memory.
 
     Raises:
-        DestinationError: it does not answer.
+        DestinationError: the sink does not answer.
     """
     late = [(epoch, epoch.time) for epoch in epochs if epoch.time is not None and epoch.time.late]
     search = _Search({one.number: time for one, time in late})
@@ -94,13 +85,13 @@ def late_rows(sink: Sink, epochs: Sequence[Epoch], limit: int) -> LateRows:
 
 
 def nothing_told(sink: str, epochs: Sequence[Epoch], why: str) -> LateRows:
-    """The answer where a sink says nothing at all."""
+    """Result for a sink that shows no rows."""
     late = [epoch.number for epoch in epochs if epoch.time is not None and epoch.time.late]
     return LateRows(sink, (), 0, 0, tuple((number, why) for number in late))
 
 
 def _untold(sink: str, epoch: Epoch, time: EpochTime) -> str:
-    """Why a sink cannot tell which rows of an epoch were late; empty where it may."""
+    """Reason why a sink cannot show the late rows of an epoch. Empty if it may."""
     if time.column is None or time.horizon is None:
         return "the epoch does not say which column its rows say their time in"
     output = epoch.output(sink)
@@ -108,12 +99,7 @@ def _untold(sink: str, epoch: Epoch, time: EpochTime) -> str:
 
 
 class _Search:
-    """Late rows among those that are read, one after the other.
-
-    Attributes:
-        unknown: epochs whose rows the sink does not tell, and why.
-        found: how many late rows were seen.
-    """
+    """Search for late rows in a stream of rows. ``unknown`` are epochs that the sink does not show, with the reason."""
 
     def __init__(self, late: Mapping[int, EpochTime]) -> None:
         self._late = late
@@ -122,11 +108,11 @@ class _Search:
 
     @property
     def told(self) -> Mapping[int, EpochTime]:
-        """What the other epochs say."""
+        """Event times of the other epochs."""
         return {number: time for number, time in self._late.items() if number not in self.unknown}
 
     def among(self, sink: Sink) -> Iterator[LateRow]:
-        """The late rows that stand in a sink, in any order."""
+        """Yield the late rows of a sink, in any order."""
         told = self.told
         if not told:
             return
@@ -153,7 +139,7 @@ class _Search:
 
 
 def _number(value: Any, unit: Unit) -> int | None:
-    """What a row says its time in, as a number, by floor.
+    """Return a row's time as a number, rounded down.
 
     Raises:
         TypeError: it is no time.
@@ -168,7 +154,7 @@ def _number(value: Any, unit: Unit) -> int | None:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it; what JSON has no form for as text."""
+    """Return a value for JSON, as text if JSON has no form."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     return value if value is None or isinstance(value, int | str) else str(value)

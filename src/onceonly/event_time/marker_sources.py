@@ -21,8 +21,8 @@ class Newest:
     """The newest epoch of one pipeline.
 
     Attributes:
-        timed: the epoch; ``None`` where there is none, or it says nothing of time.
-        taken: whether newer ones are gone from the sink, by what its target shows.
+        timed: the epoch, or ``None`` if there is none or it has no event time.
+        taken: the target shows that newer epochs were removed from the sink.
     """
 
     timed: TimedMarker | None
@@ -30,47 +30,41 @@ class Newest:
 
 
 class Source(Protocol):
-    """Where markers are read."""
+    """A sink or ledger from which markers are read."""
 
     @property
     def sink(self) -> str | None:
-        """Id of the sink; ``None`` for a ledger."""
+        """Sink id, or ``None`` for a ledger."""
         ...
 
     def neighbours(self, name: str) -> Sequence[str]:
-        """Pipelines that may write to the same dataset, the named one among them."""
+        """Return pipelines that may write to the same dataset, with the named one."""
         ...
 
     def newest(self, name: str) -> Newest:
-        """The newest epoch of a pipeline."""
+        """Return the newest epoch of a pipeline."""
         ...
 
     def at_once(self, name: str) -> Sequence[TimedMarker]:
-        """The newest epochs of all neighbours as of one moment; empty where they are to be looked at one by one."""
+        """Return the newest epochs of all neighbours as of one moment. Empty if they have to be read one by one."""
         ...
 
     def all(self, name: str, until: int | None, after: int = 0) -> tuple[Sequence[Found], bool]:
-        """Every epoch that is remembered, oldest first, and whether newer ones were there and are gone.
+        """Return every known epoch after ``after``, oldest first, and whether newer ones were removed.
 
-        Args:
-            name: of the pipeline.
-            until: version of the target up to which is read; what happened to it later does not matter.
-            after: number of the epoch down to which is read, itself left out.
+        Nothing beyond version ``until`` of the target is read, and later changes of it are ignored.
         """
         ...
 
     def close(self) -> None:
-        """Release connections. May repeat."""
+        """Release connections. Idempotent."""
         ...
 
 
 def newest_of_all(source: Source, name: str, known: Sequence[str] = ()) -> Mapping[str, Newest]:
-    """The newest epoch of whoever may write the same dataset, by the name of its pipeline.
+    """Return the newest epoch of each pipeline that may write the same dataset as ``name``.
 
-    Args:
-        source: where to look.
-        name: of one pipeline.
-        known: names of others that nothing in the source may lead to.
+    ``known`` are names of others that the source itself may not show.
     """
     if whole := source.at_once(name):
         return {one.writer: Newest(one) for one in whole}
@@ -85,10 +79,9 @@ def newest_of_all(source: Source, name: str, known: Sequence[str] = ()) -> Mappi
 
 
 class OfSink:
-    """Markers in a sink: one handle on the target for each pipeline that is asked for.
+    """Markers in a sink, with one handle on the target for each pipeline.
 
-    Args:
-        sink: not opened yet: one that a query writes with has a fence and a transaction.
+    The sink must not be open: a sink of a running query has a fence and a transaction.
 
     Raises:
         ConfigurationError: E110, the sink is in use.
@@ -111,12 +104,12 @@ class OfSink:
         return self._made_by.id
 
     def neighbours(self, name: str) -> Sequence[str]:
-        """Pipelines with an epoch in the target, as far as the sink can tell."""
+        """Return pipelines with an epoch in the target, as far as the sink shows them."""
         found = self._handle(name)
         return [name, *(found.writers() if isinstance(found, Shared) else ())]
 
     def newest(self, name: str) -> Newest:
-        """By a look; where the target shows that others took epochs away, the newest one that was left."""
+        """Return the epoch of a look, or the newest one left if the target shows that others removed epochs."""
         handle = self._handle(name)
         marker = handle.look().marker
         timed = TimedMarker.of(marker)
@@ -130,14 +123,14 @@ class OfSink:
         return Newest(TimedMarker.of(left[-1][0]) if left else None, taken=len(left) < len(known))
 
     def at_once(self, name: str) -> Sequence[TimedMarker]:
-        """By the sink's own statement, where it has one; empty where the pipeline is not among what it found."""
+        """Return the epochs of the sink's own single read, if it has one. Empty if the pipeline is not among them."""
         handle = self._handle(name)
         markers = handle.peers() if isinstance(handle, Peered) else ()
         found = newest_of(timed for marker in markers if (timed := TimedMarker.of(marker)))
         return found if any(one.writer == name for one in found) else ()
 
     def all(self, name: str, until: int | None, after: int = 0) -> tuple[Sequence[Found], bool]:
-        """Those that stand, as far back as the target remembers."""
+        """Return the epochs that are left, as far back as the target remembers."""
         handle = self._handle(name)
         known = [pair for pair in handle.history(after) if until is None or _version(pair[1]) <= until]
         left = _standing(handle, known, until) if isinstance(handle, Witness) else known
@@ -167,7 +160,7 @@ Pair = tuple[Marker, Receipt]
 
 
 def _standing(witness: Witness, known: Sequence[Pair], until: int | None = None) -> Sequence[Pair]:
-    """The epochs up to the newest one since which nobody took rows away."""
+    """Return the epochs up to the newest one since which no rows were removed."""
     for count in range(len(known), 0, -1):
         if not _fatal(witness, known[count - 1][1], until):
             return known[:count]
@@ -180,12 +173,7 @@ def _fatal(witness: Witness, since: Receipt, until: int | None = None) -> bool:
 
 
 class OfLedger:
-    """Epochs as a ledger has recorded them: as of the last one that every sink confirmed there.
-
-    Args:
-        ledger: opened.
-        close: what is to be done at the end.
-    """
+    """Epochs in an open ledger, up to the last one that every sink confirmed there."""
 
     def __init__(self, ledger: Ledger, close: Callable[[], None]) -> None:
         self._ledger = ledger
@@ -197,23 +185,23 @@ class OfLedger:
         return
 
     def neighbours(self, name: str) -> Sequence[str]:
-        """Pipelines with a sink at the same address."""
+        """Return pipelines with a sink at the same address."""
         known = self._ledger.pipelines()
         ours = {address for entry in known if entry.name == name for _, address in entry.sinks}
         return [name, *(entry.name for entry in known if ours & {address for _, address in entry.sinks})]
 
     def newest(self, name: str) -> Newest:
-        """The head of its record."""
+        """Return the newest recorded epoch."""
         head = self._ledger.head(name)
         time = head.epoch.time if head else None
         return Newest(TimedMarker(name, head.epoch.number, time) if head and time else None)
 
     def at_once(self, name: str) -> Sequence[TimedMarker]:
-        """Never."""
+        """Return nothing."""
         return ()
 
     def all(self, name: str, until: int | None, after: int = 0) -> tuple[Sequence[Found], bool]:
-        """Every recorded epoch with its first receipt."""
+        """Return every recorded epoch with its first receipt."""
         return [
             (TimedMarker(name, record.epoch.number, record.epoch.time), record.receipts[0])
             for record in self._ledger.epochs(name, after + 1)

@@ -19,25 +19,22 @@ UNREAD = (OnceOnlyError, OutcomeUnknown, UnreadableMarker, OSError)
 class Peers:
     """Reads the other writers of a pipeline's dataset in all of its sinks.
 
-    Whoever says something of time for itself alone is no writer of the dataset: it knows of no other, and waits for
-    none.
-
-    Args:
-        sinks: of the pipeline, none of them opened yet.
+    A pipeline that notes event time for itself alone is no writer of the dataset. It knows no other writer and waits
+    for none. The sinks are not open yet.
     """
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self._sources = [OfSink(copy.copy(sink)) for sink in sinks]
 
     def __call__(self, pipeline: str, known: Sequence[str]) -> tuple[tuple[TimedMarker, ...], str]:
-        """Newest epochs of other writers, and which sinks could not be read."""
+        """Return the newest epochs of other writers, and the sinks that could not be read."""
         found: list[TimedMarker] = []
         unread: list[str] = []
         for source in self._sources:
             try:
                 newest = newest_of_all(source, pipeline, known)
             except UNREAD as error:
-                # What was known of writers lags, and says nothing wrong: no reason to stop, and none to wait.
+                # Older knowledge of writers lags, but is never wrong, so neither stop nor wait.
                 unread.append(f"{source.sink}: {str(error).splitlines()[0]}")
                 source.close()
             else:
@@ -45,6 +42,6 @@ class Peers:
         return newest_of(one for one in found if one.time.observed), "; ".join(unread)
 
     def close(self) -> None:
-        """Release connections. May repeat; the next call opens them again."""
+        """Release connections. Idempotent. The next call opens them again."""
         for source in self._sources:
             source.close()

@@ -20,7 +20,7 @@ Found = tuple[TimedMarker, Receipt]
 
 
 def place_of(receipt: Receipt) -> Cut | None:
-    """Where a receipt's epoch lies in its sink's own count; ``None`` where the sink has none that goes up."""
+    """Return the position of a receipt's epoch in its sink, or ``None`` if the sink has no increasing count."""
     end = receipt.at("end")
     if isinstance(end, str):
         return _offsets(end, json.loads(end))
@@ -29,11 +29,9 @@ def place_of(receipt: Receipt) -> Cut | None:
 
 
 def placed(found: Sequence[Found], position: Cut) -> tuple[PlacedEpoch, ...]:
-    """Epochs with the places after which a reader has all that they have seen, counted as the position is.
+    """Return epochs, each with the position at which a reader has all that they have seen.
 
-    Args:
-        found: epochs of all writers.
-        position: where a reader stands.
+    ``found`` are epochs of all writers. Positions are counted as ``position``, that of the reader.
 
     Raises:
         ConfigurationError: E110, epochs are not counted as the position is.
@@ -57,15 +55,12 @@ def _behind(one: TimedMarker, own: Mapping[tuple[str, int], Cut]) -> Cut:
 
 
 def position_of(at: At, sink: str | None, found: Sequence[Found]) -> Cut:
-    """A place as a cut.
+    """Return a position as a cut.
 
-    Args:
-        at: what was said.
-        sink: id of the sink that is read; ``None``: the epochs are the ledger's.
-        found: epochs of all writers.
+    ``sink`` is the id of the sink that is read, or ``None`` for a ledger. ``found`` are epochs of all writers.
 
     Raises:
-        ConfigurationError: E110, it is no place in this dataset.
+        ConfigurationError: E110, it is no position in this dataset.
     """
     if isinstance(at, ReadPoint):
         receipt = next((one for one in at.receipts if one.sink == sink), None)
@@ -81,13 +76,13 @@ def position_of(at: At, sink: str | None, found: Sequence[Found]) -> Cut:
 
 
 def _as_of(pipeline: str, epoch: int, found: Sequence[Found]) -> Cut:
-    """As far as one epoch had seen, itself included."""
+    """Cut that one epoch had seen, with itself."""
     known = next((one for one, _ in found if (one.writer, one.epoch) == (pipeline, epoch)), None)
     return _epochs(known) if known else {pipeline: epoch}
 
 
 def _offsets(said: object, value: Any) -> Cut:
-    """``{"clicks": {"0": 5}}`` as ``{"clicks/0": 5}``; a number under a name stays."""
+    """``{"clicks": {"0": 5}}`` as ``{"clicks/0": 5}``. A number under a name stays."""
     if not isinstance(value, Mapping):
         raise _no_place(said, "it names no partition")
     flat: dict[str, Any] = {}

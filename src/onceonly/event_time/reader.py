@@ -25,14 +25,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _LOOKS = 3
-"""How often writers are looked at until what they say fits together."""
+"""Reads of the writers until their epochs agree."""
 
 
 class NotComplete(TimeoutError):
-    """A dataset was not complete in time.
+    """A dataset was not complete before the timeout.
 
-    Attributes:
-        window: what was known last.
+    ``window`` is the last known completeness.
     """
 
     def __init__(self, words: str, known: TimeWindow) -> None:
@@ -42,18 +41,18 @@ class NotComplete(TimeoutError):
 
 @checks_arguments
 class TimeReader:
-    """Reads up to when a dataset is complete. It reads markers only: no fence, no Spark, no word to any writer.
+    """Reads the completeness of a dataset. It reads markers only: no fence, no Spark, no write.
 
-    Sinks are read as other readers see them, so what is called complete is visible. Where several pipelines write one
-    dataset, each knows the others: any of them may be named.
+    Sinks are read as other readers see them, so a complete range is visible. If several pipelines write one dataset,
+    each knows the others: name any of them.
 
     Args:
-        name: of the pipeline that writes it.
+        name: of a pipeline that writes the dataset.
         source: a sink of its own on the target (``DeltaSink(path)``), or the pipeline's ledger: URL, path, or an open
-            one. A ledger tells no more than it has recorded, and less where it was lost.
+            one. A ledger knows no more than it has recorded, and less if it was lost.
 
     Raises:
-        ConfigurationError: E110, the sink is one that a query writes with.
+        ConfigurationError: E110, a query writes with this sink.
     """
 
     def __init__(self, name: str, source: Sink | Ledger | str | os.PathLike[str]) -> None:
@@ -61,7 +60,7 @@ class TimeReader:
         self._source = _source(source)
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,28 +68,26 @@ class TimeReader:
         self.close()
 
     def time_window(self, at: At | None = None) -> TimeWindow:
-        """How far the dataset has come, or was for whoever has read up to a place.
+        """Return the completeness of the dataset, now or for a reader at a position.
 
         Args:
-            at: a read point, a Delta version, offsets that are to be read next (``{"clicks": {"0": 5}}``, or the same
-                as text), or the newest epoch that was read of each pipeline (``{"web": 7}``); default: now.
+            at: a read point, a Delta version, the next offsets (``{"clicks": {"0": 5}}``, or the same as text), or the
+                newest epoch read of each pipeline (``{"web": 7}``). Default: now.
 
         Raises:
-            ConfigurationError: E110, no place in this dataset; E134, writers count in different units.
+            ConfigurationError: E110, no position in this dataset. E134, writers count in different units.
             DestinationError: the target does not answer.
             LedgerUnavailable: the ledger cannot be read.
         """
         return self._now() if at is None else self._at(at)
 
     def windows(self, size: FixedWindows, *, since: Moment) -> Iterator[FixedWindow]:
-        """Windows of one size from a moment to the latest row, oldest first, all as of one look.
+        """Return windows of one size up to the latest row, oldest first, all from one read.
 
-        Args:
-            size: of each.
-            since: a datetime with a zone, ISO 8601 with a zone, or a number in the dataset's unit.
+        ``since`` is a datetime with a zone, ISO 8601 with a zone, or a number in the dataset's unit.
 
         Raises:
-            ConfigurationError: E110, no moment, or a size that is none of this dataset.
+            ConfigurationError: E110, no moment, or a size of another unit.
         """
         known = self._now()
         if known.unit is not None and known.unit != size.unit:
@@ -105,19 +102,19 @@ class TimeReader:
     def wait_complete(
         self, until: Moment, *, timeout: float = 60.0, poll: float = 1.0, allow_left_out: bool = False
     ) -> TimeWindow:
-        """Wait until every row before a moment is there.
+        """Wait until every row before a moment is committed.
 
         Args:
             until: a datetime with a zone, ISO 8601 with a zone, or a number in the dataset's unit.
             timeout: seconds.
-            poll: seconds between two looks.
-            allow_left_out: whether a writer may lack rows that was left out, as silent or as it came late.
+            poll: seconds between two reads.
+            allow_left_out: accept missing rows of writers that were left out, as silent or as late to join.
 
         Returns:
-            What was known when it was complete.
+            The completeness that was read last.
 
         Raises:
-            NotComplete: it was not, in time. It carries the last :class:`TimeWindow`.
+            NotComplete: the timeout expired. It carries the last :class:`TimeWindow`.
             ConfigurationError: E110, no moment of this dataset.
         """
         deadline = time.monotonic() + timeout
@@ -131,21 +128,21 @@ class TimeReader:
             time.sleep(min(poll, left))
 
     def close(self) -> None:
-        """Release connections. May repeat."""
+        """Release connections. Idempotent."""
         self._source.close()
 
     # ---- helpers
 
     def _newest(self) -> dict[str, int]:
-        """The number of the newest epoch of each writer of the dataset, 0 where only others know of it."""
+        """Newest epoch number of each writer of the dataset, 0 for a writer that only others know."""
         found, _ = self._looked()
         own = members(self.name, found)
         named = {self.name: 0, **{mark.writer: 0 for one in own for mark in one.observed}}
         return {**named, **{one.writer: one.epoch for one in own}}
 
     def _now(self) -> TimeWindow:
-        # Writers are looked at one after the other: one that commits meanwhile may have seen more of another than we
-        # have. Only what stays so is gone.
+        # Writers are read one after the other: one that commits meanwhile may have seen a newer epoch of another than
+        # this read. Only an epoch that stays missing was removed.
         known = TimeWindow(None, None)
         for _ in range(_LOOKS):
             found, taken = self._looked()
@@ -155,13 +152,13 @@ class TimeReader:
         return known
 
     def _looked(self) -> tuple[list[TimedMarker], set[str]]:
-        """The newest epochs of whoever may belong to the dataset, and the names of those whose newer ones are gone."""
+        """Newest epochs of pipelines that may belong to the dataset, and names of those that lost newer ones."""
         found = newest_of_all(self._source, self.name)
         return [one.timed for one in found.values() if one.timed], {name for name, one in found.items() if one.taken}
 
     def _at(self, at: At) -> TimeWindow:
         until = at if isinstance(at, int) else None
-        # Of a read point only the epochs may say where it lies.
+        # Only the epochs may show the position of a read point.
         known = None if isinstance(at, ReadPoint) else position_of(at, self._source.sink, ())
         found, taken = back_to(self._source, self._newest(), known, until)
         position = position_of(at, self._source.sink, found)
@@ -189,6 +186,6 @@ def _not_complete(name: str, until: Moment, known: TimeWindow) -> str:
 
 
 def waits_for(known: TimeWindow) -> str:
-    """Whom a dataset waits for, in words; empty where that is nobody."""
+    """Words for the writers that a dataset waits for. Empty if there are none."""
     held = ", ".join(mark.writer for mark in known.held)
     return f"which waits for {held}" if held else ""

@@ -17,17 +17,17 @@ _WIDER = 8
 def back_to(
     source: Source, newest: Mapping[str, int], position: Cut | None, until: int | None
 ) -> tuple[tuple[Found, ...], frozenset[str]]:
-    """Epochs of a dataset that say what is complete at a position, and the writers whose newer ones are gone.
+    """Return epochs that decide the completeness at a position, and writers whose newer epochs were removed.
 
-    Of a writer all epochs are read down to one that lies before the position for certain: older ones lie there, too,
-    and say less. Each time that there is none yet, the stretch that is read becomes eight times as long, so what is
-    read is in proportion to how far behind the newest epoch the position is.
+    Each writer is read back to an epoch that certainly lies before the position. Older ones lie there too, and add
+    nothing. If there is none yet, the next read is eight times as long. So the cost is proportional to the distance of
+    the position from the newest epoch.
 
     Args:
-        source: where markers are.
-        newest: number of the newest epoch of each writer, 0 where it is not known.
-        position: the next offset by partition; ``None``: everything is read.
-        until: version of the target up to which is read.
+        source: of the markers.
+        newest: epoch number by writer, 0 if unknown.
+        position: the next offset by partition. ``None`` reads everything.
+        until: the last version of the target to read.
     """
     step = _FIRST
     known: dict[str, tuple[Sequence[Found], bool]] = {}

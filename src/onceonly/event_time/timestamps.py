@@ -18,11 +18,9 @@ _NUMBER = re.compile(r"[+-]?\d+")
 
 
 def number_of(moment: Moment, unit: Unit | None) -> int:
-    """A moment as a number in a unit.
+    """Return a moment as a number in a unit. A text of digits is a number.
 
-    Args:
-        moment: what was said; a text of digits is a number.
-        unit: what the dataset counts; ``None`` where nobody has noted anything: then nothing can be wrong with it yet.
+    Before any epoch has a unit, ``unit`` is ``None`` and every moment is valid.
 
     Raises:
         ConfigurationError: E110, no moment, one without a zone, or a date for a dataset that counts integers.
@@ -42,7 +40,7 @@ def number_of(moment: Moment, unit: Unit | None) -> int:
 
 
 def parsed(moment: Moment) -> datetime | int:
-    """A moment as a datetime with a zone, or as a number.
+    """Return a moment as a datetime with a zone, or as a number.
 
     Raises:
         ConfigurationError: E110, it is neither.
@@ -76,7 +74,7 @@ def _read(text: str) -> datetime | int | None:
 
 
 def _long_zone(text: str) -> str:
-    """With the zone as Python 3.10 reads it: ``+00:00`` for ``Z``, ``+01:00`` for ``+01`` and ``+0100``."""
+    """Write the zone as Python 3.10 reads it: ``+00:00`` for ``Z``, ``+01:00`` for ``+01`` and ``+0100``."""
     date, mark, clock = re.sub("[Zz]$", "+00:00", text).partition("T" if "T" in text else " ")
     return f"{date}{mark}{_SHORT_ZONE.sub(_with_minutes, clock)}"
 
@@ -86,5 +84,5 @@ def _with_minutes(zone: re.Match[str]) -> str:
 
 
 def spelled(number: int | None, unit: Unit | None) -> str:
-    """A number as people read it: ISO 8601 in UTC, or its digits; ``not known`` for none."""
+    """Return a number as ISO 8601 in UTC, or its digits. ``not known`` for none."""
     return "not known" if number is None else text(number, unit or "integer")

@@ -18,13 +18,10 @@ from onceonly_checkpoints.model import SourceIdentity, SourceOffsets
 
 
 class Upstream:
-    """Reads, beside a running query, the dataset that its source brings.
+    """Reads the dataset of a query's source, beside the running query.
 
-    Args:
-        pipeline: the query's.
-        sink: what writes the dataset; never opened.
-        name: of one of its writers; ``None``: those that the target shows.
-        unit: in which the query notes time.
+    ``sink`` writes the dataset and is never opened itself. ``name`` is one of its writers, or ``None`` for those that
+    the target shows.
     """
 
     def __init__(self, pipeline: str, sink: Sink, name: str | None, unit: Unit) -> None:
@@ -36,10 +33,10 @@ class Upstream:
         self._checked = False
 
     def check(self, sources: tuple[SourceIdentity, ...], end: SourceOffsets) -> None:
-        """Refuse an upstream that no source of the query reads, once its target can be asked what it is.
+        """Refuse an upstream that no source of the query reads, once its target answers with its identity.
 
         Raises:
-            ConfigurationError: E132; E134, it counts time in another unit.
+            ConfigurationError: E132. E134, it counts time in another unit.
         """
         if self._checked:
             return
@@ -56,7 +53,7 @@ class Upstream:
         self._checked = bool(read and any(one.unit for one in counted))
 
     def __call__(self, epoch: TimedEpoch) -> int | NoEventTime | None:
-        """What is complete for whoever has read up to the end of an epoch's slice; ``None``: that is not known."""
+        """Return the completeness of the upstream at the end of an epoch's slice, or ``None`` if unknown."""
         try:
             return self._complete(epoch)
         except UNREAD as error:
@@ -64,7 +61,7 @@ class Upstream:
             return NoEventTime(f"{self._made_by.id} could not be read: {str(error).splitlines()[0]}")
 
     def close(self) -> None:
-        """Release connections. May repeat; the next call opens them again."""
+        """Release connections. Idempotent. The next call opens them again."""
         for reader in self._readers.values():
             reader.close()
         if self._opened:
@@ -86,11 +83,11 @@ class Upstream:
         if silent := next((name for name, found in windows if found.unit is None), None):
             return NoEventTime(f'pipeline "{silent}" notes no time in {self._made_by.id}')
         lower = least([found.lower for _, found in windows])
-        # That nothing follows there is no word of this writer: whoever notes the end has retired.
+        # The upstream's end is not this writer's: a writer that notes the end has retired.
         return lower if lower is None else min(lower, END - 1)
 
     def _windows(self, places: list[int | str]) -> list[tuple[str, TimeWindow]]:
-        """What each dataset of the target was complete through at each of some places, by one of its writers."""
+        """Completeness of each dataset in the target at each position, with the name of one of its writers."""
         known: set[str] = set()
         found: list[tuple[str, TimeWindow]] = []
         for reader in self._of_datasets():
@@ -101,7 +98,7 @@ class Upstream:
         return found
 
     def _counted(self, reader: TimeReader, found: TimeWindow) -> TimeWindow:
-        """The window, if it counts as the query does; before the first epoch with a time the newest one says how."""
+        """Check the unit of a window. Before the first epoch with a time, the newest epoch has the unit."""
         if found.unit is None:
             found = replace(found, unit=reader.time_window().unit)
         if found.unit in (None, self._unit):
@@ -110,19 +107,19 @@ class Upstream:
         raise refuse("E134", writer=f'Pipeline "{self._pipeline}"', unit=self._unit, other=other, theirs=theirs)
 
     def _target(self) -> str | None:
-        # Asked until it is known: a target that is made anew is another one for the source, too, which then stops.
+        # Read until known: a target that is created anew is another one for the source too, which then stops.
         handle = self._handle()
         if self._known_as is None and isinstance(handle, Feeds):
             self._known_as = handle.feeds()
         return self._known_as
 
     def _of_datasets(self) -> list[TimeReader]:
-        """A reader for each pipeline that may write there: whoever knows another one says the same as it."""
+        """Readers for each pipeline that may write there. Pipelines that know each other give the same answer."""
         handle = self._handle()
         if self._name is not None:
             names: tuple[str, ...] = (self._name,)
         else:
-            # Who was seen once stays: a target may show those alone that wrote lately.
+            # A known writer stays: a target may show only recent writers.
             names = (*self._readers, *(handle.writers() if isinstance(handle, Shared) else ()))
         for name in names:
             if name not in self._readers:

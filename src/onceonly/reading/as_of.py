@@ -14,11 +14,11 @@ from onceonly_checkpoints.epoch import Receipt
 
 @contextmanager
 def handle(sink: Sink, pipeline: str) -> Generator[Sink]:
-    """A handle of its own on a sink's target, opened without a fence and closed at the end.
+    """Open a second handle on a sink's target without a fence, and close it at the end.
 
     Raises:
         ConfigurationError: E110, a query writes with this very sink.
-        DestinationError: there is no answer.
+        DestinationError: the target does not answer.
     """
     if used := getattr(sink, "pipeline", ""):
         raise refuse(
@@ -34,7 +34,7 @@ def handle(sink: Sink, pipeline: str) -> Generator[Sink]:
 
 
 def receipt_of(receipts: Iterable[Receipt], sink: str, pipeline: str, epoch: int) -> Receipt:
-    """What a sink answered for an epoch.
+    """Return a sink's receipt of an epoch.
 
     Raises:
         ConfigurationError: E110, the epoch did not go to it.
@@ -52,7 +52,7 @@ def receipt_of(receipts: Iterable[Receipt], sink: str, pipeline: str, epoch: int
 
 @contextmanager
 def refusing(sink: str, pipeline: str, epoch: int, ledger: str) -> Generator[None]:
-    """Say in our words why rows cannot be read as of an epoch.
+    """Refuse with our codes if rows cannot be read as of an epoch.
 
     Raises:
         IdentityError: E243 or E244.
@@ -78,6 +78,6 @@ def not_versioned(sink: str, pipeline: str, epoch: int, found: NotVersioned, led
 
 
 def point_command(pipeline: str, ledger: str, epoch: int | None = None) -> str:
-    """The command that shows a read point, complete."""
+    """Return the complete command that shows a read point."""
     which = "" if epoch is None else f" --epoch {epoch}"
     return f"onceonly read-point {shlex.quote(pipeline)}{which} --ledger {shlex.quote(ledger)}"

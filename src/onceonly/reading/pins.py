@@ -31,22 +31,19 @@ def pin(
     ledger: str | os.PathLike[str] | Ledger,
     lease: float = LEASE_S,
 ) -> Generator[ReadPoint]:
-    """Take a read point, and keep what it names from our own pruning while it is read.
+    """Take a read point, and keep onceonly from pruning it while it is read.
 
-    That is the ledger's records (``onceonly ledger prune``) and the history of upserts (``keep_history=``). VACUUM and
-    a topic's retention ask nobody: ``onceonly doctor`` compares them with the longest pin. ::
+    The pin protects the ledger's records (``onceonly ledger prune``) and the history of upserts (``keep_history=``). It
+    does not stop VACUUM or a topic's retention: ``onceonly doctor`` compares them with the longest pin. ::
 
         with reading.pin("orders", ledger=ledger) as point:
             orders = reading.read_at("orders", point, "delta:orders", ledger=ledger)
 
-    Args:
-        pipeline: its name.
-        at: number of the epoch, or the newest that all sinks hold.
-        ledger: the pipeline's ledger: URL, path, or an open one.
-        lease: seconds after which the pin of a reader that died lets go. It is renewed three times as often.
+    ``ledger`` is a URL, a path, or an open one. The pin of a dead reader expires after ``lease`` seconds. A live reader
+    renews it three times as often.
 
     Raises:
-        ConfigurationError: E110, the ledger knows no such pipeline or epoch.
+        ConfigurationError: E110, the ledger has no such pipeline or epoch.
         IdentityError: E245, no such epoch is in all of its sinks yet.
         LedgerUnavailable: the ledger cannot be read or written.
     """

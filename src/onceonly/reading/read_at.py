@@ -26,7 +26,7 @@ At: TypeAlias = ReadPoint | int | Literal["latest"]
 """A read point, the number of an epoch, or the newest that all sinks hold."""
 
 _TRIES, _WAIT_S = 50, 0.1
-"""A sink that tells its newest rows alone may have gone past the point: until its epoch is sealed, it is taken anew."""
+"""A sink that shows only its newest rows may be past the point. Until its epoch is sealed, take the point anew."""
 
 
 @overload
@@ -79,26 +79,26 @@ def read_at(
     spark: SparkSession | None = None,
     since: ReadPoint | int | None = None,
 ) -> Any:
-    """Read the sinks of a pipeline as of one epoch: all that it and those before it wrote, nothing of later ones.
+    """Read the sinks of a pipeline as of one epoch: the rows of it and all before it, none of later ones.
 
-    Delta tables are read at the version of the epoch; topics up to its offsets (columns ``topic``, ``partition``,
-    ``offset``, ``timestamp``, ``key``, ``value``); tables of Postgres by their epoch column, or by their history. Rows
-    that were there before the pipeline began belong to every epoch.
+    Delta tables are read at the version of the epoch. Topics are read up to its offsets (columns ``topic``,
+    ``partition``, ``offset``, ``timestamp``, ``key``, ``value``). Postgres tables are read by their epoch column or
+    their history. Rows from before the pipeline belong to every epoch.
 
     Args:
-        pipeline: its name.
-        at: the epoch. Whoever reads several times takes a :class:`onceonly.ReadPoint` once and hands it to each.
-        sink: id of one, or a sink of its own on the target, where an address lacks a secret; default: all of them.
-        ledger: the pipeline's ledger: URL, path, or an open one.
-        spark: reads by Spark, when rows are asked for; default: into this process.
-        since: leaves out the rows of this epoch and of all before it.
+        pipeline: name.
+        at: the epoch. For several reads, take a :class:`onceonly.ReadPoint` once and pass it to each.
+        sink: id, or a sink of its own on the target if its address lacks a secret. Default: all sinks.
+        ledger: of the pipeline: URL, path, or an open one.
+        spark: session that reads the rows lazily. Default: read into this process.
+        since: leaves out rows of this epoch and of all before it.
 
     Returns:
-        A DataFrame with ``spark``, else an Arrow table; without ``sink`` one by each sink's id.
+        A DataFrame with ``spark``, else an Arrow table. Without ``sink``, one by each sink's id.
 
     Raises:
-        ConfigurationError: E110, the ledger knows no such pipeline, epoch or sink.
-        IdentityError: E243, rows are no longer all there; E244, a sink does not tell them; E245, no such epoch is in
+        ConfigurationError: E110, the ledger has no such pipeline, epoch or sink.
+        IdentityError: E243, some rows are gone. E244, a sink cannot be read as of an epoch. E245, no such epoch is in
             all of its sinks yet.
         DestinationError: a destination does not answer.
         LedgerUnavailable: the ledger cannot be read.
@@ -119,13 +119,10 @@ def read_at(
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Who is asked.
+    """Arguments of a read.
 
-    Attributes:
-        ledger: opened.
-        said: how it was named, secrets included; ``None`` where it was open already.
-        pipeline: its name.
-        spark: reads by it; ``None``: into this process.
+    ``said`` is the user's argument for the ledger, secrets included, or ``None`` if it was open already. Without
+    ``spark``, rows are read into this process.
     """
 
     ledger: Ledger
@@ -134,16 +131,16 @@ class _Question:
     spark: SparkSession | None
 
     def point(self, at: At) -> ReadPoint:
-        """The read point, if it is that of its epoch still.
+        """Return the read point, if its epoch was not taken back.
 
         Raises:
-            IdentityError: E243, the epoch was taken back; E245.
+            IdentityError: E243, the epoch was taken back. E245.
         """
         if not isinstance(at, ReadPoint):
             return read_point(self.pipeline, at, ledger=self.ledger)
         recorded, head = self.ledger.epochs(self.pipeline, at.epoch, at.epoch), self.ledger.head(self.pipeline)
         newest = head.epoch.number if head else 0
-        # Of an epoch that was pruned the ledger says nothing, and what the point says holds on.
+        # A pruned epoch is not in the ledger, and its point stays valid.
         if any(one.epoch.chain == at.chain for one in recorded) or (not recorded and newest > at.epoch):
             return at
         now = "its number has come again" if recorded else f"the ledger ends at epoch {newest}"
@@ -155,7 +152,7 @@ class _Question:
         raise as_of.gone_at(f'"{self.pipeline}"', self.pipeline, at.epoch, gone, f"take the point again: {command}")
 
     def answer(self, point: ReadPoint, since: ReadPoint | None, sink: str | Sink | None) -> Any:
-        """The rows of one sink, or of each by its id."""
+        """Return the rows of one sink, or of each by its id."""
         if sink is not None:
             return self._rows(point, since, sink)
         return {receipt.sink: self._rows(point, since, receipt.sink) for receipt in point.receipts}
@@ -176,7 +173,6 @@ class _Question:
                 return handle.read_at(receipt, earlier)
 
     def _found(self, sink: str) -> Sink:
-        """A sink by its address in the ledger."""
         known = dict(
             next((pipeline.sinks for pipeline in self.ledger.pipelines() if pipeline.name == self.pipeline), ())
         )
@@ -189,7 +185,7 @@ class _Question:
             )
         return sink_from_address(known[sink], self.said)
 
-    # ---- what is said where it cannot be read
+    # ---- errors of rows that cannot be read
 
     @contextmanager
     def _refusing(self, sink: Sink, epoch: int) -> Generator[None]:
@@ -201,7 +197,7 @@ class _Question:
             raise as_of.not_versioned(sink.id, self.pipeline, epoch, reason, self.ledger.address) from reason
 
     def _way_out(self, sink: Sink) -> str:
-        """The oldest epoch that can be read; or, where even the newest cannot, how to see why."""
+        """Name the oldest readable epoch, or if not even the newest is readable, the command that shows why."""
         newest = read_point(self.pipeline, ledger=self.ledger).epoch
         if not self._readable(sink, newest):
             named = f"{shlex.quote(self.pipeline)} --ledger {shlex.quote(self.ledger.address)}"

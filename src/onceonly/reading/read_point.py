@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["ReadPoint", "history", "read_point"]
 
 
-# ---- Read points: where every sink of a pipeline stood when it held one epoch and no later one.
+# ---- Read points: the position of each sink when it held one epoch and no later one.
 #
 # Sinks commit one after the other, so a reader of two of them can see an epoch in one that is not yet in the other. A
 # read point names a place in each at which they agree. Idea: the collection-wide consistent cut of Materialize and
@@ -39,11 +39,9 @@ class ReadPoint:
     """One epoch as every sink holds it.
 
     Attributes:
-        pipeline: its name.
-        epoch: number.
-        chain: the epoch's. After a rewind a number comes again, with other rows: they have another chain.
+        chain: of the epoch. After a rewind, other rows get the same number, but another chain.
         receipts: one per sink, in the order of the call.
-        ledger: where the ledger lies that said so, without secrets; for commands.
+        ledger: its address without secrets, for commands.
     """
 
     pipeline: str
@@ -53,7 +51,7 @@ class ReadPoint:
     ledger: str = field(default="", compare=False)
 
     def __getitem__(self, sink: str) -> Receipt:
-        """The receipt of a sink: ``point["delta:orders"].at("version")`` is the version to read the table at.
+        """Return the receipt of a sink: ``point["delta:orders"].at("version")`` is the version to read the table at.
 
         Raises:
             KeyError: the epoch did not go to such a sink.
@@ -61,17 +59,15 @@ class ReadPoint:
         return {receipt.sink: receipt for receipt in self.receipts}[sink]
 
     def sql(self, sink: Sink) -> str:
-        """The statement of SQL that reads a sink as of this epoch, with the destination's own means.
+        """Return the SQL statement that reads a sink as of this epoch.
 
-        A table of Postgres is read by its epoch column or its history, one of Delta by ``VERSION AS OF``.
-
-        Args:
-            sink: one of its own on the target, not one that a query writes with. It is opened and closed.
+        A Postgres table is read by its epoch column or its history, a Delta table by ``VERSION AS OF``. ``sink`` is one
+        of its own on the target, not one that a query writes with. It is opened and closed.
 
         Raises:
             ConfigurationError: E110, the epoch did not go to such a sink.
-            IdentityError: E243, its rows are no longer all there; E244, the sink does not tell them.
-            DestinationError: there is no answer.
+            IdentityError: E243, some rows are gone. E244, the sink cannot be read as of an epoch.
+            DestinationError: the target does not answer.
         """
         receipt = as_of.receipt_of(self.receipts, sink.id, self.pipeline, self.epoch)
         with (
@@ -83,7 +79,7 @@ class ReadPoint:
             return opened.select_at(receipt)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the place in each sink."""
+        """Table for notebooks: the position in each sink."""
         rows = [(receipt.sink, receipt.rows, place(receipt.position)) for receipt in self.receipts]
         return table(("sink", "rows", "position"), rows, title=f"{self.pipeline}, epoch {self.epoch}")
 
@@ -92,19 +88,14 @@ class ReadPoint:
 def read_point(
     pipeline: str, epoch: int | Literal["latest"] = "latest", *, ledger: str | os.PathLike[str] | Ledger
 ) -> ReadPoint:
-    """Find the place in each sink as of one epoch.
+    """Find the position in each sink as of one epoch, by default the newest that all its sinks have confirmed.
 
-    A Delta table is read at ``point[sink].at("version")``; rows of a Postgres table with an epoch column up to
-    ``WHERE _epoch <= point.epoch``; a Kafka topic up to the offsets of the receipt. The view ``onceonly.read_point``
-    of a ledger in Postgres says the same in SQL.
-
-    Args:
-        pipeline: its name.
-        epoch: number, or the newest that every one of its sinks has confirmed.
-        ledger: the pipeline's ledger: URL, path, or an open one.
+    Read a Delta table at ``point[sink].at("version")``. Read a Postgres table with an epoch column up to
+    ``WHERE _epoch <= point.epoch``, and a Kafka topic up to the offsets of the receipt. In SQL, a ledger in Postgres
+    has the view ``onceonly.read_point``. ``ledger`` is a URL, a path, or an open one.
 
     Raises:
-        ConfigurationError: E110, the ledger knows no such pipeline or epoch.
+        ConfigurationError: E110, the ledger has no such pipeline or epoch.
         IdentityError: E245, not every sink of the epoch has confirmed it.
         LedgerUnavailable: the ledger cannot be read.
     """
@@ -119,7 +110,7 @@ def read_point(
 
 
 def _none_recorded(ledger: Ledger, pipeline: str, epoch: int | Literal["latest"], why: str) -> OnceOnlyError:
-    """Where a query has not come to its first epoch, or writes down elsewhere what it has done."""
+    """Error for a query before its first epoch, or one that records in another ledger."""
     return refuse(
         "E245",
         pipeline=pipeline,
@@ -135,7 +126,7 @@ def _wanted(epoch: int | Literal["latest"]) -> str:
 
 
 def _none_sealed(ledger: Ledger, pipeline: str, epoch: int | Literal["latest"]) -> OnceOnlyError:
-    """Why there is no read point."""
+    """Error with the reason why there is no read point."""
     address, head = shlex.quote(ledger.address), ledger.head(pipeline)
     on_record = ledger.epochs(pipeline, epoch, epoch) if epoch != "latest" else [head] if head else []
     if not on_record and (epoch != "latest" or all(one.name != pipeline for one in ledger.pipelines())):
@@ -159,7 +150,7 @@ def _none_sealed(ledger: Ledger, pipeline: str, epoch: int | Literal["latest"]) 
 
 @contextmanager
 def opened(ledger: str | os.PathLike[str] | Ledger) -> Generator[Ledger]:
-    """A ledger by URL or path, closed at the end; one that is open already stays so."""
+    """Open a ledger by URL or path, and close it at the end. An open one stays open."""
     if not isinstance(ledger, str | os.PathLike):
         yield ledger
         return
@@ -173,7 +164,7 @@ def opened(ledger: str | os.PathLike[str] | Ledger) -> Generator[Ledger]:
 
 
 def _lacking(record: EpochRecord) -> list[str]:
-    """Sinks of the epoch that have not confirmed it under its chain: without any the epoch is sealed."""
+    """Sinks of the epoch that have not confirmed it under its chain. If there are none, the epoch is sealed."""
     confirmed = set(_confirmed(record))
     return [sink for sink, _ in record.epoch.sinks if sink not in confirmed]
 
@@ -196,24 +187,24 @@ def _newest(ledger: Ledger, pipeline: str) -> EpochRecord | None:
     return None
 
 
-# ---- Reads what was committed: the history of a pipeline as a table to analyse, the point at which its sinks agree.
+# ---- The history of a pipeline as a table to analyse.
 
 
 @checks_arguments
 def history(ledger: str | os.PathLike[str] | Ledger, query: str | None = None) -> pd.DataFrame:
     """The committed epochs of a pipeline as a pandas DataFrame, a row each, oldest first.
 
-    It is what the ledger says, which is an index: ``onceonly audit`` recounts the sinks. Epochs that were pruned from
-    the ledger are not there. Needs pandas, the extra ``notebook``. ``attrs`` holds ``pipeline`` and ``ledger``.
+    The rows come from the ledger, which is an index: ``onceonly audit`` recounts the sinks. Pruned epochs are missing.
+    Needs pandas, the extra ``notebook``. ``attrs`` holds ``pipeline`` and ``ledger``.
 
     | column | type | what |
     |---|---|---|
     | ``epoch`` | int64 | its number, from 1 |
     | ``rows`` | int64 | rows that were written |
-    | ``batch`` | Int64 | Spark's number of the batch; NA for an adoption |
-    | ``start``, ``end`` | dict | offsets by source id: parsed where they are JSON, ``None`` before the first |
-    | ``planned`` | datetime64[ms, UTC] | when Spark planned the batch; NaT for an adoption |
-    | ``watermark`` | datetime64[ms, UTC] | event-time watermark in force; NaT without one |
+    | ``batch`` | Int64 | Spark's number of the batch, NA for an adoption |
+    | ``start``, ``end`` | dict | offsets by source id: parsed if they are JSON, ``None`` before the first |
+    | ``planned`` | datetime64[ms, UTC] | when Spark planned the batch, NaT for an adoption |
+    | ``watermark`` | datetime64[ms, UTC] | event-time watermark in force, NaT without one |
     | ``recorded`` | datetime64[ms, UTC] | when the ledger took it |
     | ``seconds`` | float64 | all phases together |
     | ``phases`` | dict | seconds by phase: ``prepare``, ``commit``, ... |
@@ -222,16 +213,14 @@ def history(ledger: str | os.PathLike[str] | Ledger, query: str | None = None) -
     | ``digest`` | str | row count and fingerprint of the rows, ``rows:high:low`` |
     | ``chain`` | str | hash over the epoch and all before it |
     | ``generation`` | int64 | whose opening wrote it |
-    | ``owner`` | str | ``user@host:pid application``, empty where that was not noted |
+    | ``owner`` | str | ``user@host:pid application``, empty if it was not noted |
     | ``files`` | int64 | input files, of a file source |
-    | ``adoption`` | str | what an operator accepted by this epoch; ``None`` for an ordinary one |
+    | ``adoption`` | str | what an operator accepted by this epoch, ``None`` for an ordinary one |
 
-    Args:
-        ledger: the pipeline's ledger: URL, path, or an open one.
-        query: the pipeline's name; default, the only one in the ledger.
+    ``ledger`` is a URL, a path, or an open one. ``query`` is the pipeline, by default the only one in the ledger.
 
     Raises:
-        ConfigurationError: E108, pandas is not installed; E110, none or several pipelines could be meant.
+        ConfigurationError: E108, pandas is not installed. E110, none or several pipelines match.
         LedgerUnavailable: the ledger cannot be read.
     """
     try:

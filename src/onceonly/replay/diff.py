@@ -18,15 +18,13 @@ SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is different in a range.
+    """Differences of the rows of a range.
 
     Attributes:
-        columns: the columns that both sides have, by which they are compared.
-        only_before: columns that only the first has.
-        only_after: columns that only the second has.
-        less: how many rows only the first has.
-        more: how many rows only the second has.
-        examples: some of them, each behind ``-`` or ``+``.
+        columns: columns of both sides, by which rows are compared.
+        less: number of rows of the first side only.
+        more: number of rows of the second side only.
+        examples: some of these rows, each after ``-`` or ``+``.
     """
 
     columns: tuple[str, ...]
@@ -40,13 +38,10 @@ class Difference:
 def difference(
     before: DataFrame, after: DataFrame, old: Sequence[tuple[int, int]], new: Sequence[tuple[int, int]]
 ) -> Difference:
-    """Compare rows of epochs.
+    """Compare rows of epochs. Both frames have the column of ``protocol.EPOCH``.
 
-    Args:
-        before: what the first target holds, with the column of ``protocol.EPOCH``.
-        after: what the second one does.
-        old: first and last epoch of each range of the first.
-        new: the same of the second.
+    ``old`` are the first and last epochs of each range in ``before``, and ``new`` those of the same ranges in
+    ``after``.
     """
     return compared(_of(before, old), _of(after, new))
 

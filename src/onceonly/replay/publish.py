@@ -18,26 +18,18 @@ if TYPE_CHECKING:
 
 
 def publish(name: str, *, source: Sink, over: str, sink: Sink, ledger: records.Place, spark: SparkSession) -> Epoch:
-    """Swap all rows of a pipeline for those of a rerun, in one epoch of the pipeline: readers see the old or the new.
+    """Swap all rows of a pipeline for those of a rerun, in one epoch of the pipeline.
 
-    Every driver of the pipeline is fenced out; its next start goes on where it stood in its source. Where the call is
-    cut off, the same call does it, or says that it is done.
+    Readers see all old rows or all new ones. Every driver of the pipeline is fenced out. Its next start continues at
+    its position in the source. After a crash, the same call completes the swap, or reports that it is done.
 
-    Args:
-        name: of the rerun.
-        source: the rerun's target, not opened yet.
-        over: the pipeline whose epochs were run again.
-        sink: its sink, not opened yet.
-        ledger: where both are recorded.
-        spark: a session, which reads the rerun's rows.
-
-    Returns:
-        The epoch that holds the rows.
+    ``name`` and ``source`` are the rerun and its target, ``over`` and ``sink`` the pipeline and its sink. Neither sink
+    is open yet. The ledger has both pipelines.
 
     Raises:
-        IdentityError: E240 the pipeline has gone on since the rerun; E241 the rerun is published; E242 rows of the one
-            or the other cannot be swapped.
-        OnceOnlyError: E301 the answer was lost, E401 another driver opened the pipeline; what the sinks raise.
+        IdentityError: E240 the pipeline has gone on since the rerun. E241 the rerun is published. E242 rows of either
+            cannot be swapped.
+        OnceOnlyError: E301 the answer was lost. E401 another driver opened the pipeline. Also errors of the sinks.
     """
     with records.opened(ledger) as known, _opened(source, name) as rerun, closing(copy.copy(sink)) as own:
         of = Publication(over, own, name, rerun, known)
@@ -45,7 +37,7 @@ def publish(name: str, *, source: Sink, over: str, sink: Sink, ledger: records.P
 
 
 def carry_out(of: Publication, planned: Epoch, spark: SparkSession) -> Epoch:
-    """Publish what was planned.
+    """Publish as planned.
 
     Raises:
         OnceOnlyError: as :func:`publish`.

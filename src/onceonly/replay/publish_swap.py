@@ -20,15 +20,7 @@ from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What is published.
-
-    Attributes:
-        pipeline: whose rows leave.
-        sink: its sink, not fenced yet.
-        name: of the rerun.
-        source: the rerun's target, opened.
-        ledger: of both.
-    """
+    """A rerun to be published. ``source``, its target, is open. ``sink``, that of the pipeline, is not fenced yet."""
 
     pipeline: str
     sink: Sink
@@ -38,11 +30,11 @@ class Publication:
 
 
 def plan(of: Publication) -> Epoch:
-    """The epoch that would publish it; fences nobody out and changes nothing.
+    """Return the epoch that would publish the rerun. Fences no driver out and changes nothing.
 
     Raises:
-        OnceOnlyError: E240 the pipeline has gone on; E241 it is published; E242 its rows cannot be swapped; what a sink
-            that is away raises.
+        OnceOnlyError: E240 the pipeline has gone on. E241 it is published. E242 its rows cannot be swapped. Also errors
+            of a sink that does not answer.
     """
     of.sink.open(of.pipeline)
     with naming(of.sink):
@@ -84,19 +76,11 @@ def _unfit(of: Publication, last: Epoch | None, held: tuple[tuple[Epoch, Replaye
 
 
 def publish(of: Publication, planned: Epoch, batch: Batch) -> Epoch:
-    """Commit the epoch.
-
-    Args:
-        of: what is published.
-        planned: the epoch that was shown.
-        batch: the rerun's rows, not read yet.
-
-    Returns:
-        The epoch, which is in sink and ledger.
+    """Commit the planned epoch with the rerun's rows to sink and ledger.
 
     Raises:
-        OnceOnlyError: E110 the pipeline went on since the plan; E242 the rows came out otherwise than the rerun had
-            committed them; E301, E401 and what opening and the sink raise.
+        OnceOnlyError: E110 the pipeline went on since the plan. E242 the rows differ from those that the rerun
+            committed. E301, E401, and errors of the opening and the sink.
     """
     admission.check_names(of.pipeline, of.sink.id, of.sink.capabilities.names, batch.schema.names)
     state = operator_epoch.opened((of.sink,), of.ledger, of.pipeline)
@@ -127,6 +111,6 @@ def publish(of: Publication, planned: Epoch, batch: Batch) -> Epoch:
 
 
 def unfit(of: Publication, reason: str) -> OnceOnlyError:
-    """The error of rows that cannot be swapped."""
+    """Error for rows that cannot be swapped."""
     said = {"name": of.name, "sink": of.sink.id, "into": of.source.address, "ledger": of.ledger.address}
     return refuse("E242", pipeline=of.pipeline, reason=reason, **said)

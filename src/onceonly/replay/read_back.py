@@ -28,13 +28,9 @@ Take = Callable[[Step, Batch], None]
 def rows_of(
     sinks: Iterable[Sink], spark: SparkSession, replay: Replay | None = None, state: StateFrom = StateFrom.COPIED
 ) -> Callable[[Sequence[Step], Take], None]:
-    """What hands the rows of steps on: ``replay.rewind.Give``.
+    """Return a function that reads the rows of steps: ``replay.rewind.Give``.
 
-    Args:
-        sinks: opened.
-        spark: what reads.
-        replay: runs epochs again whose rows come from the source; ``None`` where none do.
-        state: where a query with state gets it from.
+    ``replay`` runs epochs again whose rows come from the source, with a query's state from ``state``.
     """
     by_id = {sink.id: sink for sink in sinks}
 
@@ -49,7 +45,7 @@ def rows_of(
 
 
 def _again(replay: Replay, steps: Sequence[Step], state: StateFrom, take: Take) -> None:
-    """Epochs that follow each other, through the query's own code; a batch can be read in its callback alone."""
+    """Run consecutive epochs through the query's own code. Spark reads a batch only inside its callback."""
     by_number = {step.epoch.number: step for step in steps}
 
     def each(ran: tuple[EpochRecord, ...], rows: DataFrame) -> None:
@@ -60,10 +56,10 @@ def _again(replay: Replay, steps: Sequence[Step], state: StateFrom, take: Take) 
 
 
 def _of(sink: Sink, step: Step, spark: SparkSession) -> Batch:
-    """The rows of one epoch, in the columns that it was written with: some may have been added since.
+    """Read the rows of one epoch, without columns that were added later.
 
     Raises:
-        IdentityError: E232, the sink no longer tells them, or gives back other types than were written.
+        IdentityError: E232, the sink no longer attributes rows to epochs, or returns other types than were written.
     """
     from pyspark.sql import functions as f
 
@@ -81,19 +77,19 @@ def _of(sink: Sink, step: Step, spark: SparkSession) -> Batch:
 
 
 def all_of(sink: Sink, epoch: Epoch, spark: SparkSession) -> Batch | None:
-    """All rows of a sink, as the batch of an epoch that has their digest; ``None`` where it does not give them back.
+    """Return all rows of a sink as the batch of an epoch with their digest and schema.
 
-    Args:
-        sink: opened.
-        epoch: which has columns and types of the rows as well.
-        spark: what reads.
+    ``None`` if the sink cannot read them back.
     """
     found = _written(sink, epoch.schema, spark)
     return _batch(found[0].select(found[1]), epoch.digest) if found else None
 
 
 def _written(sink: Sink, schema: str, spark: SparkSession) -> tuple[DataFrame, list[Column]] | None:
-    """Rows with their epoch, and the columns with which they were written; ``None``: no longer told, or other types."""
+    """Read rows with their epoch, and the columns that were written.
+
+    ``None`` if the sink no longer attributes rows to epochs, or returns other types.
+    """
     from pyspark.sql import functions as f
 
     rows = sink.read_back(spark) if isinstance(sink, Legible) else None

@@ -38,26 +38,18 @@ def rebuild_panes(
     before: Callable[[DataFrame], DataFrame] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> tuple[Epoch, Difference] | None:
-    """Compute the windows that are open again, from where they began, and put right what stands otherwise.
+    """Recompute the open windows from their beginning, and correct stored state that differs.
 
-    Args:
-        pipeline: its name.
-        job: ``function(spark)`` that returns the query, not started.
-        panes: what was given as ``panes=``.
-        sinks: every sink of the pipeline, that of state among them.
-        keeper: the sink of state.
-        ledger: its ledger, with the epochs from which windows are open.
-        spark: a classic session, with the time zone and ANSI mode of the query's.
-        accepted: a decision of kind ``rebuild-panes`` that names, as its last epoch, the newest one.
-        before: the query's ``before=``.
-        checkpoint: the query's, where it lies elsewhere than it is recorded.
+    ``job`` is a ``function(spark)`` that returns the query, not started. ``sinks`` has every sink, with ``keeper``,
+    that of state. ``spark`` is a classic session, with the time zone and ANSI mode of the query. ``accepted`` has the
+    kind ``rebuild-panes``, and its last epoch is the newest one. ``checkpoint`` is the query's, if it was moved.
 
     Returns:
-        The epoch that put it right, and what was wrong; ``None`` where nothing was.
+        The epoch with the corrections, and the differences. ``None`` if there were none.
 
     Raises:
-        OnceOnlyError: E226 the source gives other windows than the newest epoch left; E230, E234, E236 its epochs can
-            not be run again; E110 the query went on, or ``panes`` are others; what opening and the sinks raise.
+        OnceOnlyError: E226 the source gives other windows than the newest epoch left. E230, E234, E236 its epochs
+            cannot be run again. E110 the query went on, or ``panes`` differ. Also errors of the opening and the sinks.
     """
     found = ledger.epochs(pipeline)
     newest = found[-1].epoch

@@ -40,34 +40,32 @@ def recompute(
     state: str = "copied",
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Certificate:
-    """Compute recorded epochs again from their source, and compare the rows with what is on record. Writes no sink.
+    """Recompute recorded epochs from their source, and compare the rows with the record. Writes no sink.
 
-    Where rows hang on nothing but the input, a thousand epochs are one batch. Where they hang on state or on the time
-    of the batch, each epoch is run by itself: about a second each.
+    If rows depend only on the input, a thousand epochs are one batch. If they depend on state or on the time of the
+    batch, each epoch runs by itself, about a second each.
 
     Args:
-        pipeline: its name.
-        epochs: their numbers, dense; ``None``: all that are on record.
+        pipeline: name.
+        epochs: dense numbers. ``None`` for all that are on record.
         job: ``function(spark)`` that returns the query, not started: the DataFrame, or its ``writeStream`` with the
             output mode.
-        ledger: where the pipeline is recorded: an SQLAlchemy URL, the path of a SQLite file, or an opened ledger.
-        spark: a classic session, with the time zone and ANSI mode of the query's.
-        before: what was given as ``before=`` to :func:`onceonly.exactly_once`.
-        panes: what was given as ``panes=``: the windows are stepped again from where they began, over the clock and the
-            time on record.
-        sinks: those of the pipeline, where results and state stand: of an epoch with windows that differs, the first of
-            these are named. They are opened, and left so.
-        state: where a query with state gets it from: ``"copied"`` from its checkpoint, or the ``"beginning"``: all
-            batches before are run, too.
-        checkpoint: the query's, where it lies elsewhere than it is recorded.
+        ledger: an SQLAlchemy URL, the path of a SQLite file, or an open ledger.
+        spark: a classic session, with the time zone and ANSI mode of the query.
+        before: the ``before=`` of :func:`onceonly.exactly_once`.
+        panes: its ``panes=``. Windows are stepped from their beginning, with the recorded clock and times.
+        sinks: open sinks of results and state, which stay open. If windows of an epoch differ, the first are named.
+        state: origin of a query's state: ``"copied"`` from its checkpoint, or the ``"beginning"``, which runs all
+            batches before as well.
+        checkpoint: the query's, if it was moved.
 
     Returns:
-        What is known of each epoch.
+        The verdict on each epoch.
 
     Raises:
-        ConfigurationError: E110 there are no such epochs, or ``job`` gives no stream; E116, E126 the query reads input
-            that is gone as no rows.
-        IdentityError: E236 Spark ran another batch: the query is not the one that is on record.
+        ConfigurationError: E110 there are no such epochs, or ``job`` gives no stream. E116, E126 the query reads
+            missing input as no rows.
+        IdentityError: E236 Spark ran another batch: the query is not the one on record.
     """
     with records.opened(ledger) as known:
         found, address = known.epochs(pipeline), known.address
@@ -82,27 +80,23 @@ def recompute(
 
 @dataclass(frozen=True, slots=True)
 class _Others:
-    """What the first epochs give now whose windows are not those on record.
-
-    Attributes:
-        found: each epoch with its rows of results, and of state.
-    """
+    """The first epochs whose windows differ from the record, each with its rows of results and of state."""
 
     found: list[tuple[Epoch, list[Any], list[Any]]] = field(default_factory=list[tuple[Epoch, list[Any], list[Any]]])
 
     def take(self, epoch: Epoch, made: WindowResultBatch) -> None:
-        """Keep it if it differs, until there are as many as windows are named."""
+        """Keep a differing epoch, up to the number of windows that are named."""
         if len(self.found) < NAMED and made.digest() != epoch.computed:
             self.found.append((epoch, made.rows_of(PANES).to_pylist(), made.rows_of(STATE).to_pylist()))
 
     def named(self, pipeline: str, sinks: Sequence[Sink]) -> Iterator[tuple[int, list[str]]]:
-        """Windows that are others in these sinks, by the number of the epoch."""
+        """Yield windows that differ in these sinks, by epoch number."""
         for epoch, results, state in self.found:
             yield epoch.number, [named(one) for one in read_differing(pipeline, sinks, epoch, results, state)]
 
 
 _UNREADABLE = ("E230", "E234", "E235")
-"""Codes of epochs that cannot be run again: what the certificate says of them."""
+"""Codes of epochs that cannot be run again, for the certificate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ Place = str | os.PathLike[str] | Ledger
 
 @contextmanager
 def opened(ledger: Place) -> Generator[Ledger]:
-    """The ledger; closed at the end where it was opened here."""
+    """Open the ledger, and close it at the end unless it was open before."""
     if isinstance(ledger, str | os.PathLike):
         with closing(SqlLedger(os.fspath(ledger))) as made:
             yield made
@@ -26,7 +26,7 @@ def opened(ledger: Place) -> Generator[Ledger]:
 
 
 def demanded(pipeline: str, records: Sequence[EpochRecord], epochs: range | None, begun: int = 1) -> range:
-    """The epochs that are meant; ``None`` means all from ``begun`` on.
+    """Return the numbers of the requested epochs. ``None`` means all from ``begun`` on.
 
     Raises:
         ConfigurationError: E110, some are not on record.
@@ -48,7 +48,7 @@ def demanded(pipeline: str, records: Sequence[EpochRecord], epochs: range | None
 
 
 def checkpoint(records: Sequence[EpochRecord], told: str | os.PathLike[str] | None) -> str:
-    """The query's checkpoint: what was said, else that of the newest batch."""
+    """Return the user's checkpoint, or by default that of the newest batch."""
     if told is not None:
         return os.fspath(told)
     lineages = (record.epoch.lineage for record in reversed(records))

@@ -1,7 +1,7 @@
 """Step windows again over replayed epochs, with state in memory.
 
-What the windows of an epoch went on from is on record: the engine's clock, and what was noted. So the same step over
-the same rows gives the same results and leaves the same state, whatever has become of the table that keeps it.
+The record has the inputs of each window step: the engine's clock, and the noted time. So the same step over the same
+rows gives the same results and leaves the same state, even if the table of state has changed.
 """
 
 from __future__ import annotations
@@ -37,16 +37,15 @@ Place = tuple[str, int, int]
 
 @dataclass
 class InMemoryWindowStore:
-    """The state of windows in this process: a ``RecallsState`` that is told what each epoch changes.
+    """Window state in this process: a ``RecallsState`` that applies the changes of each epoch.
 
-    Attributes:
-        rows: those that stand, by their window, each with the epoch that wrote it.
+    ``rows`` are the current ones by window, each with the epoch that wrote it.
     """
 
     rows: dict[Place, tuple[Mapping[str, Any], int]] = field(default_factory=dict)
 
     def recall(self, wanted: StateWanted, as_of: AsOf) -> Sequence[StateRow]:
-        """Rows of state, each once; those of windows that were given up count no more."""
+        """Return rows of state, each once. Windows that were given up do not count."""
         places, keys = set(wanted.places), set(wanted.keys)
         return [
             StateRow(*place, row["body"], epoch)
@@ -55,7 +54,7 @@ class InMemoryWindowStore:
         ]
 
     def take(self, changes: pa.Table, epoch: int) -> None:
-        """Change what stands as an epoch does."""
+        """Apply an epoch's changes."""
         for row in changes.to_pylist():
             place = row["key"], row["start"], row["stop"]
             if row[GONE]:
@@ -78,10 +77,7 @@ Take = Callable[[Epoch, WindowResultBatch], None]
 class WindowReplay:
     """Steps the windows of recorded epochs again.
 
-    Args:
-        replay: gives their rows.
-        panes: the query's ``panes=``.
-        kept: the state, as the newest of them leaves it.
+    ``kept`` is the state after the newest of them.
     """
 
     replay: Replay
@@ -89,15 +85,13 @@ class WindowReplay:
     kept: InMemoryWindowStore = field(default_factory=InMemoryWindowStore)
 
     def run(self, epochs: range, take: Take) -> None:
-        """Run epochs again, oldest first, and before them all those whose windows go on in them.
+        """Run epochs again, oldest first, after all earlier epochs whose windows continue in them.
 
-        Args:
-            epochs: their numbers, dense.
-            take: gets each of them that has a batch.
+        ``epochs`` are dense numbers. ``take`` gets each of them that has a batch.
 
         Raises:
-            OnceOnlyError: as :meth:`Replay.run`; E234 epochs before them are not on record; E110 ``panes`` are other
-                ones than those that wrote them.
+            OnceOnlyError: as :meth:`Replay.run`. E234 epochs before them are not on record. E110 ``panes`` are not
+                those that wrote them.
         """
         known = {record.epoch.number: record.epoch for record in self.replay.records}
         begun = began(known, epochs.start, pipeline=self._pipeline, ledger=self.replay.ledger)
@@ -152,13 +146,7 @@ class WindowReplay:
 
 
 def began(known: Mapping[int, Epoch], first: int, *, pipeline: str, ledger: str) -> int:
-    """The first epoch whose windows go on in another.
-
-    Args:
-        known: what is on record, by number.
-        first: number of the other.
-        pipeline: their pipeline.
-        ledger: its address.
+    """Return the first epoch whose windows continue in epoch ``first``. ``known`` are recorded epochs by number.
 
     Raises:
         IdentityError: E234, epochs between the two are not on record.
@@ -172,7 +160,7 @@ def began(known: Mapping[int, Epoch], first: int, *, pipeline: str, ledger: str)
 
 
 def _behind(known: Mapping[int, Epoch], number: int, stood: EpochWindows | None) -> Epoch | None:
-    """The epoch before one, with the windows that were computed; ``None`` before the first."""
+    """Return the epoch before ``number`` with the recomputed windows, or ``None`` before the first."""
     last = known.get(number - 1)
     if last is None or stood is None:
         return last
@@ -183,7 +171,7 @@ def _behind(known: Mapping[int, Epoch], number: int, stood: EpochWindows | None)
 
 
 def _decisions(known: Mapping[int, Epoch], number: int) -> Iterator[Epoch]:
-    """Epochs of operators right before one, the newest first."""
+    """Yield operator epochs directly before one, the newest first."""
     while (epoch := known.get(number := number - 1)) and epoch.lineage is None:
         yield epoch
 

@@ -1,7 +1,7 @@
 """``replay.rerun``: run recorded epochs into another target, exactly once.
 
-The rerun is a pipeline: its own fence, markers and records. Each of its epochs names the recorded ones that it ran
-again, by their chain; so the target itself says where a rerun that was cut off goes on.
+The rerun is a pipeline with its own fence, markers and records. Each of its epochs names the recorded ones that it ran
+again, by their chain. So the target itself has the position from which an interrupted rerun resumes.
 """
 
 from __future__ import annotations
@@ -41,16 +41,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """What a target holds of a rerun.
+    """Rows of a rerun in its target.
 
     Attributes:
-        name: of the rerun's pipeline.
-        held: each of its epochs, with what it ran again; oldest first.
-        recorded: digest on record of what each ran again: of results, where windows were stepped.
-        written: how many of them this call wrote.
-        sink: the target, not opened.
-        ledger: of both pipelines.
-        whole: whether it begins with the first epoch that stands.
+        held: each of its epochs with those that it ran again, oldest first.
+        recorded: digest on record of each. With windows it is that of their results.
+        written: number of epochs that this call wrote.
+        sink: the target, not open.
+        whole: it begins with the first epoch whose rows were not replaced.
     """
 
     name: str
@@ -63,33 +61,30 @@ class Rerun:
 
     @property
     def rows(self) -> int:
-        """Rows that the target holds."""
+        """Number of rows in the target."""
         return sum(epoch.rows for epoch, _ in self.held)
 
     @property
     def different(self) -> tuple[tuple[Epoch, ReplayedEpochs], ...]:
-        """Epochs whose rows are not those on record, by their digests."""
+        """Epochs whose digest differs from the record."""
         both = zip(self.held, self.recorded, strict=True)
         return tuple(one for one, recorded in both if _given(one[0]) != recorded)
 
     @property
     def same(self) -> int:
-        """How many epochs have the rows on record."""
+        """Number of epochs with the recorded digest."""
         return len(self.held) - len(self.different)
 
     def diff(self, spark: SparkSession, against: Sink) -> Difference | None:
-        """Which rows differ, compared as bags; ``None`` where no digest differs: then nothing is read.
+        """Return the differing rows, compared as bags. ``None`` without a read if no digest differs.
 
-        Rows of the epochs that differ; where a sink replaces rows by key, those that the last of these left. What
-        was changed under a key is a row of each side.
-
-        Args:
-            spark: a session.
-            against: the sink of the pipeline whose epochs were run again; not opened yet, and left so.
+        Compares the rows of the differing epochs. If a sink replaces rows by key, it compares the rows after the last
+        of these epochs, and a changed row appears on both sides. ``against`` is the sink of the original pipeline. It
+        is not open, and stays so.
 
         Raises:
-            ConfigurationError: E110, one of the two cannot tell its rows, or the rerun lacks those that came before it.
-            IdentityError: E243, E244, the pipeline's rows of then are not to be read any more.
+            ConfigurationError: E110, either sink does not attribute rows to epochs, or the rerun lacks earlier epochs.
+            IdentityError: E243, E244, the pipeline's rows as of then cannot be read.
         """
         if not self.different:
             return None
@@ -104,7 +99,7 @@ class Rerun:
             return difference(before, after, old, [(epoch.number, epoch.number) for epoch, _ in self.different])
 
     def _left(self, spark: SparkSession, against: Sink) -> Difference:
-        """Compare what the last epoch has left in each of the two."""
+        """Compare the rows of both sinks as of the last epoch."""
         (_, first), (newest, last) = self.held[0], self.held[-1]
         if not self.whole:
             raise refuse(
@@ -137,33 +132,33 @@ def rerun(
     coalesce: int = 1,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Rerun:
-    """Run recorded epochs again into a target of their own. The query whose they are is neither asked nor fenced.
+    """Run recorded epochs again into a target of their own. The original query is neither read nor fenced.
 
-    Called again after a crash, with the same arguments, it goes on where the target stands.
+    After a crash, the same call resumes at the position in the target.
 
     Args:
-        pipeline: whose epochs.
-        epochs: their numbers, dense; ``None``: all on record whose rows stand, which a full refresh may have begun.
-        job: ``function(spark)`` that returns the query, not started, as it was or with other code.
-        into: the target, which holds nothing else; not opened yet.
-        ledger: where the pipeline is recorded, and the rerun will be.
+        pipeline: of the epochs.
+        epochs: dense numbers. ``None`` for all on record whose rows no full refresh has replaced.
+        job: ``function(spark)`` that returns the query, not started, with the original or other code.
+        into: the target, not open. It holds nothing else.
+        ledger: of the pipeline. The rerun is recorded there too.
         spark: a classic session.
-        name: of the rerun's pipeline; ``None``: ``NAME~v2``.
+        name: of the rerun's pipeline. ``None`` for ``NAME~v2``.
         before: as for :func:`onceonly.exactly_once`.
-        panes: windows over the rows, whose results are written: those that were given as ``panes=``, or others. They go
-            by the clock and the time on record. Their state is kept beside the target, which is a table of Postgres;
-            what is ``state=`` and ``late_rows=`` in them is left alone.
-        state: where a query with state gets it from: ``"copied"`` from its checkpoint, or the ``"beginning"``.
-        coalesce: write up to so many epochs as one, where rows hang on nothing but the input.
-        checkpoint: the query's, where it lies elsewhere than it is recorded.
+        panes: windows over the rows, whose results are written: the original ``panes=`` or others. They use the
+            recorded clock and times. Their state is kept beside the target, which is a table of Postgres. Their
+            ``state=`` and ``late_rows=`` are not used.
+        state: origin of a query's state: ``"copied"`` from its checkpoint, or the ``"beginning"``.
+        coalesce: write up to this number of epochs as one, if rows depend only on the input.
+        checkpoint: the query's, if it was moved.
 
     Raises:
         ConfigurationError: E110 there are no such epochs, the name or the target is the pipeline's own, ``job`` gives
-            no stream, or the epochs have no windows or begin in the middle of some; E140, E141, E143 what windows do
-            not go with.
-        IdentityError: E230, E234, E235, E236 as :func:`onceonly.replay.recompute` says why epochs cannot be run again;
-            E239 the target holds something else.
-        OnceOnlyError: what any query that writes into the target raises.
+            no stream, or the epochs have no windows or begin in the middle of some. E140, E141, E143 windows cannot be
+            used.
+        IdentityError: E230, E234, E235, E236 epochs cannot be run again, as for :func:`onceonly.replay.recompute`. E239
+            the target holds something else.
+        OnceOnlyError: errors of any query that writes into the target.
     """
     own = name or f"{pipeline}~v2"
     check_name(own)
@@ -181,7 +176,7 @@ def rerun(
     by_number = {record.epoch.number: record.epoch for record in found}
     begun = standing_since(found[-1].epoch, by_number) if found else None
     wanted = records.demanded(pipeline, found, epochs, begun or 1)
-    # Of a sink that was opened no other handle can be made: the query opens the one that was given.
+    # An open sink cannot be copied, and the query opens the given one.
     unopened = copy.copy(into)
     asked = RerunRequest(pipeline, own, wanted, found, unopened, address, before is not None)
     asked.demand_target(places, panes=panes is not None)
@@ -220,7 +215,7 @@ def rerun(
 
 
 def _begins(first: int, last: Epoch, epochs: Mapping[int, Epoch]) -> bool:
-    """Whether the first batch whose input stood at an epoch, and so each, is one of those from ``first`` on."""
+    """Return whether no batch whose rows are still current comes before epoch ``first``."""
     begun = standing_since(last, epochs)
     if begun is None or first < begun:
         return False
@@ -228,7 +223,7 @@ def _begins(first: int, last: Epoch, epochs: Mapping[int, Epoch]) -> bool:
 
 
 def _given(epoch: Epoch) -> Digest:
-    """Digest of what an epoch gives: results of windows, or the rows of its plan."""
+    """Digest of an epoch's result: of its windows, or of the rows of its plan."""
     return next((output.digest for output in epoch.outputs if output.name == PANES), epoch.computed)
 
 
@@ -238,5 +233,5 @@ def _recorded(ran: Iterable[Epoch]) -> Digest:
 
 
 def _rows(spark: SparkSession, sink: Sink) -> DataFrame | None:
-    """Rows with their epoch; ``None`` where the destination does not tell it."""
+    """Read rows with their epoch, or return ``None`` if the sink does not store it."""
     return sink.read_back(spark) if isinstance(sink, Legible) else None

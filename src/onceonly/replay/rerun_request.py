@@ -20,16 +20,9 @@ Held = tuple[tuple[Epoch, ReplayedEpochs], ...]
 
 @dataclass(frozen=True, slots=True)
 class RerunRequest:
-    """Epochs to be run again, and the target that they go to.
+    """Epochs to run again, and their target, which is not open.
 
-    Attributes:
-        pipeline: whose epochs are run again.
-        own: the rerun's name.
-        wanted: numbers of the epochs.
-        found: what is on record.
-        into: the target, not opened.
-        ledger: address of the ledger.
-        shaped: whether a function was given as ``before=``.
+    ``own`` is the rerun's name, ``found`` the pipeline's records. ``shaped`` means that ``before=`` was given.
     """
 
     pipeline: str
@@ -47,11 +40,11 @@ class RerunRequest:
 
     @property
     def batches(self) -> list[Epoch]:
-        """Those of them that have a batch: decisions of operators are not run again."""
+        """Epochs with a batch. Decisions of operators are not run again."""
         return [record.epoch for record in self.found if record.epoch.lineage and record.epoch.number in self.wanted]
 
     def command(self, *, first: int | None = None, last: int | None = None, into: str = "", panes: bool = True) -> str:
-        """The command that asks for it."""
+        """Return the command of this request, with changes."""
         begin, end = self.wanted.start if first is None else first, self.wanted.stop - 1 if last is None else last
         query, ledger, own = map(shlex.quote, (self.pipeline, self.ledger, self.own))
         target, windows = shlex.quote(into or self.into.address), " --panes MODULE:NAME" if panes else ""
@@ -62,11 +55,9 @@ class RerunRequest:
         )
 
     def demand_target(self, places: Mapping[str, Mapping[str, str]], *, panes: bool) -> None:
-        """Refuse a sink of the pipeline itself, and another target than the one that a rerun of this name has gone to.
+        """Refuse the pipeline's own sink, and another target than that of an earlier rerun of this name.
 
-        Args:
-            places: addresses by the ids of sinks, of each pipeline that has an epoch.
-            panes: whether it steps windows.
+        ``places`` has, for each pipeline with an epoch, addresses by sink id.
 
         Raises:
             ConfigurationError: E110.
@@ -91,11 +82,9 @@ class RerunRequest:
         )
 
     def among(self, sink: Sink, addresses: Collection[str]) -> str:
-        """The one of some addresses of the pipeline's sinks that leads to a target of the rerun; empty for none.
+        """Return the address among those of the pipeline's sinks that leads to the rerun's target, or an empty text.
 
-        Args:
-            sink: of the rerun, not opened.
-            addresses: an address that leads nowhere now is another target: where the rerun goes something answers.
+        An address that does not answer is another target: the rerun's target answers.
         """
         kind = sink.address.partition(":")[0]
         alike = [address for address in addresses if address.partition(":")[0] == kind]
@@ -109,10 +98,10 @@ class RerunRequest:
         return ""
 
     def held(self) -> Held:
-        """Epochs of the rerun in the target, oldest first.
+        """Return epochs of the rerun in the target, oldest first.
 
         Raises:
-            IdentityError: E239, one of them runs nothing again.
+            IdentityError: E239, one of them is no rerun of another epoch.
         """
         reading = copy.copy(self.into)
         with closing(reading):
@@ -121,10 +110,10 @@ class RerunRequest:
         return tuple((epoch, epoch.replays or self.refuse(epoch)) for epoch in epochs)
 
     def next(self, held: Held) -> tuple[int, str | None]:
-        """The first epoch that the target lacks, and the chain of what it holds before; ``None`` for nothing.
+        """Return the first epoch that the target lacks, and the chain before it, or ``None`` if the target is empty.
 
         Raises:
-            IdentityError: E239, it holds other ones.
+            IdentityError: E239, it holds other epochs.
         """
         if not held:
             return self.wanted.start, None
@@ -137,11 +126,9 @@ class RerunRequest:
         return stands.last + 1, stands.chain
 
     def refuse(self, epoch: Epoch, by: str = "") -> NoReturn:
-        """Refuse a target for what its newest epoch is.
+        """Refuse a target because of its newest epoch.
 
-        Args:
-            epoch: that one.
-            by: what else it is by than what was asked for; empty for nothing.
+        ``by`` are words on a difference from the request. Empty for none.
 
         Raises:
             IdentityError: E239.

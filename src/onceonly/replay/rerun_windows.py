@@ -1,7 +1,7 @@
 """Windows over rerun epochs: possible beginnings and recorded clocks.
 
-Clock and time are those on record. State is kept beside the target and commits with it, so the target says where a
-rerun that was cut off goes on; nothing of the query's own state is read or written.
+Clock and time are the recorded ones. State is kept beside the target and commits with it, so an interrupted rerun
+resumes from the target. The query's own state is neither read nor written.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Windowed:
     """Windows over the epochs of a rerun.
 
     Attributes:
-        chosen: as ``exactly_once(panes=)`` takes them, with the sink of their state.
-        time: how the epochs say up to when all is there; ``None`` where those on record say nothing.
-        stood: what the first of them goes on from; ``None`` for nothing.
+        chosen: as for ``exactly_once(panes=)``, with the sink of their state.
+        time: recorded completeness as ``note_time=``. ``None`` if none is on record.
+        stood: clock and time before the first epoch, if any.
     """
 
     chosen: paning.WindowsArgument
@@ -47,21 +47,17 @@ class Windowed:
     _at: _At = field(repr=False)
 
     def go_to(self, epoch: Epoch) -> None:
-        """Say what this recorded epoch noted, until another one is gone to."""
+        """Use the noted time of this recorded epoch from now on."""
         self._at.noted = epoch.time.noted if epoch.time else None
 
     def demand(self, asked: RerunRequest, plan: QueryPlan, rows: DataFrame, held: Held) -> None:
-        """Refuse a query that windows do not go with, and a target that holds others.
+        """Refuse a query that windows cannot be used with, and a target with other windows.
 
-        Args:
-            asked: what was asked for.
-            plan: of the query.
-            rows: the query's stream, as it would be written without windows.
-            held: what the target holds.
+        ``rows`` are the query's stream as written without windows. ``held`` are the epochs in the target.
 
         Raises:
-            ConfigurationError: E121, E130, E140, E141, E144: the rows do not go with them.
-            IdentityError: E239, what the target holds is by other windows.
+            ConfigurationError: E121, E130, E140, E141, E144: the rows do not fit the windows.
+            IdentityError: E239, the target's epochs have other windows.
         """
         paning.refuse_state(plan, asked.own)
         event_time_argument.check_columns(self.time, asked.own, rows.dtypes)
@@ -78,22 +74,19 @@ class _At:
     noted: int | None = None
 
     def says(self, _: TimedEpoch) -> int | None:
-        """What it noted."""
+        """Return its noted time."""
         return self.noted
 
 
 def windowed(asked: RerunRequest, panes: Panes, taken: Mapping[str, str]) -> Windowed:
-    """Windows over recorded epochs.
+    """Check windows over recorded epochs.
 
-    Args:
-        asked: what was asked for.
-        panes: the windows. ``state=`` and ``late_rows=`` of them are the query's tables, and are left alone: state is
-            kept beside the target, and rows that come too late are counted.
-        taken: addresses of the pipeline's own sinks, by id.
+    ``state=`` and ``late_rows=`` of ``panes`` are the query's tables and are not used. State is kept beside the target,
+    and late rows are counted. ``taken`` are addresses of the pipeline's own sinks, by id.
 
     Raises:
-        ConfigurationError: E110 the epochs have no windows, or begin in the middle of some; E140 their time does not go
-            with these; E143 the target holds no state.
+        ConfigurationError: E110 the epochs have no windows, or begin in the middle of some. E140 their time does not
+            fit these windows. E143 the target holds no state.
         IdentityError: E234 epochs before them are not on record.
     """
     first = _begun(asked)
@@ -107,11 +100,11 @@ def windowed(asked: RerunRequest, panes: Panes, taken: Mapping[str, str]) -> Win
     return Windowed(chosen, time, _stood(asked, first), at)
 
 
-# ---- where windows begin
+# ---- beginnings of windows
 
 
 def _begun(asked: RerunRequest) -> Epoch:
-    """The first epoch, behind which no window is open."""
+    """Return the first epoch, before which no window is open."""
     batches = asked.batches
     first = batches[0] if batches else None
     if first is None or any(epoch.panes is None for epoch in batches):
@@ -142,14 +135,14 @@ def _in_the_middle(asked: RerunRequest, begins: int, anew: int | None, cause: st
 
 
 def _stood(asked: RerunRequest, first: Epoch) -> PreviousClock | None:
-    """What the first epoch goes on from: time goes on where an operator gave windows up, and not in a new series."""
+    """Clock and time before the first epoch. They continue after windows were given up, but not in a new series."""
     if first.windows_since == first.series:
         return None
     before = next(record.epoch for record in asked.found if record.epoch.number == first.number - 1)
     return PreviousClock(before.panes.clock if before.panes else None, before.time.noted if before.time else None)
 
 
-# ---- where state is
+# ---- sinks of state
 
 
 def _keeper(asked: RerunRequest, taken: Mapping[str, str]) -> Sink:
@@ -172,7 +165,7 @@ def _stateless(asked: RerunRequest, taken: Mapping[str, str], problem: str) -> O
     return refuse("E143", problem=problem, next=f"take a table of Postgres: {asked.command(into=into)}")
 
 
-# ---- when epochs were
+# ---- recorded times of epochs
 
 
 def _time(asked: RerunRequest, panes: Panes, at: _At) -> event_time_argument.EventTimeArgument | None:
@@ -192,7 +185,7 @@ def _time(asked: RerunRequest, panes: Panes, at: _At) -> event_time_argument.Eve
 
 
 def _by_ingest(batches: Sequence[Epoch]) -> bool:
-    """Whether each of them noted the engine's clock."""
+    """Return whether each of them noted the engine's clock."""
     times = [epoch.time for epoch in batches]
     clocks = accumulate((time.ingest if time and time.ingest else 0 for time in times), max)
     return all(one is not None and one.noted == clock for one, clock in zip(times, clocks, strict=True))

@@ -1,7 +1,7 @@
 """Carry out a rewind: fence, then cut back or bring level.
 
-It may be killed anywhere and given again: what a sink holds is read from the sink, a commit demands the chain of the
-epoch before, and the ledger is told last.
+It can be killed at any point and repeated. The position of a sink is read from the sink, a commit requires the chain of
+the epoch before, and the ledger is written last.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from onceonly_checkpoints.model import Adoption, AdoptionKind
 from onceonly_checkpoints.storage import Readable
 
 Give = Callable[[Sequence[Step], Callable[[Step, Batch], None]], None]
-"""Hands each step's rows on, in order, from another sink or from the source: steps of one sink and one kind of origin.
-The batch's digest is theirs once they were read, which is before the call returns."""
+"""Passes each step's rows on, in order, from another sink or from the source: steps of one sink and one kind of origin.
+The batch has their digest once they were read, which is before the call returns."""
 
 
 _READ = frozenset({OriginKind.SINK, OriginKind.SOURCE})
@@ -62,15 +62,9 @@ def nowhere(_: Epoch) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What a rewind works on.
+    """Arguments of a rewind. ``sinks`` are all, in commit order.
 
-    Attributes:
-        name: of the pipeline.
-        sinks: every sink of it, in commit order.
-        ledger: its ledger.
-        where: what printed commands name.
-        is_there: whether an input file is there, by its URL; ``None`` where nobody can ask.
-        checkpoint: the query's, which an epoch came from; ``None`` where it is not to be found.
+    ``checkpoint`` returns the query's checkpoint of an epoch, or ``None`` if it cannot be found.
     """
 
     name: str
@@ -83,14 +77,13 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class RewindPlan:
-    """A rewind before it happens.
+    """A planned rewind.
 
     Attributes:
-        way: what it does.
-        epochs: what is known of epochs, by number.
-        lacking: what the source lacks of the epochs that are set aside, by number; those that may be lost.
-        unasked: what nobody could ask the source for, in words.
-        standing: epochs at which sinks are put first, by id: their markers tell of later ones than their rows.
+        epochs: known ones by number.
+        lacking: rows that the source lacks of epochs set aside, by number. They may be lost.
+        unasked: parts of the source that cannot be checked, in words.
+        standing: epochs that sinks are set to first, by id, because their markers are newer than their rows.
     """
 
     way: CutBack | BringUp
@@ -101,22 +94,19 @@ class RewindPlan:
 
     @property
     def reads(self) -> frozenset[OriginKind]:
-        """From what kinds of places Spark reads rows."""
+        """Kinds of origins from which Spark reads rows."""
         steps = self.way.steps if isinstance(self.way, BringUp) else ()
         return frozenset(step.origin.kind for step in steps) & _READ
 
 
 def plan(of: Pipeline, asked: RewindRequest, *, code: bool = False) -> RewindPlan:
-    """What a rewind would do; fences nobody out and changes nothing.
+    """Plan a rewind. Fences no driver out and changes nothing.
 
-    Args:
-        of: the pipeline.
-        asked: what is wanted.
-        code: whether the query's code is at hand.
+    ``code`` is whether the query's code is available.
 
     Raises:
-        OnceOnlyError: E110 no such sink, or its markers outlived its target; E230 the source lacks rows; E231 a sink
-            stands elsewhere; E232 rows of an epoch are nowhere to be had; what a sink that is away raises.
+        OnceOnlyError: E110 no such sink, or its markers outlived its target. E230 the source lacks rows. E231 a sink is
+            at another epoch. E232 no place has rows of an epoch. Also errors of a sink that does not answer.
     """
     for sink in of.sinks:
         sink.open(of.name)
@@ -124,7 +114,7 @@ def plan(of: Pipeline, asked: RewindRequest, *, code: bool = False) -> RewindPla
     told = {sink: sight.epoch for sink, sight in sights.items()}
     anew = stale_markers.stale_sinks(of.sinks, told, receipts_of(of.ledger.head(of.name)))
     holds = {one.id: content(one) for one in of.sinks}
-    # One that came with its rows from elsewhere, as out of a dump, takes the place of the old one where it stands.
+    # A target that was restored with its rows, as from a dump, replaces the old one at the epoch of these rows.
     standing = {one: at for one, at in holds.items() if at is not None and (at < told[one] or one in anew)}
     stands = told | standing
     records = of.ledger.epochs(of.name, asked.to or 1)
@@ -141,7 +131,7 @@ def plan(of: Pipeline, asked: RewindRequest, *, code: bool = False) -> RewindPla
         readable=[sink.id for sink in of.sinks if isinstance(sink, Legible) and sink.recount() is not None],
         code=code,
         gone=source.gone,
-        # Of a sink that is put elsewhere first, the marker that stands now says nothing about that place.
+        # A sink that is set to another epoch first has no marker of that epoch yet.
         chains={one: seen.marker.epoch.chain for one, seen in sights.items() if seen.marker and one not in standing},
         outlived={sink: now for sink, now in anew.items() if sink not in standing},
     )
@@ -152,12 +142,9 @@ def plan(of: Pipeline, asked: RewindRequest, *, code: bool = False) -> RewindPla
 
 
 def plan_unseen(of: Pipeline, asked: RewindRequest, records: Sequence[EpochRecord]) -> RewindPlan:
-    """What is left to do where sinks are not to be found from here: the checkpoint alone is cut back.
+    """Plan a cut of the checkpoint alone, if sinks cannot be found from here.
 
-    Args:
-        of: the pipeline.
-        asked: what is wanted.
-        records: of the ledger, of which the newest is where everything stands.
+    All sinks are at the newest of ``records``, the ledger's.
 
     Raises:
         OnceOnlyError: E230 the source lacks rows.
@@ -189,14 +176,14 @@ def _is_staged(reference: str) -> bool:
 def _source(
     of: Pipeline, asked: RewindRequest, epochs: Mapping[int, Epoch], records: Sequence[EpochRecord], *, code: bool
 ) -> SourceAvailability:
-    """Whether the source still has what a rewind reads of it."""
+    """Check whether the source still has the rows that a rewind reads from it."""
     if stood := None if asked.sinks else epochs.get(asked.to):
         return beyond(stood, epochs, records, of.checkpoint(stood), of.is_there)
     return by_lists(records, asked.to, of.is_there) if code or not asked.sinks else SourceAvailability({})
 
 
 def _hindered(of: Pipeline, asked: RewindRequest, found: Hindered, facts: RewindFacts) -> OnceOnlyError:
-    """The error of a rewind that is not carried out, with the command that would be."""
+    """Error of a rewind that cannot be carried out, with the command that can."""
     audit = f"see where the sinks stand: onceonly audit {of.where.query}"
     match found:
         case UnknownTarget():
@@ -225,7 +212,7 @@ def _hindered(of: Pipeline, asked: RewindRequest, found: Hindered, facts: Rewind
 
 
 def _alone(facts: RewindFacts, found: RowsUnavailable) -> str | None:
-    """Why no other sink can give the rows, where only this one ever got them: ids, bad rows, an output of its own."""
+    """Reason why no other sink has the rows, if only this one ever got them: ids, bad rows, an output of its own."""
     epoch = facts.epochs.get(found.epoch)
     output = epoch.output(found.sink) if epoch else None
     if output is None or len(output.sinks) > 1:
@@ -235,7 +222,7 @@ def _alone(facts: RewindFacts, found: RowsUnavailable) -> str | None:
 
 
 def undone(of: Pipeline, planned: RewindPlan) -> tuple[str, ...]:
-    """What a cut back sets aside that Spark does not read again, each with the way to have it again."""
+    """Epochs of a cut back that Spark does not read again, each with the way to restore it."""
     beyond_ = planned.way.beyond if isinstance(planned.way, CutBack) else ()
     return tuple(
         f"{became(epoch)}: {_once_more(of, epoch)}" for epoch in unread(planned.epochs[number] for number in beyond_)
@@ -253,7 +240,7 @@ def _once_more(of: Pipeline, epoch: Epoch) -> str:
 
 
 def instead(of: Pipeline, planned: RewindPlan) -> str:
-    """What an operator types in place of a cut back that cannot be, on a line of its own."""
+    """Command in place of a cut back that is impossible, on its own line."""
     at = planned.way.to if isinstance(planned.way, CutBack) else 0
     given_up = _given_up(of, {sink.id: at for sink in of.sinks}, max((*planned.epochs, at)))
     if given_up is None:
@@ -262,10 +249,10 @@ def instead(of: Pipeline, planned: RewindPlan) -> str:
 
 
 def _given_up(of: Pipeline, stands: Mapping[str, int], newest: int) -> Adoption | None:
-    """What an operator accepts in place of a rewind: what the last start named, or else what sinks are behind.
+    """Return the acceptance in place of a rewind: that of the newest refusal, or else of the epochs that sinks lack.
 
-    The last start says of a table that was set back under us that it was changed, and of a ledger that was restored
-    with the sinks what the checkpoint is ahead.
+    The newest refusal is E209 for a table that was restored to an older state. For a ledger that was restored with the
+    sinks, it names the gap up to the checkpoint.
     """
     refused = last(of.ledger, of.name)
     if refused and refused.code == "E209":
@@ -277,22 +264,17 @@ def _given_up(of: Pipeline, stands: Mapping[str, int], newest: int) -> Adoption 
 
 
 def _as_behind(stands: Mapping[str, int], newest: int) -> Stop | None:
-    """Why the next start of the query stops; ``None`` where no sink is behind."""
+    """Return the stop of the query's next start, or ``None`` if no sink is behind."""
     lacking = tuple(sink for sink, epoch in stands.items() if epoch < newest)
     return Stop("E207", lacking, min(stands.values()) + 1, newest) if lacking else None
 
 
-# ---- Doing it.
+# ---- Execution.
 
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """What a rewind did.
-
-    Attributes:
-        generation: ours: every older driver is fenced out now.
-        said: what was done, in sentences.
-    """
+    """Result of a rewind: our generation, and actions as sentences. Every older driver is fenced out."""
 
     generation: int
     said: tuple[str, ...]
@@ -302,7 +284,7 @@ def cut_back(of: Pipeline, planned: RewindPlan) -> Rewound:
     """Fence every driver out of every sink, and set the ledger's records beyond an epoch aside.
 
     Raises:
-        OnceOnlyError: a sink went on since the plan (E110), or what opening raises.
+        OnceOnlyError: E110, a sink went on since the plan. Also errors of the opening.
     """
     way = planned.way
     if not isinstance(way, CutBack):
@@ -330,22 +312,18 @@ def cut_back(of: Pipeline, planned: RewindPlan) -> Rewound:
 
 
 def bring_up(of: Pipeline, planned: RewindPlan, asked: RewindRequest, give: Give) -> Rewound:
-    """Fence every driver out, and give the named sinks the epochs that they lack.
+    """Fence every driver out, and give the requested sinks the epochs that they lack.
 
-    Args:
-        of: the pipeline.
-        planned: what was planned.
-        asked: what was asked; the plan is made again under the fence.
-        give: reads what is not staged.
+    Steps are skipped that a sink turns out to hold under the fence. ``give`` reads rows that are not staged.
 
     Raises:
-        OnceOnlyError: E233 rows of an epoch came out otherwise than they were committed; E301 an answer was lost, E401
-            a newer driver opened the pipeline; what opening and the sinks raise.
+        OnceOnlyError: E233 rows of an epoch differ from those committed. E301 an answer was lost. E401 a newer driver
+            opened the pipeline. Also errors of the opening and the sinks.
     """
     way = planned.way
     if not isinstance(way, BringUp):
         raise TypeError(f"{way} brings nothing up")
-    # Others may lack epochs that the ledger knows, and are cut back with these afterwards.
+    # Other sinks may lack recorded epochs, and are cut back together with these afterwards.
     all_behind = way.newest < max(planned.epochs, default=0)
     moves = {*asked.sinks, *planned.standing}
     rewound_ = tuple(sink.id for sink in of.sinks if all_behind or sink.id in moves)
@@ -380,7 +358,7 @@ def _open(of: Pipeline, rewound_: tuple[str, ...], standing: Mapping[str, int]) 
 
 
 def _bring(of: Pipeline, state: State, sink: Sink, step: Step, batch: Batch | None) -> None:
-    """One epoch into one sink, exactly as it was committed: the same marker but for the fence."""
+    """Commit an epoch to one sink with its original marker, except for the fence."""
     epoch, fence = step.epoch, state.opening.fence
     prepared = _prepared(of, sink, step, batch) if batch else None
     marker = Marker(of.name, sink.id, fence, epoch)
@@ -432,9 +410,10 @@ def _staged(step: Step) -> Batch:
 
 
 def _remember(of: Pipeline, sink: Sink, to: int) -> None:
-    """Put what the sink answers now in the place of what it answered before it was restored or made anew.
+    """Replace recorded receipts by those that the sink returns now, after it was restored or created anew.
 
-    Oldest first, those up to ``to`` only if the last of them is another one: who was killed on the way begins again.
+    Receipts are replaced oldest first, and those up to ``to`` only if the last of them differs. So a killed call starts
+    over.
     """
     faults.fire(Point.RECORD_BEFORE)
     with naming(sink):

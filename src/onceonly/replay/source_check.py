@@ -1,7 +1,7 @@
 """Check that the source still holds rows beyond a cut-back epoch.
 
-Spark reads a file that is gone as no rows, so every file is looked for: by the ledger's lists or, of what no ledger
-lists, by the checkpoint's own, which is deleted with the cut. Other sources are not asked from here.
+Spark reads a missing file as no rows, so every file is checked. The list comes from the ledger or else from the
+checkpoint, which is deleted with the cut. Other sources are not checked from here.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from onceonly_checkpoints.spark.logs import UnreadableCheckpoint, input_files, n
 from onceonly_checkpoints.storage import Readable, UnreachableStorage, file_system, is_local, local_path
 
 IsThere = Callable[[str], bool | None]
-"""Whether an input file is there, by its URL; ``None`` where nobody can ask."""
+"""Returns whether an input file exists, by its URL, or ``None`` if this cannot be checked."""
 
 
 def is_there(url: str) -> bool | None:
-    """Whether an input file is there; ``None`` where this process cannot ask."""
+    """Return whether an input file exists, or ``None`` if this process cannot check."""
     if is_local(url):
         return local_path(url).exists()
     with suppress(UnreachableStorage, OSError):
@@ -38,8 +38,8 @@ class SourceAvailability:
     """The source beyond an epoch.
 
     Attributes:
-        gone: what it lacks, in words, by number of the epoch that read it, or would have.
-        unasked: what nobody could ask for, each in words that follow "not asked:".
+        gone: missing files in words, by number of the epoch that read them, or would have.
+        unasked: parts that cannot be checked, each in words that follow "not asked:".
     """
 
     gone: Mapping[int, str]
@@ -47,21 +47,16 @@ class SourceAvailability:
 
 
 def by_lists(records: Iterable[EpochRecord], after: int, there: IsThere) -> SourceAvailability:
-    """The source of epochs beyond one, as far as the ledger lists their files."""
+    """Check the files of epochs after ``after``, as far as the ledger lists them."""
     return _looked_for({record.epoch.number: record.files for record in records if record.epoch.number > after}, there)
 
 
 def beyond(
     stood: Epoch, known: Mapping[int, Epoch], records: Sequence[EpochRecord], log: Readable | None, there: IsThere
 ) -> SourceAvailability:
-    """The source beyond an epoch, also of batches that no ledger and no sink knows of, or knows the files of.
+    """Check the source beyond epoch ``stood``, also for batches without a record or without a list of files.
 
-    Args:
-        stood: the epoch that everything is cut back to.
-        known: what is known of epochs, by number.
-        records: those of the ledger.
-        log: the checkpoint; ``None`` where it is not to be found.
-        there: looks for a file.
+    ``known`` are epochs by number. ``log`` is the checkpoint, or ``None`` if it cannot be found.
     """
     after = {number: epoch for number, epoch in sorted(known.items()) if number > stood.number}
     listed = {record.epoch.number: record.files for record in records if record.epoch.number in after}
@@ -85,13 +80,13 @@ def _looked_for(files: Mapping[int, Iterable[InputFile]], there: IsThere) -> Sou
     return SourceAvailability(gone, (f"whether {unknown} input files are still there",) if unknown else ())
 
 
-# ---- What the log of a file source lists beyond an epoch, and which epochs or batches that belongs to.
+# ---- Entries of a file source's log beyond an epoch, and their epochs or batches.
 
 
 def _unlisted(
     stood: Epoch, after: Mapping[int, Epoch], listed: Mapping[int, Sequence[InputFile]], log: Readable | None
 ) -> tuple[Mapping[int, Sequence[InputFile]], int]:
-    """Files that only the checkpoint lists, by number of the epoch; and how many entries nobody lists."""
+    """Files by epoch number that only the checkpoint lists, and the number of entries without any list."""
     same = [epoch for epoch in after.values() if _same_job(epoch, stood)]
     others = [epoch for epoch in after.values() if not _same_job(epoch, stood)]
     ends = list(_ends(stood, same, log))
@@ -110,7 +105,7 @@ def _unlisted(
 
 
 def _ends(stood: Epoch, same: Sequence[Epoch], log: Readable | None) -> Iterator[tuple[int, SourceOffsets]]:
-    """Where epochs beyond one ended, and then, by the checkpoint, the batches that are none: they are counted on."""
+    """Yield ends of epochs beyond one, and then of the checkpoint's further batches, numbered from the last epoch."""
     yield from ((epoch.number, epoch.reached) for epoch in same)
     newest = same[-1] if same else stood
     lineage = newest.standing.lineage
@@ -124,7 +119,7 @@ def _ends(stood: Epoch, same: Sequence[Epoch], log: Readable | None) -> Iterator
 
 
 def _file_sources(stood: Epoch, ends: Sequence[tuple[int, SourceOffsets]]) -> Iterator[tuple[str, int]]:
-    """Sources of files, each with the entry of its log at which an epoch stood; -1: before the first."""
+    """File sources, each with the entry of its log at an epoch. -1 is before the first."""
     for source in stood.reached.sources:
         begun = _at(stood.reached, source)
         if begun is not None or any(_at(end, source) is not None for _, end in ends):
@@ -136,13 +131,13 @@ def _at(offsets: SourceOffsets, source: str) -> int | None:
 
 
 def _number(ends: Sequence[tuple[int, SourceOffsets]], source: str, entry: int, stood: Epoch) -> int:
-    """The epoch that an entry of a file source's log belongs to; behind the last one, where Spark has planned none."""
+    """Return the epoch of an entry of a file source's log. One that Spark has not planned gets the next number."""
     holds = (number for number, end in ends if (at := _at(end, source)) is not None and at >= entry)
     return next(holds, (ends[-1][0] if ends else stood.number) + 1)
 
 
 def _entries(log: Readable | None, source: str, wanted: Sequence[int]) -> Iterator[InputFile]:
-    """Files of entries of a file source's log; nothing of those that it does not tell any more."""
+    """Yield files of entries of a file source's log. Entries that cannot be read are left out."""
     if log is None or not wanted:
         return
     try:
@@ -157,12 +152,12 @@ def _entries(log: Readable | None, source: str, wanted: Sequence[int]) -> Iterat
 
 
 def _is_of(log: Readable, stood: Epoch) -> bool:
-    """Whether a checkpoint is that of an epoch's job: the log of another one counts from its own beginning."""
+    """Return whether a checkpoint belongs to an epoch's job. The log of another job has its own numbers."""
     lineage = stood.standing.lineage
     try:
         return lineage is not None and spark_offsets.query_id(log) == lineage.query_id
     except UnreadableCheckpoint:
-        # A cut that was killed has deleted ``metadata`` first.
+        # A killed cut has deleted ``metadata`` first.
         return bool(log.names("sources"))
 
 
@@ -172,11 +167,11 @@ def _same_job(epoch: Epoch, stood: Epoch) -> bool:
 
 
 def _of_files(epoch: Epoch) -> bool:
-    """Whether a batch of files led to an epoch."""
+    """Return whether an epoch comes from a batch of files."""
     return epoch.lineage is not None and any(_at(epoch.reached, source) is not None for source in epoch.reached.sources)
 
 
-# ---- What a plan has to say of what was not asked.
+# ---- Words for parts of the source that were not checked.
 
 
 def _unknown(stood: Epoch, unlisted: int, log: Readable | None) -> Iterator[str]:

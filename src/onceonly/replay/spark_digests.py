@@ -22,18 +22,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")
-"""Settings on which values hang and which Spark does not keep with a batch."""
+"""Settings that values depend on and that Spark does not keep with a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """Digests of what a replay gives.
+    """Digests of a replay.
 
-    Args:
-        replay: runs the epochs again.
-        state: where a query with state gets it from.
-        panes: the query's ``panes=``; ``None`` for rows as they come.
-        shows: gets every epoch with windows, and what these give now.
+    ``panes`` is ``None`` for rows without windows. ``shows`` gets every epoch with windows, and their present results.
     """
 
     replay: Replay
@@ -42,11 +38,9 @@ class Digests:
     shows: Take | None = None
 
     def together(self, epochs: range, left_out: frozenset[str]) -> Digest:
-        """Digest of all rows of epochs, which are run as one batch wherever they follow each other.
+        """Return the digest of all rows of epochs, with consecutive epochs run as one batch.
 
-        Args:
-            epochs: their numbers, dense.
-            left_out: columns that the digest leaves out.
+        ``epochs`` are dense numbers. The digest excludes the columns ``left_out``.
 
         Raises:
             OnceOnlyError: as :meth:`Replay.run`.
@@ -56,7 +50,7 @@ class Digests:
         return reduce(add, found, Digest(0, left_out=tuple(sorted(left_out))))
 
     def apart(self, epochs: range, take: Callable[[int, Digest], None]) -> None:
-        """Hand number and digest of each epoch to a function, oldest first; epochs without a batch have none.
+        """Pass number and digest of each epoch to ``take``, oldest first. Epochs without a batch are left out.
 
         Raises:
             OnceOnlyError: as :meth:`Replay.run`.
@@ -78,7 +72,7 @@ class Digests:
         self.replay.run(epochs, each, state=self.state)
 
     def settings(self) -> tuple[tuple[str, str], ...]:
-        """Settings of the session on which values hang."""
+        """Settings of the session that values depend on."""
         return tuple((name, str(self.replay.spark.conf.get(name))) for name in SETTINGS)
 
 

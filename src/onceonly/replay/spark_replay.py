@@ -1,8 +1,8 @@
 """Replay epochs through the query: same rows, clock and watermark.
 
-Each batch is started from a replay checkpoint with one entry that has no commit, under ``trigger(once=True)``: Spark
-runs that batch and plans no other, whatever input is waiting. What it runs is compared with the record before a row is
-handed on. Nothing is written but the replay checkpoint, which is removed.
+Each batch starts from a replay checkpoint with one uncommitted entry, under ``trigger(once=True)``. Spark runs that
+batch and plans no other, regardless of waiting input. The batch is compared with the record before any row is passed
+on. Nothing is written but the replay checkpoint, which is removed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _GONE = re.compile(
     r"|DELTA_VERSIONS_NOT_CONTIGUOUS|PATH_NOT_FOUND)[^\]]*\]|\b(OffsetOutOfRangeException|KafkaIllegalStateException)\b"
 )
 """Error classes of Spark's and Delta's sources for input that is gone, and Java's names of Kafka's, which have none.
-They stand in the text alone: Spark wraps what ends a query in an error of its own class."""
+They are only in the text: Spark wraps the error of a query in its own class."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,10 @@ class Replay:
 
     Args:
         spark: a classic session.
-        job: gives the query; asked once.
-        records: the pipeline's epochs, with their file lists: all from the first where state is grown, where batches
-            were trimmed, and for where state comes from.
-        checkpoint: the query's own, as it was recorded. It may be lost where no state is copied from it.
-        ledger: the ledger's address, for the commands of refusals.
-        before: the query's ``before=``.
+        job: returns the query, called once.
+        records: with their file lists. All from the first on if state grows from the beginning, if batches were
+            trimmed, and to find the origin of state.
+        checkpoint: the query's own, as recorded. It may be lost if no state is copied from it.
     """
 
     spark: SparkSession
@@ -74,21 +72,21 @@ class Replay:
 
     @cached_property
     def plan(self) -> QueryPlan:
-        """What the query's plan is, with ``before=``.
+        """The query's plan, with ``before=``.
 
         Raises:
-            ConfigurationError: E113 another PySpark; E110 no stream, or Spark Connect.
+            ConfigurationError: E113 another PySpark. E110 no stream, or Spark Connect.
         """
         return engine_for(self.stream).foreseen(self.shaped(self.stream))
 
     @property
     def clock(self) -> bool:
-        """Whether rows hang on the time of their batch, as far as the plan shows."""
+        """Whether rows depend on the time of their batch, as far as the plan shows."""
         text = self.plan.text
         return text is None or _CLOCK.search(text) is not None
 
     def shaped(self, rows: Any) -> Any:
-        """Rows as they are written: through ``before=``."""
+        """Return rows as written: through ``before=``."""
         return self.before(rows) if self.before else rows
 
     def run(
@@ -99,20 +97,17 @@ class Replay:
         state: StateFrom = StateFrom.COPIED,
         coalesce: int = 1,
     ) -> None:
-        """Run epochs again, oldest first; those without a batch are left out.
+        """Run epochs again, oldest first. Those without a batch are left out.
 
-        Args:
-            epochs: their numbers, dense.
-            each: gets the rows of each batch, inside of its callback.
-            state: where a query with state gets it from.
-            coalesce: run up to so many epochs that follow each other as one batch.
+        ``epochs`` are dense numbers, of which up to ``coalesce`` consecutive ones run as one batch. ``each`` gets the
+        rows of each batch, inside its callback.
 
         Raises:
-            IdentityError: E230 the source lacks what they read; E234 what they read is not on record; E236 Spark ran
-                another batch.
-            StateError: E235, the state with which they began is not kept.
-            ConfigurationError: E110, epochs whose rows hang on state or clock were to be coalesced; E116, E126: the
-                query reads input that is gone as no rows.
+            IdentityError: E230 the source lacks their input. E234 their input is not on record. E236 Spark ran another
+                batch.
+            StateError: E235, the state before them is not kept.
+            ConfigurationError: E110, coalesced epochs whose rows depend on state or clock. E116, E126 the query reads
+                missing input as no rows.
         """
         stateful = self.plan.stateful
         if coalesce != 1 and (stateful or self.clock or self.plan.nondeterministic):
@@ -156,7 +151,7 @@ class Replay:
         return found
 
     def _refuse_passing_over(self) -> None:
-        """Refuse what a running query is refused for as well: rows that are gone would be none."""
+        """Refuse a source that skips missing input, as for a running query."""
         for source in self.plan.sources:
             if source.reads_on:
                 raise refuse("E116", query=self._pipeline, source=source.origin)
@@ -189,7 +184,7 @@ class Replay:
             raise refuse("E234", last=found.last, ledger=self.ledger, **about) from found
 
     def _start(self, step: Step, storage: FileStore, at: str, each: Each) -> None:
-        """One start of Spark, which runs one batch."""
+        """Start Spark once, for one batch."""
         query, stopped, came, done = self._query, list[BaseException](), list[int](), list[int]()
 
         def batch(df: DataFrame, batch_id: int) -> None:
@@ -198,7 +193,7 @@ class Replay:
                 self._hand_on(step, df, batch_id, each)
             except BaseException as error:
                 stopped.append(error)
-                # Of anything else Spark's side would wait for an answer for ever.
+                # On any other error, Spark's side would wait for an answer for ever.
                 raise error if isinstance(error, Exception) else RuntimeError("interrupted") from error
             done.append(batch_id)
 
@@ -220,7 +215,7 @@ class Replay:
             )
 
     def _told(self, step: Step, error: BaseException) -> BaseException:
-        """What ended a start, as a refusal where a source says that input is gone."""
+        """Return the error of a start, as a refusal if a source reports missing input."""
         gone = None if isinstance(error, OnceOnlyError) else _GONE.search(str(error))
         return self._lacks(step, f"Spark says {gone[1] or gone[2]}") if gone else error
 
@@ -247,7 +242,7 @@ class Replay:
             df.write.format("noop").mode("append").save()
 
     def _check(self, step: Step, run: Run, size: input.Size, batch_id: int) -> None:
-        """Demand that this is the recorded batch, before a row of it is read."""
+        """Check that this is the recorded batch, before any row of it is read."""
         if batch_id != step.batch_id:
             raise self._another(step, "the number of the batch", batch_id, step.batch_id)
         seen = input.see(batch_id, run)
@@ -264,7 +259,7 @@ class Replay:
         ):
             if found != known:
                 raise self._another(step, what, found, known)
-        # Spark reads a file that is gone as no rows, and says nothing.
+        # Spark silently reads a missing file as no rows.
         _, missing = input.stat(seen.files, size)
         if missing:
             one, *others = missing
@@ -272,12 +267,12 @@ class Replay:
 
 
 def _is_writer(query: Any) -> bool:
-    # Of the class: an instance of DataFrame answers with a column to any name.
+    # On the class: an instance of DataFrame returns a column for any name.
     return hasattr(type(query), "foreachBatch")
 
 
 def _said(error: Exception) -> str:
-    """The first line of what ended a query, without Spark's words for that it ended."""
+    """Return the first line of a query's error, without Spark's own prefix."""
     return str(error).partition("\n")[0].partition("terminated with exception: ")[2] or type(error).__name__
 
 
@@ -310,22 +305,22 @@ def replayed(
     state: str = "copied",
     coalesce: int = 1,
 ) -> None:
-    """Run recorded epochs again and hand each one's rows to a function; the source must still hold them.
+    """Run recorded epochs again and pass each one's rows to a function. The source must still hold them.
 
     Args:
         spark: a classic session.
         job: ``function(spark)`` that returns the query, not started: a DataFrame, or a DataStreamWriter.
-        records: the pipeline's epochs, with their file lists; all from the first one where state is grown.
-        checkpoint: the query's own; replay checkpoints lie beside it, and are removed.
-        each: gets record and rows, inside of the batch's callback; of epochs that were coalesced the last record. With
-            state it reads the rows once, to the last.
-        epochs: their numbers, dense; ``None``: all of ``records``.
-        ledger: the ledger's address, for the commands of refusals.
+        records: with their file lists. All from the first on if state grows from the beginning.
+        checkpoint: the query's own. Replay checkpoints are created beside it, and removed.
+        each: gets record and rows, inside the batch's callback. For coalesced epochs it gets the last record. With
+            state it must read all rows, once.
+        epochs: dense numbers. ``None`` for all of ``records``.
+        ledger: address for commands in refusals.
         state: ``"copied"`` from the checkpoint, or grown from the ``"beginning"``.
-        coalesce: run up to so many epochs that follow each other as one batch.
+        coalesce: run up to this number of consecutive epochs as one batch.
 
     Raises:
-        OnceOnlyError: as :meth:`Replay.run`; what ``each`` raises comes out as it is.
+        OnceOnlyError: as :meth:`Replay.run`. An error of ``each`` passes through unchanged.
     """
     numbers = [record.epoch.number for record in records]
     wanted = epochs if epochs is not None else range(min(numbers, default=1), max(numbers, default=0) + 1)

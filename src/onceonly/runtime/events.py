@@ -21,16 +21,11 @@ from onceonly_checkpoints.ledger import Event, EventKind, KeptPlan, Ledger, Ledg
 log = logging.getLogger(__name__)
 
 _LOUD = {EventKind.WARNED, EventKind.LATE, EventKind.QUARANTINED, EventKind.TIME_HELD, EventKind.BEHIND}
-"""What is logged as a warning."""
+"""Events that are logged as warnings."""
 
 
 class EventLog:
-    """Logs what happens to a pipeline and notes it in its ledger.
-
-    Args:
-        sinks: the pipeline's sinks.
-        ledger: its index.
-    """
+    """Logs events of a pipeline and notes them in its ledger."""
 
     def __init__(self, sinks: Sequence[Sink], ledger: Ledger) -> None:
         self._sinks = sinks
@@ -38,11 +33,11 @@ class EventLog:
         self._told: BaseException | None = None
 
     def begin(self) -> None:
-        """Another call begins: what the one before it raised is noted once more where this one raises it, too."""
+        """Begin another call: an error that the call before raised is noted again if this one raises it too."""
         self._told = None
 
     def note(self, pipeline: str, happenings: Sequence[Happening], generation: int) -> None:
-        """Log what happened and keep it with the pipeline; what is said once, unless its log says it already.
+        """Log happenings and note them in the ledger. One with ``once`` is skipped if the ledger has it already.
 
         Raises:
             LedgerUnavailable: it cannot be noted.
@@ -55,10 +50,10 @@ class EventLog:
             self._ledger.note(Event(pipeline, one.kind, one.reason, one.epoch, generation))
 
     def keep(self, pipeline: str, happenings: Sequence[Happening], generation: int) -> None:
-        """Log what was found of a batch beside its rows and keep it with the pipeline, unless its log says it already.
+        """Log findings about a batch and note them in the ledger, unless it has them already.
 
         Raises:
-            OnceOnlyError: E511, the ledger is away. The epoch stands; its batch comes again and is skipped.
+            OnceOnlyError: E511, the ledger is unavailable. The epoch is committed. Its batch repeats and is skipped.
         """
         try:
             new = unsaid(happenings, self._ledger.events(pipeline)) if happenings else ()
@@ -67,10 +62,10 @@ class EventLog:
             raise refuse("E511", ledger=self._ledger.address, reason=str(error)) from error
 
     def keep_plan(self, plan: KeptPlan) -> None:
-        """Keep what a run's fingerprint was made of.
+        """Record the plan behind a run's fingerprint.
 
         Raises:
-            OnceOnlyError: E511, the ledger is away. The epoch stands; its batch comes again and is skipped.
+            OnceOnlyError: E511, the ledger is unavailable. The epoch is committed. Its batch repeats and is skipped.
         """
         try:
             self._ledger.keep_plan(plan)
@@ -78,9 +73,9 @@ class EventLog:
             raise refuse("E511", ledger=self._ledger.address, reason=str(error)) from error
 
     def failed(self, pipeline: str, error: BaseException, state: State | None = None) -> None:
-        """Note in the ledger that an opening failed, once for each error. What is being raised is not replaced."""
+        """Note in the ledger that an opening failed, once for each error. An unavailable ledger raises nothing."""
         told, self._told = self._told, error
-        # Of other exceptions nothing is known, not even that the process outlives them.
+        # After other exceptions the process may not even survive.
         if (
             error is not told
             and isinstance(error, Exception | KeyboardInterrupt | SystemExit)
@@ -89,13 +84,13 @@ class EventLog:
             self._end(in_doubt.failure(pipeline, error, state))
 
     def _reaches(self, error: BaseException, state: State | None) -> bool:
-        """Whether the ledger need not be waited for in vain: it may lie where nobody answers."""
+        """Whether the ledger may answer. One beside a sink does not if the probe of the sinks failed."""
         beside = any(sink.ledger_url for sink in self._sinks)
         silent = beside and state is not None and state.phase is Phase.PROBE
         return not silent and getattr(error, "code", "") != "E511"
 
     def ended(self, state: State) -> None:
-        """Note in the ledger that the opening is over and leaves nothing behind."""
+        """Note in the ledger that the opening has ended and leaves nothing behind."""
         self._end(in_doubt.end(state))
 
     def _end(self, event: Event) -> None:
@@ -107,7 +102,7 @@ class EventLog:
 
 
 def kept(text: str) -> Happening:
-    """The promise as one line of the pipeline's log."""
+    """Return the promise as one event."""
     return Happening(EventKind.PROMISED, "; ".join(line.strip() for line in text.splitlines()))
 
 
@@ -116,12 +111,7 @@ def warned(
 ) -> Iterator[Happening]:
     """Warnings of a run: two sinks on one target, columns outside of the digest, sources that cannot replay.
 
-    Args:
-        pipeline: its name.
-        plan: of the query.
-        written: what is known of the rows.
-        shared: pairs of sinks on one target.
-        further: ids of sinks to which a group that changes is a further row.
+    ``shared`` are pairs of sinks on one target. ``further`` are ids of sinks in which a changed group adds a row.
     """
     for one, other in shared:
         yield _warning("W701", target=f"{one.address} and {other.address}", pipeline=pipeline)
@@ -139,15 +129,15 @@ def _warning(code: str, **details: object) -> Happening:
 
 
 def other_rows(pipeline: str, epoch: Epoch) -> Happening:
-    """A batch without state that gave other rows when it was computed again; what is visible stands."""
+    """Warning for a stateless batch that gave other rows when recomputed. The visible rows stay."""
     return replace(_warning("W720", pipeline=pipeline, epoch=epoch.number), epoch=epoch.number)
 
 
 def late(rows: int, watermark_ms: int, epoch: int) -> Happening:
-    """Rows that Spark dropped from the batch of an epoch, since they were too old.
+    """Event for rows that Spark dropped from an epoch's batch as too late.
 
-    It goes by the watermark that the batch before had, so that what one stateful step sends late to the next is kept;
-    its counter counts rows as they reach a step: several rows of one group that were aggregated on the way are one.
+    Spark uses the watermark of the batch before, so that rows that one stateful step emits late reach the next. Its
+    counter counts rows as they reach a step: several rows of one group that were aggregated before are one.
     """
     watermark = datetime.fromtimestamp(watermark_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
     told = f"{rows} late rows were dropped by Spark, watermark of the batch {watermark}"
@@ -155,14 +145,14 @@ def late(rows: int, watermark_ms: int, epoch: int) -> Happening:
 
 
 def late_rows(event: Event) -> int:
-    """How many rows a line of the log says were dropped; the inverse of :func:`late`."""
+    """Count the rows that an event reports as dropped. Inverse of :func:`late`."""
     return int(event.reason.partition(" ")[0]) if event.kind is EventKind.LATE else 0
 
 
 def unsaid(happenings: Sequence[Happening], events: Sequence[Event]) -> list[Happening]:
-    """Those that the pipeline's log does not say yet.
+    """Return the happenings that the pipeline's log does not have yet.
 
-    A promise is said again where another one stood in between; all else once per epoch.
+    A promise is logged again if another one came in between. All else is logged once per epoch.
     """
     said = {(event.kind, event.reason, event.epoch) for event in events}
     promise = next((event.reason for event in reversed(events) if event.kind is EventKind.PROMISED), None)

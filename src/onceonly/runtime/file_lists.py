@@ -1,7 +1,7 @@
 """Recover lost lists of input files by their hash.
 
-Spark takes files in the order of their age, so an epoch's are neighbours in the directory once those of older epochs
-are left out. What the hash does not confirm is not found: files that were changed, archived or cut otherwise.
+Spark takes files in the order of their age. So an epoch's files are neighbours in the directory once those of older
+epochs are left out. A list whose hash differs is not recovered: files were changed, archived or batched otherwise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MANY = 2000
 
 
 def listed_in(directory: str) -> Aged:
-    """Files below a directory that a file source reads; empty where it is not on a disk of this machine."""
+    """Files below a directory that a file source reads. Empty if it is not on a disk of this machine."""
     if not is_local(directory):
         return ()
     found = list[tuple[int, str]]()
@@ -38,7 +38,7 @@ def listed_in(directory: str) -> Aged:
 
 
 def completed(records: Sequence[EpochRecord]) -> Sequence[EpochRecord]:
-    """The same with the lists that were found; the source is asked only where one is lost."""
+    """Return the records with recovered lists. The source is read only if a list is lost."""
     if all(record.files or record.epoch.lineage is None for record in records):
         return records
     found = find(records)
@@ -48,11 +48,9 @@ def completed(records: Sequence[EpochRecord]) -> Sequence[EpochRecord]:
 def find(
     records: Sequence[EpochRecord], directory: Callable[[str], Aged] = listed_in
 ) -> Mapping[int, tuple[InputFile, ...]]:
-    """The files of epochs that have no list, by number of the epoch; only of those that are proven.
+    """Recover the files of epochs without a list, by number of the epoch, if the hash confirms them.
 
-    Args:
-        records: of one job of Spark, oldest first.
-        directory: lists one.
+    ``records`` are of one Spark job, oldest first. ``directory`` lists one directory.
     """
     found: dict[int, tuple[InputFile, ...]] = {}
     left: dict[str, list[tuple[str, int]]] = {}
@@ -73,14 +71,14 @@ def find(
 
 
 def _entry(record: EpochRecord, source: SourceIdentity) -> int | None:
-    """The one entry of the source's log that an epoch read; ``None`` where it read several."""
+    """Return the single entry of the source's log that an epoch read, or ``None`` if it read several."""
     planned = record.epoch.planned
     start, end = (log_offset(dict(one.entries).get(source.source)) for one in (planned.start, planned.end))
     return end if end is not None and end == (0 if start is None else start + 1) else None
 
 
 def _run(aged: Aged, source: SourceIdentity, entry: int | None) -> list[InputFile]:
-    """The oldest files whose list has the hash; one that stands alone may be any."""
+    """Return the oldest files whose list has the hash. A single file may be any of them."""
     if entry is None:
         return []
     files = [InputFile(path, age, entry, source.source) for path, age in aged]

@@ -18,14 +18,10 @@ from onceonly_checkpoints.model import InputFile
 
 
 def enter(ledger: Ledger, sinks: Sequence[Sink], pipeline: str, lineage: Lineage | None, generation: int) -> None:
-    """Enter an opening.
+    """Enter an opening into the ledger's list of pipelines.
 
-    Args:
-        ledger: of the pipeline.
-        sinks: its sinks in commit order.
-        pipeline: its name.
-        lineage: the engine's names for the newest batch; ``None`` where none is known.
-        generation: of the fence that stands.
+    ``sinks`` are in commit order. ``lineage`` has the engine's ids of the newest batch, if known. ``generation`` is
+    that of the installed fence.
     """
     ledger.enter(
         Pipeline(
@@ -40,31 +36,24 @@ def enter(ledger: Ledger, sinks: Sequence[Sink], pipeline: str, lineage: Lineage
 
 
 def cut(ledger: Ledger, pipeline: str, head: EpochRecord | None) -> RewoundPosition | None:
-    """Whether a rewind has put the newest epoch on record where it is; the ledger is asked for that alone.
+    """Return the position that a rewind has set, and the epochs that it set aside. Reads only the ledger.
 
-    Args:
-        ledger: of the pipeline.
-        pipeline: its name.
-        head: the newest epoch on record that stands; ``None`` for none.
+    ``head`` is the newest recorded epoch that was not superseded.
     """
-    # Asked for by kind: behind it there may be any number of others, one for each start that failed.
+    # Filtered by kind: any number of events may follow it, one for each failed start.
     rewound = max((event.generation for event in ledger.events(pipeline, 1, EventKind.REWOUND)), default=0)
     aside = ledger.superseded(pipeline, head.epoch.number if head else 0)
     return event_time.cut(head, aside, rewound)
 
 
 def learn(ledger: Ledger, sinks: Sequence[Sink], pipeline: str, known: int) -> None:
-    """Whoever was refused by a look has indexed nothing; the commands in his message need what the sinks know.
+    """Record the epochs that sinks hold, after a refusal that indexed nothing: the commands in its message need them.
 
-    Args:
-        ledger: of the pipeline.
-        sinks: its sinks in commit order.
-        pipeline: its name.
-        known: number of the newest epoch on record; 0 for none.
+    ``known`` is the number of the newest recorded epoch, or 0.
     """
     told = list(histories(sinks, known))
     for marker, receipts in opening.by_epoch(told):
-        # One that some sinks lack is being written, or waits to be healed: no record comes before that.
+        # An epoch that some sinks lack is being written or waits to be healed, and gets no record yet.
         if {receipt.sink for receipt in receipts} >= {sink for sink, _ in marker.epoch.sinks}:
             ledger.record(EpochRecord(pipeline, marker.fence, marker.epoch, receipts))
     if told and all(entry.name != pipeline for entry in ledger.pipelines()):
@@ -73,7 +62,7 @@ def learn(ledger: Ledger, sinks: Sequence[Sink], pipeline: str, known: int) -> N
 
 
 def complete(ledger: Ledger, pipeline: str, epoch: Epoch, files: tuple[InputFile, ...]) -> None:
-    """A record that was rebuilt from a marker has no input files; the replay of its batch brings them again."""
+    """Add the input files of a replayed batch to a record that was rebuilt from a marker, which has none."""
     known = ledger.epochs(pipeline, epoch.number, epoch.number)
     if files and known and not known[0].files:
         ledger.record(replace(known[0], files=files))
@@ -81,12 +70,9 @@ def complete(ledger: Ledger, pipeline: str, epoch: Epoch, files: tuple[InputFile
 
 @dataclass(frozen=True, slots=True)
 class LedgerAttachment:
-    """Adds what only the runner knows to the record that a sink writes in its own transaction.
+    """Adds files and phases to the record that a sink writes in its own transaction.
 
-    Attributes:
-        ledger: of the pipeline.
-        offer: the batch; ``None`` where there is none.
-        phases: what the epoch went through, in seconds.
+    ``phases`` are in seconds.
     """
 
     ledger: Ledger
@@ -95,7 +81,7 @@ class LedgerAttachment:
 
     @property
     def address(self) -> str:
-        """Where the ledger lies, without secrets."""
+        """Address of the ledger, without secrets."""
         return self.ledger.address
 
     def record(self, record: EpochRecord, connection: Any = None) -> None:

@@ -1,6 +1,6 @@
 """Operator actions without Spark: resolve, adopt, drop, refresh, reset.
 
-Each decision is an epoch of its own; see ``operatorepoch``.
+Each decision is an epoch of its own, see ``operator_epoch``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,9 @@ from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffs
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What ``txn resolve`` found and did.
+    """Result of ``txn resolve``: the epoch that every sink holds, or 0, our generation, and findings as sentences.
 
-    Attributes:
-        epoch: number of the epoch that every sink holds; 0 for none.
-        generation: our generation: every older driver is fenced out now.
-        said: what was found, in sentences.
+    Every older driver is fenced out.
     """
 
     epoch: int
@@ -41,25 +38,20 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class LastBatch:
-    """The last batch of a job that is taken over.
-
-    Attributes:
-        written: its slice.
-        lineage: the engine's names for it.
-    """
+    """The last batch of a job that is taken over."""
 
     written: Slice
     lineage: Lineage
 
 
 def resolve(sinks: Sequence[Sink], ledger: Ledger, pipeline: str) -> Resolution:
-    """Open a pipeline without a batch: fence older drivers out, settle what is in doubt, bring the ledger up to date.
+    """Open a pipeline without a batch: fence older drivers out, settle in-doubt epochs, update the ledger.
 
-    A sink that lacks the newest epoch of the others gets it from the bytes that were staged, also where it held that
-    epoch before and was set back since.
+    A sink that lacks the newest epoch of the others gets it from the staged files. This includes a sink that held the
+    epoch and was restored to an older state.
 
     Raises:
-        OnceOnlyError: what a restart of the query would raise, too.
+        OnceOnlyError: as a restart of the query.
     """
     state = operator_epoch.opened(sinks, ledger, pipeline, heals=True)
     number = state.opening.last.number if state.opening.last else 0
@@ -84,22 +76,17 @@ def adopt(
     *,
     start: SourceOffsets | None = None,
 ) -> Epoch | None:
-    """Accept what stops a pipeline by an epoch without rows; it moves the position only where that is what it means.
+    """Accept a refusal by an epoch without rows. The position moves only if that is the meaning of the kind.
 
-    Args:
-        sinks: every sink of the pipeline.
-        ledger: its ledger.
-        pipeline: its name.
-        accepted: what is accepted; its kind is one of ``acceptance.KINDS``.
-        start: where the next batch starts, for the kind ``start``.
+    ``start`` is the position of the next batch, for the kind ``start``.
 
     Returns:
-        The adoption; ``None`` where nothing had to be accepted any more: what was to be given up was still there.
+        The adoption, or ``None`` if the sinks still hold what was to be given up.
 
     Raises:
-        OnceOnlyError: E110 it names something else than what stopped the pipeline, also by the range of the source, or
-            less than what is gone by now, or it is not known where it stands; E228 a sink is not proven to hold what it
-            held; or what opening raises.
+        OnceOnlyError: E110 if ``accepted`` names another stop or another range of the source than the newest refusal,
+            or less than is lost by now, or if the position is unknown. E228 if a sink is not proven to hold its rows.
+            Also errors of the opening.
     """
     stop = remedies.last(ledger, pipeline)
     state = operator_epoch.opened(sinks, ledger, pipeline, accepted=accepted)
@@ -131,13 +118,12 @@ def adopt(
 
 
 def _named(kind: AdoptionKind, stop: Stop | None, base: Epoch | None) -> Slice | None:
-    """The range that an acceptance of the newest refusal names."""
     wanted = acceptance.applicable(kind, stop, base.written.end if base else None)
     return wanted.offsets if wanted else None
 
 
 def another_range(pipeline: str, kind: AdoptionKind) -> OnceOnlyError:
-    """The error where the newest refusal speaks of other offsets than those that the operator was shown."""
+    """Error if the newest refusal names other offsets than the operator saw."""
     return refuse(
         "E110",
         problem=f'--{kind} was decided about another range than the one that stops pipeline "{pipeline}" now.',
@@ -147,7 +133,7 @@ def another_range(pipeline: str, kind: AdoptionKind) -> OnceOnlyError:
 
 
 def _needed(state: State, accepted: Adoption) -> bool:
-    """Whether the pipeline would be refused without what is accepted, or was let pass by it just now."""
+    """Return whether the pipeline would be refused without ``accepted``, or passed just now because of it."""
     if accepted.kind is AdoptionKind.ACCEPT_CHANGE and state.opening.healed:
         return True  # what was committed above a change settles it for the sink, and nobody would be told again
     head = state.opening.head.epoch if state.opening.head else None
@@ -156,7 +142,7 @@ def _needed(state: State, accepted: Adoption) -> bool:
 
 
 def _demand_same_data(sinks: Sequence[Sink], ledger: Ledger, state: State, accepted: Adoption) -> None:
-    """A sink under a new identity must stand at the newest epoch, with its chain, and hold the rows of each epoch."""
+    """Check that a sink under a new identity holds the newest epoch, its chain, and the rows of each epoch."""
     for sink in sinks:
         if sink.id in accepted.sinks and (reason := _differs(sink, ledger, state)):
             raise refuse("E228", sink=sink.id, pipeline=state.job.pipeline, reason=reason, ledger=ledger.address)
@@ -183,20 +169,12 @@ def _differs(sink: Sink, ledger: Ledger, state: State) -> str:
 
 
 def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastBatch, accepted: Adoption) -> Epoch:
-    """Begin a pipeline where an older job's checkpoint stands: epoch 1, without rows, is that job's last batch.
+    """Begin a pipeline at an older job's checkpoint. Epoch 1, without rows, is that job's last batch.
 
-    Args:
-        sinks: every sink of the pipeline.
-        ledger: its ledger.
-        pipeline: its name.
-        batch: the last one that the older job has written; only its checkpoint may go on from here.
-        accepted: a decision of kind ``from-checkpoint``.
-
-    Returns:
-        The adoption.
+    Only the checkpoint of ``batch`` may continue from here. ``accepted`` has the kind ``from-checkpoint``.
 
     Raises:
-        OnceOnlyError: E110 the pipeline has epochs already; or what opening raises.
+        OnceOnlyError: E110 if the pipeline has epochs already. Also errors of the opening.
     """
     state = operator_epoch.opened(sinks, ledger, pipeline, accepted=accepted)
     if newest := max(reading.position.epoch for reading in state.opening.readings):
@@ -208,7 +186,7 @@ def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastB
 
 
 def begun_already(pipeline: str, newest: int) -> OnceOnlyError:
-    """What is raised where a pipeline is to begin that has epochs."""
+    """Error for a new pipeline whose name has epochs."""
     return refuse(
         "E110",
         problem=f'Pipeline "{pipeline}" stands at epoch {newest} already.',
@@ -226,22 +204,15 @@ def drop_sink(
     going: Sink | None = None,
     shown: int | None = None,
 ) -> Epoch:
-    """Take a sink out of a pipeline by an epoch without rows in all others.
+    """Take a sink out of a pipeline by an epoch without rows in all others, and return that epoch.
 
-    Args:
-        sinks: every other sink of the pipeline.
-        ledger: its ledger.
-        pipeline: its name.
-        accepted: a decision of kind ``drop-sink`` that names the sink that goes, and what it lacks that is given up.
-        going: that sink, where it first gets the epoch that it lacks; ``None``: it is not touched itself.
-        shown: the newest epoch when it was decided what it lacks; ``None``: nobody looked.
-
-    Returns:
-        The adoption: the first epoch that does not list the sink.
+    ``accepted`` has the kind ``drop-sink``, and names the sink and its epochs that are given up. ``going`` is the sink,
+    if it first gets the epoch that it lacks. ``None`` leaves it untouched. ``shown`` is the newest epoch in the plan
+    that the operator saw. ``None`` skips this check.
 
     Raises:
-        OnceOnlyError: E110 there is no epoch yet, or the pipeline went on; E219 the sink cannot be brought to the
-            epoch; or what opening raises.
+        OnceOnlyError: E110 if there is no epoch yet, or the pipeline went on. E219 if the sink cannot be brought to the
+            epoch. Also errors of the opening.
     """
     if going is not None:
         operator_epoch.opened((*sinks, going), ledger, pipeline, heals=True)
@@ -255,20 +226,13 @@ def drop_sink(
 
 
 def refresh(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adoption) -> Epoch:
-    """Let the next query that begins anew replace all rows, by an epoch without rows that the one after it uses up.
+    """Let the next query that begins anew replace all rows. An epoch without rows permits it once.
 
-    Args:
-        sinks: every sink of the pipeline.
-        ledger: its ledger.
-        pipeline: its name.
-        accepted: a decision of kind ``replace-rows`` that names the epochs whose rows leave.
-
-    Returns:
-        The adoption.
+    ``accepted`` has the kind ``replace-rows`` and names the epochs whose rows leave.
 
     Raises:
-        OnceOnlyError: E110 there is no epoch yet, or there are others than the decision names; E247 a sink cannot
-            replace; or what opening raises.
+        OnceOnlyError: E110 if there is no epoch yet, or others than ``accepted`` names. E247 if a sink cannot replace.
+            Also errors of the opening.
     """
     at_stake(sinks, pipeline)
     state = operator_epoch.opened(sinks, ledger, pipeline)
@@ -281,20 +245,12 @@ def refresh(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adop
 
 
 def retire(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adoption) -> Epoch:
-    """Have a writer of a dataset be waited for no more, by an epoch without rows that notes the end of time.
+    """Stop waiting for a writer of a dataset, by an epoch without rows that notes the end of time.
 
-    Args:
-        sinks: every sink of the pipeline.
-        ledger: its ledger.
-        pipeline: its name.
-        accepted: a decision of kind ``retire-writer``.
-
-    Returns:
-        The adoption.
+    ``accepted`` has the kind ``retire-writer``.
 
     Raises:
-        OnceOnlyError: E110 there is no epoch that says anything of time; E142 its windows are open; or what opening
-            raises.
+        OnceOnlyError: E110 if no epoch notes an event time. E142 if its windows are open. Also errors of the opening.
     """
     state = operator_epoch.opened(sinks, ledger, pipeline)
     last = state.opening.last
@@ -308,21 +264,13 @@ def retire(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adopt
 
 
 def reset_panes(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adoption) -> Epoch:
-    """Give up all windows that are open, by an epoch without rows behind which none is.
+    """Give up all open windows, by an epoch without rows.
 
-    Rows of state that stand count no more; the rows of panes that were written stay.
-
-    Args:
-        sinks: every sink of the pipeline.
-        ledger: its ledger.
-        pipeline: its name.
-        accepted: a decision of kind ``reset-panes`` that names, as its last epoch, the one whose windows were shown.
-
-    Returns:
-        The adoption.
+    State rows count no longer. Results that were written stay. ``accepted`` has the kind ``reset-panes``, and its last
+    epoch is the one whose windows the operator saw.
 
     Raises:
-        OnceOnlyError: E110 no window is open, or the query went on since; or what opening raises.
+        OnceOnlyError: E110 if no window is open, or the query went on since. Also errors of the opening.
     """
     state = operator_epoch.opened(sinks, ledger, pipeline)
     last = state.opening.last
@@ -334,7 +282,7 @@ def reset_panes(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: 
 
 
 def nothing_to_reset(pipeline: str) -> OnceOnlyError:
-    """The error for a pipeline of whose windows none is open."""
+    """Error for a pipeline without open windows."""
     return refuse(
         "E110",
         problem=f'No window of "{pipeline}" is open, so there is nothing to give up.',
@@ -344,7 +292,7 @@ def nothing_to_reset(pipeline: str) -> OnceOnlyError:
 
 
 def refuse_open_windows(pipeline: str, last: Epoch) -> None:
-    """Refuse to end a pipeline whose windows nobody would close: what they are worth only the query's program knows.
+    """Refuse to end a pipeline with open windows: only the query's program can compute their results.
 
     Raises:
         IdentityError: E142.
@@ -360,13 +308,7 @@ def refuse_open_windows(pipeline: str, last: Epoch) -> None:
 
 
 def refuse_moving(pipeline: str, ledger: Ledger, kind: AdoptionKind, last: Epoch | None) -> None:
-    """Refuse to move the position under open windows: their rows would be counted twice in them, or be missing there.
-
-    Args:
-        pipeline: its name.
-        ledger: its ledger, which the way on names.
-        kind: what is to be accepted.
-        last: the newest epoch.
+    """Refuse to move the position under open windows: they would count rows twice or miss rows.
 
     Raises:
         IdentityError: E142.
@@ -384,10 +326,10 @@ def refuse_moving(pipeline: str, ledger: Ledger, kind: AdoptionKind, last: Epoch
 
 
 def at_stake(sinks: Sequence[Sink], pipeline: str) -> int:
-    """The newest epoch whose rows a refresh would replace; nobody is fenced out by this.
+    """Return the newest epoch whose rows a refresh would replace, without fencing anyone out.
 
     Raises:
-        OnceOnlyError: E110 there is no epoch yet; E247 a sink cannot replace; or what a sink that is away raises.
+        OnceOnlyError: E110 if there is no epoch yet. E247 if a sink cannot replace. Also errors of a sink.
     """
     for sink in sinks:
         sink.open(pipeline)
@@ -399,15 +341,9 @@ def at_stake(sinks: Sequence[Sink], pipeline: str) -> int:
 
 
 def target(accepted: Adoption, last: Epoch | None, stop: Stop | None) -> SourceOffsets | None:
-    """Where an acceptance moves the position to.
+    """Return the offsets to which an acceptance moves the position, or ``None`` if neither epoch nor refusal has them.
 
-    Args:
-        accepted: what is accepted.
-        last: the epoch that the pipeline goes on from; ``None`` where nothing says which.
-        stop: the newest refusal.
-
-    Returns:
-        Offsets; ``None`` where nothing tells.
+    ``last`` is the epoch from which the pipeline continues, or ``None`` if unknown. ``stop`` is the newest refusal.
     """
     refused = stop.start if stop else None
     if accepted.kind in {AdoptionKind.ACCEPT_DUPLICATES, AdoptionKind.CONTINUE} or last is None:
@@ -417,7 +353,7 @@ def target(accepted: Adoption, last: Epoch | None, stop: Stop | None) -> SourceO
 
 
 def not_applicable(pipeline: str, kind: AdoptionKind) -> OnceOnlyError:
-    """The error for an acceptance of something that did not stop the pipeline."""
+    """Error for an acceptance of another refusal than the newest."""
     return refuse(
         "E110",
         problem=f'Nothing that --{kind} accepts stops pipeline "{pipeline}".',
@@ -427,7 +363,7 @@ def not_applicable(pipeline: str, kind: AdoptionKind) -> OnceOnlyError:
 
 
 def _gone_elsewhere(pipeline: str, accepted: Adoption) -> OnceOnlyError:
-    """The error where a sink that the acceptance does not name has lost the epoch, too, which only sinks knew of."""
+    """Error if a sink that the acceptance does not name has lost the epoch too, and the ledger never recorded it."""
     return refuse(
         "E110",
         problem=f'Epoch {accepted.last} of pipeline "{pipeline}" is in none of its sinks any more.',
@@ -437,7 +373,7 @@ def _gone_elsewhere(pipeline: str, accepted: Adoption) -> OnceOnlyError:
 
 
 def nothing_to_adopt(pipeline: str) -> OnceOnlyError:
-    """The error for a pipeline of which nobody knows where it stands."""
+    """Error for a pipeline whose position is unknown."""
     return refuse(
         "E110",
         problem=f'Pipeline "{pipeline}" has no epoch yet that tells where it stands, so there is nothing to adopt.',
@@ -447,7 +383,7 @@ def nothing_to_adopt(pipeline: str) -> OnceOnlyError:
 
 
 def nothing_to_retire(pipeline: str) -> OnceOnlyError:
-    """The error for a pipeline that is no writer of a dataset."""
+    """Error for a pipeline that is no writer of a dataset."""
     return refuse(
         "E110",
         problem=f'No epoch of "{pipeline}" says anything of time, so nobody waits for it.',

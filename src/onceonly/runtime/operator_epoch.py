@@ -1,8 +1,7 @@
 """Commit an operator's decision as an epoch without rows.
 
-It has no rows, or only those that a repair brings: a slice without width or from the last end to where the position
-moves, and the operator's reason. So it is fenced, chained, audited and never half-done, and nothing pending has to be
-remembered anywhere else.
+It has the operator's reason, and no rows unless a repair brings some. Its slice is empty, or ends at the new position.
+So it is fenced, chained, audited and atomic, and no pending decision has to be kept elsewhere.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def opened(
     dropped: str = "",
     heals: bool = False,
 ) -> State:
-    """Fence every driver of a pipeline out; where it stands then.
+    """Fence every driver of a pipeline out, and return its state.
 
     Raises:
         OnceOnlyError: it cannot be opened.
@@ -59,7 +58,7 @@ def opened(
 
 
 def went_on(pipeline: str, stands: int, shown: int) -> OnceOnlyError:
-    """The error where a plan was about another epoch than the one that stands."""
+    """Error if the newest epoch is not the one of the plan that the operator saw."""
     return refuse(
         "E110",
         problem=f'Pipeline "{pipeline}" stands at epoch {stands}, and {shown} was shown.',
@@ -69,7 +68,7 @@ def went_on(pipeline: str, stands: int, shown: int) -> OnceOnlyError:
 
 
 def recorded(ledger: Ledger, pipeline: str, number: int) -> Epoch | None:
-    """An epoch as the ledger knows it."""
+    """Return the ledger's epoch of this number."""
     return next((record.epoch for record in ledger.epochs(pipeline, number, number)), None)
 
 
@@ -82,21 +81,16 @@ def write(
     *,
     rows: Mapping[str, Prepared] | None = None,
 ) -> Epoch:
-    """Commit an operator's epoch to every sink, and record it.
+    """Commit an operator's epoch to every sink, in commit order, and record it.
 
-    Args:
-        state: of the opening.
-        sinks: in the order in which they get it.
-        ledger: of the pipeline.
-        epoch: what is written.
-        newest: the epoch that stood before; ``None`` where that says nothing.
-        rows: what sinks get with it, by their ids; those that are brought to it later get none. Default: nothing.
+    ``newest`` is the epoch before it, or ``None`` if it has no bearing on event time. ``rows`` are prepared rows by
+    sink id, by default none. A sink that is healed later gets none.
 
     Raises:
         OnceOnlyError: as :func:`committed`.
     """
     receipts = tuple(committed(state, sink, sinks, ledger, epoch, rows=(rows or {}).get(sink.id)) for sink in sinks)
-    # Only now: until a sink holds the decision, the old records are all that proves what was lost.
+    # Only now: until a sink holds the decision, only the old records prove the loss.
     _forget(sinks, ledger, state, epoch)
     ledger.record(EpochRecord(state.job.pipeline, state.opening.fence, epoch, receipts))
     seals.tell(sinks, state.job.pipeline, epoch, ledger)
@@ -108,12 +102,9 @@ def write(
 
 
 def put_back(state: State, epoch: Epoch, newest: Epoch | None) -> Sequence[Happening]:
-    """That an epoch is the first one behind a rewind, where that takes back what was said of time.
+    """Return the event that event time was set back, if the epoch is the first after a rewind or of a new series.
 
-    Args:
-        state: of the opening.
-        epoch: what is written.
-        newest: the epoch that stood before; ``None`` where that says nothing.
+    ``newest`` is the epoch before it, or ``None`` if it has no bearing on event time.
     """
     if epoch.time is None:
         return ()
@@ -123,10 +114,10 @@ def put_back(state: State, epoch: Epoch, newest: Epoch | None) -> Sequence[Happe
 def committed(
     state: State, sink: Sink, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch, *, rows: Prepared | None = None
 ) -> Receipt:
-    """The receipt of an operator's epoch; the same command, given again, finds what became of one that failed.
+    """Commit an operator's epoch and return its receipt. A repeated command finds the outcome of a failed one.
 
     Raises:
-        OnceOnlyError: E301, E401, E526, or what the sink raises.
+        OnceOnlyError: E301, E401, E526, or an error of the sink.
     """
     pipeline, ours = state.job.pipeline, state.opening.fence
 
@@ -152,7 +143,7 @@ def committed(
 
 
 def _forget(sinks: Sequence[Sink], ledger: Ledger, state: State, epoch: Epoch) -> None:
-    """Forget the records that an adoption replaces, and those that one before it did which the ledger never learned."""
+    """Discard records that this adoption replaces, and those that an earlier, unrecorded adoption replaced."""
     last = state.opening.last
     known = recorded(ledger, state.job.pipeline, last.number) if last else None
     if last is None or known is None or known.chain == last.chain:
@@ -178,7 +169,7 @@ def decision(
     base: Epoch | None = None,
     time: EpochTime | None = None,
 ) -> Epoch:
-    """The epoch without rows that says what an operator decided."""
+    """Build the epoch without rows that holds an operator's decision."""
     last = state.opening.last
     number = 1 + max(reading.position.epoch for reading in state.opening.readings)
     known = PreviousTime(state.job.pipeline, number, base, cut=state.opening.cut)
@@ -203,20 +194,20 @@ def decision(
 
 
 def _panes(base: Epoch | None, accepted: Adoption, number: int) -> EpochWindows | None:
-    """What is open stays open, unless just that was given up."""
+    """Return the open windows, unless this decision gives them up."""
     stood = base.panes if base else None
     return stood.given_up(number) if stood and accepted.kind is AdoptionKind.RESET_PANES else stood
 
 
 def _carried(stood: ResumePoint, accepted: Adoption) -> ResumePoint:
-    """What stood before stands on, with one decision more; one that moves the position also ends the old count."""
+    """Add the decision to the resume point. One that moves the position also ends the old offered range."""
     offered = None if accepted.kind in MOVING else stood.offered
     offered = Slice(offered.end, offered.end) if offered else None
     return replace(stood, accepted=(*stood.accepted, accepted), offered=offered)
 
 
 def _listed(state: State, number: int) -> Iterator[tuple[str, int]]:
-    """Sinks with their first epochs; one that does not hold the last epoch begins anew with the adoption."""
+    """Yield sinks with their first epochs. A sink without the last epoch begins anew with the adoption."""
     last, first = state.opening.last, dict(state.opening.last.sinks) if state.opening.last else {}
     for reading in state.opening.readings:
         holds = last is not None and reading.position.epoch == last.number

@@ -7,10 +7,10 @@ from onceonly.protocol import OutcomeUnknown
 from onceonly_checkpoints.model import UnreadableMarker
 
 UNREADABLE = (OnceOnlyError, OutcomeUnknown, UnreadableMarker, OSError)
-"""What asking a sink may raise where it does not answer, or cannot be understood."""
+"""Errors of a sink that does not answer, or whose answer cannot be read."""
 
 
 def reason_of(error: Exception) -> str:
-    """One line of words for an error, without secrets."""
+    """Return an error as one line, without secrets."""
     text = error.what if isinstance(error, OnceOnlyError) else str(error)
     return mask(text.strip().splitlines()[0] if text.strip() else type(error).__name__)

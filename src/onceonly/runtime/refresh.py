@@ -10,11 +10,9 @@ from onceonly.protocol.capabilities import Span
 
 
 def unable(sinks: Sequence[Sink], span: Span | None = None) -> tuple[Sink, str] | None:
-    """The first sink that cannot, and why; ``None`` where all can.
+    """Return the first sink that cannot replace rows, with the reason, or ``None`` if all can.
 
-    Args:
-        sinks: all of the pipeline.
-        span: epochs whose rows are to leave; ``None``: only what a sink is, is asked, and no destination.
+    ``span`` are the epochs whose rows are to leave. ``None`` checks only the class of the sink, not its destination.
     """
     for sink in sinks:
         reason = (sink.keeps_from_replacing(span) if span else "") if isinstance(sink, Replaces) else _NEVER
@@ -38,12 +36,12 @@ def demand(sinks: Sequence[Sink], pipeline: str, span: Span | None = None) -> No
 
 
 def refusal(sink: str, pipeline: str, reason: str) -> OnceOnlyError:
-    """The error of a sink that cannot replace."""
+    """Error of a sink that cannot replace."""
     return refuse("E247", sink=sink, pipeline=pipeline, reason=reason)
 
 
 def able(sink: Sink) -> Replaces:
-    """The sink as one that can.
+    """Return the sink typed as one that can replace.
 
     Raises:
         IdentityError: E247, it cannot.

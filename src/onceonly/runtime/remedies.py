@@ -23,20 +23,17 @@ from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifes
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets
 from onceonly_checkpoints.spark.offsets import log_offset
 
-# ---- The ways out that messages, audit and documents print: the one that loses nothing first. Pure.
+# ---- Ways out that messages, audit and documents print: the one that loses nothing first. Pure.
 #
-# Each is a command that works as it stands; without ``--yes`` it prints its plan and the command that carries it out.
+# Each is a command that works as printed. Without ``--yes`` it prints its plan and the command that carries it out.
 
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """What every command has to name.
+    """Names that every printed command needs. ``checkpoint`` is empty if unknown.
 
-    Attributes:
-        pipeline: its name.
-        ledger: options that name the ledger or, where there is none, the sinks; with a leading blank. Where the ledger
-            knows other addresses of the sinks they name both: a command would ask the place from which one was moved.
-        checkpoint: the query's; empty where it is not known.
+    ``ledger`` are options that name the ledger or, if there is none, the sinks, with a leading blank. They name both if
+    the ledger has other addresses of the sinks: a command would open the old place of a moved sink.
     """
 
     pipeline: str
@@ -45,28 +42,24 @@ class CommandContext:
 
     @property
     def query(self) -> str:
-        """The pipeline and its ledger as options."""
+        """Options that name the pipeline and its ledger."""
         return f"--query {shlex.quote(self.pipeline)}{self.ledger}"
 
     def adopt(self, accepted: Adoption) -> str:
-        """The command that accepts something."""
+        """Return the command that accepts a decision."""
         return "onceonly queries adopt " + f"{shlex.quote(self.pipeline)}{self.ledger} {acceptance.option(accepted)}"
 
 
 def tally(records: Iterable[EpochRecord], first: int, last: int, sinks: Sequence[str] = ()) -> str:
-    """How many epochs and rows a range is: ``3 epochs, 30 rows``. Rows only where all of them are on record.
+    """Count the epochs and rows of a range: ``3 epochs, 30 rows``. Rows only if all of them are on record.
 
-    Args:
-        records: of the ledger.
-        first: the first epoch.
-        last: the last one.
-        sinks: those whose rows are counted; none: rows of all sinks.
+    Without ``sinks``, rows of all sinks count.
     """
     return acceptance.amount(last - first + 1, rows_of(records, first, last, sinks))
 
 
 def rows_of(records: Iterable[EpochRecord], first: int, last: int, sinks: Sequence[str] = ()) -> int | None:
-    """How many rows a range is; ``None`` where not all of it is on record. Arguments as of :func:`tally`."""
+    """Count the rows of a range, or return ``None`` if not all of it is on record."""
     known = {record.epoch.number: record.epoch.rows_in(sinks) for record in records}
     wanted = range(first, last + 1)
     return sum(known[number] for number in wanted) if all(number in known for number in wanted) else None
@@ -75,22 +68,21 @@ def rows_of(records: Iterable[EpochRecord], first: int, last: int, sinks: Sequen
 def set_back(
     where: CommandContext, lost: Adoption, *, level: RewindRequest, staged: bool, told: str, gone: str = ""
 ) -> str:
-    """What can be done for a sink that no longer holds epochs which it once confirmed.
+    """Ways out for a sink that lost epochs which it had confirmed.
 
     Args:
-        where: what the commands name.
+        where: names in the commands.
         lost: the acceptance of the loss: sinks and epochs.
-        level: the rewind that loses nothing, as far as rows are to be had.
-        staged: whether it lacks one epoch, which others hold and whose bytes were staged for all of them, and may
-            still be there.
-        told: how many epochs and rows are gone.
-        gone: why what was staged cannot be read here; empty where nobody tried.
+        level: the rewind that loses nothing, as far as the rows still exist.
+        staged: the sink lacks one epoch that others hold, and its staged files may still exist.
+        told: number of lost epochs and rows, in words.
+        gone: reason why the staged files cannot be read here. Empty if no read was tried.
     """
     if staged:
         heals = "onceonly txn resolve " + where.query
         place = f" (not readable here: {gone}; run it where it is)" if gone else ""
         way = f"the rows that it lacks were staged for all sinks{place}, so nothing is lost by: {heals}"
-        # A store that answers nobody any more must not be a dead end.
+        # A store that no machine reaches any longer must not be a dead end.
         return f"{way}\nor, if they are nowhere any more, give up {told}: {where.adopt(lost)}" if gone else way
     ways = ["a newer backup of the sink loses nothing, if there is one"]
     if gone:
@@ -103,29 +95,29 @@ def set_back(
 
 
 def put_back(where: CommandContext) -> str:
-    """The way that writes the checkpoint anew, as it was after the newest epoch. What comes next begins on a line."""
+    """Way out that writes the checkpoint anew, as it was after the newest epoch. Ends with "or" on a new line."""
     place = shlex.quote(where.checkpoint) if where.checkpoint else "PATH"
     return "put the checkpoint back:      onceonly checkpoint rebuild " + f"{place} {where.query}\nor "
 
 
 def filled(where: CommandContext) -> str:
-    """The way that proves more by filling the ledger from the sinks. What comes next begins on a line."""
+    """Way out that fills the ledger from the sinks and so proves more. Ends with "or" on a new line."""
     return "fill the ledger and restart:  onceonly ledger rebuild " + f"{where.query}\nor "
 
 
 def rewound(where: CommandContext, asked: RewindRequest) -> str:
-    """The command that cuts a pipeline back to an epoch, or brings sinks level that stand there."""
+    """Command that cuts a pipeline back to an epoch, or brings sinks level with it."""
     command = "onceonly queries rewind " + f"{shlex.quote(where.pipeline)}{where.ledger} --to {asked.to}"
     return command + acceptance.named(asked.sinks)
 
 
 def again(where: CommandContext, accepted: Adoption | None, told: str) -> str:
-    """The way to write rows of epochs again, on a line of its own. Empty where it does not apply."""
+    """Way out that writes rows of epochs again, on its own line. Empty if it does not apply."""
     return f"\nor write {told} again on purpose: {where.adopt(accepted)}" if accepted else ""
 
 
 def after_it(where: CommandContext, accepted: Adoption | None, told: str) -> str:
-    """The second decision that the same batch needs, on a line of its own; empty where none is known."""
+    """Second decision that the same batch needs, on its own line. Empty if none is known."""
     if accepted is None:
         return ""
     what = (
@@ -138,13 +130,9 @@ def after_it(where: CommandContext, accepted: Adoption | None, told: str) -> str
 
 
 def onward(where: CommandContext, accepted: Adoption | None, epoch: int, told: str) -> str:
-    """The way on for a source that starts where an epoch ended, on a line of its own; empty where it does not.
+    """Way out for a source that starts at the end of an epoch, on its own line. Empty if ``accepted`` is ``None``.
 
-    Args:
-        where: what the command names.
-        accepted: the decision; ``None`` where it does not apply.
-        epoch: the newest one.
-        told: how many epochs and rows come again if it does not start there; said where that is not known.
+    ``told`` are the epochs and rows that repeat if the source starts elsewhere. They are printed if that is not known.
     """
     if accepted is None:
         return ""
@@ -153,11 +141,9 @@ def onward(where: CommandContext, accepted: Adoption | None, epoch: int, told: s
 
 
 def refill(where: CommandContext, unable: tuple[Sink, str] | None) -> str:
-    """The way out of a full refresh by which its rows take the place of those that stand.
+    """Way out of a full refresh in which its rows replace the existing ones.
 
-    Args:
-        where: what the command names.
-        unable: a sink that cannot replace, and why; ``None`` if all can.
+    ``unable`` is a sink that cannot replace, with the reason, or ``None`` if all can.
     """
     if unable:
         sink, reason = unable
@@ -168,28 +154,27 @@ def refill(where: CommandContext, unable: tuple[Sink, str] | None) -> str:
 
 
 def moved(where: CommandContext, accepted: Adoption | None) -> str:
-    """The way out for a sink that was moved with all it held, on a line of its own; empty where it does not apply."""
+    """Way out for a sink that was moved with all its rows, on its own line. Empty if it does not apply."""
     if accepted is None:
         return ""
     return f"\nor, it being the same data at another place, which is checked: {where.adopt(accepted)}"
 
 
 def restored(content: object) -> str:
-    """What another target brought along, as a sentence that ends another one; empty where it brought nothing."""
+    """Sentence about epochs that another target already holds. Empty if it holds none."""
     if not content:
         return ""
     return f". It holds the rows of {'epoch 1' if content == 1 else f'epochs 1 to {content}'}: restored from a dump"
 
 
 Contents = Mapping[str, tuple[int, int | None]]
-"""Of each sink the newest epoch that it tells of, and the one whose rows it holds, ``None`` where it does not say."""
+"""By sink the newest epoch of its markers, and the epoch of its rows, ``None`` if it does not know it."""
 
 
 def undo(where: CommandContext, stop: Stop, contents: Contents) -> str:
-    """The rewind of sinks that were set back under their markers, or made anew, before any other way.
+    """Rewind of sinks that were restored under their markers or created anew, printed before any other way out.
 
-    Returns:
-        Words that others follow; empty where a sink that is named holds rows of no epoch, or none is to be had.
+    Empty if a named sink does not know the epoch of its rows, or no rewind applies.
     """
     changed = stop.code == "E209"  # one that holds its newest epoch was changed otherwise than by going back
     if any(holds is None or (changed and holds == told) for told, holds in (contents[sink] for sink in stop.sinks)):
@@ -203,10 +188,10 @@ def undo(where: CommandContext, stop: Stop, contents: Contents) -> str:
     return f"the rows {rows}, nothing is lost by: {rewound(where, asked)}\nor "
 
 
-# ---- What a refusal leaves behind: details that only the ledger can tell, and what ``queries adopt`` needs.
+# ---- Details of a refusal that only the ledger has, and its record for ``queries adopt``.
 
 REFUSED = 0
-"""Epoch number under which the ledger keeps what was refused last."""
+"""Epoch number under which the ledger keeps the newest refusal."""
 
 _OVERLAPS = KINDS[AdoptionKind.ACCEPT_DUPLICATES].covers
 """Codes of batches that may offer rows of epochs again."""
@@ -220,10 +205,9 @@ class Context:
     """The opening that is refused.
 
     Attributes:
-        pipeline: its name.
-        fence: ours; generation 0 where none was installed.
-        newest: the newest epoch that sinks or ledger are known to hold; ``None`` for none.
-        offer: the batch; ``None`` where there is none.
+        fence: ours. Generation 0 if none was installed.
+        newest: the newest epoch that a sink or the ledger is known to hold.
+        offer: the batch, if there is one.
     """
 
     pipeline: str
@@ -233,7 +217,7 @@ class Context:
 
     @property
     def checkpoint(self) -> str:
-        """The query's; empty where it is not known."""
+        """The query's checkpoint. Empty if unknown."""
         newest = self.newest.standing.lineage if self.newest else None
         lineage = self.offer.lineage if self.offer else newest
         return lineage.checkpoint if lineage else ""
@@ -242,16 +226,11 @@ class Context:
 def error_of(
     refusal: Refusal, at: Context, ledger: Ledger, sinks: Sequence[Sink], fetch: Callable[[str, None], object]
 ) -> OnceOnlyError:
-    """The error of a refusal, in full; what it names is kept for the operator's answer.
+    """Build the full error of a refusal, and keep the refusal in the ledger for ``queries adopt``.
 
-    Args:
-        refusal: what the rules said.
-        at: what was refused.
-        ledger: of the pipeline.
-        sinks: of the call.
-        fetch: reads staged bytes back by the reference in a marker.
+    ``fetch`` reads staged files by the reference in a marker.
     """
-    # The message must stand alone: the command it prints names the ledger, without its password.
+    # The command in the message must work when pasted, so it names the ledger, without its password.
     name = shlex.quote(ledger.address)
     name += _elsewhere(at.pipeline, ledger, sinks) if refusal.code != "E213" else ""  # there the call lacks a sink
     details: dict[str, object] = {"ledger": name, "where": _named(sinks)}
@@ -267,7 +246,7 @@ def error_of(
 
 
 def content(sink: Sink) -> int | None:
-    """The epoch whose rows a sink holds; ``None`` where it does not say."""
+    """Return the epoch whose rows a sink holds, or ``None`` if it does not know it."""
     if not isinstance(sink, Settable):
         return None
     with naming(sink):
@@ -279,13 +258,13 @@ def _contents(sinks: Sequence[Sink]) -> Contents:
     for sink in sinks:
         with naming(sink):
             told = sink.look().epoch
-            # Without an epoch it holds nothing of ours, whatever is there.
+            # Without an epoch none of its rows are ours.
             found[sink.id] = told, content(sink) if told else 0
     return found
 
 
 def _still_staged(refusal: Refusal, fetch: Callable[[str, None], object]) -> Refusal:
-    """A refusal that counts on staged bytes, without them where they are gone: then no command brings them."""
+    """Drop ``staged`` from a refusal if the staged files are gone: no command could use them."""
     said = dict(refusal.details)
     if said.get("staged"):
         try:
@@ -302,7 +281,10 @@ def _named(sinks: Sequence[Sink]) -> str:
 
 
 def _elsewhere(pipeline: str, ledger: Ledger, sinks: Sequence[Sink]) -> str:
-    """Commands find sinks by the ledger. A refused call does not correct it: the call may be what is wrong."""
+    """Options that name the sinks, if the ledger has other ones.
+
+    A refused call does not correct the ledger, since the call may be wrong.
+    """
     known = next((entry.sinks for entry in ledger.pipelines() if entry.name == pipeline), None)
     ours = tuple((sink.id, sink.address) for sink in sinks)
     return f" {_named(sinks)}" if known is not None and dict(known) != dict(ours) else ""
@@ -310,12 +292,7 @@ def _elsewhere(pipeline: str, ledger: Ledger, sinks: Sequence[Sink]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRefusal:
-    """A refusal in full.
-
-    Attributes:
-        details: what its message needs beside what the rules know.
-        stop: what it names, for the operator's answer.
-    """
+    """A refusal with details of its message, and the stop that ``queries adopt`` needs."""
 
     details: Mapping[str, object]
     stop: Stop
@@ -331,16 +308,10 @@ def explain_refusal(
     unable: tuple[Sink, str] | None = None,
     contents: Contents | None = None,
 ) -> ExplainedRefusal:
-    """Ask the ledger how much a refusal is about.
+    """Add the epochs and rows of a refusal from the ledger.
 
-    Args:
-        refusal: what the rules said.
-        ledger: of the pipeline.
-        where: what printed commands name.
-        newest: the newest epoch of the sinks; ``None`` for none.
-        offer: the batch; ``None`` where there is none.
-        unable: a sink that cannot replace rows, and why; ``None`` if all can, or that is not asked.
-        contents: for E208 and E209; ``None``: no sink was asked.
+    ``newest`` is the newest epoch of the sinks. ``unable`` is a sink that cannot replace rows, with the reason, or
+    ``None`` if all can or it is not checked. ``contents`` are for E208 and E209, or ``None`` if no sink was read.
     """
     head, said = ledger.head(where.pipeline), dict(refusal.details)
     stop = _stop(refusal, ledger, where.pipeline, newest, offer, head=head.epoch.number if head else 0)
@@ -349,7 +320,7 @@ def explain_refusal(
     named = acceptance.named(stop.sinks, stop.versions)
     details: dict[str, object] = {"first": stop.first, "last": stop.last, "lost": counted, "named": named}
     details["back"] = filled(where) if said.get("hole") else ""
-    # A checkpoint is written anew from the lists of files, or from offsets that say it all.
+    # A checkpoint is written anew from the lists of files, or from complete offsets.
     unlisted = offer is not None and overlap.reads_files(offer.sources) and not _all_listed(ledger, where, newest)
     details["back"] = f"{details['back']}{'' if said.get('state_lost') or unlisted else put_back(where)}"
     if refusal.code == "E206":
@@ -383,7 +354,10 @@ def explain_refusal(
 
 
 def _left_out(where: CommandContext, refusal: Refusal, confirmed: int) -> Mapping[str, str]:
-    """Of a sink that the call lacks: the way that brings it level, and what it may lack where nobody knows."""
+    """For a sink that the call lacks: the way that brings it level, or the range it may lack if no epoch is confirmed.
+
+    Empty if it has confirmed the newest epoch.
+    """
     said = dict(refusal.details)
     if confirmed == (epoch := said.get("epoch", 0)):
         return {"behind": "", "range": ""}
@@ -394,7 +368,7 @@ def _left_out(where: CommandContext, refusal: Refusal, confirmed: int) -> Mappin
 
 
 def _beginnings(ledger: Ledger, pipeline: str, first: int, begins: str) -> str:
-    """Where the source begins now beside the first slice of the series, as far as each is known."""
+    """Where the source begins now, and the first slice of the series, as far as known."""
     if not begins:
         return "Where its source begins now is not known: see that it still holds what the sinks do."
     records = ledger.epochs(pipeline, first, first)
@@ -409,7 +383,7 @@ def _spelled(slice_: Slice) -> str:
 def _stop(
     refusal: Refusal, ledger: Ledger, pipeline: str, newest: Epoch | None, offer: Offer | None, *, head: int
 ) -> Stop:
-    """What a refusal names, with the epochs that only the ledger can tell."""
+    """Build the stop of a refusal, with its epochs from the ledger."""
     stop = acceptance.stop_of(refusal, offer.range if offer else None, head)
     if refusal.code not in _OVERLAPS or newest is None or offer is None:
         return stop
@@ -419,7 +393,7 @@ def _stop(
 
 
 _SECOND = (AdoptionKind.ACCEPT_DUPLICATES, AdoptionKind.ACCEPT_LOSS, AdoptionKind.CONTINUE)
-"""What a batch may need beside the loss of its state; the first one that applies is printed."""
+"""Decisions that a batch may need beside the loss of its state. The first one that applies is printed."""
 
 
 def _then(ledger: Ledger, where: CommandContext, stop: Stop | None, end: SourceOffsets | None, gap: str) -> str:
@@ -431,14 +405,14 @@ def _then(ledger: Ledger, where: CommandContext, stop: Stop | None, end: SourceO
 
 
 def remember(ledger: Ledger, pipeline: str, fence: Fence, stop: Stop) -> None:
-    """Keep what was refused, with all that it names, so that ``queries adopt`` can ask for it by name."""
+    """Keep a refusal in the ledger for ``queries adopt``."""
     nothing = SourceOffsets(())
     offered = stop.offered or Slice(nothing, nothing)
     ledger.intend(Intent(pipeline, REFUSED, fence, offered, refused=stop.text))
 
 
 def last(ledger: Ledger, pipeline: str) -> Stop | None:
-    """The newest refusal; ``None`` if there was none, or the pipeline has gone on since."""
+    """Return the newest refusal, or ``None`` if there was none or the pipeline has gone on since."""
     intent, head = ledger.intent(pipeline, REFUSED), ledger.head(pipeline)
     stop = Stop.parse(intent.refused) if intent and intent.refused else None
     return stop if stop and stop.head == (head.epoch.number if head else 0) else None
@@ -460,9 +434,9 @@ def _first(refusal: Refusal, ledger: Ledger, pipeline: str, newest: Epoch, offer
 
 
 def _repeats(ledger: Ledger, pipeline: str, newest: Epoch, offer: Offer) -> bool | None:
-    """Whether a batch of files comes with one that an epoch holds: then it does not start where the last one ended.
+    """Whether a batch repeats a file of an epoch. If so, it does not start at the end of the last one.
 
-    ``None``: it is not known, as the files of some epoch are not, or the source is none of files.
+    ``None`` if unknown: the files of some epoch are unknown, or the source does not read files.
     """
     upto, known = newest.number, True
     while upto >= newest.series:
@@ -476,7 +450,7 @@ def _repeats(ledger: Ledger, pipeline: str, newest: Epoch, offer: Offer) -> bool
 
 
 def _all_listed(ledger: Ledger, where: CommandContext, newest: Epoch | None) -> bool:
-    """Whether the files of every epoch of the newest one's job are known: of these the log in a checkpoint is made."""
+    """Whether the files of every epoch of the newest one's job are known. A checkpoint's log is rebuilt from them."""
     lineage = newest.standing.lineage if newest else None
     upto, own = newest.number if newest else 0, list[EpochRecord]()
     while lineage and upto > 0:
@@ -503,7 +477,7 @@ _MANY = 10_000
 """Epochs of which a message does not count the rows."""
 
 
-# ---- Reads from a ledger what ``endings.begun`` judges: one pipeline at one moment.
+# ---- Reads the facts for ``in_doubt.begun`` from a ledger: one pipeline at one moment.
 
 
 def open_epoch(
@@ -512,15 +486,10 @@ def open_epoch(
     now_ms: int,
     stands: Mapping[str, int] | None = None,
 ) -> InDoubtEpoch | None:
-    """The epoch of a pipeline that was begun and is not everywhere.
+    """Return the epoch of a pipeline that was begun and is not in every sink.
 
-    Intents are read before the head, so that an epoch that was just recorded is none.
-
-    Args:
-        ledger: its ledger.
-        pipeline: its row there.
-        now_ms: the moment, milliseconds since 1970.
-        stands: number of the newest epoch by sink, read before this; ``None``: no sink was asked.
+    Intents are read before the head, so that an epoch that was just recorded is none. ``now_ms`` are milliseconds since
+    1970. ``stands`` are the newest epochs by sink, read before this call, or ``None`` if no sink was read.
 
     Raises:
         LedgerUnavailable: it cannot be read.

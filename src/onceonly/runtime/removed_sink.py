@@ -20,12 +20,12 @@ _BACK = 256
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Where a sink stands that goes.
+    """Position of a sink that leaves.
 
     Attributes:
-        epoch: the newest that it holds: 0 for none, or where neither it nor the ledger says.
-        confirmed: the newest of which the ledger has its receipt; 0 for none.
-        unread: why it was not asked itself, in words; empty where it was.
+        epoch: the newest that it holds. 0 for none, or if neither sink nor ledger knows.
+        confirmed: the newest with its receipt in the ledger, or 0.
+        unread: reason why the sink was not read. Empty if it was.
     """
 
     epoch: int
@@ -37,10 +37,7 @@ class Stand:
 class Lacking:
     """Rows that a sink lacks and no other sink holds.
 
-    Attributes:
-        epochs: their epochs, oldest first.
-        rows: how many there are.
-        reason: why it is not brought to them before it goes, in words; empty where it is.
+    ``epochs`` are oldest first. ``reason`` is why the sink is not healed before it leaves. Empty if it is.
     """
 
     epochs: tuple[int, ...] = ()
@@ -55,18 +52,14 @@ class Lacking:
         return f"{span} ({self.rows} row{'' if self.rows == 1 else 's'})"
 
     def given_up(self, first: int, last: int) -> bool:
-        """Whether a range names all of them."""
+        """Return whether a range covers all of them."""
         return not self.reason or all(first <= number <= last for number in self.epochs)
 
 
 def stand(going: Sink | None, ledger: Ledger, pipeline: str, sink: str) -> Stand:
-    """Ask a sink that goes where it stands; where it does not answer, by its newest receipt.
+    """Read the position of a sink that leaves, from its newest receipt if the sink does not answer.
 
-    Args:
-        going: the sink; ``None`` where it cannot be found.
-        ledger: of the pipeline.
-        pipeline: its name.
-        sink: id of the sink.
+    ``going`` is ``None`` if the sink cannot be found.
     """
     head = ledger.head(pipeline)
     records = ledger.epochs(pipeline, max(1, head.epoch.number - _BACK)) if head else ()
@@ -85,13 +78,7 @@ def stand(going: Sink | None, ledger: Ledger, pipeline: str, sink: str) -> Stand
 
 
 def lacking(sink: str, at: Stand, epochs: Mapping[int, Epoch]) -> Lacking:
-    """What a sink lacks of the epochs that are known, and nobody else holds.
-
-    Args:
-        sink: its id.
-        at: where it stands.
-        epochs: of the pipeline, by number.
-    """
+    """Return the rows that a sink lacks of known epochs and no other sink holds."""
     newest = epochs[max(epochs)]
     joined = dict(newest.sinks).get(sink, 1)
     first = max(joined, at.epoch + 1)
@@ -103,7 +90,7 @@ def lacking(sink: str, at: Stand, epochs: Mapping[int, Epoch]) -> Lacking:
 
 
 def _unhealed(at: Stand, first: int, newest: Epoch) -> str:
-    """Why a sink is not brought to the newest epoch; empty where it is."""
+    """Reason why a sink is not brought to the newest epoch. Empty if it is."""
     if at.unread:
         return at.unread
     if first < newest.number:

@@ -1,7 +1,7 @@
 """Carries the coordinator's commands out; the only loop with I/O.
 
-Each command has one short method. What a sink raises becomes an outcome where the contract says so; everything else
-leaves the loop as it is, after the preparation was abandoned: Spark must see it, or it would write its commit log.
+Each command has one short method. An exception of a sink becomes an outcome where the contract names it. Every other
+exception leaves the loop after the prepared writes were abandoned. Spark must see it, or it would write its commit log.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from onceonly_checkpoints.manifest import UnreadableManifest
 log = logging.getLogger(__name__)
 
 ReadPeers = Callable[[str, Sequence[str]], tuple[tuple[TimedMarker, ...], str]]
-"""Newest epochs of a pipeline's peers, some of them known by name, and why others were not read; it does not raise."""
+"""Returns newest epochs of a pipeline's peers, some known by name, and why others were not read. Does not raise."""
 
 
 @runtime_checkable
@@ -84,24 +84,21 @@ _NAMING = ("E207", "E208", "E209", "E213")
 
 
 class Runner:
-    """Brings a state to its end.
+    """Run a state to its end.
 
     Args:
-        sinks: the pipeline's sinks in commit order.
-        ledger: its index.
-        carried: whether the sink's own transaction records the epoch in the ledger.
-        staging: where epochs of several sinks are staged; ``None`` where no batch is written.
-        fetch: reads staged bytes back by the reference in a marker.
-        standing: epochs at which sinks that are ``Settable`` are put with their fence (``queries rewind``), by id.
-        says: the user's word on what is complete, asked of each epoch after its action; ``None`` where he gave none.
-        peers: reads what other writers of the dataset said last; ``None`` where there are none.
-        guard: raises where the caller must touch nothing any more; asked before each step.
-        admit: refuses a batch for what the sinks turn out to be once they were opened; asked at each opening.
-        sleep: waits for so many seconds.
+        sinks: in commit order.
+        carried: the sink's own transaction records the epoch in the ledger.
+        staging: for epochs of several sinks. ``None`` if no batch is written.
+        fetch: reads staged files by the reference in a marker.
+        standing: epochs by sink id that ``queries rewind`` sets together with the fence, in ``Settable`` sinks.
+        says: the user's event-time callback, called for each epoch after its action.
+        peers: reads the newest epochs of other writers of the dataset.
+        guard: called before each step, raises if the caller may write no longer.
+        admit: called at each opening with the sinks open, raises to refuse the batch.
 
     Attributes:
-        events: the pipeline's event log.
-        phases: seconds that each phase of the newest epoch took.
+        phases: seconds of each phase of the newest epoch.
     """
 
     def __init__(
@@ -164,7 +161,7 @@ class Runner:
         """Drive the machine until it returns.
 
         Raises:
-            OnceOnlyError: the machine refused, the ledger is away, or a sink cannot take the rows.
+            OnceOnlyError: the machine refused, the ledger is unavailable, or a sink cannot take the rows.
         """
         self._batch, self._staged, self._borrowed = batch, None, None
         self._prepared, self.phases = {}, {}
@@ -205,11 +202,11 @@ class Runner:
             raise
 
     def _fenced(self, state: State, command: c.Command) -> c.Overtaken | None:
-        """The fence of a newer owner, where what failed is what he changes: staged files, and the state of windows.
+        """Return the fence of a newer owner, if the failed step used staged files or window state, which he changes.
 
         He raises the fences of all sinks before that.
         """
-        with suppress(Exception):  # what failed first is what is told
+        with suppress(Exception):  # the first failure is reported
             if isinstance(command, c.Stage) or (isinstance(command, c.Prepare | c.Commit) and self._removed()):
                 sink = self._sinks[state.sink]
                 superseded = check_install(sink.id, sink.fence(), state.opening.fence)
@@ -380,7 +377,7 @@ class Runner:
         return c.Staged(reference, self._staged.rows, digest, self._staged.outputs, told, windows)
 
     def _stepped(self, state: State, command: c.Stage, to: Bound, rows: Batch) -> Paned:
-        """The batch's one action, and what it makes of the windows that go on."""
+        """Run the batch's one action, which also updates the open windows."""
         if not isinstance(rows, Bindable):
             raise OutOfPhase(state.phase.value, "a batch with windows")
         with self._timed("step"):
@@ -389,7 +386,7 @@ class Runner:
             except IdentityError as error:
                 if error.code != "E226":
                     raise
-                # The message must stand alone: the commands that it prints name the ledger.
+                # The commands in the message must work when pasted, so they name the ledger.
                 raise refuse(error.code, **{**error.details, "ledger": shlex.quote(self._ledger.address)}) from error
 
     def _in_files(self, state: State, command: c.Stage, rows: Batch) -> tuple[str, RereadableBatch]:
@@ -473,7 +470,7 @@ class Runner:
         return tuple(passed for sink in sinks if isinstance(sink, Permissive) for passed in sink.passed())
 
     def _taken_back(self, conflict: Conflict) -> c.Outcome:
-        """Nothing is held while others are waited for: what is prepared in other sinks would stand in their way."""
+        """Abandon every prepared write, so that it blocks no other writer while the epoch waits."""
         log.warning("%s; the epoch is written again", conflict)
         for prepared in self._prepared.values():
             prepared.abandon()
@@ -494,7 +491,7 @@ class Runner:
         faults.fire(Point.LOOK_UP_AFTER)
         receipt, *beside = receipts
         there = [one for one in beside if one]
-        # All are asked, though one that is not there says it of all: a newer fence may stand in any of them.
+        # Every sink is read, though one absent marker decides: any of them may hold a newer fence.
         if receipt is None or len(there) < len(beside):
             return c.Absent()
         return c.Committed(receipt, self._let_pass(command), tuple(there))
@@ -516,7 +513,7 @@ class Runner:
         faults.fire(Point.RECORD_AFTER)
         return c.Done()
 
-    # ---- what is said
+    # ---- messages
 
     def _note(self, state: State, command: c.Note) -> c.Outcome:
         self.events.note(state.job.pipeline, command.happenings, state.opening.fence.generation)
@@ -536,7 +533,7 @@ class Runner:
 
 
 def _sight(sink: Sink, receipt: Receipt | None) -> Peek:
-    """What a look shows; whose rows are there is asked where they are not ours, what it is where some lack."""
+    """Return ``look()``, with the target's identity if it lacks epochs, and with other writers if there are any."""
     sight = sink.look()
     if receipt and sight.epoch < receipt.epoch and isinstance(sink, Identified):
         identity = sink.identity_beside(receipt.identity)

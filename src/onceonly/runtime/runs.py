@@ -17,20 +17,19 @@ from onceonly.machine.callback_rules import Call, Entering, Holder
 from onceonly.machine.facts import Refusal
 from onceonly.protocol import Sink
 
-# ---- Who opens a pipeline: a random token that nobody else has, and words by which people find the process.
+# ---- The owner of an opening: a unique random token, and words by which people find the process.
 
 
 def owner(application: str = "") -> str:
-    """A fresh owner of a fence, ``<token> user@host:pid application``.
+    """Return a new owner of a fence, ``<token> user@host:pid application``.
 
-    Args:
-        application: Spark's application id, or the command; empty for none.
+    ``application`` is Spark's application id, or the command. Empty for none.
     """
     return " ".join(part for part in (secrets.token_hex(8), process(), application) if part)
 
 
 def process() -> str:
-    """This process as people find it, ``user@host:pid``."""
+    """Return this process as ``user@host:pid``."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may run under an id without a name
@@ -40,9 +39,8 @@ def process() -> str:
 
 # ---- Which runs write in this process, each with sinks of its own and one callback at a time.
 #
-# What may write is decided in ``callback_rules.py``; here is what these rules are asked about, and the waiting. A sink
-# object is used by one thread at a time: a run that takes one over waits until the callback of the older run has ended,
-# which is stopped at its next step.
+# ``callback_rules.py`` decides which run may write. This module keeps the facts for these rules, and waits. One thread
+# at a time uses a sink object. A run that takes one over waits until the older run's callback stops at its next step.
 
 PATIENCE = 60.0
 """Seconds that a callback of an older run may take to end, before the newer one is refused."""
@@ -53,10 +51,9 @@ _RUN_ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Runs:
-    """Runs by pipeline and by sink object. Safe to use from several callback threads.
+    """Runs by pipeline and by sink object. Thread-safe.
 
-    Args:
-        patience: seconds to wait for a callback of an older run.
+    ``patience`` are the seconds to wait for a callback of an older run.
     """
 
     def __init__(self, patience: float = PATIENCE) -> None:
@@ -81,16 +78,16 @@ class Runs:
         session: str = "",
         group: str = "",
     ) -> None:
-        """Make a run the newest of its pipeline, and the one that writes with these sink objects.
+        """Make a run the newest of its pipeline, and the owner of these sink objects.
 
         Args:
             holder: the run.
-            sinks: what it writes to.
-            still_running: tells of ``(query id, run id)`` whether that run is active.
+            sinks: of the run.
+            still_running: returns whether ``(query id, run id)`` is active.
             own: id of the session that the engine made for this run.
-            session: id of the session of the batch at hand; default ``own``. That of another run says that a callback
-                woke up late; one that is no run's was made by the user, who may write rows of any.
-            group: job group of the calling thread, which is the run's id unless the user has set another.
+            session: id of the session of this batch, default ``own``. A session of another run means that a callback
+                woke up late. A session of no run was made by the user, and may belong to any.
+            group: job group of the calling thread. It is the run's id unless the user has set another.
 
         Raises:
             ConfigurationError: E103 the pipeline is being written already, E125 one of the sink objects is in use.
@@ -98,7 +95,7 @@ class Runs:
         """
 
         def active(other: Holder | None) -> Holder | None:
-            """Another holder, unless its run has ended."""
+            """Return another holder, unless its run has ended."""
             if other is None or other == holder:
                 return None
             same = other.run_id == holder.run_id
@@ -117,12 +114,12 @@ class Runs:
             self._owners.update({id(sink): holder for sink in sinks})
 
     def _run_of(self, session: str, group: str, holder: Holder) -> str:
-        """The run that a batch belongs to; the group tells where its run has not called before."""
+        """Return the run of a batch. The job group decides if the session is unknown."""
         of_session = self._sessions.get(session)
         return of_session or (group if _RUN_ID.fullmatch(group) else holder.run_id)
 
     def check(self, holder: Holder) -> None:
-        """Refuse a run that another one has followed, at its pipeline or at one of its sinks.
+        """Refuse a run that a newer one has replaced, at its pipeline or at one of its sinks.
 
         Raises:
             FencedOut: E402.
@@ -138,7 +135,7 @@ class Runs:
 
     @contextmanager
     def writing(self, holder: Holder, batch_id: int, planned: int) -> Generator[None]:
-        """Have the sinks alone while a batch is written; a body that ends without an exception has finished it.
+        """Lock the sinks while a batch is written. A body without an exception finishes the batch.
 
         Raises:
             ConfigurationError: E103 a callback of an older run does not end, E123 the batch is finished already, E124
@@ -163,7 +160,7 @@ class Runs:
 
     @contextmanager
     def leaving(self, holder: Holder) -> Generator[tuple[Sink, ...]]:
-        """Wait for a run's callback to end, and have those of its sinks alone that no other run has taken since."""
+        """Wait for a run's callback to end, and lock those of its sinks that no other run has taken since."""
         with self._changed:
             self._changed.wait_for(lambda: not self._used(holder))
             left = tuple(sink for sink in self._sinks.get(holder, ()) if self._owners.get(id(sink)) == holder)

@@ -13,7 +13,7 @@ PINS_EVERY = 16
 
 
 def tell(sinks: Iterable[Sink], pipeline: str, epoch: Epoch, ledger: Ledger) -> None:
-    """Tell the sinks of an epoch that all of them hold it."""
+    """Seal an epoch in its sinks: all of them hold it."""
     told = [sink for sink in sinks if isinstance(sink, Seals)]
     if not told:
         return
@@ -23,5 +23,5 @@ def tell(sinks: Iterable[Sink], pipeline: str, epoch: Epoch, ledger: Ledger) -> 
 
 
 def oldest_pin(ledger: Ledger, pipeline: str) -> int:
-    """The oldest epoch that is pinned; 0 for none."""
+    """Return the oldest pinned epoch, or 0."""
     return min((pin.epoch for pin in ledger.pins(pipeline)), default=0)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def transaction_groups(sinks: Sequence[Sink]) -> tuple[tuple[str, ...], ...]:
-    """Ids of the sinks that can commit in one transaction, group by group; who cannot with anybody is in none."""
+    """Group ids of sinks that can commit in one transaction. A sink that can join no other is in no group."""
     found: list[list[Sink]] = []
     for sink in sinks:
         group = next((one for one in found if _shares(one[0], sink)), None)
@@ -34,14 +34,12 @@ def _shares(one: Sink, other: Sink) -> bool:
 
 
 def collect_in_memory(batch: Batch, sinks: Sequence[Sink]) -> InMemory | None:
-    """Run the batch's action and keep the rows here; ``None`` where they are too many, or nobody says what is too many.
+    """Run the batch's action and keep the rows here.
 
-    Args:
-        batch: the rows.
-        sinks: who gets them: one, or several that can commit in one transaction.
+    Returns ``None`` if the rows exceed the limit of a sink, or if a sink cannot join a shared transaction.
 
     Raises:
-        TooLargeForDriver: the engine refuses to bring so many.
+        TooLargeForDriver: the engine refuses to collect so many.
     """
     import pyarrow as pa
 
@@ -64,13 +62,7 @@ def collect_in_memory(batch: Batch, sinks: Sequence[Sink]) -> InMemory | None:
 
 
 class InMemory:
-    """The ``Batch`` contract over rows that lie in this process; may be read any number of times.
-
-    Args:
-        table: the rows, wide if there are outputs.
-        digest: of the action that gave them.
-        divided: the outputs of the same action.
-    """
+    """The ``Batch`` contract over rows in this process, wide if there are outputs. May be read any number of times."""
 
     def __init__(self, table: pa.Table, digest: Digest, divided: tuple[OutputDigest, ...]) -> None:
         self._table = table
@@ -84,7 +76,7 @@ class InMemory:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         return self._table.num_rows
 
     @property
@@ -94,7 +86,7 @@ class InMemory:
 
     @property
     def dataframe(self) -> DataFrame:
-        """There is none.
+        """Not available.
 
         Raises:
             TypeError: always.
@@ -102,15 +94,15 @@ class InMemory:
         raise TypeError("rows in the driver's memory have no DataFrame")
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
-        """The rows, as they came."""
+        """Yield the rows in their order."""
         yield from self._table.to_batches()
 
     def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
-        """Run the task here: the rows are here."""
+        """Run the task in this process."""
         return [task(Attempt(0, 0), self.arrow())]
 
     def picked(self, pick: staged_outputs.Pick, task: Task) -> list[Mapping[str, Any]]:
-        """As :meth:`on_executors`, over what is taken of the rows."""
+        """Run the task over the picked part of the rows."""
         return self.on_executors(staged_outputs.Picking(pick, task))
 
     def digest(self) -> Digest:
@@ -119,15 +111,15 @@ class InMemory:
 
     @property
     def outputs(self) -> tuple[OutputDigest, ...]:
-        """What some sinks get instead of all rows."""
+        """Outputs that some sinks get instead of all rows."""
         return self._outputs
 
     def times_of(self, clock: Clock) -> RowTimes:
-        """What its good rows say of time."""
+        """Return the event times of the good rows."""
         return staged_outputs.times_of(self._table.to_batches(), clock, self._outputs)
 
     def output(self, name: str | None) -> Batch:
-        """What a sink gets: an output by its name, or all rows.
+        """Return the rows of a sink: an output by its name, or all rows.
 
         Raises:
             KeyError: the rows have no such output.

@@ -1,6 +1,6 @@
 """Staged files in a shared directory, or through fsspec.
 
-Spark writes and reads the files by its own file system; this process lists, checks and removes them, and brings their
+Spark writes and reads the files by its own file system. This process lists, checks and removes them, and brings their
 rows to sinks that write from the driver.
 """
 
@@ -83,7 +83,7 @@ _SCHEME = f"correct the URL; or name {SHARED}"
 
 
 def hindrance(error: OSError) -> tuple[str, str]:
-    """What keeps this process from staging, and what to do about it, in words."""
+    """Return the cause that keeps this process from staging, and the next step."""
     if error.errno:
         return _WORDS.get(error.errno, _BROKEN)
     return next((words for kind, words in _CLASSES.items() if isinstance(error, kind)), _BROKEN)
@@ -94,23 +94,23 @@ class Directory(Protocol):
 
     @property
     def address(self) -> str:
-        """As Spark and markers spell it: an absolute path, or a URL without secrets."""
+        """Absolute path or URL without secrets, as in Spark and markers."""
         ...
 
     def child(self, name: str) -> Self:
-        """A directory in this one, made or not."""
+        """Return a directory in this one, created or not."""
         ...
 
     def make(self) -> None:
-        """Make it with those above; may repeat."""
+        """Create it with its parents. Idempotent."""
         ...
 
     def names(self) -> tuple[str, ...]:
-        """Names of what lies in it, sorted; empty where it is not there."""
+        """Sorted names in it. Empty if it does not exist."""
         ...
 
     def size(self, name: str) -> int | None:
-        """Bytes of a file; ``None`` where there is none."""
+        """Bytes of a file, or ``None`` if there is none."""
         ...
 
     def open(self, name: str) -> IO[bytes]:
@@ -122,35 +122,30 @@ class Directory(Protocol):
         ...
 
     def create(self, name: str, data: bytes) -> None:
-        """Create a small file, whole or not at all, that lasts when this returns."""
+        """Create a small file atomically and durably."""
         ...
 
     def flush(self, name: str) -> None:
-        """Have a file's bytes last."""
+        """Make a file's bytes durable."""
         ...
 
     def flush_names(self) -> None:
-        """Have the names in it last."""
+        """Make the names in it durable."""
         ...
 
     def remove(self, first: str) -> None:
-        """Remove it with all it holds; what cannot be removed stays.
+        """Remove it with all it holds, the file ``first`` before all others. Files that cannot be removed stay.
 
-        Args:
-            first: the file to remove before all others: without its manifest the rest is nobody's, whatever a crash
-                leaves of it.
+        Without its manifest the rest is garbage, in any state that a crash may leave.
         """
         ...
 
 
 def directory(place: str) -> Directory:
-    """The directory at a place as a user spells it.
-
-    Args:
-        place: a path, a ``file:`` URI, or a URL that Spark and an installed driver of fsspec understand.
+    """Return the directory at a path, a ``file:`` URI, or a URL that Spark and an installed fsspec driver understand.
 
     Raises:
-        ConfigurationError: E114, no driver of fsspec reads it here, it carries a secret, or a file is in the way.
+        ConfigurationError: E114, no fsspec driver reads it here, it carries a secret, or a file is in the way.
     """
     if not is_local(place):
         return RemoteDirectory(place)
@@ -161,7 +156,7 @@ def directory(place: str) -> Directory:
 
 
 class LocalDirectory:
-    """On a disk that driver and executors share."""
+    """A directory on a disk that driver and executors share."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -176,17 +171,17 @@ class LocalDirectory:
         return LocalDirectory(self.path / name)
 
     def make(self) -> None:
-        """Make it; its name and those above last."""
+        """Create it with its parents, and make their names durable."""
         make_directories(self.path)
 
     def names(self) -> tuple[str, ...]:
-        """What lies in it."""
+        """Sorted names in it."""
         with suppress(FileNotFoundError, NotADirectoryError):
             return tuple(sorted(path.name for path in self.path.iterdir()))
         return ()
 
     def size(self, name: str) -> int | None:
-        """Bytes of a file, if it is one."""
+        """Bytes of a file, or ``None`` if there is none."""
         path = self.path / name
         return path.stat().st_size if path.is_file() else None
 
@@ -203,7 +198,7 @@ class LocalDirectory:
         LocalStorage(self.path).create(name, data)
 
     def flush(self, name: str) -> None:
-        """Flush a file that somebody else has written."""
+        """Flush a file that another process has written."""
         with self.open(name) as stream:
             os.fsync(stream.fileno())
 
@@ -219,7 +214,7 @@ class LocalDirectory:
 
 
 class RemoteDirectory:
-    """In a store that fsspec reaches: what it has taken lasts, so nothing is to be flushed."""
+    """A directory in a store that fsspec reaches. Its writes are durable, so ``flush`` does nothing."""
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
@@ -234,7 +229,7 @@ class RemoteDirectory:
             next_ = _DRIVER if isinstance(error.__cause__, ImportError) else _SCHEME
             raise refuse("E114", place=url, cause=str(error), next=next_) from error
         except OSError as error:
-            # That of HDFS needs Hadoop's native library; it is loaded as late as here.
+            # The driver of HDFS loads Hadoop's native library only here.
             scheme, first = self._url.partition("://")[0], (str(error).splitlines() or [""])[0]
             cause = f"the driver of fsspec for {scheme}:// does not work here: {first}"
             raise refuse("E114", place=url, cause=cause, next=_DRIVER) from error
@@ -249,15 +244,15 @@ class RemoteDirectory:
         return RemoteDirectory(f"{self._url}/{name}")
 
     def make(self) -> None:
-        """Make it, where the store has directories at all."""
+        """Create it, if the store has directories at all."""
         self._files.makedirs(self._root, exist_ok=True)
 
     def names(self) -> tuple[str, ...]:
-        """What lies in it."""
+        """Names in it."""
         return self._storage.names("")
 
     def size(self, name: str) -> int | None:
-        """Bytes of a file, if it is one."""
+        """Bytes of a file, or ``None`` if there is none."""
         self._files.invalidate_cache()
         try:
             found: dict[str, Any] = self._files.info(f"{self._root}/{name}")
@@ -275,7 +270,7 @@ class RemoteDirectory:
         return self._storage.read(name)
 
     def create(self, name: str, data: bytes) -> None:
-        """Put a file where there is none."""
+        """Create a file, unless it exists."""
         self._storage.create(name, data)
 
     def flush(self, name: str) -> None:
@@ -286,7 +281,7 @@ class RemoteDirectory:
 
     def remove(self, first: str) -> None:
         """Remove it, the file ``first`` before the rest."""
-        # Whatever a store answers: garbage that stays is swept at the next opening.
+        # The next opening sweeps garbage that stays.
         with suppress(OSError):
             self._storage.delete(first)
             self._files.rm(self._root, recursive=True)

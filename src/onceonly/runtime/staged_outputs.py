@@ -1,8 +1,8 @@
 """Outputs of staged rows: a batch each, over the same files.
 
-Rows with outputs are wide: beside their own columns they have one for each output, a structure of the output's columns
-that is null in the rows which the output does not want. So a row is computed once for all sinks. A row that has output
-``bad`` is in no other, and not among all rows.
+Rows with outputs are wide: each output adds a structure column of its own columns. It is null in rows that the output
+does not get. So a row is computed once for all sinks. A row of output ``bad`` is in no other output, and not among all
+rows.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Takes what one output holds out of wide rows; picklable, for executors.
+    """Takes the columns of one output out of wide rows. Picklable, for executors.
 
-    Attributes:
-        output: its column; ``None`` for all good rows, without the columns of outputs.
-        columns: names of what is taken, in order.
-        aside: the column that bad rows have; ``None`` where there are none.
+    Without ``output`` it takes all good rows, without the columns of outputs. ``aside`` is the column that marks bad
+    rows, or ``None`` if there are none.
     """
 
     output: str | None
@@ -38,7 +36,7 @@ class Pick:
     aside: str | None = None
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that it holds, maybe none."""
+        """Return the picked rows, maybe none."""
         import pyarrow as pa
 
         if self.output is None:
@@ -48,7 +46,7 @@ class Pick:
         return pa.RecordBatch.from_arrays(wanted.flatten(), schema=pa.schema(list(wanted.type)))
 
     def schema(self, wide: pa.Schema) -> pa.Schema:
-        """Its columns."""
+        """Return the picked schema."""
         import pyarrow as pa
 
         if self.output is None:
@@ -57,7 +55,7 @@ class Pick:
         return pa.schema(list(kind))
 
     def frame(self, wide: DataFrame) -> DataFrame:
-        """The same of Spark's rows."""
+        """Pick from Spark's rows."""
         if self.output is None:
             good = wide if self.aside is None else wide.where(f"{quote(self.aside)} IS NULL")
             return good.select(*map(quote, self.columns))
@@ -65,13 +63,7 @@ class Pick:
 
 
 def pick(outputs: tuple[OutputDigest, ...], output: str | None, wide: pa.Schema) -> Pick:
-    """How one output is taken out of wide rows.
-
-    Args:
-        outputs: of those rows.
-        output: its name; ``None`` for all good rows.
-        wide: their columns.
-    """
+    """Return the pick of one output, or with ``None`` of all good rows, from wide rows."""
     if output is None:
         named = {column_of(one.name) for one in outputs}
         aside = column_of(BAD) if bad_in(outputs) else None
@@ -81,20 +73,17 @@ def pick(outputs: tuple[OutputDigest, ...], output: str | None, wide: pa.Schema)
 
 
 class WideRows(Batch, Protocol):
-    """Wide rows that lie still."""
+    """Materialised wide rows."""
 
     def picked(self, pick: Pick, task: Task) -> list[Mapping[str, Any]]:
-        """As ``on_executors``, over what is taken of the rows."""
+        """Run a task over the picked part of the rows, as ``on_executors``."""
         ...
 
 
 class OutputBatch:
-    """The ``Batch`` contract over one output of wide rows that lie still.
+    """The ``Batch`` contract over one output of materialised wide rows.
 
-    Args:
-        wide: those rows.
-        taken: what is taken of them.
-        digest: of what is taken.
+    ``digest`` is that of the picked rows.
     """
 
     def __init__(self, wide: WideRows, taken: Pick, digest: Digest) -> None:
@@ -105,7 +94,7 @@ class OutputBatch:
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of what is taken."""
+        """Arrow schema of the picked rows."""
         return self._schema
 
     @property
@@ -115,15 +104,15 @@ class OutputBatch:
 
     @property
     def dataframe(self) -> DataFrame:
-        """Spark's view of what is taken."""
+        """Spark's view of the picked rows."""
         return self._pick.frame(self._wide.dataframe)
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
-        """The rows, file by file."""
+        """Return the rows, file by file."""
         return map(self._pick, self._wide.arrow())
 
     def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
-        """Run the task over what is taken of each partition."""
+        """Run the task over the picked rows of each partition."""
         return self._wide.picked(self._pick, task)
 
     def digest(self) -> Digest:
@@ -132,7 +121,7 @@ class OutputBatch:
 
 
 def of(wide: WideRows, outputs: tuple[OutputDigest, ...], name: str | None) -> OutputBatch:
-    """What a sink gets of wide rows: an output by its name, or all good rows.
+    """Return the rows of a sink from wide rows: an output by its name, or all good rows.
 
     Raises:
         KeyError: there is no such output.
@@ -142,12 +131,10 @@ def of(wide: WideRows, outputs: tuple[OutputDigest, ...], name: str | None) -> O
 
 
 def times_of(pieces: Iterable[pa.RecordBatch], clock: Clock, outputs: tuple[OutputDigest, ...]) -> RowTimes:
-    """What good rows say of time: a date of the year 9999 is bad, or it would have all that follows be late.
+    """Tally the event times of good rows.
 
-    Args:
-        pieces: rows, maybe wide; of them the clock's column is read, and the one that bad rows have.
-        clock: what is asked.
-        outputs: of the rows.
+    A bad row with a date in the year 9999 would make all later rows late. Of ``pieces``, only the clock's column and
+    the one that marks bad rows are read.
     """
     tally, aside = TimeTally(clock), bad_in(outputs) is not None
     for piece in pieces:
@@ -158,11 +145,11 @@ def times_of(pieces: Iterable[pa.RecordBatch], clock: Clock, outputs: tuple[Outp
 
 @dataclass(frozen=True, slots=True)
 class Picking:
-    """A task over wide rows that hands one over what is taken of them."""
+    """A task over wide rows that passes the picked rows to another task."""
 
     pick: Pick
     task: Task
 
     def __call__(self, attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
-        """What the task answers."""
+        """Return the task's result."""
         return self.task(attempt, map(self.pick, rows))

@@ -1,8 +1,8 @@
 """Stage an epoch's rows once, for every sink and retry.
 
-Each attempt has a directory of its own; Spark's Parquet writer fills it, the files are flushed, and a manifest created
-beside them whole makes them an epoch's bytes. What no marker names was never visible and is garbage. Idea: the strong
-productions of MillWheel.
+Each attempt has its own directory, which Spark's Parquet writer fills. The files are flushed, and then an atomically
+created manifest makes them the epoch's files. Files that no marker names were never visible and are garbage. The idea
+is MillWheel's strong productions.
 """
 
 from __future__ import annotations
@@ -44,56 +44,51 @@ _NAME = re.compile(r"e(?P<epoch>\d{12})-g(?P<generation>\d+)-[0-9a-f]+")
 
 @runtime_checkable
 class Stageable(Protocol):
-    """A batch that can be written to files by its one action, and read back where it was written."""
+    """A batch that can be written to files by its one action, and read back from them."""
 
     def write(self, directory: str) -> None:
-        """Write all rows as Parquet files into a directory that does not exist yet, path or URL; fills the digest."""
+        """Write all rows as Parquet files into a new directory, path or URL. Fills the digest."""
         ...
 
     def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> Batch:
-        """A batch over Parquet files of ``schema``: those that another call staged may have other columns than it."""
+        """Return a batch over Parquet files of ``schema``. Files of another call may have other columns."""
         ...
 
 
 @runtime_checkable
 class Shapeable(Protocol):
-    """A batch of which Spark can be asked for a part, and reads no more than that."""
+    """A batch of which Spark can read a part only."""
 
     def shaped(self, shape: Callable[[DataFrame], DataFrame]) -> Batch:
-        """The batch of what is taken of its rows."""
+        """Return the batch of the shaped rows."""
         ...
 
 
 class RereadableBatch(Batch, Protocol):
-    """A batch that lies still: it may be read any number of times."""
+    """A materialised batch, which may be read any number of times."""
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         ...
 
     @property
     def outputs(self) -> tuple[OutputDigest, ...]:
-        """What some sinks get instead of all rows."""
+        """Outputs that some sinks get instead of all rows."""
         ...
 
     def output(self, name: str | None) -> Batch:
-        """What a sink gets: an output by its name, or all rows."""
+        """Return the rows of a sink: an output by its name, or all rows."""
         ...
 
     def times_of(self, clock: Clock) -> RowTimes:
-        """What its good rows say of time."""
+        """Return the event times of the good rows."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StagedData:
-    """A batch as it lies still.
-
-    Attributes:
-        reference: what markers carry.
-        batch: the rows, for sinks.
-    """
+    """A staged batch, and the reference to it that markers carry."""
 
     reference: Reference
     batch: RereadableBatch
@@ -103,29 +98,26 @@ class StagingArea(Protocol):
     """Where a runner stages epochs: :class:`StagedEpochs`, or the fault lab's memory."""
 
     def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> StagedData:
-        """Run the batch's action into bytes that last."""
+        """Run the batch's action into durable files."""
         ...
 
     def drop(self, reference: str) -> None:
-        """Remove an epoch's bytes that nobody needs any more."""
+        """Remove an epoch's files that no sink needs any longer."""
         ...
 
     def sweep(self, generation: int, keep: str | None) -> None:
-        """Remove what lower generations left, except ``keep``."""
+        """Remove files of lower generations, except ``keep``."""
         ...
 
 
 class StagedEpochs:
     """Staged epochs of one pipeline below a directory that driver and executors share.
 
-    The pipelines of several environments may share the place and the name. What tells them apart is where their sinks
-    lie: a directory belongs to the addresses in its name, and what was staged for none of ours is never removed.
+    Pipelines of several environments may share the place and the name. The addresses of their sinks differ, and the
+    directory name has their hash. Files that were staged for none of our sinks are never removed.
 
-    Args:
-        root: path, ``file:`` URI or URL of a store; made when it is needed.
-        pipeline: its name.
-        sinks: the pipeline's sinks.
-        keep: how many of the newest epochs stay.
+    ``root`` is a path, a ``file:`` URI or the URL of a store, and is created when needed. The ``keep`` newest epochs
+    stay.
 
     Raises:
         ConfigurationError: E114, rows cannot be staged there.
@@ -144,7 +136,7 @@ class StagedEpochs:
 
         Raises:
             TypeError: the batch cannot be written to files.
-            DestinationError: E515, this process cannot write or list files there. What executors fail of, Spark says.
+            DestinationError: E515, this process cannot write or list files there. Spark reports failures of executors.
         """
         if not isinstance(batch, Stageable):
             raise TypeError(f"{type(batch).__name__} cannot be staged")
@@ -174,21 +166,21 @@ class StagedEpochs:
         try:
             batch.write(made.address)
         except OSError as error:
-            # What the action fails of is Spark's or the user's to say, unless it names a file of ours.
+            # Spark or the user's code reports a failed action, unless the error names a file of ours.
             if str(error.filename or "").startswith(self._root.address):
                 raise self._refused(epoch, made, error) from error
             raise
 
     @contextmanager
     def _refusing(self, epoch: int, made: Directory) -> Generator[None]:
-        """Within, nobody but this process touches files, and all of them are an attempt's."""
+        """Refuse with E515 on ``OSError``. Only this process may touch files in the body, and only the attempt's."""
         try:
             yield
         except OSError as error:
             raise self._refused(epoch, made, error) from error
 
     def _all_here(self, epoch: int, made: Directory, files: Sequence[StagedFile], rows: int) -> None:
-        """Executors without the driver's disk write on their own: fewer rows are here than went through them."""
+        """Refuse if files are missing: executors that do not share the driver's disk write on their own."""
         if (here := sum(file.rows for file in files)) < rows:
             raise self._refused(epoch, made, FileNotFoundError(), f"{here} of its {rows} rows are there")
 
@@ -198,10 +190,10 @@ class StagedEpochs:
         return refuse("E515", epoch=epoch, pipeline=self._pipeline, **said)
 
     def drop(self, reference: str) -> None:
-        """Remove an epoch's bytes that every sink holds and whose successor every sink holds, too.
+        """Remove an epoch's files once every sink holds it and its successor.
 
-        A reference comes out of a sink, and a sink may be a copy of another environment's: what it names is removed
-        only where it was staged for one of our sinks.
+        The reference comes from a sink, which may be a copy of another environment's. Its files are removed only if
+        they were staged for one of our sinks.
         """
         with suppress(UnreadableManifest):
             above, _, name = Reference.parse(reference).directory.rpartition("/")
@@ -211,7 +203,7 @@ class StagedEpochs:
                 self._drop(self._place.child(folder), name, int(named["epoch"]))
 
     def _drop(self, folder: Directory, name: str, epoch: int) -> None:
-        """Remove an epoch that stands everywhere, or the one that is too many since it does."""
+        """Remove an epoch that every sink holds, or with ``keep`` the older ones that exceed it."""
         if self._keep == 1:
             self._remove(folder, name)
             return
@@ -221,10 +213,10 @@ class StagedEpochs:
                 self._remove(folder, other)
 
     def sweep(self, generation: int, keep: str | None) -> None:
-        """Remove what lower generations left, except what ``keep``, the newest markers' reference, names.
+        """Remove files of lower generations, except those that ``keep`` names, the newest markers' reference.
 
-        That is also what this pipeline staged while its list of sinks was another one. An attempt of then that has no
-        manifest says for nobody's sinks that it was made, and stays.
+        This includes files staged under another list of sinks. An attempt from then without a manifest does not prove
+        for whose sinks it was made, and stays.
         """
         kept = Reference.parse(keep).directory.rpartition("/")[2] if keep else ""
         found = _NAME.fullmatch(kept)
@@ -234,7 +226,7 @@ class StagedEpochs:
                 named = _NAME.fullmatch(name)
                 if named is None or int(named["generation"]) >= generation or name == kept:
                     continue
-                # Of older ones a marker names one each, and which, the ledger may not know: all of them stay.
+                # A marker names one attempt of each older epoch. The ledger may not know which, so all of them stay.
                 if not newest - self._keep < int(named["epoch"]) < newest:
                     self._remove(folder, name)
 
@@ -257,15 +249,13 @@ class StagedEpochs:
 
 
 def fetch(reference: str, live: Batch | None) -> StagedBatch:
-    """Read back the bytes that a marker names.
+    """Read staged files by the reference in a marker (``Epoch.manifest``).
 
-    Args:
-        reference: ``Epoch.manifest``.
-        live: a batch of a running query, whose Spark session can then read the files; ``None`` without Spark.
+    ``live`` is a batch of a running query, whose Spark session can then read the files. ``None`` reads without Spark.
 
     Raises:
-        UnreadableManifest: they are gone or not what they were; as :class:`UnreachableManifest` where nobody here can
-            tell, since their store gives this process no answer.
+        UnreadableManifest: files are missing or changed. The subclass :class:`UnreachableManifest` means that the store
+            does not answer this process, so nothing is known of the files.
     """
     found = Reference.parse(reference)
     try:
@@ -284,13 +274,13 @@ def fetch(reference: str, live: Batch | None) -> StagedBatch:
     except FileNotFoundError as error:
         raise UnreadableManifest(f"{found.directory}/{NAME}: {_reason(error)}") from error
     except Exception as error:
-        # Drivers of stores have error classes of their own, most of them no OSError.
+        # Drivers of stores raise their own error classes, most of them not OSError.
         raise UnreachableManifest(f"{found.directory}/{NAME}: {_reason(error)}") from error
     return _batch(manifest, place, live)
 
 
 def _reason(error: Exception) -> str:
-    """What a disk or a store says is wrong, without the address it was asked by: that may carry a token."""
+    """Reason that a disk or a store gives, without its address, which may carry a token."""
     return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else type(error).__name__
 
 
@@ -301,12 +291,9 @@ def _batch(manifest: Manifest, place: Directory, live: Batch | None) -> StagedBa
 
 
 class StagedBatch:
-    """The ``Batch`` contract over staged files; may be read any number of times.
+    """The ``Batch`` contract over staged files. May be read any number of times.
 
-    Args:
-        manifest: what the files hold.
-        place: where they lie.
-        live: the batch of the running query; ``None`` without Spark, and then executors are played by this process.
+    ``live`` is the batch of the running query. Without Spark it is ``None``, and this process plays the executors.
     """
 
     def __init__(self, manifest: Manifest, place: Directory, live: Batch | None) -> None:
@@ -322,12 +309,12 @@ class StagedBatch:
 
     @property
     def rows(self) -> int:
-        """Rows in the files, from their footers."""
+        """Number of rows, from the footers of the files."""
         return self._manifest.rows
 
     @property
     def gone(self) -> bool:
-        """Whether somebody removed the files since, or is about to: the manifest goes first."""
+        """Whether the files were removed, or are being removed: the manifest goes first."""
         return self._place.size(NAME) is None
 
     @property
@@ -345,18 +332,18 @@ class StagedBatch:
         return self._reread().dataframe
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
-        """The rows, file by file."""
+        """Yield the rows, file by file."""
         for file in self._manifest.files:
             yield from self._read(file)
 
     def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
-        """Run the task over the files: by Spark where there is one, else here, one file after the other."""
+        """Run the task over the files: by Spark if there is a session, else here, one file after the other."""
         if isinstance(self._live, Stageable):
             return self._reread().on_executors(task)
         return [task(Attempt(at, at), self._read(file)) for at, file in enumerate(self._manifest.files)]
 
     def picked(self, pick: staged_outputs.Pick, task: Task) -> list[Mapping[str, Any]]:
-        """As :meth:`on_executors`, over what is taken of the rows: Spark reads no other columns."""
+        """Run the task over the picked part of the rows. Spark reads no other columns."""
         rows = self._reread() if isinstance(self._live, Stageable) else self
         if isinstance(rows, Shapeable):
             return rows.shaped(pick.frame).on_executors(task)
@@ -368,11 +355,11 @@ class StagedBatch:
 
     @property
     def outputs(self) -> tuple[OutputDigest, ...]:
-        """What some sinks get instead of all rows."""
+        """Outputs that some sinks get instead of all rows."""
         return self._manifest.outputs
 
     def output(self, name: str | None) -> Batch:
-        """What a sink gets: an output by its name, or all rows.
+        """Return the rows of a sink: an output by its name, or all rows.
 
         Raises:
             KeyError: the rows have no such output.
@@ -382,7 +369,7 @@ class StagedBatch:
         return staged_outputs.of(self, self.outputs, name)
 
     def times_of(self, clock: Clock) -> RowTimes:
-        """What its good rows say of time: of each file the one column is read, and what tells bad rows from them."""
+        """Return the event times of the good rows. Reads only the clock's column and the one that marks bad rows."""
         columns = [clock.column, *([f"{column_of(BAD)}.reasons"] if bad_in(self.outputs) else [])]
         pieces = (piece for file in self._manifest.files for piece in self._pieces(file, columns))
         return staged_outputs.times_of(pieces, clock, self.outputs)
@@ -404,7 +391,7 @@ class StagedBatch:
 
 
 class BatchOnDisk(StagedBatch):
-    """Staged files on a shared disk: a sink may take them as they are."""
+    """Staged files on a shared disk, which a sink may take as they are."""
 
     def __init__(self, manifest: Manifest, place: LocalDirectory, live: Batch | None) -> None:
         super().__init__(manifest, place, live)
@@ -412,12 +399,12 @@ class BatchOnDisk(StagedBatch):
 
     @property
     def paths(self) -> Sequence[Path]:
-        """The files; each holds rows."""
+        """The files. Each holds rows."""
         return [self._folder / file.path for file in self._manifest.files]
 
 
 def _flushed(place: Directory) -> tuple[StagedFile, ...]:
-    """Flush what Spark wrote, and list it from the files' own footers."""
+    """Flush the files that Spark wrote, and list them with the row counts of their footers."""
     import pyarrow.parquet as pq
 
     listed: list[StagedFile] = []
@@ -447,7 +434,7 @@ def _read_schema(text: str) -> pa.Schema:
 
 
 def folder_of(pipeline: str) -> str:
-    """How the names of a pipeline's directories begin: readable, and different for different pipelines."""
+    """Return the prefix of a pipeline's directories: readable, and different for different pipelines."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", pipeline)[:40]
     return f"{plain}-{_hash(pipeline)[:8]}-"
 

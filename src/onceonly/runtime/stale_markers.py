@@ -1,6 +1,6 @@
 """Refuse markers that are newer than their target's rows.
 
-They say of every epoch that it is there, so none could be written where a table or a topic was dropped and made again.
+If a table or topic was dropped and created again, the old markers report every epoch as written, so none could be.
 """
 
 from __future__ import annotations
@@ -18,12 +18,9 @@ from onceonly_checkpoints.model import AdoptionKind
 
 
 def stale_sinks(sinks: Sequence[Sink], stands: Mapping[str, int], recorded: Mapping[str, Receipt]) -> dict[str, str]:
-    """What is there now, in words, by sinks of which that can be told without a fence.
+    """Return the present target in words, by id of each stale sink that can be detected without a fence.
 
-    Args:
-        sinks: opened.
-        stands: number of the newest epoch that the markers of each tell of.
-        recorded: the ledger's newest receipt of each.
+    ``stands`` is the newest epoch of each sink's markers, and ``recorded`` the ledger's newest receipt of each.
     """
     found: dict[str, str] = {}
     for sink in (one for one in sinks if stands[one.id]):
@@ -35,7 +32,7 @@ def stale_sinks(sinks: Sequence[Sink], stands: Mapping[str, int], recorded: Mapp
 
 
 def _known(sink: Sink, stands: int, recorded: Receipt | None) -> list[Receipt]:
-    """Receipts of targets that the sink has had; none where its markers do not say what they tell of."""
+    """Receipts of targets that the sink has had. Empty if its markers do not identify their target."""
     told = [receipt for _, receipt in sink.history(stands - 1)]
     if not told or not all(one.identity for one in told):
         return []
@@ -43,7 +40,7 @@ def _known(sink: Sink, stands: int, recorded: Receipt | None) -> list[Receipt]:
 
 
 def _in_place_of(sink: Sink, known: Receipt) -> str:
-    """What is in place of the target of a receipt; empty where that is there still, or only a fence would tell."""
+    """Target that replaced the one of a receipt. Empty if that still exists, or only a fence would show it."""
     if isinstance(sink, Identified):
         identity = sink.identity_beside(known.identity)
         return "" if identity == known.identity else identity or "nothing there"
@@ -52,7 +49,7 @@ def _in_place_of(sink: Sink, known: Receipt) -> str:
 
 
 def demand(sinks: Sequence[Sink], where: CommandContext, readings: Sequence[Reading]) -> None:
-    """Refuse it under the fence, which also tells of sinks that say nothing without one.
+    """Refuse stale markers under the fence, which also reveals sinks that cannot be checked without one.
 
     Raises:
         ConfigurationError: E110, with the command that gives the rows up.
@@ -67,13 +64,9 @@ def demand(sinks: Sequence[Sink], where: CommandContext, readings: Sequence[Read
 
 
 def refused(sink: Sink, where: CommandContext, stands: int, now: str) -> OnceOnlyError:
-    """The error of a sink whose markers tell of a target that is there no more.
+    """Error of a sink whose markers belong to a target that no longer exists.
 
-    Args:
-        sink: which.
-        where: what the printed command names.
-        stands: the newest epoch that its markers tell of.
-        now: what is there now, in words.
+    ``stands`` is the newest epoch of its markers. ``now`` is the present target, in words.
     """
     given_up = applicable(AdoptionKind.ACCEPT_LOSS, Stop("E208", (sink.id,), 1, stands))
     problem = f"{sink.id} was made anew ({now}), and its markers, up to epoch {stands}, tell of what was there"

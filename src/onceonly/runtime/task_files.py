@@ -1,9 +1,8 @@
 """Files of tasks before their commit, and their sweeping.
 
-An epoch's staging takes the files over by another name, so what lies here is garbage as soon as the batch is committed,
-and for ever if its run died before. Their names hold no generation: a run that is older than the one that sweeps is
-told by the ledger, which knows who wrote an epoch before it. Of a run that it does not know, nobody can say whether it
-is dead; its files go when they have been left alone for a day.
+An epoch's staging renames the files. What stays here is garbage once the batch is committed, and for ever if its run
+died before. Their names hold no generation. The ledger knows which run wrote an epoch under a lower one. Files of a run
+that it does not know are removed after a day without a change.
 """
 
 from __future__ import annotations
@@ -19,18 +18,14 @@ from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.manifest import NAME
 
 ALONE_S = 24 * 3600.0
-"""Seconds after which files of a run that nobody knows are garbage."""
+"""Seconds after which files of an unknown run are garbage."""
 
 _LOOKS_BACK = 1000
 """Epochs in which older runs are looked for: each opening sweeps, so what it finds is of the run before it."""
 
 
 class TaskFiles:
-    """The files of tasks of one pipeline.
-
-    Args:
-        root: where epochs are staged; path or URL.
-        pipeline: its name.
+    """The files of tasks of one pipeline, below the path or URL of its staged epochs.
 
     Raises:
         ConfigurationError: E114, rows cannot be staged there.
@@ -41,14 +36,14 @@ class TaskFiles:
 
     @property
     def address(self) -> str:
-        """Where tasks write."""
+        """Directory that tasks write to."""
         return self._place.address
 
     def make(self) -> None:
-        """Have a place for the tasks before they begin: what hinders this process hinders them, too.
+        """Create the directory before tasks begin: an obstacle for this process is one for them too.
 
         Raises:
-            ConfigurationError: E114, it cannot be made.
+            ConfigurationError: E114, it cannot be created.
         """
         try:
             self._place.make()
@@ -57,16 +52,11 @@ class TaskFiles:
             raise refuse("E114", place=self._place.address, cause=cause, next=next_) from error
 
     def drop(self, run_id: str, batch_id: int) -> None:
-        """Remove what the tasks of a batch wrote; what cannot be removed stays for the next opening."""
+        """Remove the files that tasks of a batch wrote. Files that cannot be removed stay for the next opening."""
         self._place.child(run_id).child(str(batch_id)).remove(NAME)
 
     def sweep(self, own: str, older: Collection[str]) -> None:
-        """Remove what other runs left.
-
-        Args:
-            own: id of the run that sweeps.
-            older: ids of runs that are known to be older.
-        """
+        """Remove files of other runs: of those known as ``older``, and of those without a change for a day."""
         for name in self._place.names():
             run = self._place.child(name)
             if name != own and (name in older or _left_alone(run) > ALONE_S):
@@ -74,21 +64,14 @@ class TaskFiles:
 
 
 def older_runs(ledger: Ledger, pipeline: str, newest: int, generation: int) -> frozenset[str]:
-    """Ids of runs that wrote an epoch under a lower generation.
-
-    Args:
-        ledger: the pipeline's index.
-        pipeline: its name.
-        newest: number of its newest epoch.
-        generation: of the opening that asks.
-    """
+    """Return ids of runs that wrote an epoch under a lower generation than that of this opening."""
     records = ledger.epochs(pipeline, max(1, newest - _LOOKS_BACK), newest)
     found = (record.epoch.lineage for record in records if record.fence.generation < generation)
     return frozenset(lineage.run_id for lineage in found if lineage is not None)
 
 
 def _left_alone(run: Directory) -> float:
-    """Seconds since anything in it was changed; none where the store does not say it."""
+    """Seconds since the last change of any file in it, or 0 if the store does not report it."""
     if not isinstance(run, LocalDirectory):
         return 0.0
     return time.time() - max((_changed(path) for path in (run.path, *run.path.rglob("*"))), default=time.time())

@@ -17,16 +17,16 @@ from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch_time import END, Unit
 
 TimeCallback = Callable[[TimedEpoch], object]
-"""The user's word: an integer in the pipeline's unit, a datetime with a time zone, or ``None`` for nothing new."""
+"""The user's callback: returns an integer in the pipeline's unit, a datetime with a zone, or ``None`` for no change."""
 
 _1970 = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def trimmed(batch: Batch, trim: Trim | None) -> Batch:
-    """The batch without the rows that are left out.
+    """Return the batch without the trimmed rows.
 
     Raises:
-        TypeError: its rows cannot be told apart.
+        TypeError: the batch cannot be trimmed.
     """
     if trim is None:
         return batch
@@ -36,10 +36,10 @@ def trimmed(batch: Batch, trim: Trim | None) -> Batch:
 
 
 def with_row_times(batch: Batch, clock: Clock | None) -> Batch:
-    """The batch, whose action also tells what its rows say of time.
+    """Return the batch with an action that also collects event times.
 
     Raises:
-        TypeError: it cannot be asked that.
+        TypeError: the batch has no event times.
     """
     if clock is None:
         return batch
@@ -49,16 +49,12 @@ def with_row_times(batch: Batch, clock: Clock | None) -> Batch:
 
 
 def call_time_callback(state: State, found: RowTimes, digest: Digest, says: TimeCallback | None) -> RowTimes | None:
-    """What the rows of the epoch at hand say of time, and the user of it; ``None`` where nobody says anything.
+    """Return event times of the epoch's rows with the user's answer, or ``None`` if the pipeline notes no event time.
 
-    Args:
-        state: where the machine stands.
-        found: what the rows say.
-        digest: of their action.
-        says: the user's word; ``None`` where he gave none.
+    ``says`` is the user's callback, if there is one. ``found`` and ``digest`` are of the epoch's action.
 
     Raises:
-        ConfigurationError: E133, the user's function failed, or says what is no time.
+        ConfigurationError: E133, the callback failed or returned no time.
     """
     wanted, offer, last = state.job.noting, state.offered, state.opening.last
     if wanted is None or says is None:
@@ -74,18 +70,13 @@ def call_time_callback(state: State, found: RowTimes, digest: Digest, says: Time
 
 
 def noted(state: State, says: TimeCallback | None, found: RowTimes, rows: int) -> tuple[RowTimes, int | None]:
-    """What the epoch at hand notes, before its windows are closed by it: as the machine notes it afterwards.
+    """Return event times and the noted completeness of the epoch, before it closes windows.
 
-    Of an epoch that sinks are brought to, what it noted; nobody is asked again.
-
-    Args:
-        state: where the machine stands.
-        says: the user's word; ``None`` where he gave none.
-        found: what the rows say.
-        rows: how many there are.
+    The machine computes the same value afterwards. An epoch that is healed keeps its noted value, without another call.
+    ``rows`` is their number.
 
     Raises:
-        ConfigurationError: E133, the user's function failed, or says what is no time.
+        ConfigurationError: E133, the callback failed or returned no time.
     """
     if state.work.healing:
         time = state.current.time

@@ -13,7 +13,7 @@ from onceonly_checkpoints.model import UnreadableMarker
 
 @contextmanager
 def naming(sink: Sink) -> Generator[None]:
-    """Name the sink where its marker cannot be read.
+    """Name the sink if its marker cannot be read.
 
     Raises:
         DestinationError: E508.
@@ -28,7 +28,7 @@ def naming(sink: Sink) -> Generator[None]:
 
 
 def histories(sinks: Iterable[Sink], after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
-    """Markers of every sink, sink by sink, from epoch ``after + 1`` on.
+    """Yield markers of every sink, sink by sink, from epoch ``after + 1`` on.
 
     Raises:
         DestinationError: E508, one cannot be read.

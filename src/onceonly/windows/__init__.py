@@ -1,6 +1,6 @@
-"""Windows with early, on-time and late results, each exactly once.
+"""``panes=Panes(...)``: windows with early, on-time and late results, exactly once.
 
-What decides is in ``rules``; the modules beside it compute with Spark and keep state.
+Package ``rules`` has the pure rules. The modules beside it compute with Spark and keep state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Micro-batch of a query with windows, executed once state is known."""
+"""Spark's micro-batch with windows.
+
+Nothing is executed until the batch is bound to the state of its windows.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,7 @@ if TYPE_CHECKING:
 class WindowedBatch(SparkBatch):
     """Spark's micro-batch with windows.
 
-    Args:
-        rows: the batch, as it would be written without panes.
-        stepping: what becomes of it.
-        estimate: expected size of the rows.
-        without: makes the same rows without those that a trim leaves out.
+    ``rows`` are those without panes. ``without`` makes the same rows without those that a trim excludes.
     """
 
     def __init__(
@@ -38,11 +37,11 @@ class WindowedBatch(SparkBatch):
         self._stepping = stepping
 
     def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> WindowResultBatch:
-        """Run the batch's one action, and what it makes of the state; see ``protocol.batch.Bindable``.
+        """Run the batch's one action and step the windows. See ``protocol.batch.Bindable``.
 
         Raises:
-            IdentityError: E226, the state is not what the epoch before left.
-            DestinationError: whoever keeps state does not answer.
+            IdentityError: E226, the state differs from the one that the epoch before left.
+            DestinationError: the sink of state does not answer.
             TooLargeForDriver: there are more partial results than Spark brings to a driver.
         """
         horizon = clock.horizon if clock else None
@@ -51,10 +50,10 @@ class WindowedBatch(SparkBatch):
         return stepping.stepped(to, action.counted(few=self._few), notes, self)
 
     def trimmed(self, trim: Trim) -> WindowedBatch:
-        """The batch without the rows that are left out.
+        """The batch without the rows that the trim excludes.
 
         Raises:
-            TypeError: its rows cannot be told apart by position.
+            TypeError: its rows cannot be distinguished by position.
         """
         if self._without is None:
             raise TypeError("this batch cannot be trimmed")

@@ -1,4 +1,7 @@
-"""Diff recomputed windows against stored results and state. Pure."""
+"""Find windows whose recomputed results or state differ from the committed ones.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,10 @@ Row = Mapping[str, Any]
 
 
 def of_results(form: ResultSchema, computed: Iterable[Row], stand: Iterable[Row]) -> Iterator[Window]:
-    """Windows whose results are others.
-
-    Args:
-        form: of the rows.
-        computed: all rows of the epoch.
-        stand: its rows that stand. Of those that replace one another, one that is gone may have been replaced since.
+    """Windows with different results. With upserts, later rows may have replaced some of the committed rows ``stand``.
 
     Raises:
-        Untold: what stands is no row of panes.
+        Untold: a committed row is no row of panes.
     """
     now, then = Counter(_results(form, computed)), Counter(_results(form, stand))
     others = then - now if form.upserts else (now - then) + (then - now)
@@ -34,7 +32,10 @@ def _results(form: ResultSchema, rows: Iterable[Row]) -> Iterator[tuple[Result, 
 
 
 def of_state(number: int, computed: Iterable[Row], stand: Iterable[OpenWindow]) -> Iterator[Window]:
-    """Windows whose state is another. What later epochs wrote or took away tells nothing of this one."""
+    """Windows whose state in the table, ``stand``, differs from the state that epoch ``number`` computes.
+
+    State that later epochs wrote or removed is no evidence.
+    """
     now = {(row["key"], row["start"], row["stop"]): None if row[GONE] else row["body"] for row in computed}
     for one in stand:
         row = one.state

@@ -1,7 +1,7 @@
-"""One epoch of windows, from partial results to rows and state.
+"""Step the windows of one epoch from partial results to rows.
 
-The rules are those of :mod:`onceonly.windows`; here their answers become rows of Arrow, and the state that stands
-behind the epoch is counted without being read.
+It recalls state from its sink, applies :mod:`onceonly.windows.rules` and makes rows of Arrow. It digests the new
+state without reading all of it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EpochAggregates:
-    """What one action over a batch gave.
+    """Result of the one action over a batch.
 
-    Attributes:
-        partials: results per key and window.
-        rows: of the batch.
-        times: what the rows say of time.
-        late: the rows of windows that were closed, where they are kept; ``None`` where they are only counted.
+    ``times`` are least, greatest and late times of its rows. ``late`` is ``None`` if late rows are only counted.
     """
 
     partials: Sequence[Partial]
@@ -50,13 +46,7 @@ class EpochAggregates:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Who gets which output.
-
-    Attributes:
-        panes: ids of the sinks of panes.
-        state: id of the sink that keeps state.
-        late: id of the sink of late rows; ``None`` where they are only counted.
-    """
+    """Ids of the sinks of each output. ``late`` is ``None`` if late rows are only counted."""
 
     panes: tuple[str, ...]
     state: str
@@ -65,12 +55,9 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class WindowStepper:
-    """Steps the windows of one pipeline from epoch to epoch.
+    """Step the windows of one pipeline from epoch to epoch.
 
-    Attributes:
-        definition: of the windows.
-        keeper: holds the state, as the newest epoch left it.
-        targets: who gets what.
+    ``keeper`` holds the state as the newest epoch left it.
     """
 
     definition: Definition
@@ -82,16 +69,13 @@ class WindowStepper:
     ) -> WindowResultBatch:
         """The rows of an epoch, for each of its outputs.
 
-        Args:
-            to: what its windows go on from.
-            counted: what its batch gave.
-            notes: says what it notes.
-            live: the batch, whose session can read staged files; ``None`` without Spark.
+        ``to`` has the state and clock from which its windows go on. ``notes`` gives the time that the epoch notes. The
+        session of ``live`` reads staged files. It is ``None`` without Spark.
 
         Raises:
-            IdentityError: E226, the state is not what the epoch before left.
+            IdentityError: E226, the state differs from the one that the epoch before left.
             DestinationError: the keeper does not answer.
-            ConfigurationError: E133, the user's function says what is no time.
+            ConfigurationError: E133, the user's function returns no time.
         """
         definition, targets = self.definition, self.targets
         times, noted = notes(counted.times, counted.rows)
@@ -120,7 +104,6 @@ class WindowStepper:
 
 
 def _timings(results: pa.Table) -> ResultCounts:
-    """How many of them are early, on time and late."""
     import pyarrow.compute as pc
 
     compute: Any = pc
@@ -146,7 +129,7 @@ def _read(row: StateRow, keeper: str, to: Bound) -> OpenWindowState:
 
 
 def _left(to: Bound, done: Stepped, replaced: Sequence[StateRow], keeper: str) -> Digest:
-    """Digest of all state behind the epoch: nobody reads it to know."""
+    """Digest of all state after the epoch, computed from the changed rows only."""
     taken = state_digest((row.key, row.start, row.stop, row.body) for row in replaced)
     written = state_digest((one.place.key, one.place.start, one.place.end, one.body) for one in done.kept)
     left = to.open - taken + written
@@ -160,10 +143,9 @@ _PIECE = 10_000
 
 
 def state_digest(rows: Iterable[tuple[str, int, int, str]]) -> Digest:
-    """The digest of rows of state, as epochs keep it.
+    """The digest of rows of state, as epochs record it.
 
-    Args:
-        rows: key, start, end and body of windows, in any order. They are taken piece by piece.
+    ``rows`` have key, start, end and body of windows, in any order. They are hashed piece by piece.
     """
     import pyarrow as pa
 

@@ -1,4 +1,7 @@
-"""Late rows of closed windows, for a sink of their own."""
+"""Select late rows, with their window and horizon, for their sink.
+
+A late row came after its window was closed. The sink gets it whole.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,9 @@ ADDED = (START, CLOSED, HORIZON)
 
 @dataclass(frozen=True, slots=True)
 class LateRowContext:
-    """What tells late rows from others.
+    """The conditions under which a row is late.
 
-    Attributes:
-        definition: of the windows.
-        columns: of the rows.
-        noted: what the epoch before noted; ``None`` for nothing, and then only rows without a time are wanted.
+    ``noted`` is the time that the epoch before noted. With ``None``, only rows without a time are wanted.
     """
 
     definition: Definition
@@ -37,7 +37,7 @@ class LateRowContext:
     noted: int | None
 
     def late(self, end: int | None) -> bool:
-        """Whether a window that ends then takes no rows any more; of a row without a time there is none."""
+        """Whether a window with this end is closed. True for ``None``, a row without a time."""
         if end is None:
             return True
         return self.noted is not None and self.definition.closes(end) <= self.noted
@@ -45,11 +45,10 @@ class LateRowContext:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Groups of rows, as Spark gave them.
+    """Groups of rows from Spark.
 
-    Attributes:
-        spans: the windows that each is in; ``None`` of rows without a time.
-        rows: of each group those that may be late, as a list of structures.
+    ``spans`` are the windows of each group, or ``None`` for rows without a time. ``rows`` has a list of structures per
+    group, those that may be late.
     """
 
     spans: Sequence[Sequence[tuple[int, int]] | None]
@@ -59,13 +58,9 @@ class RowGroup:
 def of_rows(
     setting: LateRowContext, rows: Sequence[Row], whole: Sequence[Any], partials: Sequence[Partial]
 ) -> pa.Table:
-    """Late ones among rows of the driver.
+    """Late rows among rows of the driver.
 
-    Args:
-        setting: what tells them.
-        rows: what windows took of them.
-        whole: the same rows, as structures, piece by piece.
-        partials: what they gave: of sessions the windows that they are in.
+    ``whole`` has the same rows as structures, piece by piece. Sessions take their windows from ``partials``.
     """
     import pyarrow as pa
 
@@ -97,7 +92,7 @@ def _windows(setting: LateRowContext, row: Row, partials: Sequence[Partial]) -> 
 
 
 def of_pieces(setting: LateRowContext, pieces: Sequence[RowGroup]) -> pa.Table:
-    """Late ones among groups of rows."""
+    """Late rows among groups of rows."""
     import pyarrow as pa
 
     starts: list[int | None] = []

@@ -1,4 +1,4 @@
-"""Read window state and results from their sinks."""
+"""Read and judge window state and window results in sinks."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _NOT_TOLD = "the sink does not tell its rows by their epoch"
 
 @dataclass(frozen=True, slots=True)
 class StateFacts:
-    """The state of windows that stands in a sink.
+    """The state of windows in a sink.
 
     Attributes:
-        digest: what it hashes to; ``None`` where that cannot be told.
-        why: why not; empty where it was read, and where a running driver went on.
-        windows: what it says of results; ``None`` where that cannot be told.
-        chain: of the epoch that it is of.
+        digest: of the state. ``None`` if it cannot be read.
+        why: reason of that. Empty if it was read, and if a running driver went on.
+        windows: results that the state expects. ``None`` if unknown.
+        chain: of the epoch to which the state belongs.
     """
 
     digest: Digest | None = None
@@ -49,12 +49,10 @@ class StateFacts:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Results of windows that stand in a sink.
+    """Judgement of the results of windows in a sink.
 
-    Attributes:
-        wrong: windows whose rows are not what they must be; of very many, the first.
-        more: how many others there are.
-        why: why they cannot be told; empty where they can.
+    ``wrong`` has the first windows with wrong rows, ``more`` the number of others. ``why`` is the reason if they cannot
+    be judged.
     """
 
     wrong: tuple[WindowMismatch, ...] = ()
@@ -68,11 +66,9 @@ def gets(sink: Sink, name: str, epochs: Sequence[Epoch]) -> bool:
 
 
 def read_state(sink: Sink, epochs: Sequence[Epoch]) -> StateFacts | None:
-    """Read and hash the state of windows in a sink; ``None`` where it keeps none.
+    """Read and hash the state of windows in a sink, opened for reading. ``None`` if it keeps none.
 
-    Args:
-        sink: opened for reading.
-        epochs: those of its markers, oldest first.
+    ``epochs`` are those of its markers, oldest first.
     """
     panes = epochs[-1].panes if epochs else None
     if panes is None or not gets(sink, STATE, epochs):
@@ -94,7 +90,7 @@ def read_state(sink: Sink, epochs: Sequence[Epoch]) -> StateFacts | None:
 
 
 class _Read:
-    """Rows of state on their way to being hashed, and what they say of results."""
+    """Rows of state on their way to the hash, and the results that they expect."""
 
     def __init__(self, form: ResultSchema | None) -> None:
         self._form = form
@@ -112,13 +108,10 @@ class _Read:
 
 
 def read_results(sink: Sink, epochs: Sequence[Epoch], state: StateFacts | None, unjudged: int = 0) -> Results | None:
-    """Add up the results of windows in a sink; ``None`` where it gets none.
+    """Add up the results of windows in a sink, opened for reading. ``None`` if it gets none.
 
-    Args:
-        sink: opened for reading.
-        epochs: those of its markers, oldest first.
-        state: of the windows; ``None`` where no sink keeps any that could be read.
-        unjudged: the newest epoch whose rows in it are not judged; 0 for none.
+    ``epochs`` are those of its markers, oldest first. ``state`` is ``None`` if no sink has readable state. ``unjudged``
+    is the newest epoch whose rows in the sink are not judged, or 0.
     """
     panes = epochs[-1].panes if epochs else None
     if panes is None or not gets(sink, PANES, epochs):
@@ -154,7 +147,7 @@ def _wrong(
 
 
 def _spans(sink: str, epochs: Sequence[Epoch]) -> Iterator[Span]:
-    """Ranges of epochs with not too many rows each, from the first one whose rows stand: markers may be gone by now."""
+    """Ranges of epochs with a limited number of rows, from the first epoch of the rows. Its marker may be gone."""
     newest = epochs[-1]
     first, rows = max(newest.series, min(epochs[0].windows_since, newest.number)), 0
     for epoch in epochs:
@@ -184,14 +177,10 @@ def read_differing(
     results: Sequence[diff.Row],
     state: Sequence[diff.Row],
 ) -> list[Window]:
-    """Windows of an epoch that was computed again that are others in its sinks, by their start; without an answer none.
+    """Windows of a recomputed epoch that differ in its sinks, by their start. Empty if the sinks do not answer.
 
-    Args:
-        pipeline: its name.
-        sinks: opened here, and left so.
-        epoch: as it is on record.
-        results: rows that it gives now.
-        state: rows of state that it changes now.
+    It opens the sinks and leaves them open. ``epoch`` is the recorded one. ``results`` and ``state`` are recomputed
+    rows.
     """
     panes, span = epoch.panes, (epoch.number, epoch.number)
     form = panes.form if panes else None

@@ -1,4 +1,7 @@
-"""Rebuild window state: an epoch writes the rows that differ."""
+"""Rebuild window state in its sink by an epoch of its own.
+
+The epoch writes rows that differ from the state that the newest epoch left, and removes foreign ones.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ReadableWindowStore(Sink, ShowsState, Protocol):
-    """The sink of state, whose rows can be read."""
+    """A sink of state whose rows can be read."""
 
 
 Rows = Mapping[tuple[str, int, int], Mapping[str, Any]]
@@ -36,12 +39,9 @@ Rows = Mapping[tuple[str, int, int], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class StoredWindows:
-    """What an epoch left of windows.
+    """State of windows that an epoch left.
 
-    Attributes:
-        rows: of state.
-        digest: of these, as the epoch says it.
-        outputs: of the newest epoch that had any: who gets what.
+    ``outputs`` are those of the newest epoch that had any.
     """
 
     rows: Rows
@@ -51,11 +51,9 @@ class StoredWindows:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is wrong with the state that stands.
+    """Differences between the state in the table and the state that the newest epoch left.
 
-    Attributes:
-        missing: rows that are not there, or say something else.
-        foreign: windows that are there and are not open.
+    Rows that are absent or differ are ``missing``. Windows in the table that are not open are ``foreign``.
     """
 
     missing: tuple[Mapping[str, Any], ...]
@@ -68,12 +66,9 @@ class Difference:
 
 
 def difference(standing: Iterable[OpenWindow], wanted: Rows, newest: int) -> Difference:
-    """Compare state that stands with what was computed.
+    """Compare rows of state in the table with ``wanted``, the state that the newest epoch left.
 
-    Args:
-        standing: what is in the table.
-        wanted: what the newest epoch left.
-        newest: its number: a row that says a higher one is nobody's, whatever else it says.
+    A row with a higher number than that epoch's is wrong in any case.
     """
     right, foreign = set[tuple[str, int, int]](), list[WindowKey]()
     for one in standing:
@@ -107,20 +102,13 @@ def rebuild(
     accepted: Adoption,
     left: StoredWindows,
 ) -> tuple[Epoch, Difference] | None:
-    """Have the state stand as the newest epoch left it, by an epoch of its own; ``None``: it does already.
+    """Restore the state that the newest epoch left, by an epoch of its own. Returns ``None`` if nothing differs.
 
-    Every driver is fenced out. Given again after a crash, it writes what is still wrong.
-
-    Args:
-        sinks: every sink of the pipeline.
-        keeper: that of state, one of them.
-        ledger: its ledger.
-        pipeline: its name.
-        accepted: a decision of kind ``rebuild-panes`` that names, as its last epoch, the one that was computed.
-        left: what that one left.
+    It fences out every driver. Repeated after a crash, it writes only the rows that are still wrong. ``accepted`` is a
+    decision of kind ``rebuild-panes`` whose last epoch is the computed one. ``left`` is the state that this epoch left.
 
     Raises:
-        OnceOnlyError: E110 the query went on since; or what opening and the sinks raise.
+        OnceOnlyError: E110 the query wrote an epoch since, or an error of opening and of the sinks.
     """
     state = operator_epoch.opened(sinks, ledger, pipeline)
     last = state.opening.last
@@ -150,7 +138,6 @@ def rebuild(
 
 
 def _output(was: OutputDigest, rows: pa.Table) -> OutputDigest:
-    """State gets these rows, others nothing."""
     if was.name == STATE:
         return OutputDigest(STATE, was.sinks, fingerprint(rows.schema), digest_of(rows))
     return OutputDigest(was.name, was.sinks, was.schema, Digest(0), rows.num_rows)

@@ -1,7 +1,7 @@
-"""Result rows of windows, by output, as one batch in memory.
+"""Batch of window results, state and late rows in memory.
 
-They are the union of the outputs' rows: each row has the structure of one output and null in those of the others, so
-that all of an epoch is staged, counted, healed and audited as any epoch with outputs.
+It is the union of the outputs' rows. Each row has the structure of one output, and null in those of the others. So an
+epoch with windows is staged, counted, healed and audited as any epoch with outputs.
 """
 
 from __future__ import annotations
@@ -27,15 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OutputRows:
-    """Rows of one output.
-
-    Attributes:
-        name: of the output.
-        sinks: ids of those that get it.
-        rows: what they get.
-        digest: of the rows, as those sinks hold them.
-        schema: fingerprint of their columns.
-    """
+    """Rows of one output, with their digest as its sinks hold them, and the fingerprint of their columns."""
 
     name: str
     sinks: tuple[str, ...]
@@ -45,19 +37,15 @@ class OutputRows:
 
 
 def part(name: str, sinks: Sequence[str], rows: pa.Table, session: SparkSession | None) -> OutputRows:
-    """Rows of one output, counted.
+    """Count the rows of one output. ``rows`` have the types that Spark gives them in Arrow.
 
-    Args:
-        name: of the output.
-        sinks: ids of those that get it.
-        rows: in the types that Spark gives them in Arrow.
-        session: counts rows of columns that only Spark can hash; ``None`` where there is none.
+    ``session`` counts rows of columns that only Spark can hash. It is ``None`` without Spark.
     """
     return OutputRows(name, tuple(sinks), rows, digest_of(rows, session), fingerprint(rows.schema))
 
 
 def digest_of(rows: pa.Table, session: SparkSession | None = None) -> Digest:
-    """The digest of rows in Arrow, the same that Spark computes of them.
+    """The digest of rows in Arrow, equal to Spark's digest of them.
 
     Raises:
         TypeError: only Spark can hash such columns, and there is no session.
@@ -76,7 +64,7 @@ def digest_of(rows: pa.Table, session: SparkSession | None = None) -> Digest:
 
 
 def fingerprint(schema: pa.Schema) -> str:
-    """Of columns, as of those that a plan gives."""
+    """Of columns, equal to that of a plan with these columns."""
     return chain.fingerprint((field.name, field.dataType.simpleString()) for field in struct_of(schema).fields)
 
 
@@ -88,13 +76,10 @@ def struct_of(schema: pa.Schema) -> Any:
 
 
 class WindowResultBatch(ArrowBatch):
-    """Rows of all outputs, which lie here, and what else the machine is told.
+    """Rows of all outputs, in memory, with the values that the machine records.
 
-    Args:
-        parts: each output once.
-        times: what the rows that were aggregated said of time, and the user.
-        panes: of the epoch's windows.
-        live: the batch that they came of, whose session can read staged files; ``None`` without Spark.
+    ``times`` are those of the aggregated rows, and of the user's function. The session of ``live``, the batch before
+    aggregation, reads staged files. It is ``None`` without Spark.
     """
 
     def __init__(
@@ -121,7 +106,7 @@ class WindowResultBatch(ArrowBatch):
         return sum((part.digest for part in self._parts), Digest(0))
 
     def outputs(self) -> tuple[OutputDigest, ...]:
-        """What each sink gets: a row is in one of them."""
+        """Outputs of the epoch. Each row is in one of them."""
         whole = self._table.num_rows
         return tuple(
             OutputDigest(part.name, part.sinks, part.schema, part.digest, whole - part.rows.num_rows)
@@ -129,11 +114,11 @@ class WindowResultBatch(ArrowBatch):
         )
 
     def times(self) -> RowTimes:
-        """What the rows that were aggregated said of time, and the user."""
+        """Times of the aggregated rows, and of the user's function."""
         return self._times
 
     def panes(self) -> EpochWindows:
-        """Of the epoch's windows."""
+        """State of the epoch's windows."""
         return self._panes
 
     def rows_of(self, name: str) -> pa.Table:
@@ -142,7 +127,6 @@ class WindowResultBatch(ArrowBatch):
 
 
 def _union(parts: Mapping[str, pa.Table]) -> pa.Table:
-    """Rows of all parts one after the other, each within the structure of its part."""
     import pyarrow as pa
 
     schema = pa.schema([pa.field(name, pa.struct(list(rows.schema))) for name, rows in parts.items()])

@@ -1,8 +1,8 @@
-"""Net window results against each other and their state. Pure.
+"""Judge window results against each other and against window state.
 
-Of a window that is open the state says which results stand. Of one that is closed it says nothing any more; there the
-rows themselves must do: a result that was replaced was taken back, one alone stands, and none of its numbers is left
-out. The source is not asked.
+The state of an open window lists its current results. The state of a closed window is gone, so its rows are judged
+alone. A replaced result was taken back, one result remains, and no pane number is missing. The source is not read.
+Pure.
 """
 
 from __future__ import annotations
@@ -27,17 +27,12 @@ Window = tuple[str, int | None, int | None]
 
 
 class UnreadableResults(Exception):
-    """Rows or state cannot be read as those of windows; the text says why."""
+    """Rows or state cannot be read as those of windows. The text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowMismatch:
-    """A window whose rows are not what they must be.
-
-    Attributes:
-        epoch: the newest one whose row is in it; where none is, the one that wrote its state.
-        evidence: what was seen, in words.
-    """
+    """A window with wrong rows. ``epoch`` is that of its newest row, or the one that wrote its state."""
 
     epoch: int
     evidence: str
@@ -45,12 +40,12 @@ class WindowMismatch:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the state of an open window says of its results.
+    """The result that the state of an open window expects.
 
     Attributes:
         epoch: that wrote the state.
-        pane: number of the result that stands; ``None`` where none was written with these bounds.
-        values: of it, where the state holds them.
+        pane: number of the current result. ``None`` if none was written with these bounds.
+        values: of this result, if the state holds them.
     """
 
     epoch: int
@@ -62,10 +57,10 @@ class Expected:
 
 
 def expect(found: dict[Window, Expected], form: ResultSchema, row: StateRow) -> None:
-    """Add what must stand of a window that is open, by its state.
+    """Add the expected results of an open window, from its row of state, to ``found``.
 
     Raises:
-        Untold: it is none.
+        Untold: it is no state of a window.
     """
     place = WindowKey(row.key, row.start, row.stop)
     try:
@@ -83,7 +78,7 @@ def expect(found: dict[Window, Expected], form: ResultSchema, row: StateRow) -> 
 
 
 def window_of(key: str, start: int, end: int) -> Window:
-    """A window by its place in state, where one without a bound has the farthest there is."""
+    """A window by its place in state, where a missing bound is the farthest number."""
     return key, None if start in (LEAST, END) else start, None if end in (LEAST, END) else end
 
 
@@ -101,15 +96,7 @@ def _bound(at: int | None) -> str:
 
 
 class Result(NamedTuple):
-    """What a row of panes says.
-
-    Attributes:
-        window: whose result it is.
-        kind: ``+I``, ``-U``, ``+U`` or ``-D``.
-        sign: 1, or -1 where it takes one back.
-        pane: its number.
-        values: as state spells them.
-    """
+    """Content of a row of panes. Values are encoded as in state. ``sign`` is -1 for a row that takes one back."""
 
     window: Window
     kind: str
@@ -119,10 +106,10 @@ class Result(NamedTuple):
 
 
 def read(form: ResultSchema, row: Mapping[str, Any]) -> Result:
-    """What a row says.
+    """Read a row of panes.
 
     Raises:
-        Untold: it has other columns than a row of panes, or they hold something else.
+        Untold: it has other columns than a row of panes, or values of other types.
     """
     try:
         key = canonical([_coded(name, kind, row[name]) for name, kind in form.key])
@@ -149,12 +136,10 @@ class _Seen:
 
 
 class Rows:
-    """Adds up rows of panes, window by window.
+    """Add up rows of panes, window by window.
 
-    Args:
-        form: of the rows.
-        unjudged: the newest epoch whose rows are not judged, of the sink: 0 for none. What began in it or before is
-            known in part.
+    ``unjudged`` is the newest epoch of the sink whose rows are not judged, or 0. A window that began in it or before is
+    known in part.
     """
 
     def __init__(self, form: ResultSchema, unjudged: int = 0) -> None:
@@ -162,15 +147,10 @@ class Rows:
         self._seen: dict[tuple[int, Window], _Seen] = {}
 
     def add(self, since: int, epoch: int, row: Mapping[str, Any]) -> None:
-        """Take a row.
-
-        Args:
-            since: the first epoch of those whose windows go on in one another.
-            epoch: that brought the row.
-            row: by the names of its columns.
+        """Add a row that ``epoch`` wrote. ``since`` is the first epoch of those whose windows continue each other.
 
         Raises:
-            Untold: it has other columns than a row of panes, or they hold something else.
+            Untold: it has other columns than a row of panes, or values of other types.
         """
         window, kind, sign, pane, values = read(self._form, row)
         one = self._seen.setdefault((since, window), _Seen(epoch))
@@ -184,11 +164,7 @@ class Rows:
             one.newest = pane, values
 
     def closed(self, before: int | None) -> Iterator[WindowMismatch]:
-        """Judge windows that get no rows any more, and forget them.
-
-        Args:
-            before: they end at this or before; ``None`` for none.
-        """
+        """Judge windows that get no more rows, and forget them: those that end at ``before`` or earlier."""
         # What a session had written is taken back when the union of it writes: that may be after its own end.
         if before is None or (self._form.merges and self._form.accumulation == "retracting"):
             return
@@ -199,9 +175,8 @@ class Rows:
     def left(self, since: int, state: Mapping[Window, Expected] | None) -> Iterator[WindowMismatch]:
         """Judge all others.
 
-        Args:
-            since: the first epoch of those whose windows the state is of.
-            state: what must stand of open windows; ``None`` where that is not known.
+        ``since`` is the first epoch of those whose windows the state covers. ``state`` has the expected results of open
+        windows, or is ``None``.
         """
         state = state or {}
         for (began, window), one in self._seen.items():
@@ -224,7 +199,7 @@ class Rows:
             yield WindowMismatch(max(one.last, wanted.epoch), f"{named(window)}: {said}")
 
     def _wrong(self, one: _Seen) -> str:
-        """What its own rows say against it."""
+        """Contradictions among its own rows."""
         if self._form.upserts:
             return ""
         taken = self._form.accumulation == "retracting"
@@ -237,7 +212,7 @@ class Rows:
 
 
 def _replaced(one: _Seen) -> str:
-    """What is wrong where a result is taken back before another one takes its place."""
+    """The error of a window whose results are taken back before a replacement."""
     greatest, stands = max(one.nets), sorted(pane for pane, net in one.nets.items() if net)
     if len(stands) > 1:
         return f"panes {', '.join(map(str, stands))} stand, and one alone may"
@@ -247,13 +222,13 @@ def _replaced(one: _Seen) -> str:
 
 
 def _gap(one: _Seen, begin: int) -> str:
-    """What is wrong where all results stand."""
+    """The error of a window whose results all remain."""
     missing = next((pane for pane in range(begin, max(one.nets)) if pane not in one.nets), None)
     return "" if missing is None else f"pane {missing} is missing, and pane {max(one.nets)} stands"
 
 
 def _differs(one: _Seen, wanted: Expected) -> str:
-    """What the state says against rows that are sound in themselves."""
+    """Contradictions between the state and rows that are consistent among themselves."""
     stands = max((pane for pane, net in one.nets.items() if net > 0), default=None)
     if stands != wanted.pane:
         return f"{_pane(stands)} stands, and by the state {_pane(wanted.pane)}"

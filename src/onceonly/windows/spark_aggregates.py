@@ -1,7 +1,7 @@
-"""Partial results of windows as Spark aggregates.
+"""Spark aggregates for partial results of windows.
 
-Spark gives values in its own types, and the driver spells them by the rules of
-:mod:`onceonly.windows.rules.json_values`: so a partial result is the same text whoever computed it.
+Each value has columns, and a function that makes JSON of their cells. Spark gives values in its own types. The driver
+spells them by :mod:`onceonly.windows.rules.json_values`, so Spark and Python give the same text for a partial result.
 """
 
 from __future__ import annotations
@@ -40,24 +40,16 @@ _DOUBLE_DIGITS = 17
 
 @dataclass(frozen=True, slots=True)
 class Aggregated:
-    """What Spark computes of a value.
-
-    Attributes:
-        columns: aggregates, in Spark SQL or as Columns.
-        read: makes a partial result of their cells, which are as :func:`cells` gives them.
-    """
+    """Spark's computation of a value: aggregates, and a function that makes a partial result of their :func:`cells`."""
 
     columns: tuple[str | Column, ...]
     read: Read
 
 
 def aggregated(value: Value, columns: Sequence[str], of: Sequence[str]) -> Aggregated:
-    """A value over columns.
+    """A value over its inputs, which are Spark SQL, in order, and of the kinds ``of``.
 
-    Args:
-        value: what the user said.
-        columns: its inputs, in Spark SQL, in order; each is used more than once, so each is to be a column.
-        of: their kinds.
+    Each input is used more than once, so each should be a column.
 
     Raises:
         TypeError: it is of a class that only Python computes.
@@ -81,7 +73,7 @@ def aggregated(value: Value, columns: Sequence[str], of: Sequence[str]) -> Aggre
 
 
 def cells(column: pa.Array[Any]) -> list[Any]:
-    """A column of Arrow in Python; instants as microseconds since 1970."""
+    """A column of Arrow in Python. Instants are microseconds since 1970."""
     import pyarrow as pa
 
     kind: Any = column.type

@@ -1,6 +1,6 @@
-"""Groups of rows that Spark made, as partial results of windows.
+"""Join groups of rows from Spark into partial results of windows.
 
-A group is a slice of time of one key, whose rows are all in the same windows; a session is a group by itself.
+A group is a slice of time of one key. All its rows are in the same windows. A session is a group by itself.
 """
 
 from __future__ import annotations
@@ -25,16 +25,7 @@ ROWS, MARKS, FIRST, LAST, LATE, ROW = (f"onceonly {name}" for name in ("rows", "
 
 
 class Groups:
-    """All groups of a batch, piece by piece.
-
-    Args:
-        definition: of the windows.
-        values: what Spark computed of each value.
-
-    Attributes:
-        rows: in all groups.
-        times: what they say.
-    """
+    """All groups of a batch, piece by piece, with number and times of their rows."""
 
     def __init__(self, definition: Definition, values: Sequence[Aggregated]) -> None:
         self._is = definition
@@ -44,7 +35,7 @@ class Groups:
         self.times = RowTimes()
 
     def join(self, piece: pa.RecordBatch) -> None:
-        """Take groups."""
+        """Add a piece of groups."""
         firsts, lasts, rows = (cells(piece.column(name)) for name in (FIRST, LAST, ROWS))
         self._count(rows, firsts, lasts, cells(piece.column(LATE)))
         keys = [cells(piece.column(f"{KEY}{at}")) for at in range(len(self._is.key_kinds))]
@@ -54,7 +45,7 @@ class Groups:
                 self._slices.setdefault(key, []).append(Partial(_NOWHERE, values, *one))
 
     def late(self, piece: pa.RecordBatch) -> late_rows.RowGroup:
-        """Those of a piece that bring rows which may be late."""
+        """The groups of a piece with rows that may be late."""
         own: Any = piece.column(ROW)
         at = [place for place, count in enumerate(own.value_lengths().to_pylist()) if count]
         firsts, lasts = cells(piece.column(FIRST)), cells(piece.column(LAST))
@@ -62,7 +53,7 @@ class Groups:
         return late_rows.RowGroup(spans, own.take(_numbers(at)))
 
     def partials(self) -> list[Partial]:
-        """One for each window."""
+        """One partial result for each window."""
         return [
             window for key, slices in self._slices.items() for window in self._windows(key_text(self._is, key), slices)
         ]
@@ -120,5 +111,5 @@ def _numbers(at: Sequence[int]) -> pa.Array[Any]:
 
 
 def side_by_side(columns: Sequence[list[Any]], count: int) -> list[tuple[Any, ...]]:
-    """Rows of columns; so many empty ones where there is no column."""
+    """Rows of columns. Without columns, ``count`` empty rows."""
     return list(zip(*columns, strict=True)) if columns else [()] * count

@@ -1,7 +1,8 @@
-"""The Spark action over a batch: partial results by key and window.
+"""Run the one Spark action of a batch with windows.
 
-Few rows come to the driver, in the columns that are asked for, and are aggregated there: for them Spark takes longer to
-shuffle than to read. Many are aggregated by Spark, and only partial results come. Both give the same.
+It gives partial results for each key and window, and the times of the rows. Few rows come to the driver, in the
+needed columns, and are aggregated there: for them Spark's shuffle takes longer than its reading. Many rows are
+aggregated by Spark, and only partial results come. Both ways give the same.
 """
 
 from __future__ import annotations
@@ -39,15 +40,12 @@ _FARTHEST = END // 2
 
 
 def kinds_of(pipeline: str, rows: DataFrame, panes: Panes) -> dict[str, str]:
-    """Kinds of what panes take of a row and is not the name of a column.
+    """Kinds of the expressions in panes that are not the name of a column.
 
-    Args:
-        pipeline: its name.
-        rows: as they would be written without panes; of a stream as well.
-        panes: what the user said.
+    ``rows`` are those without panes, and may be a stream.
 
     Raises:
-        ConfigurationError: E121, an expression is not one on a row; E140, a condition is none.
+        ConfigurationError: E121, an expression is not one on a row. E140, a condition is none.
     """
     said = [*panes.expressions, *([panes.marks] if panes.marks else [])]
     texts = [text for text in said if text not in rows.columns]
@@ -72,16 +70,14 @@ def _resolved(pipeline: str, rows: DataFrame, texts: Sequence[str]) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is asked of a batch.
+    """Parameters of the action over a batch.
 
     Attributes:
-        rows: the batch, as it would be written without panes.
-        definition: of the windows.
-        to: what they go on from.
-        horizon: rows before it are late; ``None`` where nothing was noted yet.
+        rows: the batch as it would be written without panes.
+        to: state and clock from which the windows go on.
+        horizon: rows before it are late. ``None`` if nothing was noted yet.
         keeps_late: whether rows of closed windows are wanted whole.
-        bring: brings rows to the driver.
-        tasks: of the shuffle; ``None`` for as many as the session says.
+        tasks: of the shuffle. ``None`` for the session's number.
     """
 
     rows: DataFrame
@@ -93,10 +89,7 @@ class Action:
     tasks: int | None = None
 
     def counted(self, *, few: bool) -> EpochAggregates:
-        """Run it.
-
-        Args:
-            few: whether the rows are so few that the driver aggregates them.
+        """Run it. ``few``: the driver aggregates the rows.
 
         Raises:
             TooLargeForDriver: there are more rows, or partial results, than Spark brings to a driver.
@@ -122,7 +115,7 @@ class Action:
 
     @property
     def _stamp(self) -> int | None:
-        """The time of every row, where it is that of the batch."""
+        """The time of every row, if it is that of the batch."""
         stamped = self.definition.panes.time == INGEST and INGEST not in self.rows.columns
         return self.to.clock if stamped else None
 
@@ -189,7 +182,7 @@ class Action:
         return parted.groupBy(*self._keys, *by).agg(*map(f.expr, self._sums()), *_columns(values))
 
     def _sums(self) -> list[str]:
-        """Of rows and not of windows, and behind the shuffle: before it, a task that ran twice would count twice."""
+        """Sums over rows, not windows, and after the shuffle. Before it, a task that ran twice would count twice."""
         time = quote(_TIME)
         marks = f"count_if({quote(_MARK)})" if self.definition.panes.marks else "0L"
         said = {
@@ -222,7 +215,6 @@ def _columns(values: Sequence[Aggregated]) -> list[Column]:
 
 
 def _told(rows: Sequence[Row], horizon: int | None) -> RowTimes:
-    """What rows say of time."""
     known = [row.time for row in rows if row.time is not None]
     late = 0 if horizon is None else sum(time < horizon for time in known)
     return RowTimes(min(known, default=None), max(known, default=None), late, len(rows) - len(known))

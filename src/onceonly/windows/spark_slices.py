@@ -1,9 +1,9 @@
-"""Time slices as Spark columns: rows that share all windows.
+"""Slice rows by time with Spark, so that windows share partial results.
 
-Sliding windows overlap, and a row in sixty of them would be sixty rows. So Spark groups by slices, of which two lie
-between one window's beginning and the next, and whoever has the partial results of slices joins them to windows. Days
-of a zone are cut wherever one of them may begin. The
-idea is that of paired windows (Krishnamurthy, Wu, Franklin: On-the-fly sharing for streamed aggregation, 2006).
+All rows of a slice are in the same windows. Sliding windows overlap, and a row in sixty of them would be sixty rows.
+So Spark groups by slices, two between the starts of neighbouring windows. The driver joins the partial results of
+slices to windows. Days of a time zone are cut at each time at which one may begin. The idea is that of paired windows
+(Krishnamurthy, Wu, Franklin: On-the-fly sharing for streamed aggregation, 2006).
 """
 
 from __future__ import annotations
@@ -26,15 +26,10 @@ _BEGINS = "onceonly begins"
 
 
 def sliced(window: Window, rows: DataFrame, time: str, keys: Sequence[str]) -> tuple[DataFrame, list[str]]:
-    """Rows with the slice that each is in, and the columns to group them by beside their keys.
+    """Rows with their slice, and the columns to group them by beside their keys.
 
-    Rows without a time are in no window and of no key: else they were as many groups as there are keys.
-
-    Args:
-        window: of the definition.
-        rows: with their keys and their time.
-        time: a column of ``bigint``, quoted.
-        keys: columns, quoted.
+    Rows without a time are in no window and get no key. Else they would form as many groups as there are keys.
+    ``time``, a ``bigint``, and ``keys`` are quoted columns.
     """
     if isinstance(window, Sessions):
         return _sessions(window, _keyless(rows, time, keys, _spread(time)), time, keys)
@@ -47,7 +42,7 @@ def _keyless(rows: DataFrame, time: str, keys: Sequence[str], *more: str) -> Dat
 
 
 def _slice(window: Window, time: str) -> str:
-    """A number that tells the slice of a row, in Spark SQL; null where the row has no time."""
+    """Number of a row's slice, in Spark SQL. Null if the row has no time."""
     match window:
         case Fixed(timezone=None):
             size, offset = window.numbers
@@ -67,7 +62,10 @@ def _paired(time: str, size: int, every: int) -> str:
 
 
 def _days(time: str, cuts: Sequence[int]) -> str:
-    """By Python's database of time zones, as anywhere, which the driver asks: Java's may be of another year."""
+    """Slices by days of a zone.
+
+    The driver asks Python's database of time zones, as everywhere. Java's may be of another year.
+    """
     past = f"pmod({time}, {DAY}L)"
     begun = "".join(f" WHEN {past} >= {cut}L THEN {cut}L" for cut in reversed(cuts))
     return f"{time} - {past} + CASE{begun} ELSE {cuts[-1] - DAY}L END"
@@ -76,7 +74,7 @@ def _days(time: str, cuts: Sequence[int]) -> str:
 def _sessions(window: Sessions, rows: DataFrame, time: str, keys: Sequence[str]) -> tuple[DataFrame, list[str]]:
     """A session's number among those of its keys.
 
-    Rows without a time are spread over the tasks that read them: one task must not have to sort them all.
+    Rows without a time are spread over the tasks that read them, so that no task has to sort them all.
     """
     by = f"PARTITION BY {', '.join((*keys, quote(NOWHERE)))} ORDER BY {time}"
     # An end is not in its session: who comes right then begins another.
@@ -92,9 +90,10 @@ def _spread(time: str) -> str:
 
 
 def late_before(definition: Definition, noted: int | None) -> int | None:
-    """Rows of windows that were closed when so much was noted are before this time; ``None`` where none were.
+    """Time before which rows of closed windows are. ``None`` if no window was closed.
 
-    Exact but for sessions: one may end later than a row alone says, so there it is an upper bound.
+    ``noted`` is the time that the epoch before noted. The result is exact except for sessions. A session may end later
+    than one row alone shows, so there it is an upper bound.
     """
     if noted is None:
         return None
@@ -104,7 +103,7 @@ def late_before(definition: Definition, noted: int | None) -> int | None:
 
 
 def _closed_before(window: Window, passed: int) -> int | None:
-    """The same where windows that end at ``passed`` or before it are closed."""
+    """The same, if windows that end at ``passed`` or before it are closed."""
     match window:
         case Global():
             return None

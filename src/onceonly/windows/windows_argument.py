@@ -1,4 +1,4 @@
-"""Validate ``panes=`` against sinks, event time and plan."""
+"""Check ``panes=`` against sinks, ``note_time=`` and plan."""
 
 from __future__ import annotations
 
@@ -22,18 +22,15 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class StateSink(Sink, RecallsState, Protocol):
-    """A sink that holds the state of windows and can be asked for it."""
+    """A sink that holds the state of windows and can recall it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowsArgument:
-    """Panes of a call, with the sinks of what is beside them.
+    """Panes of a call, with the sink of state.
 
-    Attributes:
-        panes: what the user said.
-        keeper: the sink of state.
-        late: the sink of rows that come after their window was closed; ``None`` where they are only counted.
-        records: id of a sink of results that makes records of them; empty for none.
+    ``late`` is the sink of late rows, or ``None`` if they are only counted. ``records`` is the id of a sink of results
+    that makes records of them, or empty.
     """
 
     panes: Panes
@@ -43,25 +40,22 @@ class WindowsArgument:
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
-        """Those that get something else than panes."""
+        """The sinks that do not get panes."""
         return (*([self.late] if self.late else []), self.keeper)
 
     def targets(self, sinks: Sequence[Sink]) -> Targets:
-        """Who gets what, of all sinks of the call."""
+        """Ids by output, of all sinks of the call."""
         panes = tuple(sink.id for sink in sinks if sink not in self.sinks)
         return Targets(panes, self.keeper.id, self.late.id if self.late else None)
 
     def defined(self, pipeline: str, rows: DataFrame, time: event_time_argument.EventTimeArgument | None) -> Definition:
-        """The windows over such rows.
+        """The windows over rows as they would be written without panes. The rows may be a stream.
 
-        Args:
-            pipeline: its name.
-            rows: as they would be written without panes; of a stream as well.
-            time: how the query says up to when all is there.
+        ``time`` is the ``note_time=`` of the query.
 
         Raises:
-            ConfigurationError: E121, an expression is not one on a row; E140, the rows or the time of the query do not
-                go with them; E144.
+            ConfigurationError: E121, an expression is not one on a row. E140, the rows or the time of the query do not
+                fit. E144, a sum of floating point.
         """
         definition = define(self.panes, dict(rows.dtypes), spark_partials.kinds_of(pipeline, rows, self.panes))
         if time and time.noting.unit != definition.unit and time.noting.column:
@@ -95,26 +89,22 @@ class WindowsArgument:
 
     @staticmethod
     def windows(definition: Definition) -> WindowsConfig:
-        """As the machine takes it."""
+        """Windows in the form of the machine."""
         said = (definition.fingerprint, definition.meaning, definition.lateness, definition.panes.at_most)
         return WindowsConfig(*said, overlap=definition.overlap, closing=definition.closing)
 
     @property
     def words(self) -> str:
-        """What of it bears on the promise."""
+        """Its part of the guarantee, in words."""
         return f"{self.panes.words}; state in {self.keeper.id}"
 
 
 def check_windows(
     panes: Panes | None, sinks: Sequence[Sink], time: event_time_argument.EventTimeArgument | None, others: str = ""
 ) -> WindowsArgument | None:
-    """Find the sinks that panes take, and refuse what does not go with them.
+    """Find the sinks that panes need, and refuse conflicting arguments.
 
-    Args:
-        panes: what was given as ``panes=``.
-        sinks: of the call, in order.
-        time: how the query says up to when all is there.
-        others: what else the call was given that takes rows apart; empty for nothing.
+    ``time`` is the ``note_time=`` of the query. ``others`` names another argument that divides rows, or is empty.
 
     Raises:
         ConfigurationError: E140, E143.
@@ -156,7 +146,7 @@ def check_windows(
 
 
 def _check_key(panes: Panes, sink: Sink) -> None:
-    """Refuse a sink whose rows replace one another by something else than their window."""
+    """Refuse a sink whose key does not identify a window."""
     changes = sink.capabilities.changes
     if changes.sequence is not None:
         raise _unmeant(
@@ -177,7 +167,7 @@ def _check_key(panes: Panes, sink: Sink) -> None:
 
 
 def _named_by(panes: Panes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Columns that say where a window lies, and those that name one of a key."""
+    """Columns of a window's bounds, and those that identify a window."""
     if isinstance(panes.window, Global):
         return (), panes.keys  # both ends are null
     ends = ("window_start", "window_end")
@@ -185,7 +175,7 @@ def _named_by(panes: Panes) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def said_of(chosen: WindowsArgument | None, refused: OnceOnlyError) -> OnceOnlyError:
-    """What is said of a refusal: of several results of one window, something else than of several rows of a key."""
+    """Reword E505 for panes: several results of one window, not several rows of a key."""
     said = refused.details
     if chosen is None or refused.code != "E505" or said["sink"] in {sink.id for sink in chosen.sinks}:
         return refused

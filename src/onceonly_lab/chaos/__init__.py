@@ -1,1 +1,4 @@
-"""Users' own jobs under faults: real Spark, drivers that are really SIGKILLed, checkpoints that are damaged."""
+"""Chaos tests of users' own Spark jobs.
+
+Drivers are really killed by SIGKILL, and checkpoints are damaged.
+"""

@@ -1,4 +1,8 @@
-"""Runs a job without faults, then through one schedule after another until one fails, all are played or time is up."""
+"""Run a chaos campaign of schedules over one job.
+
+The first run is without faults. The campaign then plays one schedule after another until one fails, all are played or
+time is up.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The matrix of a job: what can go wrong at which of its points, what cannot and why, and what came to act. Pure."""
+"""Matrix of a job's fault points and actions.
+
+It lists possible cells, impossible ones with the reason, and those in which a fault took effect. Pure.
+"""
 
 from __future__ import annotations
 

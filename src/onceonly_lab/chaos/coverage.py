@@ -1,4 +1,4 @@
-"""How much of the matrix of fault points and actions real drivers went through."""
+"""Measure fault coverage: points and actions that real drivers went through."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Destinations of a job, read from outside of its drivers; and faults between a driver and its servers."""
+"""Read a job's destinations from outside of its drivers.
+
+Also injects faults between a driver and its servers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Which schedules a job is put through: chains of kills through every cell of its matrix, then damage. By seed.
+"""Draw chaos schedules for a job from a seed.
+
+Chains of kills go through every cell of the job's matrix. Damage follows.
 
 A start, a database and a last look cost as much as several kills, so one run takes many: each driver meets one cell and
 dies of it, or after it, and the next one heals what it left before it meets its own.

@@ -1,4 +1,7 @@
-"""What a job is given: session, input, checkpoint, destinations; and what a driver under test is told."""
+"""Environment of a chaos job: session, input, checkpoint and destinations.
+
+Also holds the settings that a driver under test receives.
+"""
 
 from __future__ import annotations
 

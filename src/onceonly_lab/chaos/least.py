@@ -1,4 +1,7 @@
-"""What a campaign must have gone through to prove anything: a number of kills, of cells, or both. Pure."""
+"""Required coverage of a campaign: number of kills, cells, or both.
+
+A campaign with less coverage proves nothing. Pure.
+"""
 
 from __future__ import annotations
 

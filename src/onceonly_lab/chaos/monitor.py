@@ -1,4 +1,7 @@
-"""Watches one driver until it is dead, asleep or done, and kills it where the moment has come."""
+"""Watch one driver, and kill it at the planned moment.
+
+Watching ends when the driver is dead, asleep or done.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``@pipeline``: a user's job as the lab needs it, and the input that it is given."""
+"""``@pipeline``: declare a user's job and its input for the lab."""
 
 from __future__ import annotations
 

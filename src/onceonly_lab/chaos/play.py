@@ -1,4 +1,7 @@
-"""Plays one schedule on a real job: drivers start and die, checkpoints are damaged, every sink is looked at."""
+"""Play one fault schedule on a real Spark job.
+
+Drivers start and die, checkpoints are damaged, and every sink is read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Driver pool of one job: one comes up while another works; and what the runs of one job share."""
+"""Driver pool: start the next driver while another works.
+
+Also holds the resources that the runs of one job share.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The driver program that is killed: a job over the lab's input, every fault point of it counted and armed."""
+"""Driver program under test: a job with fault points armed.
+
+The job runs over the lab's input. Every fault point is counted. The lab kills this program.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a campaign showed: a verdict, and how to see a failure again; as JUnit XML, too."""
+"""Result of a chaos campaign: verdict, reproduction and JUnit XML."""
 
 from __future__ import annotations
 

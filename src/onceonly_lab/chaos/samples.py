@@ -1,4 +1,7 @@
-"""Jobs of our own that together pass every fault point: for ``onceonly lab points --level L3``, and for a first try."""
+"""Sample jobs that together pass every fault point.
+
+They serve ``onceonly lab points --level L3``, and a first try.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker: a history in, findings out. Runs afterwards, and shares no code with what it judges.
+"""The checker: judge a recorded history and report findings.
 
 Three steps, all pure: a history is laid out as facts (:mod:`~onceonly_lab.checker.case`); of the commits whose outcome
 nobody knows, one reading is chosen that explains what was read (:mod:`~onceonly_lab.checker.reading`); rules

@@ -1,4 +1,4 @@
-"""A history laid out for the rules: calls with their answers, commits and what became of them. Facts only. Pure."""
+"""Pair calls with answers in a history, and group commits."""
 
 from __future__ import annotations
 

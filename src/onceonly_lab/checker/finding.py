@@ -1,4 +1,4 @@
-"""One finding of the checker: the anomalies, where and in words; and the situations that prove something."""
+"""Findings of the checker: anomaly, place and description."""
 
 from __future__ import annotations
 

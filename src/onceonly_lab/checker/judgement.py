@@ -1,4 +1,4 @@
-"""Judges a history: every rule over the one reading, and whether the run could prove anything at all. Pure."""
+"""Judge a history with every rule of the checker."""
 
 from __future__ import annotations
 

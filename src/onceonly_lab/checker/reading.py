@@ -1,4 +1,4 @@
-"""One reading of a history: which unknown commits landed, and what ought to be in a sink. Pure."""
+"""Resolve unknown commits of a history into one reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about what markers say of windows: they hold what the epochs up to them have brought. Pure."""
+"""Checker rules for window state in markers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about rows in one sink: lost, doubled, from nowhere, in part, out of order. Pure; each says what must hold."""
+"""Checker rules for rows: lost, duplicated, foreign, partial or unordered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about the run, about agreement of sinks and ledger, and about when rows are seen. Pure."""
+"""Checker rules for runs, visibility, and agreement of sinks with ledger."""
 
 from __future__ import annotations
 

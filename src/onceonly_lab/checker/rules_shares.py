@@ -1,4 +1,4 @@
-"""Rules about what of an epoch is for whom: accounts that add up, bad rows set aside, keys that come again. Pure."""
+"""Checker rules for shares: accounts, quarantined rows and repeated keys."""
 
 from __future__ import annotations
 

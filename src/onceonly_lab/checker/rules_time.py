@@ -1,4 +1,4 @@
-"""Rules about what markers say of time: with their rows, and never less than before. Pure."""
+"""Checker rules for event time in markers."""
 
 from __future__ import annotations
 

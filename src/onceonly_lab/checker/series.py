@@ -1,4 +1,4 @@
-"""Series of epochs: with a full refresh all rows leave, and the input comes once more, as rows of another series. Pure.
+"""Split epochs into series at each full refresh.
 
 One row of the input stands for as many rows as there are series, of which the newest is due and the others may have
 been there. So each series gets identities of its own, and every other rule judges a refresh without knowing of it; what

@@ -1,4 +1,4 @@
-"""What of an epoch is for which sink: as the program said when the rows were computed, not as a marker says. Pure.
+"""Compute each sink's share of an epoch.
 
 Which rows are bad, and which an output wants, may change from call to call, and is decided for an epoch by the staging
 that its commit names. A commit tells all rows of its epoch; here it is left those that are for its sink, so that every

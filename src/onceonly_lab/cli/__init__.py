@@ -1,4 +1,7 @@
-"""Commands of the lab: ``onceonly lab`` and ``onceonly demo``, which the command line finds by entry point."""
+"""Command line of the lab: ``onceonly lab`` and ``onceonly demo``.
+
+The command line finds them by entry point.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``onceonly lab``, ``onceonly demo``: exit codes 0 clean, 1 anomaly, 2 inconclusive, 3 the lab failed."""
+"""``onceonly lab`` and ``onceonly demo``: command groups and exit codes.
+
+The codes are 0 clean, 1 anomaly, 2 inconclusive, 3 the lab failed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Jobs of users in ``onceonly lab``: run, played again, made smaller; recorded runs judged, printed and drawn."""
+"""``onceonly lab`` commands for users' jobs and recorded runs.
+
+They run a job, replay it and shrink a schedule. They judge, print and draw a recorded run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``onceonly lab prepare-session``: archive the classes of a session, so that the next start of a driver is quick."""
+"""``onceonly lab prepare-session``: archive a session's classes for a quick start.
+
+The next start of a driver then takes less time.
+"""
 
 from __future__ import annotations
 

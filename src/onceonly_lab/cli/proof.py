@@ -1,4 +1,7 @@
-"""``onceonly lab mutants``, ``necessity``, ``rules-off``, ``points``: what shows that checker and rules are needed."""
+"""``onceonly lab mutants``, ``necessity``, ``rules-off``, ``points``.
+
+They show that checker and rules are needed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``onceonly lab run``, ``replay`` and ``shrink``: interleavings, random schedules, or one schedule from a file."""
+"""``onceonly lab run``, ``replay`` and ``shrink``.
+
+They play interleavings, random schedules, or one schedule from a file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``onceonly lab writers``: several writers of one dataset in random runs, and the rules about time, one by one off."""
+"""``onceonly lab writers``: random runs with several writers of one dataset.
+
+Also switches the rules about time off, one by one.
+"""
 
 from __future__ import annotations
 

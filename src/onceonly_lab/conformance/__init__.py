@@ -1,4 +1,4 @@
-"""The suite every sink must pass, ours and yours.
+"""The conformance suite that every sink must pass, ours and yours.
 
 Give it a :class:`SinkHarness`, which makes a fresh target and looks at it from outside, and call :func:`check`; or,
 under pytest, subclass :class:`SinkConformance` with a ``harness`` fixture. Each claim is one sentence about what a

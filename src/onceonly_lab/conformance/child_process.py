@@ -1,4 +1,4 @@
-"""A driver in a process of its own that commits one epoch, and is killed while it does."""
+"""Driver in a child process, killed while it commits one epoch."""
 
 from __future__ import annotations
 

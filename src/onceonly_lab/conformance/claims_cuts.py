@@ -1,4 +1,4 @@
-"""Claims about rows that replace one another: where a batch is cut decides nothing."""
+"""Claims: rows replace one another independently of batch boundaries."""
 
 from __future__ import annotations
 

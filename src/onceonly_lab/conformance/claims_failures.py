@@ -1,4 +1,4 @@
-"""Claims about what destinations do to a driver: they refuse, are locked, answer late or never."""
+"""Claims: destinations that refuse, lock, answer late or never."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Claims about fences: who may install one, what it leaves standing, zombies, and a look that nobody notices."""
+"""Claims: fences, zombies, and reads without side effects.
+
+They cover who may install a fence, and the data that it leaves unchanged.
+"""
 
 from __future__ import annotations
 

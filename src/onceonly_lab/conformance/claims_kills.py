@@ -1,4 +1,7 @@
-"""Claims about drivers that are killed while they commit, and amid rows that are put one by one."""
+"""Claims: drivers killed during a commit.
+
+Some write rows one by one, and are killed between them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims about drivers that act at the same time, each with its own handle in its own thread."""
+"""Claims: concurrent drivers, each with its own handle and thread."""
 
 from __future__ import annotations
 

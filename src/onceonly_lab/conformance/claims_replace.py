@@ -1,4 +1,7 @@
-"""Claims about full refreshes: rows of older epochs leave in the transaction that brings others, or nothing happens."""
+"""Claims: full refreshes replace all rows in one transaction, or nothing.
+
+Rows of older epochs leave in the transaction that brings the new ones.
+"""
 
 from __future__ import annotations
 

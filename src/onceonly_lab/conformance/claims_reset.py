@@ -1,4 +1,7 @@
-"""Claims about a target that was set back under our markers: its sink says at which epoch, and can be put there."""
+"""Claims: targets that were reset under our markers.
+
+The sink reports the epoch of the rows, and can be set to it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Claims about several sinks in one transaction: each is fenced by itself, and all hold the epoch or none does."""
+"""Claims: several sinks in one shared transaction.
+
+Each is fenced by itself. Either all hold the epoch, or none does.
+"""
 
 from __future__ import annotations
 

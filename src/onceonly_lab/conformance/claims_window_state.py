@@ -1,4 +1,7 @@
-"""Claims about the state of windows: what was committed is recalled as it stands, and shown to whoever looks."""
+"""Claims: window state.
+
+Committed state is recalled unchanged, and every reader can see it.
+"""
 
 from __future__ import annotations
 

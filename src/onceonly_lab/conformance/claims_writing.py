@@ -1,4 +1,7 @@
-"""Claims about one driver's epochs, and about the reading half: rows and marker in one step, in order, once."""
+"""Claims: one driver's epochs, and reading them back.
+
+Rows and marker come in one step, in order, once.
+"""
 
 from __future__ import annotations
 

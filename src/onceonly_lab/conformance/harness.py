@@ -1,4 +1,7 @@
-"""What the suite needs to know about a sink under test, and what a claim is. Knows no test framework."""
+"""Harness of a sink under test, and the definition of a claim.
+
+Independent of test frameworks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The helpers in which claims are written: drivers come and go, epochs follow each other, the target is looked at."""
+"""Test helpers for claims: drivers, consecutive epochs, looks at the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Running the claims: for a report, or as one pytest test each."""
+"""Run the claims, for a report or as pytest tests.
+
+Under pytest each claim is one test.
+"""
 
 from __future__ import annotations
 

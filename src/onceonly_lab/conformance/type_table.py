@@ -1,4 +1,6 @@
-"""The type table: every type of Spark with its extremes, and what each sink makes of it. Pure.
+"""Type table: Spark types with extreme values, and each sink's result.
+
+Pure.
 
 Documentation, suite and tests read it; a sink that changes its mind changes it here. Values are given as Arrow hands
 them to Python, in the Arrow type in which Spark's rows arrive.

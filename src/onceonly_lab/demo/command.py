@@ -1,4 +1,4 @@
-"""The demo's command: what it takes, what it prints, its exit code."""
+"""Command of the demo: options, output and exit code."""
 
 from __future__ import annotations
 

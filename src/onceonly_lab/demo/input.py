@@ -1,4 +1,7 @@
-"""The input, flights of 2013 in CSV files; and where it goes: each sink, read back without Spark."""
+"""Input and sinks of the demo.
+
+The input is flights of 2013 in CSV files. Each sink is read back without Spark.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The driver program that gets killed: streaming queries over the same files, one per sink or one into several.
+"""Demo driver program that gets killed: streaming queries over flight files.
+
+Each sink has one query, or one query writes into several sinks.
 
 It says when a batch begins and when it has ended, for whoever watches it.
 """

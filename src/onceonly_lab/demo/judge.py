@@ -1,4 +1,7 @@
-"""The judge: every row of a sink against the input, sinks against each other; and the report. Pure."""
+"""Judge of the demo: compare sinks with the input and each other.
+
+It checks every row of a sink, and builds the report. Pure.
+"""
 
 from __future__ import annotations
 

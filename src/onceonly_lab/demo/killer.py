@@ -1,4 +1,7 @@
-"""The killer: starts the driver, SIGKILLs it as planned, starts it again until the input is used up, and counts."""
+"""Kill and restart the demo's driver as planned.
+
+It sends SIGKILL, restarts the driver until the input is used up, and counts.
+"""
 
 from __future__ import annotations
 

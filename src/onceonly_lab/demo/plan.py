@@ -1,4 +1,4 @@
-"""Which driver is killed when: a pure function of the seed."""
+"""Kill plan of the demo: a pure function of the seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The order of events: input, database, each act through its kills, the one into several sinks, judge, audit."""
+"""Sequence of the demo: input, database, acts with kills, judge, audit.
+
+The last act writes into several sinks.
+"""
 
 from __future__ import annotations
 

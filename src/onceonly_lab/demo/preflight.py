@@ -1,4 +1,7 @@
-"""What the demo needs before anything starts; what is missing is named, with how to get it."""
+"""Check the demo's requirements before anything starts.
+
+A missing one is named, with the way to get it.
+"""
 
 from __future__ import annotations
 

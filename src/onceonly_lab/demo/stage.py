@@ -1,4 +1,7 @@
-"""What the acts of the demo share: options, input, database, screen, servers and jars."""
+"""Resources shared by the demo's acts.
+
+These are options, input, database, screen, servers and jars.
+"""
 
 from __future__ import annotations
 

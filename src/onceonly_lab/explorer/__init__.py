@@ -1,1 +1,4 @@
-"""Every world within a bound, breadth first, over the production coordinator."""
+"""Breadth-first exploration of every world within a bound.
+
+It runs the production coordinator.
+"""

@@ -1,4 +1,4 @@
-"""The bounds that are run by name."""
+"""Named bounds of the explorer."""
 
 from __future__ import annotations
 

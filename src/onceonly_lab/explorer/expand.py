@@ -1,4 +1,7 @@
-"""Where worlds can go from here, many at once: what a step sees is computed once, rows are numbers."""
+"""Expand worlds into their successors, many at once.
+
+A step is computed once for all worlds that look the same to it. Rows are numbers.
+"""
 
 from __future__ import annotations
 

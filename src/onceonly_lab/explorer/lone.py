@@ -1,4 +1,7 @@
-"""Progress: one driver alone must get to the end of the source; and the invariants, over worlds of numbers."""
+"""Check progress and invariants over worlds of numbers.
+
+Progress: one driver alone must get to the end of the source.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What can happen next in a world of numbers: steps and events, each computed once for what it sees."""
+"""Next steps and events in a world of numbers.
+
+Each is computed once per distinct view of the world.
+"""
 
 from __future__ import annotations
 

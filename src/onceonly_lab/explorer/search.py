@@ -1,4 +1,7 @@
-"""Breadth-first search: every world within a bound, each invariant in each, the shortest way to a violation."""
+"""Breadth-first search for the shortest way to an invariant violation.
+
+It checks each invariant in every world within a bound.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Random schedules in the simulated world: drawn from a seed, played in one thread, shrunk when one fails."""
+"""Fuzzer: random schedules in the simulated world.
+
+They are drawn from a seed, played in one thread, and shrunk after a failure.
+"""

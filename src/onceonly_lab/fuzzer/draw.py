@@ -1,4 +1,7 @@
-"""Schedules: drawn from a seed, biased to crashes, and aimed at each fault point and action."""
+"""Draw random schedules from a seed.
+
+They are biased to crashes, and aimed at each fault point and action.
+"""
 
 from __future__ import annotations
 

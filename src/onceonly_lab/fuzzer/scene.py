@@ -1,4 +1,7 @@
-"""What the drivers of one simulated schedule share, who stops whom, and what goes wrong."""
+"""Shared scene of a simulated schedule's drivers.
+
+It decides who stops whom, and which faults happen.
+"""
 
 from __future__ import annotations
 

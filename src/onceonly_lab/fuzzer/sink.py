@@ -1,4 +1,7 @@
-"""A sink whose target lies in the scene: the contract of real sinks over the model's rules, for the real runner."""
+"""Simulated sink over the model's rules, for the production runner.
+
+Its target is in the scene. It follows the contract of real sinks.
+"""
 
 from __future__ import annotations
 

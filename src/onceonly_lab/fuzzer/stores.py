@@ -1,4 +1,7 @@
-"""Ledger, staging and batches of a simulated run, behind the contracts that the production runner knows them by."""
+"""Simulated ledger, staging and batches for the production runner.
+
+They implement the contracts through which the runner knows them.
+"""
 
 from __future__ import annotations
 

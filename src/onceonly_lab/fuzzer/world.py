@@ -1,4 +1,4 @@
-"""The simulated world of one schedule: a scene and the program in it; and a schedule played there."""
+"""Simulated world: a scene with its program, playing one schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of a run: what every actor did and saw, one JSON line each, in the order in which it was recorded.
+"""History of a run: one JSON line per action or observation.
 
 The first line is the :class:`Header`: what was run and what is promised about it. Every further line is an
 :class:`Entry`. Line order is the only clock that is trusted: an actor hands an entry in *before* the effect it

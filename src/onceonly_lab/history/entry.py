@@ -1,4 +1,4 @@
-"""One line of a history: what one actor did, was answered, or saw; its values, and its JSON."""
+"""One line of a history: action, answer or observation, as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole history as text: its header and lines, read with the number of a wrong line."""
+"""Read a history file: header and lines."""
 
 from __future__ import annotations
 

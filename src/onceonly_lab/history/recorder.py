@@ -1,4 +1,4 @@
-"""Records a history from outside of the processes that it is about: their actions, and what pollers read meanwhile."""
+"""Record a history from outside of the observed processes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""A simulated world of frozen values and pure steps, in which the production coordinator is run."""
+"""Simulated world of frozen values and pure steps.
+
+The production coordinator runs in it.
+"""

@@ -1,4 +1,7 @@
-"""Sinks and a ledger on a table: what the world holds, behind the contracts that commands without Spark work on."""
+"""Simulated sinks and ledger for commands without Spark.
+
+They hold the world's data behind the contracts that these commands use.
+"""
 
 from __future__ import annotations
 

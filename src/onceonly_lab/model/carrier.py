@@ -1,4 +1,6 @@
-"""Carries the coordinator's commands out in the simulated world, as the runner does in the real one.
+"""Carry out the coordinator's commands in the simulated world.
+
+The runner does so in the real one.
 
 A driver's step looks at few parts: its own, and those that its command touches. What only the driver itself can see (a
 note, a wait, an intent, a preparation near a sink) is carried out in passing: it commutes with every step of everybody

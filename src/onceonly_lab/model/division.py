@@ -1,4 +1,7 @@
-"""What one call makes of the rows of a batch: which are bad and set aside, and which good ones an output wants."""
+"""Divide a batch's rows among quarantine and outputs.
+
+Bad rows are set aside. Each output selects good ones.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What happens in a world besides the steps of its drivers: starts and kills, late landings, losses, damage."""
+"""World events: starts, kills, late landings, losses and damage.
+
+They happen besides the steps of drivers.
+"""
 
 from __future__ import annotations
 

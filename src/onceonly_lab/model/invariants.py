@@ -1,4 +1,7 @@
-"""What must hold in every world, as pure functions over the parts that outlive drivers; named like the checker's."""
+"""Invariants of the simulated world.
+
+They are pure functions over the parts that outlive drivers, and have the names of the checker's rules.
+"""
 
 from __future__ import annotations
 

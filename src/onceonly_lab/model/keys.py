@@ -1,4 +1,6 @@
-"""Keys that come again: which records of a batch are repeated, by the catalogue that a keeper commits with its markers.
+"""Detect repeated keys in a simulated batch.
+
+Repeats are found in the catalogue that a keeper commits with its markers.
 
 The catalogue is what the keeper's epochs have brought: it is committed in their transactions, restored and replaced
 with them. So it needs no place of its own in the world.

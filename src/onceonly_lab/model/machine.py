@@ -1,4 +1,7 @@
-"""The machine of a driver in the simulated world: from one command to the next, and what it will not read again."""
+"""Run a simulated driver from one command to the next.
+
+Also drops the state that it will not read again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Windows of the simulated world, which never close: their state is a running sum of what was sealed.
+"""Windows of the simulated world, which never close.
+
+Their state is a running sum of the sealed rows.
 
 It is kept where a catalogue of keys is: what the keeper's epochs have brought, committed in their transactions and
 replaced with them. So it needs no place of its own, and no world becomes two. What windows, triggers and panes are is

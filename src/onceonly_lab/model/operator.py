@@ -1,4 +1,7 @@
-"""The operator: at a refusal obeys one of the commands that it prints. What that changes is told by the code itself."""
+"""Simulated operator that obeys commands printed by refusals.
+
+The product's own code computes the effect of a command.
+"""
 
 from __future__ import annotations
 

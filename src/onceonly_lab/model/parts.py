@@ -1,4 +1,7 @@
-"""The parts of a world, each a frozen value: targets, staging, ledger, budget; and what can be said of offsets."""
+"""Frozen parts of a simulated world: targets, staging, ledger, budget.
+
+Also holds functions over offsets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The rules that the product keeps, each with what a product without it does: explorer and tests turn them off."""
+"""The product's rules, which explorer and tests can turn off.
+
+Each names the behaviour of a product without it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the three real sinks promise in ``onceonly.protocol``, as steps on a frozen target.
+"""Simulated sinks: steps of the sink contract on a frozen target.
+
+They keep the promises of the three real sinks in ``onceonly.protocol``.
 
 Postgres checks and writes under the lock of its head row: one step, and whoever takes the lock ends what was in flight.
 Delta reads a version on a handle and commits on that handle: the commit holds only where no other came between. Kafka

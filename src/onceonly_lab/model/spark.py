@@ -1,4 +1,4 @@
-"""Spark's side: the checkpoint with its offset and commit log, what is planned from it, and what damage makes of it.
+"""Simulated Spark checkpoint: offset log, commit log, planning and damage.
 
 Each kind of damage does what was seen on a real engine, including the refusals.
 """

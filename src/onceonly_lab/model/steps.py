@@ -1,4 +1,4 @@
-"""A driver's steps in the simulated world: while it opens the pipeline, and for one epoch."""
+"""Steps of a simulated driver: opening a pipeline, committing an epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What epochs of the simulated world say of time: functions of what they bring, so that no world becomes two."""
+"""Event times of simulated epochs.
+
+They are functions of an epoch's rows, so that no world becomes two.
+"""
 
 from __future__ import annotations
 

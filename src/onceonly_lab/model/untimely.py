@@ -1,4 +1,7 @@
-"""What a pipeline does with time where a rule about it is off: it comes after its rows, or is asked for again."""
+"""Pipelines that break a rule about event time.
+
+The time comes after its rows, or is asked for again.
+"""
 
 from __future__ import annotations
 

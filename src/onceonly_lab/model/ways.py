@@ -1,4 +1,7 @@
-"""What each refusal says of the world, looked up there, and the ways out that it prints, read as people do."""
+"""Parse the commands in a refusal, and check its facts.
+
+Facts are looked up in the world. Commands are read as people read them.
+"""
 
 from __future__ import annotations
 

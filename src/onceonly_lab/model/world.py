@@ -1,4 +1,4 @@
-"""The world as a tuple of parts, how it begins, and the user's program in it."""
+"""Simulated world: a tuple of parts, its start and the user's program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Sinks, runners, drivers and readers that are broken on purpose, so that the checker is seen to catch each of them.
+"""Mutants: components broken on purpose, to test the checker.
+
+They are sinks, runners, drivers and readers. The checker must catch each.
 
 One small class each, in one place, over the real sinks on real stores; :mod:`~onceonly_lab.mutants.catalogue` says
 which schedule kills which. Never use one for anything else.

@@ -1,4 +1,4 @@
-"""The mutants: what is broken on purpose, the schedule that kills it, and what the checker must call it."""
+"""Catalogue of mutants: the defect, the killing schedule, the expected anomaly."""
 
 from __future__ import annotations
 

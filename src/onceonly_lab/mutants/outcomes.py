@@ -1,4 +1,7 @@
-"""M3-M9, M15, M16, M21: fences, lost answers, and batches that are matched by what proves nothing."""
+"""Mutants of fences, lost answers and batch matching.
+
+Some match batches by facts that prove nothing. These are M3-M9, M15, M16, M21.
+"""
 
 from __future__ import annotations
 

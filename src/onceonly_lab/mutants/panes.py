@@ -1,4 +1,7 @@
-"""M38, M39: the state of windows is committed after its epoch, or was read before the fence."""
+"""Mutants of window state.
+
+It is committed after its epoch (M38), or was read before the fence (M39).
+"""
 
 from __future__ import annotations
 

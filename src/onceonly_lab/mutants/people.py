@@ -1,4 +1,7 @@
-"""M23-M27: a program that calls twice, an operator's word, or what a destination refuses is not seen as such."""
+"""Mutants of user programs, operators and refused batches (M23-M27).
+
+A program calls twice. An operator's decision, or a refusal by a destination, is not recognised.
+"""
 
 from __future__ import annotations
 

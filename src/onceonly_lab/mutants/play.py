@@ -1,4 +1,7 @@
-"""Plays a mutant and its unbroken twin under one schedule, and holds the checker to the exact verdict."""
+"""Play a mutant and its unbroken twin under one schedule.
+
+The checker must reach the exact verdict for both.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""M29, M30: a full refresh whose old rows stay with a sink that is healed, or leave before the new ones come."""
+"""Mutants of full refreshes.
+
+The old rows stay in a healed sink (M29), or leave before the new ones come (M30).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""M32 to M35: bad rows and outputs that are withheld, healed, written or counted otherwise than the marker says."""
+"""Mutants of quarantine and outputs (M32 to M35).
+
+Rows are withheld, healed, written or counted in contradiction to the marker.
+"""
 
 from __future__ import annotations
 

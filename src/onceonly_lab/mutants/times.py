@@ -1,4 +1,7 @@
-"""M36, M37: what an epoch says of time comes after its rows, or is asked for once more by whoever heals a sink."""
+"""Mutants of event time.
+
+An epoch's time comes after its rows (M36), or the healer of a sink asks for it again (M37).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""M1, M2, M10-M14, M17-M20, M22, M28, M31: rows and marker in two transactions; staged bytes; writers and readers."""
+"""Mutants of transactions, staging, writers and readers.
+
+Some put rows and marker into two transactions. These are M1, M2, M10-M14, M17-M20, M22, M28, M31.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sink that hands everything on to the one it wraps, and writing without a sink: what mutants are made of."""
+"""Base classes of mutants: a delegating sink, and writes without a sink."""
 
 from __future__ import annotations
 

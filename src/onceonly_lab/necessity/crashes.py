@@ -1,4 +1,7 @@
-"""Variants through every schedule of two crashes, and two drivers in every order of their steps. Pure."""
+"""Play variants through two crashes, or two interleaved drivers.
+
+All schedules of two crashes are played, and all orders of the drivers' steps. Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Ways to make an epoch durable; variants of them, the conditions each keeps, what must be seen. Pure."""
+"""Designs that make an epoch durable, and their variants.
+
+Each variant lists the conditions that it keeps, and the anomalies that must appear. Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What outlives a crash in the model, durable steps, readers, and what can be wrong with the outputs. Pure."""
+"""Durable state, readers and output errors of the necessity model.
+
+Also holds its durable steps. Pure.
+"""
 
 from __future__ import annotations
 

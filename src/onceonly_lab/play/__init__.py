@@ -1,1 +1,4 @@
-"""A schedule through one loop: drivers around the production runner, in a simulated world or on real stores."""
+"""Play schedules: drivers around the production runner in one loop.
+
+They run in a simulated world or on real stores.
+"""

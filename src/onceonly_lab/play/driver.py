@@ -1,4 +1,7 @@
-"""One driver: the engine's loop over its checkpoint, around the production runner, in turns with other drivers."""
+"""One played driver: the engine's loop around the production runner.
+
+It works over its checkpoint, and takes turns with other drivers.
+"""
 
 from __future__ import annotations
 

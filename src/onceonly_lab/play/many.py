@@ -1,4 +1,4 @@
-"""Plays schedules one after the other until one fails, makes that one smaller, and says what they showed."""
+"""Play many schedules, shrink the first failure and report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Plays a schedule: drivers around the production runner that take turns, and what goes wrong where it says so."""
+"""Play one schedule: drivers that take turns, and planned faults.
+
+The drivers run the production runner.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Writes the history of a run in this process: drivers take turns, so the order of calls is the order of lines."""
+"""Record the history of a run in this process.
+
+Drivers take turns, so the order of calls is the order of lines.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What drivers of one schedule share: one protocol, for the simulated world and for real stores."""
+"""Protocol of the world that drivers of one schedule share.
+
+The simulated world and real stores implement it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The pictures of the report as Vega-Lite specifications, and what each sink took of each partition. Pure."""
+"""Charts of the report, as Vega-Lite specifications.
+
+Also computes the offsets that each sink took of each partition. Pure.
+"""
 
 from __future__ import annotations
 

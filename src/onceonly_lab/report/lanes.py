@@ -1,4 +1,7 @@
-"""A history as lanes: who called what and where it went, each line in words; and what was broken where. Pure."""
+"""Lanes of a history: calls per actor in words, and faults.
+
+Also shows which call went where. Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What one recorded run's part of the report says, ready for the template; and the page as one file."""
+"""Prepare a recorded run for the report's template.
+
+Also renders the page as one file.
+"""
 
 from __future__ import annotations
 

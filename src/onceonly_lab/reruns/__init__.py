@@ -1,1 +1,4 @@
-"""A pipeline and a rerun of it that is published over it: random runs, and designs that break the publication."""
+"""Random publications of a rerun over its pipeline.
+
+Broken designs violate the publication's rules.
+"""

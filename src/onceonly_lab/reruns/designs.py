@@ -1,4 +1,7 @@
-"""What is played: a rerun is published by the rules that ship, and with each of them off, one at a time. Pure."""
+"""Publication rules of a rerun, as shipped and with each off.
+
+One rule is off at a time. Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Random runs of a publication, each judged after every step: every record stands once, and a rerun once. Pure."""
+"""Random runs of a publication, each judged after every step.
+
+Every record must be there once, and a rerun once. Pure.
+"""
 
 from __future__ import annotations
 

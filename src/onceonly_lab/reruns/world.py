@@ -1,4 +1,6 @@
-"""A pipeline that is killed, restored and cut back, a rerun of it, and somebody who publishes it and is killed, too.
+"""World of a rerun: pipeline, rerun and publisher.
+
+The pipeline is killed, restored and cut back. The publisher of the rerun is killed, too.
 
 Pure, by a seeded source of chance. What a table holds decides, as in a real sink: fence and chain stand in it, and the
 ledger is told afterwards, or never.

@@ -1,1 +1,4 @@
-"""Each rule of recovery and comparison switched off in the production code, by its source: which worlds notice?"""
+"""Switch off each rule of recovery and comparison in the source.
+
+The lab then finds the worlds that notice.
+"""

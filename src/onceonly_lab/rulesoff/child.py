@@ -1,4 +1,6 @@
-"""Run as a script: switches rules off in the source that Python imports, then searches one world.
+"""Child script: switch rules off, then search one world.
+
+Rules are switched off in the source that Python imports.
 
 ``child.py RULES WORLD [PLACE [MOST]]``: rules by name, with commas between them; the scene, case or seed to look at;
 how much is told at most. The last line of its output is JSON.

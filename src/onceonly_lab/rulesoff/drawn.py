@@ -1,4 +1,7 @@
-"""Tables that decide in one go, asked about drawn facts: each verdict is judged by what is so. Pure."""
+"""Drawn facts for tables that decide in one go.
+
+Each verdict is compared with the true state. Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a scene is played with: the world of random schedules, one step after the other, and sinks that misbehave."""
+"""Sinks and world in which scenes are played.
+
+The world is that of random schedules, one step after the other. The sinks misbehave.
+"""
 
 from __future__ import annotations
 

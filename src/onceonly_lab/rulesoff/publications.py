@@ -1,4 +1,6 @@
-"""Drawn publications: a pipeline and a rerun of it, judged by whose input stands once the rerun's rows do. Pure.
+"""Drawn publications: a pipeline and a rerun of it.
+
+The judge checks whose input the table holds once the rerun's rows are there. Pure.
 
 Nothing here asks the table that is judged for anything but its verdict.
 """

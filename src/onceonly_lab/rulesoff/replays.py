@@ -1,4 +1,7 @@
-"""Drawn batches that run recorded epochs again, into a target that holds some of them, or something else. Pure."""
+"""Drawn batches that replay recorded epochs into a target.
+
+The target holds some of them, or something else. Pure.
+"""
 
 from __future__ import annotations
 

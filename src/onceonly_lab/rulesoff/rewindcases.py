@@ -1,4 +1,7 @@
-"""Draws rewinds: where sinks stand and what lies where is drawn first, and the facts are told of it. Pure."""
+"""Draw rewind cases: positions and data of sinks, then facts.
+
+The facts follow from the drawn state. Pure.
+"""
 
 from __future__ import annotations
 

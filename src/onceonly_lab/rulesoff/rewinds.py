@@ -1,4 +1,6 @@
-"""Judges the table of rewinds: a plan is carried out on what is so, and a refusal must be true and lead on. Pure.
+"""Judge the decision table of rewinds.
+
+A plan is carried out on the true state. A refusal must be true and offer a way on. Pure.
 
 Nothing here asks the table for anything but its verdicts.
 """

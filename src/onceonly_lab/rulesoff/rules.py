@@ -1,4 +1,6 @@
-"""Finds the rules in the source of the production code, and takes them out of it. Imports nothing of the product.
+"""Find the rules in the production source and remove them.
+
+Imports nothing of the product.
 
 A rule is a function ``_rN_...`` or ``_rf_...`` that may have nothing to say, an operand of a proof, a condition on
 which the machine stops, or any condition of a table. What a new one is called needs no entry here: whatever stands in

@@ -1,4 +1,6 @@
-"""Scenes for rules about which neither bounds nor random schedules know anything: what befalls a pipeline, by hand.
+"""Handwritten scenes for rules that bounds and random schedules miss.
+
+Each scene lists the events of a pipeline.
 
 A scene says what is wrong at its end by the rows that lie in the sinks, or by a query that does not go on where nothing
 is in its way. Which code refuses is no matter here.

@@ -1,4 +1,7 @@
-"""Tries each rule: in the worlds where it may be noticed, then beside rules that may stand in for it."""
+"""Try each rule by switching it off.
+
+It is tried in the worlds that may notice it, then together with rules that may take its place.
+"""
 
 from __future__ import annotations
 

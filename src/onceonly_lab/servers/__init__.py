@@ -1,1 +1,1 @@
-"""Real servers on this machine without containers, and the wire proxies before them."""
+"""Real servers without containers, and wire proxies before them."""

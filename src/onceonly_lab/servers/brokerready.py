@@ -1,4 +1,7 @@
-"""Whether a broker is ready, asked over its protocol; and the safe way back after it ended."""
+"""Check over Kafka's protocol that a broker is ready.
+
+Also brings a broker back safely after it ended.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A Spark Connect server of PySpark's own package, on the loopback: started, killed, started again, ended by its id."""
+"""Spark Connect server of PySpark's own package, on the loopback.
+
+It can be started, killed and restarted, and is ended by its id.
+"""
 
 from __future__ import annotations
 

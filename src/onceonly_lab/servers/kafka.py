@@ -1,4 +1,7 @@
-"""``EmbeddedKafka``: one real broker, to be stopped, killed, paused and brought back; and fresh ones for a while."""
+"""``EmbeddedKafka``: a real broker to stop, kill, pause and restart.
+
+Also provides fresh brokers for a while.
+"""
 
 from __future__ import annotations
 

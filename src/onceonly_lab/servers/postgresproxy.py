@@ -1,4 +1,7 @@
-"""``PostgresProxy``: faults at single statements of a Postgres session, above all at its COMMIT."""
+"""``PostgresProxy``: inject faults into statements of a Postgres session.
+
+Its main target is the COMMIT.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of a wire proxy that does not depend on the protocol: sockets, threads, and what is done to a request."""
+"""Wire proxy base: sockets, threads and faults for any protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Real Spark for the lab: a standalone cluster whose executors can be killed, and a JVM that outlives its drivers."""
+"""Real Spark for the lab: standalone cluster and warm JVM.
+
+The cluster's executors can be killed. The JVM outlives its drivers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What schedules do to a request on its way to a server, and to its answer, as rules of the proxies before it."""
+"""Translate schedules into proxy rules for requests and answers.
+
+The rules apply to a request on its way to a server, and to its answer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A Postgres and a broker to try with, until somebody says that it is enough; then nothing of them is left running."""
+"""Start Postgres and a broker for a trial, then stop them.
+
+They run until the user ends the trial. Then nothing of them is left running.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Fast start of a Spark session after a crash: ``start`` uses what ``prepare`` learned on this machine.
+"""Fast start of a Spark session after a crash.
+
+``start`` uses the facts that ``prepare`` learned on this machine.
 
 ``prepare``, or ``onceonly lab prepare-session``, resolves the jars behind the packages and archives the classes.
 """

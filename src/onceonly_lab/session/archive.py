@@ -1,4 +1,7 @@
-"""``prepare``: a session of the same settings runs once, in a process of its own, and what its JVM leaves is kept."""
+"""``prepare``: run a session once and keep its JVM archive.
+
+The session has the same settings, and runs in a process of its own.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 # pyright: reportPrivateUsage=false
-"""``start``: a session in the time that this machine has learned to need: packages, an archive of classes."""
+"""``start``: start a session with resolved packages and archived classes.
+
+The start takes only the time that this machine has learned to need.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The program behind ``prepare``: a short stream in a session of the given settings, through all that ours do.
+"""Program behind ``prepare``: a short stream in a Spark session.
+
+The session has the given settings. The stream uses all parts that ours use.
 
 Nothing imports it: it runs in a process of its own, with ``python -m``.
 """

@@ -1,4 +1,7 @@
-"""A batch with outputs without Spark: wide rows as the runtime stages them, of which each sink gets its share."""
+"""Batch with several outputs, without Spark.
+
+Its rows are wide, as the runtime stages them. Each sink gets its share.
+"""
 
 from __future__ import annotations
 

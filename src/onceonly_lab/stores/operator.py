@@ -1,4 +1,7 @@
-"""The operator of a run on real stores: obeys a command that a refusal has printed, by the code that it runs."""
+"""Operator of a run on real stores.
+
+It obeys a command that a refusal has printed, by the code that the command runs.
+"""
 
 from __future__ import annotations
 

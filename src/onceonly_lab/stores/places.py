@@ -1,4 +1,7 @@
-"""Servers that schedules are played on, and what one sink of a run writes to: a table or topic of its own."""
+"""Servers for schedules, and a table or topic per sink.
+
+Each sink of a run has its own.
+"""
 
 from __future__ import annotations
 

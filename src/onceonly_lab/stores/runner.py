@@ -1,4 +1,7 @@
-"""The production runner, with each command written down before it is carried out, and its answer after."""
+"""Production runner that records each command and its answer.
+
+The command is recorded before it is carried out.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the source of a run holds, and what a simulated engine offers of it: rows as Arrow tables."""
+"""Source of a run: rows as Arrow tables.
+
+Also holds the part that a simulated engine offers of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Windows on real stores without Spark: what ships steps them over its own keeper, and readers add up their results.
+"""Windows on real stores without Spark.
+
+The shipped code steps them over its own keeper. Readers add up their results.
 
 Each key has one window, which never closes. Its result is the list of all rows that came, and the one before it is
 taken back: so what stands, added up by sign, is each row of the input once, as where rows are written as they come, and

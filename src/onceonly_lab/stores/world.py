@@ -1,4 +1,7 @@
-"""The world of one schedule on real stores: places, checkpoints, ledger, staging; and a schedule played there."""
+"""World of one schedule on real stores.
+
+It has places, checkpoints, ledger and staging, and plays the schedule.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Several writers of one dataset: random runs that judge what is said of time, and designs that break it on purpose."""
+"""Random runs of several writers of one dataset.
+
+They judge the dataset's event time. Broken designs violate its rules.
+"""

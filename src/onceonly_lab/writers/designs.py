@@ -1,4 +1,7 @@
-"""What is played: the shipped rules about time, and each of them switched off, from outside and one at a time. Pure."""
+"""Designs about event time: the shipped rules, each switched off.
+
+The shipped rules are played as they are, and with one off at a time, from outside. Pure.
+"""
 
 from __future__ import annotations
 

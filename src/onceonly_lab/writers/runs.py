@@ -1,4 +1,7 @@
-"""Random runs, each judged after every step by X-TIME; the first finding of each, and how many runs it took. Pure."""
+"""Random runs of writers, judged by X-TIME after every step.
+
+Reports the first finding of each design, and the number of runs that it took. Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A dataset of two or three writers that poll late, crash, fall silent and are put back; what truly happened beside it.
+"""World of a dataset with two or three unreliable writers.
+
+They poll late, crash, fall silent and are put back. The true events are recorded beside it.
 
 Pure, by a seeded source of chance. Truth is kept apart from marks: which turn each driver has heard of, which rows
 nobody counted as late. The rules under test never see it.

@@ -1,4 +1,4 @@
-"""Window results and state as Arrow rows, in Spark's types."""
+"""Pane rows and window state as rows of Arrow, in Spark's types."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ _FARTHEST = END // _MICROS
 
 
 def pane_table(definition: Definition, rows: Sequence[WindowResult]) -> pa.Table:
-    """What sinks get of an epoch.
+    """The rows that sinks get for an epoch.
 
-    Args:
-        definition: of the windows.
-        rows: in their order. As upserts, the last one of each window is left.
+    As upserts, only the last row of each window remains.
 
     Raises:
         ConfigurationError: E146, a value that the type of its column does not hold.
@@ -103,7 +101,7 @@ def _sent(definition: Definition, rows: Sequence[WindowResult]) -> dict[str, pa.
 
 
 def times_of(definition: Definition, times: Sequence[int | None]) -> pa.Array[Any]:
-    """Times of the unit in Arrow; what has no bound is null, and so is an instant that no timestamp is."""
+    """Times of the unit in Arrow. A missing bound is null, and so is an instant outside the range of timestamps."""
     known = [None if time in (None, LEAST, END) else time for time in times]
     if definition.unit == "integer":
         return json_values.array("bigint", list(known))
@@ -113,7 +111,7 @@ def times_of(definition: Definition, times: Sequence[int | None]) -> pa.Array[An
 
 
 def state_table(kept: Sequence[OpenWindowState], gone: Sequence[WindowKey]) -> pa.Table:
-    """Rows of state that an epoch changes: those that it writes, and those that leave."""
+    """Rows of state that an epoch changes: written and deleted ones."""
     places = (*(one.place for one in kept), *gone)
     none = len(gone)
     columns: Mapping[str, pa.Array[Any]] = {
@@ -130,7 +128,7 @@ def state_table(kept: Sequence[OpenWindowState], gone: Sequence[WindowKey]) -> p
 
 
 def bucket(key: str) -> int:
-    """Which part of the state a key is in."""
+    """The bucket of a key's state."""
     return zlib.crc32(key.encode()) % BUCKETS
 
 

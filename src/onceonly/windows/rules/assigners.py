@@ -1,6 +1,7 @@
-"""Assign rows to windows: half-open, in milliseconds or integers.
+"""Window assigners: ``Fixed``, ``Sliding``, ``Sessions`` and ``Global``.
 
-Ideas: the Dataflow model's window assignment (fixed, sliding, sessions) and Beam's global window.
+All windows are half-open, ``[start, end)``, in milliseconds or integers. Ideas: the Dataflow model's window
+assignment (fixed, sliding, sessions) and Beam's global window.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ _FIRST, _LAST = -700_000, 2_700_000
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Windows of one size, one after the other; Spark calls them tumbling.
+    """Windows of one size, one after the other. Spark calls them tumbling.
 
     Args:
-        size: of each, ``"2 minutes"``, or a number where times are integers.
-        offset: by how much they begin after a multiple of their size.
-        timezone: of whose days they are, ``"Europe/Berlin"``, for sizes of whole days: a day in which clocks are put
-            forward has 23 hours. Default: days of UTC.
+        size: ``"2 minutes"``, or a number if times are integers.
+        offset: start of a window after a multiple of the size.
+        timezone: ``"Europe/Berlin"``, for days by its clocks and sizes of whole days. A day in which clocks go forward
+            has 23 hours. Default: days of UTC.
 
     Raises:
-        ConfigurationError: E140, a size that is none.
+        ConfigurationError: E140, an invalid size.
     """
 
     size: Size
@@ -70,7 +71,7 @@ class Fixed:
 
     @property
     def unit(self) -> Unit | None:
-        """What its numbers count."""
+        """Unit of its numbers."""
         return unit_of(self.size)
 
     @property
@@ -80,12 +81,12 @@ class Fixed:
 
     @property
     def cuts(self) -> tuple[int, ...]:
-        """At which milliseconds of a day of UTC a day of its zone may begin."""
+        """Milliseconds of a day of UTC at which a day of its zone may begin."""
         return _cuts(self.numbers[1], self.timezone or "UTC")
 
     @property
     def spelled(self) -> list[Any]:
-        """The same for all that mean the same."""
+        """Canonical form, equal for equal meaning."""
         return ["fixed", *self.numbers, self.timezone]
 
     def of(self, time: int) -> list[Span]:
@@ -99,14 +100,10 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Windows of one size that begin every so often, so that they overlap; or, ``every`` larger, leave gaps.
-
-    Args:
-        size: of each.
-        every: from the beginning of one to that of the next.
+    """Windows of one size that begin at a step ``every``. They overlap, or leave gaps if ``every`` is larger.
 
     Raises:
-        ConfigurationError: E140, a size that is none.
+        ConfigurationError: E140, an invalid size.
     """
 
     size: Size
@@ -122,7 +119,7 @@ class Sliding:
 
     @property
     def unit(self) -> Unit | None:
-        """What its numbers count."""
+        """Unit of its numbers."""
         return unit_of(self.size)
 
     @property
@@ -132,11 +129,11 @@ class Sliding:
 
     @property
     def spelled(self) -> list[Any]:
-        """The same for all that mean the same."""
+        """Canonical form, equal for equal meaning."""
         return ["sliding", *self.numbers]
 
     def of(self, time: int) -> list[Span]:
-        """The windows of a time, the earliest first; none for one in a gap."""
+        """The windows of a time, the earliest first. Empty in a gap."""
         size, every = self.numbers
         last = time // every * every
         first = (time - size) // every * every + every
@@ -145,13 +142,10 @@ class Sliding:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """Windows that last as long as no gap of this size is between two rows of a key; rows in between join two of them.
-
-    Args:
-        gap: after the last row of a session, until its end.
+    """Windows that end when no row of a key follows for ``gap``. A row between two sessions joins them.
 
     Raises:
-        ConfigurationError: E140, a gap that is none.
+        ConfigurationError: E140, an invalid gap.
     """
 
     gap: Size
@@ -161,7 +155,7 @@ class Sessions:
 
     @property
     def unit(self) -> Unit | None:
-        """What its numbers count."""
+        """Unit of its numbers."""
         return unit_of(self.gap)
 
     @property
@@ -171,30 +165,30 @@ class Sessions:
 
     @property
     def spelled(self) -> list[Any]:
-        """The same for all that mean the same."""
+        """Canonical form, equal for equal meaning."""
         return ["sessions", self.number]
 
     def of(self, time: int) -> list[Span]:
-        """What a row alone makes of a session."""
+        """The session of a single row."""
         return [(time, time + self.number)]
 
 
 @dataclass(frozen=True, slots=True)
 class Global:
-    """One window for all times of a key: it closes when nothing follows."""
+    """One window for all times of a key. It closes when nothing follows."""
 
     @property
     def unit(self) -> Unit | None:
-        """It fits any."""
+        """It fits any unit."""
         return None
 
     @property
     def spelled(self) -> list[Any]:
-        """The same for all that mean the same."""
+        """Canonical form, equal for equal meaning."""
         return ["global"]
 
     def of(self, time: int) -> list[Span]:
-        """The one window there is."""
+        """The one window."""
         return [(LEAST, END)]
 
 
@@ -202,9 +196,9 @@ Window = Fixed | Sliding | Sessions | Global
 
 
 def merged(spans: Iterable[Span]) -> list[tuple[Span, list[int]]]:
-    """Sessions out of spans that overlap, each with the places of its spans among those given.
+    """Merge overlapping spans to sessions, each with the indexes of its spans.
 
-    Two that only touch are two sessions: an end is not in its window.
+    Two that only touch are two sessions, because an end is not in its window.
     """
     found: list[tuple[Span, list[int]]] = []
     for at, (start, end) in sorted(enumerate(spans), key=lambda one: (one[1], one[0])):
@@ -217,13 +211,9 @@ def merged(spans: Iterable[Span]) -> list[tuple[Span, list[int]]]:
 
 
 def local_days(time: int, days: int, offset: int, zone: str) -> Span:
-    """The window of so many days by the clocks of a zone; of 1970-01-01 and each so many days after it.
+    """The window of ``days`` days by the clocks of a zone, counted from 1970-01-01.
 
-    Args:
-        time: milliseconds since 1970.
-        days: of the window.
-        offset: milliseconds by those clocks after midnight at which a day begins.
-        zone: name in the database of time zones.
+    A day begins ``offset`` milliseconds after midnight by those clocks. ``time`` is in milliseconds since 1970.
     """
     known = _zone(zone)
     cycles = _cycles(time // DAY)
@@ -250,9 +240,9 @@ def _instant(day: int, offset: int, zone: ZoneInfo) -> int:
 
 @cache
 def _cuts(offset: int, zone: str) -> tuple[int, ...]:
-    """When days begin by each of the clocks that a zone ever had: one that it has for less than a day is none.
+    """Starts of days by each offset that a zone ever had. An offset of less than a day is ignored.
 
-    Before the first of these days a zone has the clock of its sun, and after the last one those of its last rule.
+    Before these 300 years a zone has solar time, and after them the offsets of its last rule.
     """
     known, first = _zone(zone), datetime(1800, 1, 1, 12, tzinfo=timezone.utc)
     days = (first + timedelta(days=number) for number in range(300 * 366))
@@ -261,9 +251,9 @@ def _cuts(offset: int, zone: str) -> tuple[int, ...]:
 
 
 def _cycles(day: int) -> int:
-    """How many times 400 years lie between a day and one that Python's calendar, of the years 1 to 9999, has.
+    """Number of 400-year cycles between a day and Python's calendar, of the years 1 to 9999.
 
-    Calendar and clocks repeat with them; rows of 9999-12-31, which stand for "never", have a window as any.
+    Calendar and clocks repeat with them. So rows of 9999-12-31, which mean "never", have a window as any.
     """
     return min(day - _FIRST, 0) // _CYCLE + -(-max(day - _LAST, 0) // _CYCLE)
 
@@ -277,15 +267,16 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def drain(_: object) -> int:
-    """Say, in a last run, that nothing follows: ``note_time=EventTime("event_time", says=drain)`` closes all windows.
+    """Declare the end of the stream in a last run.
 
-    The pipeline ends with that epoch (E135). It takes a batch, if an empty one: :func:`onceonly.heartbeat` gives one.
+    ``note_time=EventTime("event_time", says=drain)`` closes all windows. The pipeline ends with that epoch (E135). It
+    needs a batch, if an empty one: :func:`onceonly.heartbeat` gives one.
     """
     return END
 
 
 def unit_of(size: Size) -> Unit:
-    """What a size counts: milliseconds, or integers where it is a number."""
+    """Unit of a size: milliseconds, or integers for a number."""
     return "ms" if isinstance(size, str) else "integer"
 
 
@@ -293,7 +284,7 @@ def length(name: str, said: object, *, least: int = 1) -> int:
     """A size in its unit.
 
     Raises:
-        ConfigurationError: E140, it is none.
+        ConfigurationError: E140, an invalid size.
     """
     found = _number(said) if isinstance(said, str | int) else None
     if found is None or found < least or found > END // 2:
@@ -308,5 +299,5 @@ def _number(said: object) -> int | None:
 
 
 def wrong(problem: str, cause: str, way: str) -> Exception:
-    """The refusal of panes that cannot mean anything."""
+    """E140, the refusal of invalid panes."""
     return refuse("E140", problem=problem, cause=cause, next=way)

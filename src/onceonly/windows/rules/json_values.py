@@ -1,6 +1,7 @@
-"""Spark's values as JSON and back, exact and in order.
+"""Encode values of Spark's types as exact JSON, and decode them.
 
-A kind is the type as Spark spells it (``simpleString``): ``bigint``, ``decimal(12,2)``, ``timestamp``.
+Keys of windows and partial results use it. Encoded values keep their order by :func:`ordering`. A kind is the type as
+Spark spells it (``simpleString``): ``bigint``, ``decimal(12,2)``, ``timestamp``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _NOT_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def decimal(kind: str) -> tuple[int, int] | None:
-    """Precision and scale of a decimal; ``None`` for any other kind."""
+    """Precision and scale of a decimal. ``None`` for any other kind."""
     found = _DECIMAL.fullmatch(kind)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -41,9 +42,7 @@ def known(kind: str) -> bool:
 def encode(kind: str, value: Any) -> Json:
     """A value as JSON: instants as microseconds, decimals as digits, bytes as hexadecimal, days as ISO 8601.
 
-    Args:
-        kind: of the value.
-        value: as Arrow gives it in Python; an instant may be its microseconds since 1970 already.
+    ``value`` is Arrow's in Python. An instant may already be microseconds since 1970.
     """
     if value is None or kind in _PLAIN:
         return as_json(value)
@@ -59,7 +58,7 @@ def encode(kind: str, value: Any) -> Json:
 
 
 def decode(kind: str, value: Any) -> Any:
-    """The inverse of :func:`encode`: as Arrow takes it; instants as microseconds since 1970."""
+    """The inverse of :func:`encode`, as Arrow takes it. Instants are microseconds since 1970."""
     if value is None or kind in _PLAIN or kind in INSTANTS:
         return value
     if kind in FLOATS:
@@ -72,7 +71,7 @@ def decode(kind: str, value: Any) -> Any:
 
 
 def ordering(kind: str) -> Callable[[Any], Any]:
-    """What compares encoded values as Spark does its own: text by code points, what is no number as the greatest."""
+    """Sort key for encoded values, in Spark's order: text by code points, NaN greatest."""
     if decimal(kind):
         return Decimal
     if kind in FLOATS:

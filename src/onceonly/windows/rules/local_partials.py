@@ -1,4 +1,7 @@
-"""Partial results of few rows, without Spark, by the same rules."""
+"""Compute partial results of few rows in this process.
+
+The rules are those by which Spark computes them for many rows.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,10 @@ from onceonly_checkpoints.model import canonical
 
 
 class Row(NamedTuple):
-    """What windows take of a row.
+    """Columns of a row that windows use.
 
-    Attributes:
-        key: values of the key's columns.
-        time: in the unit of the definition; ``None`` where the row has none.
-        inputs: values of ``Panes.expressions``, in order.
-        mark: whether the condition of ``AtMark`` is true.
+    ``inputs`` are values of ``Panes.expressions``, in order. ``time`` is in the unit of the definition, or ``None``.
+    ``mark`` is the condition of ``AtMark``.
     """
 
     key: Sequence[Any]
@@ -31,12 +31,12 @@ class Row(NamedTuple):
 
 
 def key_text(definition: Definition, key: Sequence[Any]) -> str:
-    """A key as state and partial results have it: canonical JSON of its values."""
+    """A key as in state and partial results: canonical JSON of its values."""
     return canonical([json_values.encode(kind, value) for kind, value in zip(definition.key_kinds, key, strict=True)])
 
 
 def partials_of(definition: Definition, rows: Iterable[Row]) -> list[Partial]:
-    """What rows give for each window; those without a time are in none."""
+    """Partial results of rows for each window. Rows without a time are in none."""
     at = {text: place for place, text in enumerate(definition.panes.expressions)}
     takes = [[at[text] for text in value.inputs] for value in definition.panes.values.values()]
     found: dict[WindowKey, _Sum] = {}
@@ -52,7 +52,7 @@ def partials_of(definition: Definition, rows: Iterable[Row]) -> list[Partial]:
 
 
 def sessions(definition: Definition, partials: Sequence[Partial]) -> list[Partial]:
-    """Partial results of one key's sessions that overlap, as one each."""
+    """Join partial results of overlapping sessions of one key."""
     by_key: dict[str, list[Partial]] = {}
     for partial in partials:
         by_key.setdefault(partial.place.key, []).append(partial)
@@ -64,7 +64,7 @@ def sessions(definition: Definition, partials: Sequence[Partial]) -> list[Partia
 
 
 def joined(definition: Definition, place: WindowKey, partials: Sequence[Partial]) -> Partial:
-    """Several partial results as one."""
+    """Join one or more partial results, into one of ``place``."""
     values: list[Json] = list(partials[0].values)
     for partial in partials[1:]:
         values = [fold.merged(a, b) for fold, a, b in zip(definition.folds, values, partial.values, strict=True)]

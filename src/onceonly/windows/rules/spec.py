@@ -1,7 +1,7 @@
-"""``Panes(...)``: the definition of windows, checked against known columns.
+"""``Panes(...)``: the user's definition of windows, and its check.
 
-The four questions are those of the Dataflow model: what results are computed, where in event time, when in processing
-time they are written, and how refinements relate.
+The four questions are those of the Dataflow model: the results, their windows in event time, the processing time at
+which they are written, and the relation of refinements. ``Definition`` applies them to rows of known columns.
 """
 
 from __future__ import annotations
@@ -46,33 +46,33 @@ SENT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Panes:
-    """Results of windows over the rows of a query: its sinks get these instead of the rows.
+    """Results of windows over the rows of a query, which its sinks get instead of the rows.
 
     Each is written exactly once, with the state of its window and the time, in the transaction of the epoch.
 
     Args:
-        key: column, or columns, that rows are grouped by; null is a key.
-        values: what is computed of the rows of a window, by the name of its column.
-        time: a column that says when a row happened: an instant, or a whole number; ``"ingest"``: the moment at which
-            its batch was planned, together with ``note_time="ingest"``.
-        window: where in time: ``Fixed``, ``Sliding``, ``Sessions`` or ``Global``.
+        key: column, or columns, that rows are grouped by. Null is a key.
+        values: results by the name of their column.
+        time: the column of event time, an instant or a whole number. ``"ingest"``: the moment at which its batch was
+            planned, together with ``note_time="ingest"``.
+        window: ``Fixed``, ``Sliding``, ``Sessions`` or ``Global``.
         trigger: when results are written. ``AtPeriod``, ``AtCount`` or ``AtMark`` alone is repeated.
-        lateness: for how long after its end, as it is noted, a window takes rows; ``"unlimited"``: until nothing
-            follows.
-        accumulation: how results of one window relate. ``"discarding"``: each is of the rows since the last one;
-            ``"accumulating"``: of all so far; ``"retracting"``: of all so far, and what was written before is taken
-            back, by the same row with sign -1.
-        on_time: whether there is a result ``"always"`` when the end of a window is noted, or only where it
-            ``"changed"`` since the last one.
-        rows: ``"changes"``: a row for each result and each that is taken back, to append; ``"upserts"``: the last one
-            of an epoch for each window, with a column ``deleted``, for a sink with ``key=`` and ``delete="deleted"``.
-        late_rows: what becomes of rows whose window is closed: ``"count"``, or a sink that gets them.
-        at_most: windows that may be open; an epoch that would leave more is refused. Default: any number.
-        state: the table that open windows are kept in, ``pg.table("scores_state")``, which nothing else is written to.
-            Default: a table beside that of the first sink in Postgres.
+        lateness: how far noted time passes the end of a window before it takes no more rows. ``"unlimited"``: a window
+            takes rows until nothing follows.
+        accumulation: relation of the results of one window. ``"discarding"``: each is of the rows since the last one.
+            ``"accumulating"``: of all so far. ``"retracting"``: of all so far, and the same row with sign -1 takes back
+            the one before.
+        on_time: ``"always"`` writes a result when the end of a window is noted, ``"changed"`` only if rows came since
+            the last one.
+        rows: ``"changes"``: a row for each result and each retraction, to append. ``"upserts"``: the last one of an
+            epoch for each window, with a column ``deleted``, for a sink with ``key=`` and ``delete="deleted"``.
+        late_rows: ``"count"`` rows whose window is closed, or a sink that gets them.
+        at_most: limit of open windows. An epoch that would leave more is refused. Default: no limit.
+        state: the table of open windows, ``pg.table("scores_state")``, which nothing else writes. Default: a table
+            beside that of the first sink in Postgres.
 
     Raises:
-        ConfigurationError: E140, what cannot mean anything; E145, upserts that would leave rows behind.
+        ConfigurationError: E140, an invalid argument. E145, upserts that would leave rows behind.
     """
 
     key: str | Sequence[str]
@@ -100,17 +100,17 @@ class Panes:
 
     @property
     def needs_time(self) -> bool:
-        """Whether it waits for what is noted."""
+        """Whether it waits for noted time."""
         return self.trigger.holds(AtWatermark) or _lateness(self) > 0
 
     @property
     def expressions(self) -> tuple[str, ...]:
-        """What is taken of a row for values: columns, or Spark SQL on one row."""
+        """Inputs of the values: columns, or Spark SQL on one row."""
         return tuple(dict.fromkeys(text for value in self.values.values() for text in value.inputs))
 
     @property
     def marks(self) -> str | None:
-        """The condition that some rows say; ``None`` where none is asked for."""
+        """The condition of ``AtMark``. ``None`` without one."""
         return next((one.condition for one in _all(self.trigger) if isinstance(one, AtMark)), None)
 
     @property
@@ -184,15 +184,14 @@ def _check_shape(panes: Panes) -> None:
 
 @dataclass(frozen=True)
 class Definition:
-    """Windows over rows of known columns: what all rules of :mod:`onceonly.windows` ask.
+    """Windows over rows of known columns, for all rules of :mod:`onceonly.windows`.
 
     Attributes:
-        panes: what the user said.
         unit: of times.
         key_kinds: of the key's columns.
-        input_kinds: of what is taken of a row, by its text.
+        input_kinds: of the values' inputs, by their text.
         folds: the values over these, in order.
-        lateness: in the unit; ``END`` where it is unlimited.
+        lateness: in the unit. ``END`` if unlimited.
     """
 
     panes: Panes
@@ -204,7 +203,7 @@ class Definition:
 
     @cached_property
     def trigger(self) -> Trigger:
-        """As a window has it."""
+        """The trigger as each window runs it."""
         return whole(self.panes.trigger, late=self.lateness > 0)
 
     @cached_property
@@ -220,21 +219,21 @@ class Definition:
 
     @cached_property
     def by_spark(self) -> bool:
-        """Whether some partial results only Spark can compute."""
+        """Whether only Spark can compute some partial results."""
         return any(isinstance(value, Aggregate) for value in self.panes.values.values())
 
     @cached_property
     def value_kinds(self) -> tuple[str, ...]:
-        """Of the results, in order."""
+        """Kinds of the results, in order."""
         return tuple(fold.kind for fold in self.folds)
 
     def closes(self, end: int) -> int:
-        """What must be noted for a window to close."""
+        """The time that must be noted before a window closes."""
         return min(end + self.lateness, END)
 
     @cached_property
     def meaning(self) -> str:
-        """Fingerprint of what the rows that stand mean."""
+        """Fingerprint of the meaning of written rows."""
         panes = self.panes
         said = {
             "key": list(zip(panes.keys, self.key_kinds, strict=True)),
@@ -248,7 +247,7 @@ class Definition:
 
     @cached_property
     def form(self) -> ResultSchema:
-        """What rows of panes consist of."""
+        """Columns and kinds of rows of panes."""
         panes = self.panes
         key = tuple(zip(panes.keys, self.key_kinds, strict=True))
         values = tuple(zip(panes.values, self.value_kinds, strict=True))
@@ -256,12 +255,12 @@ class Definition:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Fingerprint of all that was said."""
+        """Fingerprint of the whole definition."""
         return self._all_said(self.trigger)
 
     @property
     def closing(self) -> str:
-        """The same, had late rows been said to wait until their window closes; empty where something else was said."""
+        """The fingerprint under ``late="closing"``. Empty for another trigger, or if ``late=`` was given."""
         said = self.panes.trigger
         return self._all_said(whole(said)) if isinstance(said, AtWatermark) and said.late is None else ""
 
@@ -272,13 +271,10 @@ class Definition:
 def define(panes: Panes, columns: Mapping[str, str], inputs: Mapping[str, str] | None = None) -> Definition:
     """The windows over rows of known columns.
 
-    Args:
-        panes: what the user said.
-        columns: kind of each column of the rows.
-        inputs: kind of each of ``Panes.expressions`` that is not the name of a column.
+    ``columns`` has the kind of each column, ``inputs`` the kind of each of ``Panes.expressions`` that is no column.
 
     Raises:
-        ConfigurationError: E140, no such column, or one of a kind that does not fit; E144, a sum of floating point.
+        ConfigurationError: E140, no such column, or one of a kind that does not fit. E144, a sum of floating point.
     """
     unit = _unit(panes, columns)
     _check_units(panes, unit)

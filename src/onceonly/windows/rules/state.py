@@ -1,4 +1,7 @@
-"""Window keys, partial results, open state and results. Pure."""
+"""Values of the window engine: places, partial results, state and pane rows.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,7 @@ Timing = Literal["EARLY", "ON_TIME", "LATE"]
 
 
 class WindowKey(NamedTuple):
-    """Which window of which key.
-
-    Attributes:
-        key: canonical JSON of the key's values, a list.
-        start: where it begins.
-        end: where it ends; what is of this time is not in it.
-    """
+    """A window of a key. ``end`` is exclusive. The key is a list of its values in canonical JSON."""
 
     key: str
     start: int
@@ -29,15 +26,14 @@ class WindowKey(NamedTuple):
 
 
 class Partial(NamedTuple):
-    """What the rows of an epoch give for one window.
+    """Partial result of an epoch's rows for one window.
 
     Attributes:
-        place: the window; of a session, what these rows alone make of it.
+        place: the window. For sessions, the session of these rows alone.
         values: a partial result for each value, in order.
-        rows: how many.
-        marks: for how many the condition of ``AtMark`` is true.
-        first: the least time of these rows.
-        last: the greatest.
+        marks: number of rows for which the condition of ``AtMark`` is true.
+        first: least time of these rows.
+        last: greatest time.
     """
 
     place: WindowKey
@@ -50,12 +46,10 @@ class Partial(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EpochClock:
-    """When an epoch is.
+    """Clock and noted time of an epoch.
 
-    Attributes:
-        clock: the recorded one, to which timers run: never less than in the epoch before.
-        noted: what is noted with the epoch; ``None`` for nothing.
-        noted_before: what the epoch before noted.
+    The clock is recorded, for timers, and never less than in the epoch before. ``noted_before`` was noted with that
+    epoch.
     """
 
     clock: int
@@ -64,14 +58,7 @@ class EpochClock:
 
 
 class WindowOutput(NamedTuple):
-    """A result that stands and may be taken back.
-
-    Attributes:
-        start: of the window that it was written for.
-        end: of that window.
-        pane: its number.
-        values: what was written.
-    """
+    """A current result that may be taken back, with the bounds of the window for which it was written."""
 
     start: int
     end: int
@@ -84,15 +71,14 @@ class OpenWindowState:
     """The state of an open window.
 
     Attributes:
-        place: the window.
-        values: partial results: of all rows, or, where results are discarded, of those since the last one.
+        values: partial results of all rows, or, with discarding, of those since the last result.
         fresh: rows since the last result.
-        panes: results so far, and the number of the next one.
+        panes: number of results so far, which is the number of the next one.
         shown: whether a result with these very bounds was written.
-        emitted: results that stand, where they may be taken back.
+        emitted: current results, if they may be taken back.
         trigger: state of the trigger.
-        wake_clock: at which clock it has something to do without a row; ``None`` for none. Not in ``body``.
-        wake_time: what must be noted for that. Not in ``body``.
+        wake_clock: clock at which it acts without a row. ``None`` for none. Not in ``body``.
+        wake_time: noted time at which it acts. Not in ``body``.
     """
 
     place: WindowKey
@@ -116,7 +102,7 @@ class OpenWindowState:
         """The inverse of :attr:`body`.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is no state of a window.
         """
         try:
             values, fresh, panes, shown, emitted, trigger = json.loads(body)
@@ -130,17 +116,16 @@ class WindowResult(NamedTuple):
     """A row that sinks get.
 
     Attributes:
-        place: the window.
         values: the results, in order.
-        kind: ``+I`` the first of a window, ``-U`` and ``+U`` one that takes its place, ``-D`` one that is taken back
-            because its session was absorbed.
-        sign: -1 of one that is taken back.
+        kind: ``+I`` the first of a window, ``-U`` and ``+U`` a replacement, ``-D`` a result that is taken back because
+            its session was absorbed.
+        sign: -1 for a result that is taken back.
         timing: before, when, or after the window's end was noted.
-        pane: number of the result, from 0; of one that is taken back its own; a union of sessions goes on from the
-            greatest of theirs.
+        pane: number of the result, from 0. A retraction has the number of its result. A union of sessions goes on from
+            the greatest of theirs.
         final: whether the window was closed in the same epoch.
         fired_at: the instant of the timer, or the clock of the epoch.
-        watermark: what was noted then.
+        watermark: noted time at that moment.
         seq: number of the row among those of its key in the epoch.
     """
 
@@ -158,13 +143,10 @@ class WindowResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StateRequest:
-    """What of the state an epoch has to see.
+    """State that an epoch has to read: that of ``places``, and of all windows of ``keys`` if windows merge.
 
-    Attributes:
-        places: these windows.
-        keys: all windows of these keys, where windows merge.
-        wake_clock: and those that have something to do at this clock or before.
-        wake_time: and those that wait for what is noted now; ``None`` where nothing is.
+    Windows that act at ``wake_clock`` or before belong to it. So do those that wait for ``wake_time``, the time that is
+    noted now, or ``None``.
     """
 
     places: tuple[WindowKey, ...]
@@ -175,13 +157,9 @@ class StateRequest:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """What an epoch makes of its windows.
+    """Result of an epoch: pane rows, open windows that changed (``kept``), and windows that are no longer open.
 
-    Attributes:
-        rows: what sinks get.
-        kept: windows that are open, those that changed.
-        gone: windows that are open no more.
-        dropped: rows that came after their window was closed, each once for each of these windows.
+    ``dropped`` counts rows that came after their window was closed, each once for each of these windows.
     """
 
     rows: tuple[WindowResult, ...]

@@ -1,8 +1,9 @@
-"""Step windows by an epoch: timers, rows, watermark, closing. Pure.
+"""Step one epoch of windows: timers, rows, noted time, closing.
 
-An epoch is an instant: its clock and its time were recorded by the engine and by the epochs before, so a replay takes
-the same steps. The order of phases is that of a runner in Beam's model; that what is noted decides, and not what was
-read, is ours.
+Timers fire on the old state. Then rows are added, noted time passes ends, and windows close. The step is pure, and
+deterministic in a tie. An epoch is an instant. The engine and the epochs before recorded its clock and its time, so a
+replay takes the same steps. The order of phases is that of a runner in Beam's model. Here noted time decides, not the
+rows that were read.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ from onceonly.windows.rules.triggers import WAIT, Event, Passed, Rows, Tick
 
 
 def wanted(definition: Definition, moment: EpochClock, partials: Sequence[Partial]) -> StateRequest:
-    """What of the state an epoch has to see. It may be shown more."""
+    """State that an epoch has to read. More does no harm.
+
+    ``partials`` are those of its rows.
+    """
     taken = [partial.place for partial in partials if not _late(definition, moment, partial)]
     places = () if definition.sessions else tuple(taken)
     keys = tuple(dict.fromkeys(place.key for place in taken)) if definition.sessions else ()
@@ -43,13 +47,10 @@ def wanted(definition: Definition, moment: EpochClock, partials: Sequence[Partia
 def step(
     definition: Definition, moment: EpochClock, held: Sequence[OpenWindowState], partials: Sequence[Partial]
 ) -> Stepped:
-    """What an epoch makes of its windows; the order of ``held`` and ``partials`` does not matter.
+    """Step the windows of an epoch. The order of ``held`` and ``partials`` does not matter.
 
-    Args:
-        definition: of the windows.
-        moment: of the epoch.
-        held: the state, as the epoch before left it: what :func:`wanted` asked for, or more.
-        partials: what the rows give, each window once.
+    ``held`` is the state that the epoch before left: the result of :func:`wanted`, or more. ``partials`` has each
+    window once.
     """
     work = _Epoch(definition, moment, {one.place: _Open.of(one) for one in held})
     work.ticks()
@@ -70,10 +71,7 @@ _TICKS, _TAKES, _PASSES, _CLOSES = range(4)
 
 @dataclass(slots=True)
 class _Open:
-    """A window while its epoch goes on.
-
-    It is an :class:`OpenWindowState` that is changed in place: copies would cost most of the time.
-    """
+    """A window during its epoch: :class:`OpenWindowState`, but mutable. Copies would cost most of the time."""
 
     place: WindowKey
     values: tuple[Json, ...]
@@ -94,7 +92,7 @@ _Head = tuple[WindowKey, tuple[Json, ...], Kind, int, Timing, int]
 
 
 class _Result(NamedTuple):
-    """A result and what it takes back, in the order of its rows."""
+    """A result and its retractions, in the order of their rows."""
 
     order: tuple[str, int, int, int]
     heads: list[_Head]
@@ -115,14 +113,14 @@ class _Epoch:
     # ---- the four phases
 
     def ticks(self) -> None:
-        """Timers that are due fire on the state as it stood; of several one, for nothing changed in between."""
+        """Fire due timers on the old state. Of several, one writes a result, for nothing changed in between."""
         for one in self._open.values():
             while (due := triggers.wakes(self._is.trigger, one.trigger)) is not None and due <= self._at.clock:
                 if self._fires(one, Tick(due)) and one.fresh:
                     self._emit(_TICKS, one, due)
 
     def takes(self, partials: Sequence[Partial]) -> int:
-        """Rows are joined in; windows that merge become one before they count them. Says how many came too late."""
+        """Add rows to their windows, after merging sessions. Returns the number of rows that came too late."""
         taken = [one for one in partials if not _late(self._is, self._at, one)]
         if self._is.sessions:
             taken = self._united(taken)
@@ -136,7 +134,7 @@ class _Epoch:
         return sum(one.rows for one in partials) - sum(one.rows for one in taken)
 
     def passes(self) -> None:
-        """What is noted passes the ends of windows."""
+        """Fire windows whose end noted time passes."""
         for one in self._open.values():
             if self._before < one.place.end <= self._now:
                 one.changed = True
@@ -144,7 +142,7 @@ class _Epoch:
                     self._emit(_PASSES, one, self._at.clock)
 
     def closes(self) -> None:
-        """Windows that take no rows any more are left, with a last result if one is due."""
+        """Close windows that take no more rows, with a last result if one is due."""
         for place, one in list(self._open.items()):
             if self._is.closes(place.end) <= self._now:
                 if one.fresh:
@@ -167,7 +165,7 @@ class _Epoch:
         return outcome is not WAIT
 
     def _united(self, partials: Sequence[Partial]) -> list[Partial]:
-        """Sessions of a key that overlap are one; the rows of the epoch are then of the union."""
+        """Merge overlapping sessions of a key. The rows of the epoch then belong to the union."""
         by_key: defaultdict[str, list[Partial]] = defaultdict(list)
         for partial in partials:
             by_key[partial.place.key].append(partial)
@@ -204,7 +202,7 @@ class _Epoch:
         return tuple([fold.merged(a, b) for fold, a, b in zip(self._is.folds, one, other, strict=True)])
 
     def _absorb(self, place: WindowKey, places: Sequence[WindowKey]) -> None:
-        """The union takes what sessions had: partial results, rows that wait, and results that it will take back."""
+        """Move partial results, waiting rows and retractable results of sessions to their union."""
         if not places or tuple(places) == (place,):
             return
         olds = [self._open.pop(one) for one in places]
@@ -223,7 +221,7 @@ class _Epoch:
     # ---- results
 
     def _emit(self, phase: int, one: _Open, fired_at: int) -> None:
-        """Write a result, and take back what stands where that is said."""
+        """Write a result, and with retracting take back the current one."""
         how, place = self._is.panes.accumulation, one.place
         late = place.end <= self._before
         timing: Timing = "LATE" if late else "EARLY" if phase < _PASSES else "ON_TIME"
@@ -247,7 +245,7 @@ class _Epoch:
     # ---- what is left
 
     def numbered(self) -> Iterator[WindowResult]:
-        """The rows in their order, numbered within their key; the last one of a window that was closed says so."""
+        """The rows in their order, numbered within their key. The last one of a closed window is final."""
         ordered = sorted(self._results, key=itemgetter(0))
         last = {one.heads[-1][0]: one for one in ordered if one.heads[-1][0] in self._closed}
         key, seq = None, 0
@@ -260,7 +258,7 @@ class _Epoch:
                 seq += 1
 
     def left(self) -> tuple[tuple[OpenWindowState, ...], tuple[WindowKey, ...]]:
-        """Windows that changed and are open, and those that stood and are gone."""
+        """Open windows that changed, and windows that are gone."""
         kept = tuple([self._kept(one) for one in self._open.values() if one.changed])
         return kept, tuple(place for place in self._stood if place not in self._open)
 
@@ -273,6 +271,6 @@ class _Epoch:
 
 
 def _taken_back(place: WindowKey, old: WindowOutput, timing: Timing) -> _Head:
-    """A row that was written, again, with the sign of what is no more."""
+    """A written row, again, with sign -1."""
     stood = WindowKey(place.key, old.start, old.end)
     return stood, tuple(old.values), "-U" if stood == place else "-D", -1, timing, old.pane

@@ -1,7 +1,7 @@
-"""Triggers as pure machines with JSON state, after Beam.
+"""Triggers that decide when a window's result is written.
 
-``step(state, event)`` answers with the state that follows and what became of the trigger: it waits, it fires, or it
-fires and is finished. One that is finished waits for the window to close.
+They are pure machines whose state is JSON. Names and laws are Beam's. ``step(state, event)`` returns the next state
+and an outcome: it waits, it fires, or it fires and is finished. A finished trigger waits for the window to close.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onceonly_checkpoints.period import milliseconds
 
 
 class Outcome(Enum):
-    """What became of a trigger."""
+    """Outcome of a trigger's step."""
 
     WAIT = "wait"
     FIRE = "fire"
@@ -30,12 +30,9 @@ WAIT, FIRE, FINISH = Outcome.WAIT, Outcome.FIRE, Outcome.FINISH
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows came into the window.
+    """Rows came into the window. For ``marks`` of them the condition of ``AtMark`` is true.
 
-    Attributes:
-        count: how many.
-        marks: for how many of them the condition of ``AtMark`` is true.
-        clock: the recorded clock of their epoch.
+    ``clock`` is the recorded clock of their epoch.
     """
 
     count: int
@@ -52,7 +49,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What is noted passed the end of the window."""
+    """Noted time passed the end of the window."""
 
 
 Event = Rows | Tick | Passed
@@ -67,29 +64,29 @@ class Trigger(ABC):
 
     @abstractmethod
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """What follows from an event; ``None`` is the state of a trigger that heard none."""
+        """The next state and outcome. ``None`` is the initial state."""
 
     def wakes(self, state: Unknown) -> int | None:
-        """At which instant of the recorded clock it wants to hear a tick."""
+        """Instant of the recorded clock at which it needs a tick."""
         return None
 
     @property
     def parts(self) -> tuple[Trigger, ...]:
-        """The triggers that it is made of."""
+        """The triggers of which it consists."""
         return ()
 
     @property
     def spelled(self) -> list[Unknown]:
-        """The same for all that mean the same."""
+        """Canonical form, equal for equal meaning."""
         return [type(self).__name__, *(part.spelled for part in self.parts)]
 
     def holds(self, kind: type[Trigger]) -> bool:
-        """Whether it is or has one of a kind."""
+        """Whether it is or contains a trigger of a class."""
         return isinstance(self, kind) or any(part.holds(kind) for part in self.parts)
 
 
 def advanced(trigger: Trigger, state: Unknown, event: Event) -> Stepped:
-    """What follows from an event, whether the trigger is finished or not."""
+    """Step a trigger, which may be finished."""
     if state == DONE:
         return DONE, WAIT
     after, outcome = trigger.step(state, event)
@@ -97,7 +94,7 @@ def advanced(trigger: Trigger, state: Unknown, event: Event) -> Stepped:
 
 
 def wakes(trigger: Trigger, state: Unknown) -> int | None:
-    """At which instant of the recorded clock a trigger wants to hear a tick; ``None`` for none."""
+    """Instant of the recorded clock at which a trigger needs a tick. ``None`` for none."""
     return None if state == DONE else trigger.wakes(state)
 
 
@@ -105,8 +102,7 @@ def wakes(trigger: Trigger, state: Unknown) -> int | None:
 class AtPeriod(Trigger):
     """Once rows came, at the next multiple of a period of the recorded clock.
 
-    Args:
-        period: ``"1 minute"``: of the engine's clock, whatever times rows have.
+    ``period``, ``"1 minute"``, is of the engine's clock, independent of the rows' times.
     """
 
     period: str
@@ -121,7 +117,7 @@ class AtPeriod(Trigger):
         object.__setattr__(self, "number", found)
 
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """The first rows set the timer."""
+        """Set the timer by the first rows."""
         match event:
             case Rows() if state is None:
                 return self.due(event.clock), WAIT
@@ -135,7 +131,7 @@ class AtPeriod(Trigger):
         return clock // self.number * self.number + self.number
 
     def wakes(self, state: Unknown) -> int | None:
-        """When the timer is due."""
+        """Instant of the timer."""
         found: int | None = state
         return found
 
@@ -147,11 +143,7 @@ class AtPeriod(Trigger):
 
 @dataclass(frozen=True, slots=True)
 class AtCount(Trigger):
-    """Once so many rows came.
-
-    Args:
-        rows: how many.
-    """
+    """Once so many rows came."""
 
     rows: int
 
@@ -160,7 +152,7 @@ class AtCount(Trigger):
             raise wrong(f"AtCount({self.rows!r})", "it counts rows", "give a whole number from 1 on: AtCount(100)")
 
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """Rows are counted."""
+        """Count rows."""
         if not isinstance(event, Rows):
             return state, WAIT
         count = (state or 0) + event.count
@@ -174,10 +166,9 @@ class AtCount(Trigger):
 
 @dataclass(frozen=True, slots=True)
 class AtMark(Trigger):
-    """Once a row came for which a condition is true: one that says that a file or a day is over.
+    """Once a row came for which a condition is true, such as one that marks the end of a file or a day.
 
-    Args:
-        condition: in Spark SQL, on one row.
+    ``condition`` is Spark SQL on one row.
     """
 
     condition: str
@@ -189,7 +180,7 @@ class AtMark(Trigger):
             )
 
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """Rows say it."""
+        """Finish at a marked row."""
         return (None, FINISH) if isinstance(event, Rows) and event.marks else (state, WAIT)
 
     @property
@@ -200,11 +191,7 @@ class AtMark(Trigger):
 
 @dataclass(frozen=True, slots=True)
 class Repeat(Trigger):
-    """A trigger again and again.
-
-    Args:
-        trigger: begins anew when it is finished.
-    """
+    """A trigger that begins anew when it is finished."""
 
     trigger: Trigger
 
@@ -214,7 +201,7 @@ class Repeat(Trigger):
             raise wrong(f"Repeat({self.trigger!r})", "it repeats a trigger", way)
 
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """It never finishes."""
+        """Never finish."""
         after, outcome = self.trigger.step(state, event)
         return (None, FIRE) if outcome is FINISH else (after, outcome)
 
@@ -229,7 +216,7 @@ class Repeat(Trigger):
 
 
 class _Several(Trigger):
-    """What is made of several triggers; its state has one for each."""
+    """A trigger of several triggers. Its state has one for each."""
 
     def _states(self, state: Unknown) -> list[Unknown]:
         return list(state) if state else [None] * len(self.parts)
@@ -239,19 +226,14 @@ class _Several(Trigger):
         return [after for after, _ in stepped], [outcome for _, outcome in stepped]
 
     def wakes(self, state: Unknown) -> int | None:
-        """At the first instant that one of them wants."""
+        """The first instant that one of them needs."""
         found = [wakes(part, one) for part, one in zip(self.parts, self._states(state), strict=True)]
         return min([one for one in found if one is not None], default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class OrFinally(_Several):
-    """A trigger until another one finishes, which fires and is the end.
-
-    Args:
-        trigger: the first one.
-        until: the other one.
-    """
+    """A trigger until another one finishes, which fires and is the end."""
 
     trigger: Trigger
     until: Trigger
@@ -262,7 +244,7 @@ class OrFinally(_Several):
             raise wrong(f"OrFinally{self.parts!r}", "it is made of two triggers", way)
 
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """Both hear everything."""
+        """Step both."""
         after, (first, until) = self._all(state, event)
         if FINISH in (first, until):
             return after, FINISH
@@ -278,8 +260,7 @@ class OrFinally(_Several):
 class Seq(_Several):
     """Triggers one after the other.
 
-    Args:
-        triggers: each begins when the one before it is finished.
+    Each begins when the one before it is finished.
     """
 
     triggers: tuple[Trigger, ...]
@@ -288,7 +269,7 @@ class Seq(_Several):
         object.__setattr__(self, "triggers", _several("Seq", triggers))
 
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """Only the one that is at work hears."""
+        """Step only the active one."""
         at, own = state or (0, None)
         after, outcome = self.triggers[at].step(own, event)
         if outcome is not FINISH:
@@ -296,7 +277,7 @@ class Seq(_Several):
         return ([at + 1, None], FIRE) if at + 1 < len(self.triggers) else (None, FINISH)
 
     def wakes(self, state: Unknown) -> int | None:
-        """As the one that is at work."""
+        """As the active one."""
         at, own = state or (0, None)
         return self.triggers[at].wakes(own)
 
@@ -308,11 +289,7 @@ class Seq(_Several):
 
 @dataclass(frozen=True, slots=True, init=False)
 class All(_Several):
-    """Once all of several have fired.
-
-    Args:
-        triggers: that are waited for.
-    """
+    """Once all of several triggers have fired."""
 
     triggers: tuple[Trigger, ...]
 
@@ -320,7 +297,7 @@ class All(_Several):
         object.__setattr__(self, "triggers", _several("All", triggers))
 
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """One that has fired is done."""
+        """Keep a trigger that has fired as done."""
         after, outcomes = self._all(state, event)
         after = [DONE if outcome is not WAIT else one for one, outcome in zip(after, outcomes, strict=True)]
         return (None, FINISH) if all(one == DONE for one in after) else (after, WAIT)
@@ -333,11 +310,7 @@ class All(_Several):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Any(_Several):
-    """Once one of several fires.
-
-    Args:
-        triggers: the first of them decides.
-    """
+    """Once the first of several triggers fires."""
 
     triggers: tuple[Trigger, ...]
 
@@ -345,7 +318,7 @@ class Any(_Several):
         object.__setattr__(self, "triggers", _several("Any", triggers))
 
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """Whoever fires first is the end."""
+        """Finish with the first that fires."""
         after, outcomes = self._all(state, event)
         return (None, FINISH) if any(outcome is not WAIT for outcome in outcomes) else (after, WAIT)
 
@@ -367,14 +340,14 @@ CLOSING: Literal["closing"] = "closing"
 
 @dataclass(frozen=True, slots=True)
 class AtWatermark(Trigger):
-    """Once what is noted passes the end of the window; earlier and later too, where that is said.
+    """Once noted time passes the end of the window. With ``early`` and ``late`` also before and after.
 
     It is ``Seq(OrFinally(Repeat(early), AtWatermark()), Repeat(late))``.
 
     Args:
         early: fires before that, again and again.
-        late: fires for rows that come after it, again and again; ``"closing"``: they are in one last result, when the
-            window closes. Default: for each of them, where ``lateness`` takes any and the trigger is not part of
+        late: fires for rows that come after it, again and again. ``"closing"``: one last result has them, when the
+            window closes. Default: a result for each of them, if ``lateness`` allows any and the trigger is not part of
             another one.
     """
 
@@ -406,12 +379,12 @@ class AtWatermark(Trigger):
 
     @property
     def parts(self) -> tuple[Trigger, ...]:
-        """Those for before and after."""
+        """Those before and after the end."""
         return tuple(one for one in (self.early, self.corrects) if one)
 
     @property
     def corrects(self) -> Trigger | None:
-        """The trigger for late rows, where one was said."""
+        """The trigger for late rows, if there is one."""
         return self.late if isinstance(self.late, Trigger) else None
 
     @property
@@ -425,12 +398,11 @@ AT_WATERMARK = AtWatermark()
 
 
 def whole(trigger: Trigger, *, late: bool = False) -> Trigger:
-    """A trigger as a window has it: one for rows or for the clock alone is meant again and again.
+    """The trigger as a window runs it. One for rows or for the clock alone is repeated.
 
-    Args:
-        trigger: as it was said.
-        late: whether rows come into windows whose end is noted. Where nothing is said of them each fires, as by the
-            default triggers of Beam and Flink.
+    ``late``: rows come into windows whose end is noted. By default each of them fires, as by the default triggers of
+        Beam
+    and Flink.
     """
     if late and isinstance(trigger, AtWatermark) and trigger.late is None:
         return AtWatermark(trigger.early, AtCount(1))
@@ -452,13 +424,10 @@ def merges(trigger: Trigger) -> bool:
 
 
 def united(trigger: Trigger, fresh: int, clock: int, *, passed: bool) -> Json:
-    """The state of a trigger of a window that others have merged into.
+    """The state of a trigger of a window into which others have merged.
 
-    Args:
-        trigger: one of which :func:`merges` is true.
-        fresh: rows that no result was written of.
-        clock: to which the timers of these windows have run.
-        passed: whether what is noted has passed the window's end.
+    ``fresh`` counts rows without a result. The timers of these windows have run up to ``clock``. ``passed``: noted time
+    has passed the window's end.
     """
     if isinstance(trigger, Repeat):
         return _waiting(trigger.trigger, fresh, clock)

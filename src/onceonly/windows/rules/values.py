@@ -1,7 +1,7 @@
-"""Aggregates of windows: mergeable partial results, stored as JSON.
+"""Aggregates of a window: ``Count``, ``Sum``, ``Min``, ``Max``, ``Mean``, ``Last``.
 
-A value is what the user says; over the kinds of its inputs it becomes a :class:`Fold`. The idea of a partial result
-that merges is Beam's ``CombineFn``.
+Their partial results can be joined in any order, and are stored as JSON. A value comes from the user. Over the kinds
+of its inputs it becomes a :class:`Fold`. The idea of a partial result that merges is Beam's ``CombineFn``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Fold:
     Attributes:
         kind: of the result.
         nothing: result of a pane without a row, decoded as JSON.
-        add: joins one row's inputs to a partial result; ``None`` is the partial result of no row.
+        add: joins one row's inputs to a partial result, or to ``None``.
         merge: joins two partial results, none of which is ``None``.
         value: the result of a partial result, as JSON.
     """
@@ -45,33 +45,29 @@ class Fold:
         return one if other is None else self.merge(one, other)
 
     def result(self, partial: Json) -> Json:
-        """The result of a partial result: null of rows that all had nothing to say."""
+        """The result of a partial result. Null if all rows were null."""
         return None if partial is None else self.value(partial)
 
 
 class Value(ABC):
-    """What is computed of the rows of a window."""
+    """An aggregate of the rows of a window."""
 
     @property
     @abstractmethod
     def inputs(self) -> tuple[str, ...]:
-        """What it takes of a row: columns, or Spark SQL on one row."""
+        """Columns, or Spark SQL on one row."""
 
     @abstractmethod
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
-        """The value over inputs of these kinds.
-
-        Args:
-            name: of the column that holds the result.
-            inputs: kinds, in the order of :attr:`inputs`.
+        """The value over inputs of these kinds, in the order of :attr:`inputs`. ``name`` is the column of the result.
 
         Raises:
-            ConfigurationError: E140, no value of such inputs; E144, one that hangs on the order of rows.
+            ConfigurationError: E140, no value of such inputs. E144, one that depends on the order of rows.
         """
 
     @property
     def spelled(self) -> list[Any]:
-        """The same for all that mean the same."""
+        """Canonical form, equal for equal meaning."""
         return [type(self).__name__, *self.inputs]
 
 
@@ -89,17 +85,13 @@ class OfColumn(Value):
 
 @dataclass(frozen=True, slots=True)
 class Count(Value):
-    """How many rows there are, or how many in which a column is not null.
-
-    Args:
-        column: counted where it is not null; default: each row.
-    """
+    """Number of rows, or of rows in which ``column`` is not null."""
 
     column: str | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The column, if one was said."""
+        """The column, if there is one."""
         return () if self.column is None else (self.column,)
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
@@ -113,11 +105,10 @@ class Count(Value):
 
 @dataclass(frozen=True, slots=True)
 class Sum(OfColumn):
-    """The sum of a column, exact: of whole numbers and decimals; null where all are null.
+    """The sum of a column, exact for whole numbers and decimals. Null if all are null.
 
-    Args:
-        column: a column, or Spark SQL on one row.
-        approximate: take floating point as well, whose sum hangs on the order of rows.
+    ``column`` may be Spark SQL on one row. ``approximate`` allows floating point, whose sum depends on the order of
+    rows.
     """
 
     approximate: bool = field(default=False, kw_only=True)
@@ -136,11 +127,7 @@ class Sum(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class Min(OfColumn):
-    """The least value of a column; null where all are null.
-
-    Args:
-        column: a column, or Spark SQL on one row.
-    """
+    """The least value of a column, or of Spark SQL on one row. Null if all are null."""
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
         """The least, by Spark's order of the kind."""
@@ -149,11 +136,7 @@ class Min(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class Max(OfColumn):
-    """The greatest value of a column; null where all are null.
-
-    Args:
-        column: a column, or Spark SQL on one row.
-    """
+    """The greatest value of a column, or of Spark SQL on one row. Null if all are null."""
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
         """The greatest, by Spark's order of the kind."""
@@ -164,15 +147,14 @@ class Max(OfColumn):
 class Mean(OfColumn):
     """The mean of a column, of an exact sum: whole numbers as ``double``, decimals with four digits more.
 
-    Args:
-        column: a column, or Spark SQL on one row.
-        approximate: take floating point as well, whose sum hangs on the order of rows.
+    ``column`` may be Spark SQL on one row. ``approximate`` allows floating point, whose sum depends on the order of
+    rows.
     """
 
     approximate: bool = field(default=False, kw_only=True)
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
-        """A mean; null of no row. The partial result is the sum and how many there were."""
+        """A mean, null of no row. The partial result is the sum and the count."""
         (kind,) = inputs
         _summed("Mean", name, self.column, kind, approximate=self.approximate)
         size = json_values.decimal(kind)
@@ -201,11 +183,9 @@ class Mean(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class Last(Value):
-    """A column's value in the row that is last by another one; of two that are, the greater value.
+    """A column's value in the last row by another column. In a tie, the greater value.
 
-    Args:
-        column: a column, or Spark SQL on one row.
-        by: what orders rows: a column, or Spark SQL on one row. A row without it does not count.
+    ``column`` and ``by`` may be Spark SQL on one row. A row in which ``by`` is null does not count.
     """
 
     column: str
@@ -213,11 +193,11 @@ class Last(Value):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The column, and what orders rows."""
+        """The column, and the one that orders rows."""
         return (self.column, self.by)
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
-        """The last value, null where it is null there. The partial result is what orders it and the value."""
+        """The last value, null if it is null there. The partial result is the pair of order and value."""
         kind, by = inputs
         _kept(name, self.column, kind)
         _kept(name, self.by, by)
@@ -241,7 +221,7 @@ class Last(Value):
 class Aggregate(Value):
     """A value of your own: Spark computes partial results, and Python joins them.
 
-    ``merge`` must give the same in any order and grouping, or a replay would give something else; nothing checks that.
+    ``merge`` must give the same in any order and grouping, or a replay would give something else. Nothing checks that.
     """
 
     kind: str
@@ -249,14 +229,14 @@ class Aggregate(Value):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Nothing that would have to be known before."""
+        """None that must be known before."""
         return ()
 
     @abstractmethod
     def partial(self) -> Any:
         """A Column: an aggregate of Spark's that gives a partial result as JSON text, ``F.to_json(F.struct(...))``.
 
-        Cast a decimal to text in it: what JSON has as a number with a point is a float in :meth:`merge`.
+        Cast a decimal to text in it. A JSON number with a point is a float in :meth:`merge`.
         """
 
     @abstractmethod
@@ -265,10 +245,10 @@ class Aggregate(Value):
 
     @abstractmethod
     def value(self, partial: Any) -> Json:
-        """The result of a partial result; of a decimal its digits as text, of an instant its microseconds."""
+        """The result of a partial result. A decimal is its digits as text, an instant its microseconds."""
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
-        """As the class says."""
+        """A fold of these methods."""
         if not json_values.known(getattr(self, "kind", "")):
             way = 'say the type of its result in the class: kind = "bigint"'
             raise wrong(
@@ -282,7 +262,7 @@ class Aggregate(Value):
 
     @property
     def spelled(self) -> list[Any]:
-        """Its class: what it computes, nobody can see."""
+        """Its class. Its computation cannot be inspected."""
         return [f"{type(self).__module__}.{type(self).__qualname__}", self.kind]
 
 
