@@ -78,6 +78,7 @@ class DriverMonitor:
         self._run, self._driver, self._number, self._wires, self._renewed = run, driver, number, wires, renewed
         self._due: tuple[float, int] | None = None
         self._fatal = False
+        self._given_up = ""
         self._orphaned = float("inf")
 
     def attend(self) -> str:
@@ -90,21 +91,13 @@ class DriverMonitor:
                 code = event.get("code", code)
                 if self._renewed:
                     deadline = time.monotonic() + self._run.patience
-                if self._take(event):
+                if self._take(event) and ended is None:
                     self._await_stop()
                     return "paused"
             if ended is not None:
                 return self._end(ended, code)
-            if self._due is not None and time.monotonic() >= self._due[0]:
-                _, at = self._due
-                if self._driver.kill() == KILLED:
-                    self._run.strike(self._number, at)
-                    return "killed"
-                self._due = None  # it ended by itself just now: how, its last lines tell
-                continue
-            if time.monotonic() > min(deadline, self._orphaned):
-                self._driver.kill()
-                return "silent" if self._orphaned > deadline else "orphaned"
+            if self._kill(deadline):
+                continue  # what it said last, and whether it ended by itself just before, is yet to be heard
             self._run.waits()
             time.sleep(_TICK_S)
 
@@ -128,11 +121,28 @@ class DriverMonitor:
             self._run.told(event, self._number)
         return False
 
+    def _kill(self, deadline: float) -> bool:
+        """Kill it if its moment has come, or nobody waits any longer; whether that is so."""
+        now = time.monotonic()
+        if self._due is not None and now >= self._due[0]:
+            (_, at), self._due = self._due, None
+            if self._driver.kill() == KILLED:
+                self._run.strike(self._number, at)
+                self._fatal = True
+            return True
+        if now > min(deadline, self._orphaned):
+            self._given_up = "silent" if self._orphaned > deadline else "orphaned"
+            self._driver.kill()
+            return True
+        return False
+
     def _end(self, code: int, refusal: str | None) -> str:
         if code == 0:
             return "done"
         if code == KILLED and self._fatal:
             return "killed"
+        if code == KILLED and self._given_up:
+            return self._given_up
         if code == NO_QUERY:
             raise refuse("E117", job=self._run.name, cause="the function returned no query and left none running")
         if self._orphaned < float("inf"):
