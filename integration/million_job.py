@@ -19,9 +19,7 @@ def peak_of_jvm(spark: SparkSession) -> int:
     """Bytes of the JVM at most, as the kernel counts them."""
     jvm: Any = spark.sparkContext._jvm
     pid = jvm.java.lang.ProcessHandle.current().pid()
-    [line] = [
-        splitline for splitline in Path(f"/proc/{pid}/status").read_text().splitlines() if splitline.startswith("VmHWM")
-    ]
+    [line] = [text for text in Path(f"/proc/{pid}/status").read_text().splitlines() if text.startswith("VmHWM")]
     return int(line.split()[1]) * 1024
 
 

@@ -76,7 +76,7 @@ def test_each_flight_is_in_its_table_or_in_the_quarantine_once_after_three_kills
     good = [flight for flight in flights if flight["row"] not in reasons]
     assert pg.says("select row from flights order by row") == [(flight["row"],) for flight in good]
     kept = pg.says("select row, reasons from flights_odd")
-    assert {json.loads(row)["row"]: [load["rule"] for load in json.loads(why)] for row, why in kept} == reasons
+    assert {json.loads(row)["row"]: [reason["rule"] for reason in json.loads(why)] for row, why in kept} == reasons
     assert len(kept) == len(reasons)
     late = sorted((one["row"], one["dep_delay"]) for one in good if (one["dep_delay"] or 0) > 120)
     alerts: pa.Table = delta.table.to_pyarrow_table(columns=["row", "dep_delay"])

@@ -45,7 +45,7 @@ def good(*spans: range) -> list[int]:
 def bad(pg: PostgresTarget) -> list[tuple[int, list[str]]]:
     """Id and broken expectations of each row that is set aside."""
     rows = pg.says("select row, reasons from orders_bad")
-    return sorted((json.loads(row)["id"], [load["rule"] for load in json.loads(why)]) for row, why in rows)
+    return sorted((json.loads(row)["id"], [reason["rule"] for reason in json.loads(why)]) for row, why in rows)
 
 
 def broken(*spans: range) -> list[tuple[int, list[str]]]:
@@ -214,9 +214,7 @@ def wards(spark: Any, any_postgres: Any, tmp_path_factory: pytest.TempPathFactor
     }
     stream = FileStream(spark, tmp_path_factory.mktemp("wards")).receive(range(10))
     made.said = each(stream, wrapped)
-    made.receipts = {
-        case: [last_receipt.rows for last_receipt in write.last_receipts] for case, write in wrapped.items()
-    }
+    made.receipts = {case: [receipt.rows for receipt in write.last_receipts] for case, write in wrapped.items()}
     return made
 
 

@@ -153,7 +153,7 @@ def test_a_table_that_is_not_there_yet_demands_what_it_will_be_made_of(stream: F
     stream.receive(range(6)).run(wrapped, shape=lambda df: df.selectExpr(*shape))
     assert pg.ids() == [0, 1, 2, 5]
     said = pg.says("select reasons from orders_bad order by 1")
-    assert [load["rule"] for [why] in said for load in json.loads(why)] == [
+    assert [reason["rule"] for [why] in said for reason in json.loads(why)] == [
         "id: not null",
         "word: text in UTF-8 without NUL",
     ]

@@ -147,11 +147,9 @@ class Tests:
         self._items = {item.nodeid: item for item in session.items}
         self._workers = workers
         self._functions: dict[tuple[str, str], list[FunctionType]] = {}
-        for get_object in gc.get_objects():
-            if isinstance(get_object, FunctionType):
-                self._functions.setdefault(
-                    (get_object.__code__.co_filename, get_object.__code__.co_qualname), []
-                ).append(get_object)
+        for held in gc.get_objects():
+            if isinstance(held, FunctionType):
+                self._functions.setdefault((held.__code__.co_filename, held.__code__.co_qualname), []).append(held)
         gc.collect()
         gc.freeze()  # forks share what they do not look at
         self._learnt: dict[str, Any] = {} if learns or not REACHED.is_file() else json.loads(REACHED.read_text())
@@ -243,10 +241,10 @@ class Tests:
 
 
 def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
-    for co_const in code.co_consts:
-        if isinstance(co_const, CodeType):
-            yield co_const.co_qualname, co_const
-            yield from _codes(co_const)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant.co_qualname, constant
+            yield from _codes(constant)
 
 
 class _NoEnd(BaseException):

@@ -42,7 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what each chaos test went through: a dot says only that it passed."""
-    reports = [stat for stats in terminalreporter.stats.values() for stat in stats if hasattr(stat, "user_properties")]
+    reports = [
+        report for group in terminalreporter.stats.values() for report in group if hasattr(report, "user_properties")
+    ]
     said = dict.fromkeys(
         (report.nodeid, str(text)) for report in reports for name, text in report.user_properties if name == _SAID
     )

@@ -374,8 +374,8 @@ def test_what_real_stores_cannot_play_is_left_out():
     assert not any(one.alone.peopled or one.alone.trims for one in drawn)
     assert Counter(one.alone == one for one in drawn)[True] > QUICK / 15
     for_stores = [draw_alone(seed) for seed in range(QUICK)]
-    assert all(for_store.alone == for_store for for_store in for_stores)
-    assert QUICK / 15 < sum(for_store.windows for for_store in for_stores) < QUICK / 3
+    assert all(schedule.alone == schedule for schedule in for_stores)
+    assert QUICK / 15 < sum(schedule.windows for schedule in for_stores) < QUICK / 3
 
 
 def test_what_is_drawn_differs_in_every_way():

@@ -125,9 +125,9 @@ def test_every_rule_was_tried_as_it_is_now_and_four_in_five_are_noticed_by_a_qui
     assert {name: one["fingerprint"] for name, one in found.items()} == rules
     by_tests = [one for one in found.values() if one["test"]]
     assert len(by_tests) >= noticed.WANTED * len(rules)
-    files = {by_test["test"].partition("::")[0] for by_test in by_tests}
+    files = {entry["test"].partition("::")[0] for entry in by_tests}
     texts = {file: (ROOT / file).read_text(encoding="utf-8") for file in files if (ROOT / file).is_file()}
-    named = [by_test["test"].partition("[")[0].partition("::") for by_test in by_tests]
+    named = [entry["test"].partition("[")[0].partition("::") for entry in by_tests]
     assert [f"{file}::{test}" for file, _, test in named if f"def {test}(" not in texts.get(file, "")] == []
 
 

@@ -137,7 +137,7 @@ def written(harness: DeltaHarness, kind: str) -> tuple[pa.Table, set[str | None]
         driver = story.driver()
         planned = driver.plan(rows=rows.num_rows)
         driver.commits(planned, driver.sink.prepare(ArrowBatch(rows), planned.epoch.number))
-    return rows, {partition_value["p"] for partition_value in partition_values(harness.path)}
+    return rows, {values["p"] for values in partition_values(harness.path)}
 
 
 def partition_values(path: Path) -> list[dict[str, str | None]]:
@@ -161,7 +161,7 @@ def test_an_empty_text_is_null_in_a_partition_whatever_the_size_of_its_epoch(tmp
         driver = story.driver()
         planned = driver.plan(rows=3)
         driver.commits(planned, driver.sink.prepare(ArrowBatch(rows), planned.epoch.number))
-    assert {partition_value["p"] for partition_value in partition_values(harness.path)} == {None, "a"}
+    assert {values["p"] for values in partition_values(harness.path)} == {None, "a"}
     assert sorted((row["id"], row["p"]) for row in harness.rows()) == [(1, None), (2, None), (3, "a")]
 
 

@@ -205,9 +205,9 @@ def _numbered(rows: Any, column: str, span: Span) -> Rows:
 
 def _by_file(rows: Any, owners: Mapping[str, int]) -> Rows:
     found = [
-        (owners[name_of(get_fragment.path)], get_fragment)
-        for get_fragment in rows.get_fragments()
-        if name_of(get_fragment.path) in owners
+        (owners[name_of(fragment.path)], fragment)
+        for fragment in rows.get_fragments()
+        if name_of(fragment.path) in owners
     ]
     for epoch, fragment in sorted(found, key=lambda one: one[0]):
         for batch in fragment.to_batches(schema=rows.schema):

@@ -329,7 +329,7 @@ def _accepted(lines: Sequence[SinkHistory], since: int) -> list[str]:
             told.append(" ".join(filter(None, (what + whose, became))))
         if kind is not AdoptionKind.DROP_SINK and any(not one.last for one in of_kind):
             told.append(" ".join(filter(None, (what, became))))
-    return [f"{fromkey}, accepted" for fromkey in dict.fromkeys(told)]
+    return [f"{decision}, accepted" for decision in dict.fromkeys(told)]
 
 
 def _removed_from(line: SinkHistory) -> int:

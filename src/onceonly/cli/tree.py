@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint, version
 from typing import Annotated, Any
 
@@ -17,9 +17,6 @@ WORDS = (
     *("checkpoint", "txn", "ledger", "sink", "lab", "explain"),
 )
 """First words of ours, in the order of the help."""
-
-ELSEWHERE: Mapping[str, tuple[str, ...]] = {"epochs": ("rerun", "publish")}
-"""Verbs of a noun that lie outside of its module, since they need much more than the others."""
 
 
 def command_tree(points: Sequence[EntryPoint], typed: Sequence[str] = ()) -> typer.Typer:
@@ -39,14 +36,15 @@ def command_tree(points: Sequence[EntryPoint], typed: Sequence[str] = ()) -> typ
     tree.callback()(root)
     words = [word for word in typed[:1] if word in WORDS]
     for word in words or WORDS:
-        found = _command(word)
-        if found is None:
+        command = _command(word)
+        if command is None:
             add(tree, word, points)
-        elif isinstance(found, typer.Typer):
-            _complete(found, word, typed[1:2])
-            tree.add_typer(found, name=word)
+        elif isinstance(command, typer.Typer):
+            if word == "epochs":
+                _add_replays(command, typed[1:2])
+            tree.add_typer(command, name=word)
         else:
-            tree.command(word)(found)
+            tree.command(word)(command)
     if not words:
         add_others(tree, points)
     return tree
@@ -111,16 +109,14 @@ def _command(word: str) -> Any:  # noqa: PLR0911, PLR0912 - a table, in imports 
             return None
 
 
-def _complete(noun: typer.Typer, word: str, verb: Sequence[str]) -> None:
-    own = {
-        registered_command.name or getattr(registered_command.callback, "__name__", "")
-        for registered_command in noun.registered_commands
-    }
-    if word in ELSEWHERE and not (own - {*ELSEWHERE[word]}) & {*verb}:
+def _add_replays(epochs: typer.Typer, verb: Sequence[str]) -> None:
+    """Add the verbs that run epochs again, unless another one was typed: they need much more than the others."""
+    names = {command.name or getattr(command.callback, "__name__", "") for command in epochs.registered_commands}
+    if "rerun" not in names and not names & {*verb}:
         from onceonly.cli.replay import publish, run
 
-        noun.command("rerun")(run.command)
-        noun.command("publish")(publish.command)
+        epochs.command("rerun")(run.command)
+        epochs.command("publish")(publish.command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -223,7 +223,7 @@ def rebuild(
     job, windows = function("--with", with_), panes_of(defined)
     shape = function("--before", before) if before else None
     with place(ledger, one_name(context, name, query), sink) as here:
-        last = next((newest_epoch.epoch for newest_epoch in newest_epochs(here, 1)), None)
+        last = next((record.epoch for record in newest_epochs(here, 1)), None)
         if last is None or last.panes is None:
             named, known = shlex.quote(here.pipeline), shlex.quote(here.certain_ledger.address)
             raise refuse(
@@ -257,7 +257,7 @@ def reset(
     Rows that were written stay. Stops every driver that is running.
     """
     with place(ledger, one_name(context, name, query), sink) as here:
-        last = next((newest_epoch.epoch for newest_epoch in newest_epochs(here, 1)), None)
+        last = next((record.epoch for record in newest_epochs(here, 1)), None)
         if last is None or last.panes is None or not last.panes.open.rows:
             raise nothing_to_reset(here.pipeline)
         plan = reset_windows.plan(here, last, last.panes, reason, accept_loss=accept_loss)

@@ -188,9 +188,9 @@ def _names(code: CodeType) -> Iterator[str]:
 def _code(code: CodeType, doc: str | None = None) -> str:
     # Another docstring, not one more or less: bytecode counts constants.
     constants = [
-        _code(co_const) if isinstance(co_const, CodeType) else _plain(co_const)
-        for co_const in code.co_consts
-        if doc is None or co_const != doc
+        _code(constant) if isinstance(constant, CodeType) else _plain(constant)
+        for constant in code.co_consts
+        if doc is None or constant != doc
     ]
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
     return f"{code.co_code.hex()} {names} {constants}"

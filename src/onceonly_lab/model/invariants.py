@@ -115,7 +115,7 @@ def _rows(target: Target, desk: Desk, keys: tuple[int, ...]) -> Iterator[tuple[A
         brought = records_of(held.epoch)
         if again := seen & brought & ~desk.doubled:
             series = (one for one in target.held if one.epoch.series == held.epoch.series)
-            earlier = next(sery.epoch.number for sery in series if records_of(sery.epoch) & again)
+            earlier = next(other.epoch.number for other in series if records_of(other.epoch) & again)
             words = f"records {spelled(again)} are in epoch {earlier} and again in epoch {held.epoch.number}"
             yield Anomaly.DUP, words
         before = (1 << brought.bit_length()) - 1

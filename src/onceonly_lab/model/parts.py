@@ -380,9 +380,9 @@ def _taken_back(target: Target, harm: Harm) -> Target | None:
     """The target without the rows of its newest epochs; ``None`` where nothing of the kind can be done to it."""
     count = MARKERS_LEFT[harm]
     stays, leaves = target.held[:-count], target.held[-count:]
-    if target.kind is not Kind.DELTA or len(leaves) < count or any(leave.epoch.replaces for leave in leaves):
+    if target.kind is not Kind.DELTA or len(leaves) < count or any(entry.epoch.replaces for entry in leaves):
         return None
-    held = (*stays, *(replace(leave, content=None, back=True) for leave in leaves))
+    held = (*stays, *(replace(entry, content=None, back=True) for entry in leaves))
     fence, turn = target.fence or NOBODY, target.turn + 1
     return replace(target, held=held, flights=(), harm=harm, changed=fence, turn=turn)
 

@@ -90,7 +90,7 @@ class RecallsWhatIsGone(_Keeping):
     """Reads what was written, and not what stands."""
 
     def recall(self, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
-        found = {(stand.key, stand.start, stand.stop): stand for stand in self._stands(wanted, as_of)}
+        found = {(row.key, row.start, row.stop): row for row in self._stands(wanted, as_of)}
         for entry in standing(self.store._log):
             for row in entry.rows.to_pylist() if entry.rows is not None else []:
                 place = row["key"], row["start"], row["stop"]
