@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from benchmarks import bars, topics
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -181,9 +181,9 @@ def _jdbc(testbed: TestBed, writer: Any, name: str, *, rewrite: bool) -> Any:
 
 
 def _postgres(testbed: TestBed, writer: Any, name: str, *, via: Any) -> Any:
-    from onceonly_sinks.postgres import PostgresSink
+    from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
-    return writer.foreachBatch(exactly_once(PostgresSink(testbed.dsn, name, via=via)))
+    return writer.foreachBatch(exactly_once(PostgresSink(testbed.dsn, name, tuning=PostgresTuning(load=via))))
 
 
 def _delta(testbed: TestBed, writer: Any, name: str) -> Any:
@@ -196,7 +196,7 @@ def _staged(testbed: TestBed, writer: Any, name: str) -> Any:
     from onceonly_sinks.delta import DeltaSink
 
     stage = testbed.root / name / "staging"
-    return writer.foreachBatch(exactly_once(DeltaSink(str(testbed.tables / name)), staging=str(stage)))
+    return writer.foreachBatch(exactly_once(DeltaSink(str(testbed.tables / name)), storage=Storage(staging=str(stage))))
 
 
 def _spark_kafka(testbed: TestBed, writer: Any, name: str) -> Any:

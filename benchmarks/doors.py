@@ -97,7 +97,9 @@ def _start(writer: DataStreamWriter, way: str, name: str, root: Path) -> Streami
         writer = writer.format("onceonly").queryName(name).option("checkpointLocation", str(checkpoint))
         return writer.option("to", f"delta:{table}").start()
     staging = root / "staging" if way == STAGED else None
-    return onceonly.start(writer, DeltaSink(str(table)), name=name, checkpoint=checkpoint, staging=staging)
+    storage = onceonly.Storage(staging=staging)
+    query = onceonly.exactly_once(DeltaSink(str(table)), name=name, checkpoint=checkpoint, storage=storage)
+    return onceonly.start(writer, query)
 
 
 def _found(table: Path) -> tuple[int, int]:

@@ -118,9 +118,10 @@ class Place:
         """Milliseconds of what a writer asks before its epoch."""
         assert isinstance(self._poller, PostgresSink)
         began = time.perf_counter()
-        found = self._poller.peers()
+        found = self._poller.newest_markers()
         took = time.perf_counter() - began
-        assert [marker.epoch.time and marker.epoch.time.noted for marker in found] == [self._noted] * len(NAMES)
+        times = [marker.epoch.time for marker in found]
+        assert [epoch_time and epoch_time.complete_until for epoch_time in times] == [self._noted] * len(NAMES)
         return took * 1000
 
     def select(self) -> float:

@@ -21,7 +21,7 @@ import psycopg
 from benchmarks import streams
 from benchmarks.data import SCHEMAS, Shape, generate
 from benchmarks.rounds import HEAD, Job, rows
-from onceonly import ExactlyOnce, Output, Quality, exactly_once
+from onceonly import ExactlyOnce, Output, Quality, Storage, exactly_once
 from onceonly.protocol import Estimate, Sink
 from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput
 from onceonly.spark import frames
@@ -135,7 +135,7 @@ def _quality(bad: Sink, *, some: bool) -> Quality:
 def _wrapped(way: str, root: Path) -> ExactlyOnce:
     table, other, bad = (DeltaSink(str(root / name)) for name in ("table", "other", "bad"))
     if way == STAGED:
-        return exactly_once(table, staging=root / "staging")
+        return exactly_once(table, storage=Storage(staging=root / "staging"))
     if way == TWO:
         return exactly_once(table, other)
     if way in (NONE_BAD, SOME_BAD):

@@ -23,7 +23,7 @@ from benchmarks import report as reports
 from benchmarks.data import SCHEMAS, Shape, generate
 from benchmarks.rounds import HEAD, Job, More, rows
 from onceonly import EventTime, exactly_once
-from onceonly.windows import AtCount, AtWatermark, Fixed, Panes, Sum
+from onceonly.windows import AtCount, AtWatermark, Sum, Tumbling, Windows
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.postgres import PostgresSink
 
@@ -101,29 +101,29 @@ def epochs(spark: SparkSession, dsn: str, job: Job, way: str, root: Path) -> flo
     return float(median(took[job.settling :]))
 
 
-def panes(accumulation: str, **said: Any) -> Panes:
+def panes(accumulation: str, **said: Any) -> Windows:
     """A sum for each key and two minutes, as it changes."""
     given: dict[str, Any] = {
         "key": "key",
-        "values": {"total": Sum("value")},
+        "aggregates": {"total": Sum("value")},
         "time": "at",
-        "window": Fixed("2 minutes"),
+        "window": Tumbling("2 minutes"),
         "trigger": AtWatermark(early=AtCount(1), late=AtCount(1)),
         "on_time": "changed",
         "accumulation": accumulation,
     }
-    return Panes(**{**given, **said})
+    return Windows(**{**given, **said})
 
 
 def _wrapped(way: str, dsn: str) -> Any:
-    time_ = EventTime("at", delay="2 minutes")
+    time_ = EventTime("at", max_delay="2 minutes")
     if way == ACCUMULATING:
         key = ("key", "window_start", "window_end")
-        sink = PostgresSink(dsn, table="scores", key=key, delete="deleted")
-        return exactly_once(sink, note_time=time_, panes=panes("accumulating", rows="upserts"))
+        sink = PostgresSink(dsn, table="scores", key=key, delete_flag="deleted")
+        return exactly_once(sink, event_time=time_, windows=panes("accumulating", results="upserts"))
     if way == ROWS:
         return exactly_once(PostgresSink(dsn, table="scores"))
-    return exactly_once(PostgresSink(dsn, table="scores"), note_time=time_, panes=panes("retracting"))
+    return exactly_once(PostgresSink(dsn, table="scores"), event_time=time_, windows=panes("retracting"))
 
 
 def _windowed(df: DataFrame) -> DataFrame:
@@ -173,8 +173,8 @@ def closing(spark: SparkSession, dsn: str, root: Path) -> str:
 
     def run() -> float:
         sink = PostgresSink(dsn, table="scores")
-        time_ = EventTime("at", delay="0s")
-        wrapped = exactly_once(sink, note_time=time_, panes=panes("accumulating", trigger=AtWatermark()))
+        time_ = EventTime("at", max_delay="0s")
+        wrapped = exactly_once(sink, event_time=time_, windows=panes("accumulating", trigger=AtWatermark()))
         stream = spark.readStream.schema(made.schema).parquet(str(root / "in" / "*"))
         writer = stream.writeStream.trigger(availableNow=True).queryName("scores").foreachBatch(wrapped)
         began = time.perf_counter()

@@ -12,14 +12,13 @@ from statistics import median, quantiles
 import psycopg
 import pyarrow as pa
 
-from onceonly.protocol import AsOf
-from onceonly.protocol.batch import ArrowBatch
+from onceonly.protocol.batch import ArrowBatch, AsOf
 from onceonly.protocol.capabilities import StateWanted
 from onceonly_checkpoints.chain import GENESIS, linked
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker
 from onceonly_checkpoints.model import Slice, SourceOffsets
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 OPEN, TOUCHED, DUE = 1_000_000, 10_000, 5_000
 MOST_MS = 1000.0
@@ -81,7 +80,9 @@ class _Keeper:
     """The state of one pipeline, epoch after epoch."""
 
     def __init__(self, dsn: str) -> None:
-        self._sink = PostgresSink(dsn, "bench_state", holds="state", driver_limit=2**30)
+        self._sink = PostgresSink(dsn, "bench_state", tuning=PostgresTuning(driver_limit=2**30)).window_store(
+            separate=False
+        )
         self._fence = Fence(1, "benchmark")
         self._last: Epoch | None = None
         self._sink.open(_PIPELINE)
@@ -91,7 +92,7 @@ class _Keeper:
         """How many windows are these, or due."""
         wanted = StateWanted(places, wake_time=DUE - 1)
         as_of = AsOf(1, self._last.number + 1 if self._last else 1, 0, _PIPELINE)
-        return len(list(self._sink.recall(wanted, as_of)))
+        return len(list(self._sink.read_windows(wanted, as_of)))
 
     def writes(self, windows: pa.Table) -> None:
         """Prepare and commit an epoch."""

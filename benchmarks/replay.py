@@ -23,11 +23,12 @@ from benchmarks import machine, streams
 from benchmarks import report as reports
 from benchmarks.data import SCHEMAS, Shape, generate
 from benchmarks.long import Lived
-from onceonly import Staging, exactly_once, read_point
+from onceonly import Storage, exactly_once
 from onceonly.machine.rewind import BringUp, RewindRequest
 from onceonly.protocol import Estimate
+from onceonly.reading import read_point
 from onceonly.replay import rewind
-from onceonly.replay.spark_digests import Digests
+from onceonly.replay.recompute import Digests
 from onceonly.replay.spark_replay import Replay
 from onceonly.runtime.remedies import CommandContext
 from onceonly.spark.batch import SparkBatch
@@ -127,7 +128,7 @@ def replays(spark: SparkSession, root: Path, rounds: int) -> Figure:
     """Seconds that a replay takes for an epoch beyond what its rows take."""
     root.mkdir()
     place, sink = str(root / "ledger.db"), MemorySink(id="memory:orders")
-    _write(spark, FEW, root, exactly_once(sink, ledger=place))
+    _write(spark, FEW, root, exactly_once(sink, storage=Storage(ledger=place)))
     with closing(SqlLedger(place)) as ledger:
         records = ledger.epochs("orders")
     replay = Replay(spark, lambda session: _files(session, FEW), records, str(root / "checkpoint"), place)
@@ -156,7 +157,12 @@ def brought_up(spark: SparkSession, dsn: str, root: Path, rounds: int) -> Figure
         return PostgresSink(dsn, table="orders")
 
     own = sink()
-    _write(spark, MANY, root, exactly_once(own, ledger=place, staging=Staging(root / "staged", keep=MANY.epochs)))
+    _write(
+        spark,
+        MANY,
+        root,
+        exactly_once(own, storage=Storage(ledger=place, staging=root / "staged", keep_epochs=MANY.epochs)),
+    )
     own.close()
     with closing(SqlLedger(place)) as ledger:
         firsts = {epoch.epoch.number: dict(epoch.phases) for epoch in ledger.epochs("orders")}
@@ -167,10 +173,10 @@ def brought_up(spark: SparkSession, dsn: str, root: Path, rounds: int) -> Figure
             of = rewind.Pipeline("orders", (empty,), ledger, CommandContext("orders", f" --ledger {place}"))
             asked = RewindRequest(0, (empty.id,))
             planned = rewind.plan(of, asked)
-            assert isinstance(planned.way, BringUp)
+            assert isinstance(planned.direction, BringUp)
             found: list[float] = []
-            for step in planned.way.steps[: rounds + 1]:
-                alone = replace(planned, way=BringUp(step.epoch.number, (step,)))
+            for step in planned.direction.steps[: rounds + 1]:
+                alone = replace(planned, direction=BringUp(step.epoch.number, (step,)))
                 begun = time.perf_counter()
                 rewind.bring_up(of, alone, asked, _nothing)
                 took = time.perf_counter() - begun

@@ -1,4 +1,4 @@
-"""What ``note_time=`` costs an epoch: the same query with it and without it, in pairs.
+"""What ``event_time=`` costs an epoch: the same query with it and without it, in pairs.
 
 ``python -m benchmarks.time`` prints a table and puts it into ``results/time.md``. Rows go into Postgres through the
 driver, or from executors, into a Delta table, or into both, where they are staged.
@@ -23,18 +23,18 @@ import psycopg
 from benchmarks import machine, streams
 from benchmarks import report as reports
 from benchmarks.data import SCHEMAS, Shape, generate
-from onceonly import EventTime, exactly_once
+from onceonly import EventTime, Storage, exactly_once
 from onceonly.protocol import Sink
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.delta import DeltaSink
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RESULTS = Path(__file__).parent / "results"
 
-TIMED = EventTime("at", delay="1 hour")
+TIMED = EventTime("at", max_delay="1 hour")
 
 SMALL = Shape("small", 30, 100)
 LARGE = Shape("large", 4, 1_000_000, tasks=2)
@@ -58,7 +58,7 @@ class Pairs:
         shape: the input.
         settling: epochs at the beginning that are not counted.
         kind: one of :data:`KINDS`.
-        plain: of each round, the median epoch without ``note_time=``, ms.
+        plain: of each round, the median epoch without ``event_time=``, ms.
         timed: the same with it.
     """
 
@@ -115,7 +115,7 @@ def epochs(spark: SparkSession, dsn: str, job: Pairs, timed: bool, root: Path) -
         WrongRows: a sink holds something else.
     """
     sinks = _sinks(job.kind, dsn, root)
-    wrapped = exactly_once(*sinks, note_time=TIMED if timed else None, staging=root / "staging")
+    wrapped = exactly_once(*sinks, event_time=TIMED if timed else None, storage=Storage(staging=root / "staging"))
     files = spark.readStream.schema(SCHEMAS[job.shape.kind]).option("maxFilesPerTrigger", 1)
     writer = files.parquet(str(generate(job.shape))).writeStream.trigger(availableNow=True).queryName("orders")
     query = writer.option("checkpointLocation", str(root / "checkpoint")).foreachBatch(wrapped).start()
@@ -132,7 +132,9 @@ def _sinks(kind: str, dsn: str, root: Path) -> list[Sink]:
         return [DeltaSink(root / "table")]
     if kind == "staged":
         return [PostgresSink(dsn, table="orders"), DeltaSink(root / "table")]
-    return [PostgresSink(dsn, table="orders", via="executors" if kind == "executors" else "driver")]
+    return [
+        PostgresSink(dsn, table="orders", tuning=PostgresTuning(load="executors" if kind == "executors" else "driver"))
+    ]
 
 
 def _check(sink: Sink, shape: Shape, *, timed: bool) -> None:
@@ -202,8 +204,8 @@ def _quartiles(values: Sequence[float]) -> tuple[float, float]:
 _ABOUT = """- Each figure is the median of Spark's own `durationMs.triggerExecution` over the settled epochs of one
   query; with and without take turns in every round, and who begins, too. Quotients and differences are taken within a
   round, then the median over the rounds; the spread is their quartiles. A limit is missed where the better of them is.
-- With it: `note_time=EventTime("at", delay="1 hour")`. One Parquet file per epoch. Rows and markers of each sink are
-  counted after each run: all epochs have a time, or none.
+- With it: `event_time=EventTime("at", max_delay="1 hour")`. One Parquet file per epoch. Rows and markers of each sink
+  are counted after each run: all epochs have a time, or none.
 - `executors`: rows go to Postgres from Spark's tasks. `staged`: Postgres and a Delta table, whose rows are written
   into files once.
 """

@@ -13,7 +13,7 @@ from onceonly_lab import pipeline
 from onceonly_lab.chaos.environment import Env
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 
 def build(source: DataFrame, write: Any) -> Any:
@@ -51,12 +51,12 @@ def skipping(env: Env) -> Any:
 def ordered(env: Env) -> Any:
     """One topic and one table, in the order of the input."""
     topic = KafkaSink(*env.sinks.kafka("events"))
-    table = PostgresSink(env.sinks.postgres("events"), table="events", via="driver")
+    table = PostgresSink(env.sinks.postgres("events"), table="events", tuning=PostgresTuning(load="driver"))
 
     def valued(df: DataFrame) -> DataFrame:
         return df.coalesce(1).select("*", f.to_json(f.struct("*")).alias("value"))
 
-    return build(env.source, exactly_once(topic, table, before=valued))
+    return build(env.source, exactly_once(topic, table, transform=valued))
 
 
 @pipeline(rows=60, batches=3, keeps=False, values=("total",), identity="key", row=lambda n: {"key": n % 5, "n": n})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from integration.containers import kafka_container, no_engine, postgres_container
@@ -40,6 +40,9 @@ from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_lab.servers.spark import WarmJvm
 from onceonly_lab.session.launch import JvmArchive
 from onceonly_sinks.memory import MemorySink
+
+if TYPE_CHECKING:
+    from tests.secure_kafka import SecureKafka
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -107,6 +110,17 @@ def postgres() -> Iterator[EmbeddedPostgres]:
 def kafka() -> Iterator[EmbeddedKafka]:
     """The broker for tests that stop, pause or restart it; the same for all, each with its topics."""
     with temporary_kafka() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
+    """A broker of its own, with a listener that wants TLS and a login that may do what the page on rights grants."""
+    # Here, as other versions of Spark are tried without the client of Kafka.
+    from tests.secure_kafka import give, of_the_page, secure_kafka
+
+    with secure_kafka(tmp_path_factory.mktemp("secure")) as broker:
+        give(broker.broker.servers, of_the_page())
         yield broker
 
 

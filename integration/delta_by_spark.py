@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from tests.sinks.flat_options import delta_sink
 
 from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
@@ -55,7 +56,7 @@ class SparkHarness(SinkHarness):
             spark.sql(create.format(path=path))
 
     def connect(self) -> DeltaSink:
-        return self._sink(self.path, **self.options)
+        return delta_sink(self.path, self._sink, **self.options)
 
     def rows(self) -> list[dict[str, Any]]:
         if not DeltaTable.is_deltatable(str(self.path)):

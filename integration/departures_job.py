@@ -28,9 +28,9 @@ def main(flights: str, dsn: str, table: str, checkpoint: str) -> None:
     """Stream all files."""
     from pyspark.sql import SparkSession
 
-    time = EventTime("departure", delay=f"{DELAY_HOURS} hours")
+    time = EventTime("departure", max_delay=f"{DELAY_HOURS} hours")
     sinks = PostgresSink(dsn, table="departures"), DeltaSink(table)
-    wrapped = exactly_once(*sinks, note_time=time, before=lambda df: df.selectExpr("*", DEPARTURE))
+    wrapped = exactly_once(*sinks, event_time=time, transform=lambda df: df.selectExpr("*", DEPARTURE))
     spark = fast_session(SparkSession.builder.master("local[2]").appName("departures"), delta=False)
     days = spark.readStream.schema(input.spark_schema()).option("maxFilesPerTrigger", DAYS).parquet(flights)
     writer = days.writeStream.queryName("departures").option("checkpointLocation", checkpoint).foreachBatch(wrapped)

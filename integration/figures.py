@@ -97,7 +97,7 @@ def play(case: Case, pg: PostgresTarget, root: Path, drivers: Drivers, shifted: 
 def _dropped(pg: PostgresTarget) -> int:
     ledger = SqlLedger(pg.dsn)
     ledger.open()
-    found = sum(epoch.epoch.panes.dropped for epoch in ledger.epochs("scores") if epoch.epoch.panes)
+    found = sum(epoch.epoch.windows.dropped for epoch in ledger.epochs("scores") if epoch.epoch.windows)
     ledger.close()
     return found
 

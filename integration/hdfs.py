@@ -85,7 +85,7 @@ def _lead_fsspec_to(http: int) -> None:
 
 
 class Reaching:
-    """``before=`` of a callback that is sent elsewhere: by its arrival that process reaches the HDFS by fsspec, too.
+    """``transform=`` of a callback that is sent elsewhere: by its arrival that process reaches the HDFS by fsspec, too.
 
     Args:
         http: port of the server's HTTP interface.

@@ -24,22 +24,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from onceonly import (
-    Dataset,
-    Dedupe,
-    EventTime,
-    FromUpstream,
-    Output,
-    Quality,
-    bad_rows,
-    exactly_once,
-    faults,
-    heartbeat,
-)
+from onceonly import Dedupe, EventTime, Output, Quality, Recovery, Storage, bad_rows, exactly_once, faults
+from onceonly.event_time import FromUpstream, Writers, heartbeat
 from onceonly.protocol import Sink
 from onceonly.spark.detect import line
 from onceonly.spark.jars import fast_session
-from onceonly.windows import AtCount, AtWatermark, Fixed, Last, Panes, Sessions, Sum
+from onceonly.windows import AtCount, AtWatermark, Last, Sessions, Sum, Tumbling, Windows
 from onceonly_lab.driver import end_with_parent
 from onceonly_lab.servers.spark import attach, is_warm
 from onceonly_lab.session.launch import end_jvm
@@ -129,9 +119,9 @@ class Job:
     def sinks(self) -> list[Sink]:
         """The sinks in commit order."""
         if self.late:
-            from onceonly_sinks.postgres import PostgresSink
+            from onceonly_sinks.postgres import Keep, PostgresSink
 
-            keyed = {"key": "key", "sequence": "seq", "delete": "gone", "tombstones": "7 days"}
+            keyed = {"key": "key", "sequence": "seq", "delete_flag": "gone", "keep": Keep(tombstones="7 days")}
             return [PostgresSink(self.target, table=TABLE, **keyed)]
         return [make_sink(kind, target) for kind, target in ((self.kind, self.target), *self.also)]
 
@@ -238,9 +228,9 @@ def make_sink(kind: str, target: str) -> Sink:
 
         servers, _, topic = target.partition(" ")
         return KafkaSink(servers, topic)
-    from onceonly_sinks.delta import DeltaSink
+    from onceonly_sinks.delta import DeltaSink, DeltaTuning
 
-    return DeltaSink(target, committer="spark" if kind == "delta-spark" else "auto")
+    return DeltaSink(target, tuning=DeltaTuning(committer="spark" if kind == "delta-spark" else "auto"))
 
 
 def _with_value(df: DataFrame) -> DataFrame:
@@ -255,25 +245,25 @@ LATE = ("pmod(id, 100) AS key", "1000000 - id AS seq", "pmod(xxhash64(id), 5) = 
 DELAY = 12
 """By how many ids a row of a job with panes may come later than others before its window is on time."""
 
-PANES = Panes(
+PANES = Windows(
     key="word",
-    values={"total": Sum("id")},
+    aggregates={"total": Sum("id")},
     time="id",
-    window=Fixed(10),
+    window=Tumbling(10),
     trigger=AtWatermark(early=AtCount(2), late=AtCount(1)),
-    lateness=15,
+    allowed_lateness=15,
     accumulation="retracting",
 )
 
 
-def panes_of(job: Job) -> Panes | None:
+def panes_of(job: Job) -> Windows | None:
     """What a job makes of its rows, if it has windows at all."""
     if job.figure:
         return streaming102.cases()[job.figure].panes
     if job.windows_in:
         values = {"value": Last("concat(word, ' ', id)", by="id")}
         state: Any = make_sink("postgres:windows", job.windows_in)
-        return replace(PANES, key="key", values=values, accumulation="accumulating", state=state)
+        return replace(PANES, key="key", aggregates=values, accumulation="accumulating", state_sink=state)
     if not job.panes:
         return None
     late: Any = make_sink(f"postgres:{job.too_late}", job.target) if job.too_late else "count"
@@ -303,14 +293,13 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
     quality = Quality(expect={"as expected": job.expect}, quarantine=job.sinks()[1]) if job.expect else None
     write = exactly_once(
         *job.divided(),
-        ledger=job.ledger,
-        before=shaped,
-        on_refresh=job.on_refresh,
+        storage=Storage(ledger=job.ledger),
+        transform=shaped,
+        recovery=Recovery(on_refresh=job.on_refresh, adopt="here" if job.mends or job.writers else None),
         quality=quality,
-        adopt="here" if job.mends or job.writers else None,
-        dedupe=Dedupe(key="id", within=job.once, keep=make_sink(f"postgres:{SEEN}", job.target)) if job.once else None,
-        note_time=_noting(job),
-        panes=panes_of(job),
+        dedupe=Dedupe(key="id", within=job.once, store=make_sink(f"postgres:{SEEN}", job.target)) if job.once else None,
+        event_time=_noting(job),
+        windows=panes_of(job),
     )
 
     def batch(df: DataFrame, batch_id: int) -> None:
@@ -328,10 +317,10 @@ def _noting(job: Job) -> Any:
         return "ingest"
     if job.follows:
         upstream = make_sink("kafka" if " " in job.inbox else "delta", job.inbox)
-        return FromUpstream(upstream, name=job.follows, unit="integer")
-    time = EventTime("id", delay=DELAY if job.panes or job.windows_in else 0, unit="integer")
+        return FromUpstream(upstream, pipeline=job.follows, unit="integer")
+    time = EventTime("id", max_delay=DELAY if job.panes or job.windows_in else 0, unit="integer")
     if job.writers:
-        return Dataset(time, writers=job.writers)
+        return Writers(time, writers=job.writers)
     return time if job.timed or job.panes or job.windows_in else None
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from onceonly import Quality, exactly_once, refusal
+from onceonly import Quality, exactly_once
+from onceonly.errors import refusal
 from onceonly.spark.jars import fast_session
 from onceonly_sinks.postgres import PostgresSink
 

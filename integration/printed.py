@@ -36,7 +36,7 @@ def run(printed: list[str], *more: str, code: int = 0) -> str:
 
 def obey(said: str, words: str) -> None:
     """Run the printed command that contains ``words``, then the one that its plan prints: the same with --yes."""
-    run(command(said, words), code=2)
+    run(command(said, words), code=4)
     run(command(said, words), "--yes")
 
 

@@ -18,16 +18,16 @@ from integration.servers import KafkaAddress
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 from onceonly.api import run_state
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Estimate
+from onceonly.replay.replay_files import replays_of
 from onceonly.replay.spark_replay import replayed
 from onceonly.spark.batch import SparkBatch
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_checkpoints.spark.replay_files import replays_of
 from onceonly_sinks.memory import MemorySink
 
 BATCHES = 6
@@ -57,7 +57,9 @@ class Recorded:
         return self.shape(self.source(spark))
 
     def run(self) -> Recorded:
-        writer = self.job(self.spark).writeStream.foreachBatch(exactly_once(self.sink, ledger=self.ledger))
+        writer = self.job(self.spark).writeStream.foreachBatch(
+            exactly_once(self.sink, storage=Storage(ledger=self.ledger))
+        )
         writer = writer.queryName("orders").option("checkpointLocation", self.checkpoint)
         writer.trigger(availableNow=True).start().awaitTermination()
         return self

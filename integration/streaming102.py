@@ -20,9 +20,10 @@ from integration.streams import FileStream
 from integration.targets import PostgresTarget
 from pyspark.sql import DataFrame, SparkSession
 
-from onceonly import TimedEpoch, faults
+from onceonly import faults
+from onceonly.event_time import TimedEpoch
 from onceonly.faults import Point
-from onceonly.windows import AtCount, AtPeriod, AtWatermark, Fixed, Global, Panes, Sessions, Sum
+from onceonly.windows import AtCount, AtPeriod, AtWatermark, Global, Sessions, Sum, Tumbling, Windows
 from onceonly_checkpoints.epoch_time import END
 
 NOON = datetime(2015, 8, 5, tzinfo=timezone.utc)
@@ -45,7 +46,7 @@ class Case:
     """A figure: what goes in, epoch by epoch, and what must come out."""
 
     name: str
-    panes: Panes
+    panes: Windows
     epochs: Sequence[Any]
     expected: Sequence[Any]
     dropped: int
@@ -53,7 +54,7 @@ class Case:
 
     @property
     def noting(self) -> Any:
-        """For ``note_time=``."""
+        """For ``event_time=``."""
         return "ingest" if self.ingest else self.noted
 
     def noted(self, epoch: TimedEpoch) -> int | None:
@@ -63,7 +64,7 @@ class Case:
 
 
 _EARLY_AND_LATE = AtWatermark(early=AtPeriod("1 minute"), late=AtCount(1))
-_REFINED: dict[str, Any] = {"trigger": _EARLY_AND_LATE, "lateness": "unlimited"}
+_REFINED: dict[str, Any] = {"trigger": _EARLY_AND_LATE, "allowed_lateness": "unlimited"}
 _CLOCK: dict[str, Any] = {"window": Global(), "trigger": AtPeriod("2 minutes"), "accumulation": "discarding"}
 
 _SAID: dict[str, dict[str, Any]] = {
@@ -85,7 +86,7 @@ _SAID: dict[str, dict[str, Any]] = {
         "accumulation": "retracting",
         "on_time": "changed",
     },
-    "P102-5 lateness 1 min with r11": {**_REFINED, "lateness": "1 minute"},
+    "P102-5 lateness 1 min with r11": {**_REFINED, "allowed_lateness": "1 minute"},
     "P102-7 order B": _REFINED,
 }
 
@@ -96,9 +97,14 @@ def cases() -> dict[str, Case]:
     told = json.loads(DATA.read_text())["cases"]
     for name, said in _SAID.items():
         one = told[name]
-        panes = {"key": "team", "values": {"total": Sum("value")}, "time": "event_time", "window": Fixed("2 minutes")}
+        panes = {
+            "key": "team",
+            "aggregates": {"total": Sum("value")},
+            "time": "event_time",
+            "window": Tumbling("2 minutes"),
+        }
         ingest = said.get("time") == "ingest"
-        found[name] = Case(name, Panes(**{**panes, **said}), one["epochs"], one["panes"], one["dropped"], ingest)
+        found[name] = Case(name, Windows(**{**panes, **said}), one["epochs"], one["panes"], one["dropped"], ingest)
     assert found.keys() == told.keys()
     return found
 

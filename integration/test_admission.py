@@ -12,7 +12,7 @@ from integration.targets import PostgresTarget, events
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from onceonly import Dedupe, Output, Quality, exactly_once
+from onceonly import Dedupe, Output, Quality, Storage, exactly_once
 from onceonly_checkpoints.ledger import EventKind, Ledger
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
@@ -43,15 +43,22 @@ def test_columns_that_spark_or_a_sink_cannot_tell_apart_are_refused_and_the_prin
     ]
     harmed = []
     for select, sink, wanted in cases:
-        told = stream.fail(exactly_once(sink, ledger=ledger), shape=lambda df, select=select: df.selectExpr(*select))
+        told = stream.fail(
+            exactly_once(sink, storage=Storage(ledger=ledger)), shape=lambda df, select=select: df.selectExpr(*select)
+        )
         harmed += [told] if "[ONCE-E138]" not in told or wanted not in told else []
     assert harmed == []
-    twice = stream.fail(exactly_once(MemorySink(), ledger=ledger), shape=lambda df: df.select("id", "word", "id"))
+    twice = stream.fail(
+        exactly_once(MemorySink(), storage=Storage(ledger=ledger)), shape=lambda df: df.select("id", "word", "id")
+    )
     printed = re.search(r"df\.toDF\([^)]*\)", twice)
     assert printed
     sink = MemorySink()
     before = eval(f"lambda df: {printed[0]}")
-    stream.run(exactly_once(sink, ledger=ledger, before=before), shape=lambda df: df.select("id", "word", "id"))
+    stream.run(
+        exactly_once(sink, storage=Storage(ledger=ledger), transform=before),
+        shape=lambda df: df.select("id", "word", "id"),
+    )
     assert sink.table().to_pylist() == [{"id": n, "word": f"w{n}", "id_2": n} for n in range(3)]
 
 
@@ -62,7 +69,7 @@ def test_two_spellings_of_one_target_are_refused_and_an_id_means_it(stream: File
     for calls in (
         lambda: exactly_once(one, Output(other, **odd)),
         lambda: exactly_once(one, quality=Quality(expect={"even": "id % 2 = 0"}, quarantine=other, max_bad=1.0)),
-        lambda: exactly_once(one, dedupe=Dedupe(key="id", within="1 day", keep=other)),
+        lambda: exactly_once(one, dedupe=Dedupe(key="id", within="1 day", store=other)),
     ):
         told = stream.fail(calls())
         assert "[ONCE-E139]" in told
@@ -74,7 +81,7 @@ def test_two_spellings_of_one_target_are_refused_and_an_id_means_it(stream: File
 
 def test_a_query_does_not_write_into_what_it_reads(stream: FileStream, ledger: Ledger) -> None:
     write_deltalake(stream.inbox, pa.table({"id": [1, 2], "word": ["w1", "w2"]}))
-    told = stream.fail(exactly_once(DeltaSink(stream.inbox / ".." / "in"), ledger=ledger))
+    told = stream.fail(exactly_once(DeltaSink(stream.inbox / ".." / "in"), storage=Storage(ledger=ledger)))
     assert "[ONCE-E147]" in told
     assert DeltaTable(stream.inbox).version() == 0  # not even a fence
 
@@ -87,14 +94,14 @@ def test_a_result_that_comes_whole_or_again_is_refused_or_told_where_rows_are_on
         return df.groupBy((f.col("id") % 2).alias("k")).count()
 
     stream.receive(range(4), range(2))
-    told = stream.fail(exactly_once(MemorySink(), ledger=ledger), shape=counted, mode="complete")
+    told = stream.fail(exactly_once(MemorySink(), storage=Storage(ledger=ledger)), shape=counted, mode="complete")
     assert "[ONCE-E137]" in told
     keyed = MemorySink(key="k")
-    stream.run(exactly_once(keyed, ledger=ledger), shape=counted, mode="complete")
+    stream.run(exactly_once(keyed, storage=Storage(ledger=ledger)), shape=counted, mode="complete")
     assert sorted(keyed.table().to_pylist(), key=str) == [{"k": 0, "count": 3}, {"k": 1, "count": 3}]
     assert events(ledger, EventKind.WARNED) == []
     changes = MemorySink()
-    wrapped = exactly_once(changes, name="changes", ledger=ledger)
+    wrapped = exactly_once(changes, name="changes", storage=Storage(ledger=ledger))
     stream.checkpoint = stream.root / "other"
     stream.run(wrapped, shape=counted, mode="update")
     assert changes.table().num_rows == 4

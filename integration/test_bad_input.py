@@ -17,11 +17,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
-from onceonly import OnceOnlyError, exactly_once
+from onceonly import OnceOnlyError, Storage, exactly_once
 from onceonly.protocol import Sink
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka.columns import Columns
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -93,7 +93,10 @@ def refusals(stream: Any, cases: dict[str, Bad], sink: Callable[[str, Bad], Sink
     def write(rows: DataFrame, batch_id: int) -> None:
         for case, bad in cases.items():
             wrapped = exactly_once(
-                sink(case, bad), name=f"orders, {case}", ledger=str(stream.root / "ledger.db"), before=bad.of
+                sink(case, bad),
+                name=f"orders, {case}",
+                storage=Storage(ledger=str(stream.root / "ledger.db")),
+                transform=bad.of,
             )
             try:
                 wrapped(rows, batch_id)
@@ -146,7 +149,7 @@ def test_rows_arrive_once_across_restarts(stream, target):
 
 @pytest.mark.slow
 def test_executors_write_the_same_rows(stream, either):
-    stream.receive(range(500), range(500, 1000)).run(exactly_once(either.sink(driver_limit=1)))
+    stream.receive(range(500), range(500, 1000)).run(exactly_once(either.sink(tuning=PostgresTuning(driver_limit=1))))
     assert either.ids() == list(range(1000))
 
 
@@ -195,9 +198,9 @@ def newest(target: Any) -> list[tuple[Any, ...]]:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_read_only_ledger_is_named_for_an_ordinary_user(stream, either, tmp_path):
     ledger = tmp_path / "ledger.db"
-    stream.receive(range(10)).run(exactly_once(either.sink(), ledger=ledger))
+    stream.receive(range(10)).run(exactly_once(either.sink(), storage=Storage(ledger=ledger)))
     ledger.chmod(stat.S_IRUSR)
-    said = stream.receive(range(10, 20)).fail(exactly_once(either.sink(), ledger=ledger))
+    said = stream.receive(range(10, 20)).fail(exactly_once(either.sink(), storage=Storage(ledger=ledger)))
     assert "[ONCE-E511]" in said
     assert either.ids() == list(range(10))
 
@@ -205,17 +208,17 @@ def test_a_read_only_ledger_is_named_for_an_ordinary_user(stream, either, tmp_pa
 def test_a_ledger_that_is_no_database_is_named(stream, either, tmp_path):
     ledger = tmp_path / "ledger.db"
     ledger.write_text("not a database, but text that is long enough to look like one" * 40)
-    said = stream.receive(range(10)).fail(exactly_once(either.sink(), ledger=ledger))
+    said = stream.receive(range(10)).fail(exactly_once(either.sink(), storage=Storage(ledger=ledger)))
     assert "[ONCE-E511]" in said
     assert "ledger.db" in said
 
 
 def test_a_ledger_deleted_while_stopped_costs_no_row(stream, either, tmp_path):
     ledger = tmp_path / "ledger.db"
-    stream.receive(range(10), range(10, 20)).run(exactly_once(either.sink(), ledger=ledger))
+    stream.receive(range(10), range(10, 20)).run(exactly_once(either.sink(), storage=Storage(ledger=ledger)))
     ledger.unlink()
     stream.remove("commits", 1)
-    stream.receive(range(20, 30)).run(exactly_once(either.sink(), ledger=ledger))
+    stream.receive(range(20, 30)).run(exactly_once(either.sink(), storage=Storage(ledger=ledger)))
     assert either.ids() == list(range(30))
 
 
@@ -256,11 +259,13 @@ def test_a_database_that_is_away_at_the_start_is_named(stream):
 def test_a_table_restored_to_an_older_state_is_refused(stream, pg):
     stream.receive(range(10)).run(exactly_once(pg.sink()))
     pg.says("create table kept as select * from onceonly.head")
-    stream.receive(range(10, 20), range(20, 30)).run(exactly_once(pg.sink(), ledger=stream.root / "own.db"))
+    stream.receive(range(10, 20), range(20, 30)).run(
+        exactly_once(pg.sink(), storage=Storage(ledger=stream.root / "own.db"))
+    )
     pg.says("delete from onceonly.epoch where epoch > 1")
     pg.says("update onceonly.head set epoch = 1, chain = (select chain from kept)")
     pg.says("delete from orders where _epoch > 1")
-    said = stream.receive(range(30, 40)).fail(exactly_once(pg.sink(), ledger=stream.root / "own.db"))
+    said = stream.receive(range(30, 40)).fail(exactly_once(pg.sink(), storage=Storage(ledger=stream.root / "own.db")))
     assert "[ONCE-E207]" in said
 
 

@@ -18,7 +18,7 @@ from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import DataFrame
 
-from onceonly import Quality, bad_rows, exactly_once
+from onceonly import Quality, Recovery, Storage, bad_rows, exactly_once
 from onceonly.audit import Verdict, audit
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
@@ -127,13 +127,15 @@ def test_mended_rows_reach_their_table_once(stream: FileStream, delta: DeltaTarg
 
     def again() -> None:
         stream_ = mended(spark.readStream.format("delta").load(aside))
-        write = exactly_once(delta.sink(), adopt="here", ledger=str(tmp_path / "ledger.db"))
+        write = exactly_once(
+            delta.sink(), recovery=Recovery(adopt="here"), storage=Storage(ledger=str(tmp_path / "ledger.db"))
+        )
         query = stream_.writeStream.foreachBatch(write).queryName("orders mended")
         query = query.option("checkpointLocation", str(tmp_path / "mended")).trigger(availableNow=True).start()
         query.awaitTermination()
 
     quality = Quality(quarantine=DeltaSink(aside))
-    wrapped = exactly_once(delta.sink(), quality=quality, ledger=str(tmp_path / "orders.db"))
+    wrapped = exactly_once(delta.sink(), quality=quality, storage=Storage(ledger=str(tmp_path / "orders.db")))
     stream.receive(range(8, 12)).run(wrapped)
     assert delta.ids() == [8, 9]
     again()
@@ -162,7 +164,7 @@ def test_rows_come_back_out_of_a_topic(
         "kafka.isolation.level": "read_committed",
     }
     bad = spark.readStream.format("kafka").options(**options).load()
-    write = exactly_once(pg.sink(), adopt="here")
+    write = exactly_once(pg.sink(), recovery=Recovery(adopt="here"))
     query = mended(bad).writeStream.foreachBatch(write).queryName("orders mended")
     query = query.option("checkpointLocation", str(tmp_path / "mended")).trigger(availableNow=True).start()
     query.awaitTermination()

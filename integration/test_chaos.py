@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 from integration import chaos_jobs
-from tests.test_docs import ROOT, blocks
+from tests.test_docs import README, blocks
 from typer.testing import CliRunner, Result
 
 from onceonly.cli.app import app
@@ -27,7 +28,7 @@ from onceonly_lab.schedule import Action, Fault, Level, Schedule
 
 pytestmark = pytest.mark.kill
 
-CHANGED_LINE = {"write": 'write = exactly_once(DeltaSink(sinks.delta("orders")))'}
+CHANGED_LINE = {"write": 'write = exactly_once(DeltaSink(env.sinks.delta("orders")))'}
 """The line of the README that a reader changes."""
 
 DEADLY = Fault(1, Point.RETURN_BEFORE, Action.KILL)
@@ -50,22 +51,22 @@ def saved(schedule: Schedule, folder: Path) -> str:
 
 
 def as_a_reader_would(folder: Path, *options: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    """Run the README's blocks as files of a directory of their own."""
-    switch, test, build = [
-        block.code for block in blocks((ROOT / "README.md").read_text()) if block.info == "python chaos"
-    ]
+    """Run the README's test and its line for ``conftest.py`` as files of a directory of their own."""
+    text = README.read_text()
+    [test] = [block.code for block in blocks(text) if block.info == "python chaos"]
+    [switch] = re.findall(r"`(pytest_plugins = [^`]+)`", text)
     for old, new in changes.items():
-        build = build.replace(CHANGED_LINE[old], new)
+        assert CHANGED_LINE[old] in test
+        test = test.replace(CHANGED_LINE[old], new)
     (folder / "conftest.py").write_text(switch)
     (folder / "test_crash_safe.py").write_text(test)
-    (folder / "myjob.py").write_text(build)
     command = [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", *options]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
 
 
 @pytest.mark.slow
-def test_the_ten_lines_of_the_readme_are_a_test_that_kills_drivers(tmp_path):
+def test_the_lines_of_the_readme_are_a_test_that_kills_drivers(tmp_path):
     # The first schedule is played whatever time it takes; more of them would hang on how fast this machine is.
     run = as_a_reader_would(tmp_path, "--chaos-budget=12s", "--chaos-at-least=1 kill")
     assert run.returncode == 0, run.stdout + run.stderr
@@ -74,7 +75,8 @@ def test_the_ten_lines_of_the_readme_are_a_test_that_kills_drivers(tmp_path):
 
 @pytest.mark.slow
 def test_the_same_lines_catch_a_plain_foreach_batch(tmp_path):
-    plain = 'path = sinks.delta("orders")\n    write = lambda df, n: df.write.format("delta").mode("append").save(path)'
+    write = 'write = lambda df, n: df.write.format("delta").mode("append").save(path)'
+    plain = f'path = env.sinks.delta("orders")\n    {write}'
     run = as_a_reader_would(tmp_path, "--chaos-budget=60s", write=plain)
     assert run.returncode == 1
     assert "NotExactlyOnce: X-DUP: No read of a sink shows a row more often than the input has it." in run.stdout

@@ -62,11 +62,11 @@ def stack(_engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 def on_postgres(server: PostgresAddress, name: str) -> PostgresHarness:
-    return PostgresHarness(server.database(name), via="driver")
+    return PostgresHarness(server.database(name), load="driver")
 
 
 def on_kafka(server: KafkaAddress) -> KafkaHarness:
-    return KafkaHarness(server, patience=3.0, settle=30.0)
+    return KafkaHarness(server, answer_timeout=3.0, hidden_timeout=30.0)
 
 
 def writes_two_epochs_and_replays_them(harness: SinkHarness) -> None:

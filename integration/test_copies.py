@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from tests.core.stories import cut, offer
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 from onceonly.machine import coordinator
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
@@ -39,7 +39,7 @@ def test_a_copy_that_is_refused_does_not_stop_the_healthy_driver(stream, either,
     driver.writes(1)
     driver.writes(2)
     copy = SqlLedger(str(tmp_path / "notebook.db")) if own_ledger else ledger
-    said = stream.receive(range(100, 105)).fail(exactly_once(either.sink(), ledger=copy))
+    said = stream.receive(range(100, 105)).fail(exactly_once(either.sink(), storage=Storage(ledger=copy)))
     assert "[ONCE-E212]" in said
     assert driver.sink.fence().who == "ann@production:1 app-1"
     driver.writes(3)

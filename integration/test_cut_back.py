@@ -11,7 +11,7 @@ from integration.printed import command, obey, run
 from integration.targets import Backup
 from integration.waysout.world import Topic
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.kafka, pytest.mark.slow]
 
@@ -21,7 +21,9 @@ def test_records_that_a_topic_lacks_beyond_a_cut_back_are_given_up_as_the_plan_s
 
     def start(first: int = 0) -> str:
         rows = topic.read(10, first).selectExpr("id", "cast(id as string) as word")
-        writer = rows.writeStream.foreachBatch(exactly_once(pg.sink(), ledger=place)).queryName("orders")
+        writer = rows.writeStream.foreachBatch(exactly_once(pg.sink(), storage=Storage(ledger=place))).queryName(
+            "orders"
+        )
         query = writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True).start()
         try:
             query.awaitTermination()
@@ -41,10 +43,10 @@ def test_records_that_a_topic_lacks_beyond_a_cut_back_are_given_up_as_the_plan_s
     admin = AdminClient({"bootstrap.servers": any_kafka.servers, "log_level": 0})
     for done in admin.delete_records([TopicPartition(topic.name, 0, 25)]).values():
         done.result(30)
-    planned = " ".join(run(command(said, "queries rewind"), code=2).split())
-    assert f"whether topic {topic.name} still holds what lies beyond epoch 2" in planned
-    assert "Spark's own error: begin it with a new checkpoint at what is left" in planned
-    run(command(said, "queries rewind"), "--yes")
+    planned = " ".join(run(command(said, "recover rewind"), code=4).split())
+    assert f"whether topic {topic.name} still holds the input after epoch 2" in planned
+    assert "Spark's own error: begin it with a new checkpoint at the remaining input" in planned
+    run(command(said, "recover rewind"), "--yes")
     lost = start()
     assert "KafkaIllegalStateException" in lost
     assert "[ONCE-" not in lost

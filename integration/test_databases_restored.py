@@ -12,7 +12,7 @@ from integration.printed import command, obey, refused, run
 from integration.targets import Backup, PostgresTarget, events
 from typer.testing import CliRunner
 
-from onceonly import EventTime, exactly_once
+from onceonly import EventTime, Storage, exactly_once
 from onceonly.cli.app import app
 from onceonly.event_time import TimeReader
 from onceonly_checkpoints.ledger import EventKind
@@ -56,7 +56,7 @@ def test_a_database_restored_with_its_own_ledger_is_called_that_before_and_after
     found = audit(pg, code=1)
     assert found.startswith("GAPS")
     assert "A180" in found
-    run(command(said, "queries rewind"), "--yes")
+    run(command(said, "recover rewind"), "--yes")
     stream.run(exactly_once(pg.sink()))
     assert pg.ids() == list(range(20))
     assert audit(pg).startswith("EXACTLY ONCE")
@@ -67,11 +67,11 @@ def test_input_of_batches_that_only_the_checkpoint_knows_is_looked_for_before_it
     set_back_by_two(stream, pg)
     said = refused_as_set_back(stream, pg)
     (stream.inbox / "part-0001.parquet").unlink()
-    told = refused(command(said, "queries rewind"), "--yes")
+    told = refused(command(said, "recover rewind"), "--yes")
     assert "[ONCE-E230]" in told
-    assert "epochs 2..2 read: file:" in told
+    assert "the input of epochs 2..2: file:" in told
     assert "part-0001.parquet" in told
-    planned = run(command(told, "--accept-loss 2..2"), code=2)
+    planned = run(command(told, "--accept-loss 2..2"), code=4)
     assert "epoch 2: file:" in planned
     assert "not asked" not in planned
     run(command(told, "--accept-loss 2..2"), "--yes")
@@ -88,8 +88,8 @@ def test_a_cut_back_whose_checkpoint_is_gone_says_that_no_file_was_looked_for(st
     backup.put_back()
     said = stream.receive(range(10, 15)).fail(exactly_once(pg.sink()))
     stream.lose_checkpoint()
-    assert "checkpoint is not to be found; any that is gone is lost" in run(command(said, "queries rewind"), code=2)
-    run(command(said, "queries rewind"), "--yes")
+    assert "checkpoint is not to be found; any that is gone is lost" in run(command(said, "recover rewind"), code=4)
+    run(command(said, "recover rewind"), "--yes")
     stream.run(exactly_once(pg.sink()))
     assert pg.ids() == list(range(15))
     assert audit(pg).startswith("EXACTLY ONCE")
@@ -104,7 +104,7 @@ def test_a_database_that_is_restored_to_the_same_epoch_after_a_cut_back_is_cut_b
         backup.put_back()
         said = stream.receive(more).fail(exactly_once(pg.sink()))
         assert "[ONCE-E229]" in said
-        obey(said, "queries rewind orders")
+        obey(said, "recover rewind orders")
         backup = Backup(pg.dsn)
         stream.run(exactly_once(pg.sink()))
     assert pg.ids() == list(range(25))
@@ -114,7 +114,9 @@ def test_a_database_that_is_restored_to_the_same_epoch_after_a_cut_back_is_cut_b
 @pytest.mark.slow
 def test_time_goes_on_in_the_next_turn_behind_a_restored_database_and_that_is_said_once(stream, pg, ledger):
     def wrapped():
-        return exactly_once(pg.sink(), ledger=ledger, note_time=EventTime("id", delay=1, unit="integer"))
+        return exactly_once(
+            pg.sink(), storage=Storage(ledger=ledger), event_time=EventTime("id", max_delay=1, unit="integer")
+        )
 
     stream.receive(range(5)).run(wrapped())
     backup = Backup(pg.dsn)
@@ -126,14 +128,14 @@ def test_time_goes_on_in_the_next_turn_behind_a_restored_database_and_that_is_sa
     stream.run(wrapped())
     stream.receive(range(20, 25)).run(wrapped())
     times = {record.epoch.number: record.epoch.time for record in ledger.epochs("orders")}
-    assert [(number, time.noted, time.turn) for number, time in times.items()] == [
+    assert [(number, time.complete_until, time.resets) for number, time in times.items()] == [
         (1, 3, 0),
         (2, 13, 1),
         (3, 18, 1),
         (4, 23, 1),
     ]
     assert events(ledger, EventKind.TIME_BACK) == [
-        "epochs 2 to 3 are gone and will be numbered again: what others concluded from before is void; turn 1"
+        "epochs 2 to 3 are gone and will be numbered again: conclusions of other writers are void; turn 1"
     ]
     with TimeReader("orders", pg.sink()) as reader:
         assert reader.time_window().lower == 23
@@ -150,8 +152,8 @@ def test_behind_a_rewind_time_goes_back_once_in_the_next_turn_and_that_is_said(s
     place = pg.dsn if own_ledger else str(tmp_path / "ledger.db")
 
     def wrapped():
-        noted = EventTime("id", delay=1, unit="integer")
-        return exactly_once(pg.sink(), ledger=None if own_ledger else place, note_time=noted)
+        noted = EventTime("id", max_delay=1, unit="integer")
+        return exactly_once(pg.sink(), storage=Storage(ledger=None if own_ledger else place), event_time=noted)
 
     lowers = []
 
@@ -167,17 +169,17 @@ def test_behind_a_rewind_time_goes_back_once_in_the_next_turn_and_that_is_said(s
     backup.put_back()
     said = stream.receive(range(15, 20)).fail(wrapped())
     read()
-    obey(said, "queries rewind")
+    obey(said, "recover rewind")
     read()
     for batch in (range(20, 25), range(25, 30)):
         stream.receive(batch).run(wrapped())
         read()
     assert lowers == [8, 13, 3, 3, 23, 28]
     with closing(SqlLedger(place)) as ledger:
-        turns = [record.epoch.time.turn for record in ledger.epochs("orders")]
+        turns = [record.epoch.time.resets for record in ledger.epochs("orders")]
         assert turns == [0, *[1] * (len(turns) - 1)]
         told = events(ledger, EventKind.TIME_BACK)
-    assert told == [f"the position was put back to epoch 1{seen}; turn 1"]
+    assert told == [f"the position was reset to epoch 1{seen}; turn 1"]
     assert pg.ids() == list(range(30))
     assert audit(pg, ledger=place).startswith("EXACTLY ONCE")
 

@@ -180,8 +180,8 @@ def test_a_full_refresh_stops_or_replaces_and_one_that_is_killed_in_its_first_co
     said = project.fail(FULL)
     assert "[ONCE-E246]" in said
     assert f"3 epochs, {3 * ROWS} rows" in said
-    assert "onceonly queries refresh to_orders" in said
-    assert 'on_refresh="replace" in exactly_once() or format("onceonly")' in said
+    assert "onceonly recover refresh to_orders" in said
+    assert '.option("on_refresh", "replace") of format("onceonly")' in said
     assert "a new pipeline name on a new table" in said
     assert written(pg) == [(number, f"w{number}") for number in range(3 * ROWS)]
 

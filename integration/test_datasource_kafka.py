@@ -155,7 +155,7 @@ def test_a_topic_that_was_made_anew_and_is_longer_is_not_told_from_the_old_one(t
     with through.ledger() as ledger:
         epochs = [record.epoch for record in ledger.epochs("orders")]
         assert {source.kind for epoch in epochs for source in epoch.sources} == {SourceKind.UNNAMED}
-        assert "unless   a topic is deleted and made anew" in events(ledger, EventKind.PROMISED)[0]
+        assert "unless   a topic is deleted and created again" in events(ledger, EventKind.PROMISED)[0]
 
 
 def made_anew(topic: Topic) -> Topic:

@@ -17,13 +17,13 @@ from integration.test_refresh import FLOW
 from pyspark.sql import DataFrame
 from typer.testing import CliRunner
 
-from onceonly import Dedupe, EventTime, OnceOnlyError, Output, Quality, Route, exactly_once, faults
+from onceonly import Dedupe, EventTime, OnceOnlyError, Output, Quality, Recovery, Route, Storage, exactly_once, faults
 from onceonly.audit import Verdict, audit
 from onceonly.cli.app import app
 from onceonly.faults import Point
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -32,7 +32,7 @@ MONDAY_MS = 1_700_000_000_000
 
 
 def once(pg: PostgresTarget, within: str = "7 days", key: str = "id", **said: Any) -> Dedupe:
-    return Dedupe(key=key, within=within, keep=PostgresSink(pg.dsn, table="orders_seen", **said))
+    return Dedupe(key=key, within=within, store=PostgresSink(pg.dsn, table="orders_seen", **said))
 
 
 def wrapped(pg: PostgresTarget, **more: Any) -> Any:
@@ -93,7 +93,7 @@ def test_a_row_that_comes_again_in_its_batch_or_a_later_one_reaches_no_sink(
         (1, 1, 2),
         (1, 3, 4),
     ]
-    assert {epoch.standing.ids for epoch in epochs(pg)} == {"key=['id']"}
+    assert {epoch.resume_point.ids for epoch in epochs(pg)} == {"key=['id']"}
     assert "1 rows; repeated 3; bad 0" in caplog.text
     shown = CliRunner().invoke(app, ["epochs", "show", "3", "--query", "orders", "--ledger", pg.dsn])
     assert "3 rows, whose id had been seen before" in shown.stdout
@@ -102,10 +102,10 @@ def test_a_row_that_comes_again_in_its_batch_or_a_later_one_reaches_no_sink(
 
 @pytest.mark.slow
 def test_a_row_that_comes_again_moves_no_time(stream: FileStream, pg: PostgresTarget) -> None:
-    time = EventTime("id", delay=0, unit="integer")
-    stream.receive([1, 2], [12, 3], [14]).run(exactly_once(pg.sink(), dedupe=once(pg, key="id % 10"), note_time=time))
+    time = EventTime("id", max_delay=0, unit="integer")
+    stream.receive([1, 2], [12, 3], [14]).run(exactly_once(pg.sink(), dedupe=once(pg, key="id % 10"), event_time=time))
     assert pg.ids() == [1, 2, 3, 14]
-    assert [(epoch.time.noted, epoch.time.late) for epoch in epochs(pg)] == [(2, 0), (3, 0), (14, 0)]
+    assert [(epoch.time.complete_until, epoch.time.late_rows) for epoch in epochs(pg)] == [(2, 0), (3, 0), (14, 0)]
 
 
 def test_an_id_is_known_for_the_time_from_the_row_that_was_let_through_on_and_then_leaves_with_an_epoch(
@@ -139,7 +139,7 @@ def test_a_row_without_an_id_is_bad_and_not_remembered(stream: FileStream, pg: P
     aside = pg.sink().table("orders_bad")
 
     def write(**more: Any) -> Any:
-        return wrapped(pg, before=lambda df: df.selectExpr("if(id < 0, null, id) AS id", "word"), **more)
+        return wrapped(pg, transform=lambda df: df.selectExpr("if(id < 0, null, id) AS id", "word"), **more)
 
     seen = stream.receive([1, -1, -1]).fail(write())
     assert "[ONCE-E522] 2 of the 3 rows of epoch 1" in seen, seen[:2000]
@@ -218,7 +218,7 @@ def test_an_epoch_that_the_table_of_ids_holds_already_is_computed_again_with_the
 
 def apart(pg: PostgresTarget) -> Dedupe:
     """A table of ids that waits for locks otherwise than the rows' own, and so has a transaction of its own."""
-    return once(pg, lock_timeout=20.0)
+    return once(pg, tuning=PostgresTuning(lock_timeout=20.0))
 
 
 @pytest.mark.slow
@@ -241,7 +241,7 @@ def test_a_table_of_ids_that_was_set_back_is_refused_and_not_asked(
     kept = PostgresTarget(any_postgres.database(f"{pg.dsn.rpartition('/')[2]}_kept"))
 
     def write() -> Any:
-        return exactly_once(pg.sink(), dedupe=Dedupe(key="id", within="7 days", keep=kept.sink().table("seen")))
+        return exactly_once(pg.sink(), dedupe=Dedupe(key="id", within="7 days", store=kept.sink().table("seen")))
 
     stream.receive([1, 2]).run(write())
     backup = Backup(kept.dsn)
@@ -250,7 +250,7 @@ def test_a_table_of_ids_that_was_set_back_is_refused_and_not_asked(
     said = stream.receive([3, 4]).fail(write())
     assert "[ONCE-E2" in said, said[:2000]
     assert pg.ids() == [1, 2, 3]
-    obey(said, "txn resolve")
+    obey(said, "recover resolve")
     stream.run(write())
     assert pg.ids() == [1, 2, 3, 4]
     assert kept.says("select count(*) from seen") == [(4,)]
@@ -281,9 +281,9 @@ def test_a_full_refresh_brings_every_row_again_and_forgets_what_was_known(
     stream: FileStream, pg: PostgresTarget
 ) -> None:
     stream.checkpoint = stream.root / FLOW / "0"
-    stream.receive([1, 2, 2], [2, 3]).run(wrapped(pg, on_refresh="replace"))
+    stream.receive([1, 2, 2], [2, 3]).run(wrapped(pg, recovery=Recovery(on_refresh="replace")))
     stream.checkpoint = stream.root / FLOW / "1"
-    stream.run(wrapped(pg, on_refresh="replace"))
+    stream.run(wrapped(pg, recovery=Recovery(on_refresh="replace")))
     assert pg.ids() == [1, 2, 3]
     assert pg.says("select _epoch, count(*) from orders_seen group by 1 order by 1") == [(3, 2), (4, 1)]
     assert [epoch.repeated.rows for epoch in epochs(pg)] == [1, 1, 1, 1]
@@ -295,7 +295,7 @@ def test_a_stateful_batch_that_is_skipped_is_the_same_although_its_ids_were_forg
     stream: FileStream, pg: PostgresTarget
 ) -> None:
     def write() -> Any:
-        return wrapped(pg, before=lambda df: df.selectExpr("id % 3 AS id", "word"))
+        return wrapped(pg, transform=lambda df: df.selectExpr("id % 3 AS id", "word"))
 
     def go() -> None:
         stream.run(write(), shape=lambda df: df.dropDuplicates(["id"]))
@@ -319,7 +319,7 @@ def test_what_cannot_be_an_id_or_hold_one_is_refused_before_anything_is_written(
     stream: FileStream, pg: PostgresTarget
 ) -> None:
     pg.says("create table narrow_seen (id text primary key, _epoch bigint)")
-    narrow = Dedupe(key="id", within="7 days", keep=PostgresSink(pg.dsn, table="narrow_seen"))
+    narrow = Dedupe(key="id", within="7 days", store=PostgresSink(pg.dsn, table="narrow_seen"))
     cases = {
         "a list": (once(pg, key="array(id)"), "E121", "it is of type array<bigint>: make a text or a number of it"),
         "no column": (once(pg, key="nothing"), "E121", "nothing"),
@@ -348,7 +348,7 @@ def test_what_cannot_be_an_id_or_hold_one_is_refused_before_anything_is_written(
 @pytest.mark.slow
 def test_an_id_of_several_parts_is_all_of_them(stream: FileStream, pg: PostgresTarget) -> None:
     parts = ("substr('abcabc', 1, cast(id % 10 AS int))", "substr('abcabc', cast(id % 10 AS int) + 1)")
-    key = Dedupe(key=parts, within="7 days", keep=PostgresSink(pg.dsn, table="orders_seen"))
+    key = Dedupe(key=parts, within="7 days", store=PostgresSink(pg.dsn, table="orders_seen"))
     stream.receive([1, 2, 11, 3]).run(exactly_once(pg.sink(), dedupe=key))
     assert pg.says("select id % 10, count(*) from orders group by 1 order by 1") == [(1, 1), (2, 1), (3, 1)]
 
@@ -369,12 +369,12 @@ def test_executors_and_the_driver_let_the_same_rows_through(stream: FileStream, 
     files = [[draw.randrange(400) for _ in range(300)] for _ in range(3)]
     before = "id % 100 AS event", "id", "if(id % 7 = 0, null, word) AS word", "id / 3D AS share"
     found = []
-    ways: dict[str, dict[str, Any]] = {"driver": {}, "executors": {"staging": stream.root / "staging"}}
+    ways: dict[str, dict[str, Any]] = {"driver": {}, "executors": {"storage": Storage(staging=stream.root / "staging")}}
     for way, more in ways.items():
         other = FileStream(stream.spark, stream.root / way, name=way)
         rows, kept = pg.sink().table(way), pg.sink().table(f"{way}_seen")
-        dedupe = Dedupe(key="event", within="7 days", keep=kept)
-        write = exactly_once(rows, dedupe=dedupe, before=lambda df: df.selectExpr(*before), **more)
+        dedupe = Dedupe(key="event", within="7 days", store=kept)
+        write = exactly_once(rows, dedupe=dedupe, transform=lambda df: df.selectExpr(*before), **more)
         other.receive(*files).run(write)
         found.append(pg.says(f"select id, word, _epoch from {way} order by 1"))
     assert found[0] == found[1]

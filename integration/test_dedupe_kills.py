@@ -164,7 +164,7 @@ def new(files: Sequence[Sequence[Row]], number: int, course: Course) -> set[int]
 
 def proven(pg: PostgresTarget, lake: Path, through: int, offered: int) -> None:
     """Demand that every sink was audited, and that the counts of all epochs are those of the input."""
-    rows, kept = PostgresSink(pg.dsn, table="arrivals"), PostgresSink(pg.dsn, table=SEEN, keeps="7 days")
+    rows, kept = PostgresSink(pg.dsn, table="arrivals"), PostgresSink(pg.dsn, table=SEEN).seen_ids_store(7 * 86_400)
     ledger = SqlLedger(pg.dsn)
     ledger.open()
     found = audit(ledger, "arrivals", [rows, DeltaTarget(str(lake)).sink(), kept])

@@ -11,9 +11,9 @@ from integration.printed import run
 from pyspark.sql import functions as f
 from typer.testing import CliRunner
 
-from onceonly import EventTime, Route, exactly_once
+from onceonly import EventTime, Route, Storage, exactly_once
 from onceonly.audit import AuditResult, Verdict, audit
-from onceonly.audit.page.view import commands_in
+from onceonly.audit.page import commands_in
 from onceonly.cli.app import app
 from onceonly.protocol import Sink
 from onceonly_checkpoints.ledger import Ledger
@@ -69,7 +69,9 @@ def test_a_changed_value_is_found_in_its_sink_alone_and_named_by_its_epoch(audit
     memory = MemorySink(id="memory:orders")
     place = str(tmp_path / "ledger.db")
     stream.receive(range(20), range(20, 40), range(40, 60))
-    stream.run(exactly_once(pg.sink(), delta.sink(), memory, ledger=place, note_time=NOTED), shape=shaped)
+    stream.run(
+        exactly_once(pg.sink(), delta.sink(), memory, storage=Storage(ledger=place), event_time=NOTED), shape=shaped
+    )
     sinks = (pg.sink(), delta.sink(), MemorySink(id="memory:orders", store=memory.store))
 
     pg.says("update orders set ratio = ratio + 1, seen = seen - interval '1 hour' where id = 25")
@@ -109,8 +111,8 @@ def test_what_rows_say_cannot_be_told_where_they_are_replaced_or_mixed_or_of_oth
 
 
 TIMES = {"A172", "A173", "A174"}
-NOTED = EventTime("seen", delay="5 seconds")
-HEIGHTS = EventTime("height", delay=5, unit="integer")
+NOTED = EventTime("seen", max_delay="5 seconds")
+HEIGHTS = EventTime("height", max_delay=5, unit="integer")
 
 
 def timed(df):
@@ -130,11 +132,11 @@ def test_times_of_rows_are_counted_again_in_each_sink_and_one_that_was_changed_i
 ):
     memory = MemorySink(id="memory:orders")
     stream.receive(range(20), [*range(10, 18), *range(40, 50)], [7, 14], range(90, 95))
-    stream.run(exactly_once(pg.sink(), delta.sink(), memory, note_time=noted), shape=timed)
+    stream.run(exactly_once(pg.sink(), delta.sink(), memory, event_time=noted), shape=timed)
     sinks = (pg.sink(), delta.sink(), MemorySink(id="memory:orders", store=memory.store))
     found = audited(sinks)
     assert of_time(found) == [("A172", None, 2)]
-    late = [line.epoch.time.late for line in found.epochs if line.epoch.time]
+    late = [line.epoch.time.late_rows for line in found.epochs if line.epoch.time]
     assert late == ([0, 4, 0, 0] if noted is NOTED else [0, 4, 2, 0])
 
     pg.says("update orders set seen = seen - interval '1 hour', height = height - 100 where id = 41")
@@ -148,7 +150,7 @@ def test_times_of_rows_are_counted_again_in_each_sink_and_one_that_was_changed_i
 def test_the_command_that_is_printed_shows_what_the_epoch_said_and_rows_set_right_by_it_are_in_no_doubt(
     audited, stream, pg
 ):
-    stream.receive(range(20), range(20, 40)).run(exactly_once(pg.sink(), note_time=HEIGHTS), shape=timed)
+    stream.receive(range(20), range(20, 40)).run(exactly_once(pg.sink(), event_time=HEIGHTS), shape=timed)
     pg.says("update orders set height = 7 where id = 20")
     ledger = SqlLedger(pg.dsn)
     (finding,) = [one for one in audited((pg.sink(),), ledger=ledger).findings if one.code == "A173"]
@@ -171,7 +173,7 @@ def test_times_of_rows_that_are_dealt_out_to_tables_are_counted_together(audited
 
     stream.receive(range(20), [*range(10, 18), *range(40, 50)])
     routed = Route("concat('k', id % 3)", tables())
-    stream.run(exactly_once(routed, note_time=HEIGHTS), shape=timed)
+    stream.run(exactly_once(routed, event_time=HEIGHTS), shape=timed)
     assert of_time(audited(tuple(tables().values()))) == [("A172", None, 2)]
     pg.says("update two set height = 3 where id = 40")
     found = audited(tuple(tables().values()))
@@ -183,5 +185,5 @@ def test_times_of_rows_that_are_dealt_out_to_tables_are_counted_together(audited
 @pytest.mark.slow
 def test_times_cannot_be_told_where_rows_are_replaced(audited, stream, pg):
     stream.receive(range(20))
-    stream.run(exactly_once(pg.sink(key="id"), note_time=NOTED), shape=timed)
+    stream.run(exactly_once(pg.sink(key="id"), event_time=NOTED), shape=timed)
     assert of_time(audited((pg.sink(key="id"),))) == [("A174", "postgres:orders", 1)]

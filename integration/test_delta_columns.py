@@ -15,6 +15,7 @@ from onceonly.errors import DestinationError
 from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
 from onceonly_lab.conformance.scenario import Driver, PlannedEpoch, Scenario
+from onceonly_sinks.delta import DeltaTuning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,8 +27,8 @@ WIDE = (
     "deep STRUCT<x: VARCHAR(9)>, later STRING) USING delta"
 )
 WAYS = {
-    "append": {"committer": "spark"},
-    "merge": {"key": "ID", "committer": "spark"},
+    "append": {"tuning": DeltaTuning(committer="spark")},
+    "merge": {"key": "ID", "tuning": DeltaTuning(committer="spark")},
     "executors": {},
 }
 FEW = Estimate(1, 10)

@@ -13,7 +13,7 @@ from onceonly import exactly_once
 from onceonly.faults import Point
 from onceonly.protocol import OutcomeUnknown, Superseded
 from onceonly_lab.conformance.scenario import Scenario, unknown
-from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.delta import DeltaSink, DeltaTuning
 from onceonly_sinks.delta.spark_committer import SparkCommitter
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ def test_both_committers_interleaved_on_one_table_stay_exact_and_fence_each_othe
     with Scenario(harness) as story:
         written = []
         for mine, theirs in (("log", "spark"), ("spark", "log")):
-            harness.options = {"committer": mine}
+            harness.options = {"tuning": DeltaTuning(committer=mine)}
             zombie = story.driver()
             written.append(zombie.writes(rows=0 if mine == "spark" else 5))
             planned = zombie.plan()
             prepared = zombie.prepares(planned)
-            harness.options = {"committer": theirs}
+            harness.options = {"tuning": DeltaTuning(committer=theirs)}
             owner = story.driver()
             with pytest.raises(Superseded):
                 zombie.commits(planned, prepared)
@@ -49,7 +49,7 @@ def test_both_committers_interleaved_on_one_table_stay_exact_and_fence_each_othe
 
 @pytest.mark.slow
 def test_spark_skips_a_stale_commit_without_a_word_and_is_found_out(harness: SparkHarness, spark: SparkSession) -> None:
-    harness.options = {"committer": "spark"}
+    harness.options = {"tuning": DeltaTuning(committer="spark")}
     with Scenario(harness) as story:
         zombie = story.driver()
         first = zombie.writes()
@@ -88,7 +88,7 @@ def test_a_table_that_only_spark_writes_is_written_by_spark(spark: SparkSession,
 
 @pytest.mark.slow
 def test_staging_of_lower_generations_is_swept_and_nothing_else(harness: SparkHarness) -> None:
-    harness.options = {"committer": "spark"}
+    harness.options = {"tuning": DeltaTuning(committer="spark")}
     with Scenario(harness) as story:
         lost = story.driver()
         lost.prepares(lost.plan())
@@ -107,9 +107,9 @@ def test_staging_of_lower_generations_is_swept_and_nothing_else(harness: SparkHa
 @pytest.mark.parametrize(
     "options",
     [
-        {"key": "id", "driver_limit": 0},
-        pytest.param({"committer": "spark"}, marks=pytest.mark.slow),
-        pytest.param({"driver_limit": 0}, marks=pytest.mark.slow),
+        {"key": "id", "tuning": DeltaTuning(driver_limit=0)},
+        pytest.param({"tuning": DeltaTuning(committer="spark")}, marks=pytest.mark.slow),
+        pytest.param({"tuning": DeltaTuning(driver_limit=0)}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -132,7 +132,7 @@ def test_a_streaming_query_reaches_the_table_whichever_way(
     read = spark.read.format("delta").load(str(tmp_path / "rows"))
     assert sorted(row.id for row in read.collect()) == list(range(30))
     by_spark = "Apache-Spark" in operations(tmp_path / "rows")
-    assert by_spark == ("key" in options or "committer" in options)
+    assert by_spark == ("key" in options or options["tuning"].committer == "spark")
 
 
 @pytest.mark.slow

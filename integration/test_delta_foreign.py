@@ -12,7 +12,7 @@ from integration.printed import obey
 from integration.streams import FileStream
 from integration.targets import DeltaTarget
 
-from onceonly import ExactlyOnce, exactly_once
+from onceonly import ExactlyOnce, Storage, exactly_once
 from onceonly.audit import audit
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.ledger import EventKind
@@ -55,7 +55,7 @@ def test_spark_changes_a_table_and_the_rung_decides(
 ) -> None:
     """One after the other: an epoch, a change to its rows, a driver that is too strict for it, and one that is not."""
     path = tmp_path / "rows"
-    harness = SparkHarness(spark, path, foreign="changes")
+    harness = SparkHarness(spark, path, external_changes="changes")
     told = {}
     with Scenario(harness) as story:
         number = story.driver().writes().epoch.number
@@ -66,7 +66,7 @@ def test_spark_changes_a_table_and_the_rung_decides(
             lowest = RUNGS.index(PASSING[statement])
             found = []
             for rung in RUNGS[lowest - 1 : lowest + 1]:
-                harness.options = {"foreign": rung}
+                harness.options = {"external_changes": rung}
                 driver = story.driver()
                 found.append(
                     [(disturbance.fatal, disturbance.allowed) for disturbance in driver.position().disturbances]
@@ -101,7 +101,7 @@ def test_what_spark_does_without_changing_a_row_passes_on_the_lowest_rung(
 ) -> None:
     path = tmp_path / "rows"
     table = f"delta.`{path}`"
-    harness = SparkHarness(spark, path, foreign="nothing")
+    harness = SparkHarness(spark, path, external_changes="nothing")
     before = []
     if PURGE in statements:  # a deletion vector, from before the first epoch
         before = [1]
@@ -122,13 +122,13 @@ def test_what_spark_does_without_changing_a_row_passes_on_the_lowest_rung(
                 spark.sql(statement.format(t=table))
             [newest] = DeltaTable(path).history(1)
             # The driver is not asked for its position: it would be told what was done, and judge it no more.
-            found = driver.sink.disturbances(receipt)  # type: ignore[attr-defined]
+            found = driver.sink.external_changes(receipt)  # type: ignore[attr-defined]
             if (newest["operation"], found) != (QUIET[statement], ()):
                 told[statement] = newest["operation"], found
         written.append(driver.plan(after=written[-1].epoch))
         driver.tries(written[-1])
         assert told == {}, "what was done last, and what is told of it"
-        assert driver.sink.passed() == ()  # type: ignore[attr-defined]
+        assert driver.sink.tolerated_now() == ()  # type: ignore[attr-defined]
     ids = [*before, *(one for planned in written for one in planned.ids)]
     assert sorted(row["id"] for row in harness.rows()) == ids
 
@@ -138,17 +138,17 @@ def goes_on(driver: Driver, last: PlannedEpoch, receipt: Receipt) -> tuple[Plann
 
     The driver is not asked for its position: it would be told what was done, and judge it no more.
     """
-    assert driver.sink.disturbances(receipt) == ()  # type: ignore[attr-defined]
+    assert driver.sink.external_changes(receipt) == ()  # type: ignore[attr-defined]
     planned = driver.plan(after=last.epoch)
     written = driver.tries(planned)
-    assert driver.sink.passed() == ()  # type: ignore[attr-defined]
+    assert driver.sink.tolerated_now() == ()  # type: ignore[attr-defined]
     return planned, written
 
 
 @pytest.mark.slow
 def test_a_clustered_table_is_clustered_anew_without_a_word(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "rows"
-    with Scenario(SparkHarness(spark, path, CLUSTERED, foreign="nothing")) as story:
+    with Scenario(SparkHarness(spark, path, CLUSTERED, external_changes="nothing")) as story:
         driver = story.driver()
         planned = driver.plan()
         receipt = driver.tries(planned)
@@ -165,16 +165,18 @@ def test_an_erasure_request_stops_a_stream_that_does_not_allow_it_and_no_other(
     stream = FileStream(spark, tmp_path)
 
     def wrapped(foreign: str) -> ExactlyOnce:
-        return exactly_once(DeltaSink(path, foreign=foreign), name="erased", ledger=str(ledger))
+        return exactly_once(
+            DeltaSink(path, external_changes=foreign), name="erased", storage=Storage(ledger=str(ledger))
+        )
 
     stream.receive(range(10)).run(wrapped("deletes"))
     spark.sql(f"DELETE FROM delta.`{path}` WHERE id % 5 = 0")
     assert "[ONCE-E209]" in stream.receive(range(10, 20)).fail(wrapped("appends"))
     stream.run(wrapped("deletes"))
     events = SqlLedger(str(ledger)).events("erased")
-    foreign_events = [event for event in events if event.kind is EventKind.FOREIGN]
+    foreign_events = [event for event in events if event.kind is EventKind.EXTERNAL_CHANGE]
     assert [event.reason.split(",")[0] for event in foreign_events] == ["delta:rows: DELETE as version 3"]
-    reader = DeltaSink(path, foreign="deletes")
+    reader = DeltaSink(path, external_changes="deletes")
     result = audit(None, "erased", [reader])
     assert result.spoken.startswith("EXACTLY ONCE ("), result.text
     assert DeltaTarget(str(path)).ids() == [number for number in range(20) if number % 5 or number >= 10]
@@ -189,12 +191,14 @@ def test_a_change_between_two_epochs_of_a_run_is_refused_and_the_restart_prints_
             stream.spark.sql(f"DELETE FROM delta.`{delta.path}` WHERE id = 1")
         return df
 
-    said = stream.receive(range(5), range(5, 10)).fail(exactly_once(delta.sink(), ledger=ledger, before=erased))
+    said = stream.receive(range(5), range(5, 10)).fail(
+        exactly_once(delta.sink(), storage=Storage(ledger=ledger), transform=erased)
+    )
     assert "[ONCE-E209]" in said
     assert "restart the query: its opening prints" in said
     assert "LEDGER" not in said
-    said = stream.fail(exactly_once(delta.sink(), ledger=ledger))
+    said = stream.fail(exactly_once(delta.sink(), storage=Storage(ledger=ledger)))
     assert "[ONCE-E209]" in said
     obey(said, "--accept-change")
-    stream.run(exactly_once(delta.sink(), ledger=ledger))
+    stream.run(exactly_once(delta.sink(), storage=Storage(ledger=ledger)))
     assert delta.ids() == [0, 2, 3, 4, *range(5, 10)]

@@ -13,7 +13,7 @@ from integration.delta_by_spark import SparkHarness, operations, writes
 
 from onceonly.errors import ConfigurationError, DestinationError
 from onceonly_lab.conformance.scenario import Scenario
-from onceonly_sinks.delta import Merge
+from onceonly_sinks.delta import DeltaTuning, Merge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ BY_HAND = (
     .leaving_out("gone")
 )
 
-MERGES: list[Any] = [{"key": "id", "sequence": "step", "delete": "gone"}, {"merge": BY_HAND}]
+MERGES: list[Any] = [{"key": "id", "sequence": "step", "delete_flag": "gone"}, {"merge": BY_HAND}]
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_what_spark_refuses_of_a_merge_is_told_and_the_next_epoch_goes(spark: Sp
         harness = SparkHarness(spark, tmp_path / str(len(on)), committer="spark", key="id")
         with Scenario(harness) as story:
             writes(story.driver(), harness, pa.table({"id": [1], "step": [1]}))
-            harness.options = {"committer": "spark", "merge": merge}
+            harness.options = {"tuning": DeltaTuning(committer="spark"), "merge": merge}
             driver = story.driver()
             with pytest.raises(DestinationError) as refused:
                 writes(driver, harness, pa.table({"id": [1] * rows, "step": range(rows)}))

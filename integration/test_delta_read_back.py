@@ -20,7 +20,7 @@ from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_lab.conformance.scenario import PIPELINE, Scenario, plan
-from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.delta import DeltaSink, DeltaTuning
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +51,7 @@ def test_describe_history_shows_the_marker_whichever_committer_wrote_it(spark: S
     harness = SparkHarness(spark, tmp_path / "rows")
     with Scenario(harness) as story:
         for committer in ("log", "spark"):
-            harness.options = {"committer": committer}
+            harness.options = {"tuning": DeltaTuning(committer=committer)}
             driver = story.driver()
             planned = driver.writes()
             shown = spark.sql(f"DESCRIBE HISTORY delta.`{harness.path}` LIMIT 1").collect()[0].userMetadata

@@ -87,8 +87,8 @@ def says(epoch: Epoch) -> Expected:
     """What it does say."""
     time = epoch.time
     assert time is not None
-    assert (time.lower, time.untimed) == (time.noted, 0)
-    return Expected(time.noted, time.horizon, time.late, time.first, time.last)
+    assert (time.dataset_complete_until, time.rows_without_time) == (time.complete_until, 0)
+    return Expected(time.complete_until, time.late_before, time.late_rows, time.earliest, time.latest)
 
 
 def ms(moment: datetime) -> int:
@@ -186,7 +186,7 @@ def test_a_year_of_flights_says_what_a_plain_loop_says_of_it_and_a_wait_ends_whe
         dies(fault)
     in_vain.ends(1)
     last = run(job)
-    assert waits.ends(0).count("complete through 2013-") == 2, "in both sinks"
+    assert waits.ends(0).count("complete until 2013-") == 2, "in both sinks"
     [(there,)] = pg.says("SELECT count(*) FROM departures WHERE departure < '2013-07-01 00:00Z'")
     last.ends(0)
     july = datetime(2013, 7, 1, tzinfo=timezone.utc)
@@ -201,7 +201,7 @@ def test_a_year_of_flights_says_what_a_plain_loop_says_of_it_and_a_wait_ends_whe
     late = {number: one.late for number, one in enumerate(wanted, start=1) if one.late}
     print(f"{len(wanted)} epochs of {len(days)} files, {sum(late.values())} late rows in {len(late)} of them")
     assert len(late) > 5, "the word is not kept by all of them"
-    said = run(command("time", "certify", "departures", "--ledger", pg.dsn, "--output", "json")).ends(1)
-    certificate = json.loads(said)
-    assert certificate["rows"] == input.AVAILABLE
-    assert {one["epoch"]: one["late"] for one in certificate["late"]} == late
+    words = ("--ledger", pg.dsn, "--history", "--limit", str(len(wanted)), "--output", "json")
+    epochs = json.loads(run(command("time", "show", "departures", *words)).ends(0))["epochs"]
+    assert sum(epoch["rows"] for epoch in epochs) == input.AVAILABLE
+    assert {epoch["epoch"]: epoch["late"] for epoch in epochs if epoch.get("late")} == late

@@ -359,7 +359,7 @@ def test_no_lambda_is_observed_whose_variable_would_go_to_the_driver_with_a_task
     )
     batches["outputs"] = DividedBatch(rows, outputs, UNKNOWN)
     repeats = DedupeConfig(("aggregate(list, 0, (sum, x) -> sum + x)",), "a", lambda as_of: lambda ids: iter(()))
-    ids = resolved(rows, repeats.wanted("orders", rows))
+    ids = resolved(rows, repeats.output_spec("orders", rows))
     batches["repeats"] = DedupingBatch(rows, ids, UNKNOWN, repeats=repeats, lookup=lambda ids: iter(()))
 
     found = {name: observed(batch.dataframe) for name, batch in batches.items()}

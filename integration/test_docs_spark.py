@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import doctest
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
-import psycopg
+import pyspark
 import pytest
-from integration.streams import FileStream
-from integration.targets import PostgresTarget
 from pyspark.sql import SparkSession
-from tests.test_docs import CONSOLE, FILE, KNOWN, PAGES, ROOT, SQL, blocks, name, run
+from tests.secure_kafka import PASSWORD, SecureKafka
+from tests.test_docs import CONSOLE, FILE, KNOWN, PAGES, README, SQL, blocks, name, run
 
-from onceonly import exactly_once
-from onceonly.errors.read_refusal import read
+from onceonly.spark.detect import line as spark_line
+from onceonly.spark.jars import Artifact, fetched
+from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_lab.servers.postgres import EmbeddedPostgres
-from onceonly_sinks.delta import DeltaSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.docs]
 
-README = ROOT / "README.md"
+TOPIC = re.compile(r"^kafka-topics\.sh .*--create --topic ([\w.-]+)$", re.MULTILINE)
+"""A topic that a page creates before its Python, which then calls the brokers ``servers``."""
 
 
 def spark_blocks(page: Path) -> list[Any]:
@@ -43,44 +47,58 @@ def test_a_page_with_spark_can_be_followed_to_its_end(
         server: EmbeddedPostgres = request.getfixturevalue("postgres")
         given["dsn"] = server.database(f"docs_{page.stem.replace('-', '_')}")
         monkeypatch.setenv("ONCEONLY_LEDGER", str(given["dsn"]))
+    topics = TOPIC.findall(page.read_text())
+    if topics:
+        broker: EmbeddedKafka = request.getfixturevalue("kafka")
+        if "secure_servers" in page.read_text():
+            secure: SecureKafka = request.getfixturevalue("secure_kafka")
+            monkeypatch.setenv("ORDERS_PASSWORD", PASSWORD)
+            monkeypatch.setenv("ORDERS_CA", str(secure.authority))
+            given["secure_servers"], broker = secure.servers, secure.broker
+        for topic in topics:
+            broker.topic(topic)
+        given["servers"] = broker.servers
+    if "from_avro" in page.read_text():
+        spark.sql(f"ADD JAR '{avro_jar()}'")
     run(page, found, given)
 
 
-def test_the_spark_blocks_of_the_readme_write_what_they_say(
-    stream: FileStream, pg: PostgresTarget, tmp_path: Path
-) -> None:
-    stream.receive(range(10), range(10, 20))
-    given = {
-        "SparkSession": SparkSession,
-        "orders": stream.read(),
-        "dsn": pg.dsn,
-        "checkpoint": str(stream.checkpoint),
-        "path": str(tmp_path / "delta"),
-        "history": str(tmp_path / "history"),
-    }
-    made = run(README, spark_blocks(README), given)
-    with psycopg.connect(pg.dsn) as connection:
-        assert connection.execute("SELECT id FROM orders ORDER BY id").fetchall() == [(i,) for i in range(20)]
-    stream.checkpoint = tmp_path / "second"
-    stream.run(made["write"])
-    # Another query into the first one's database, which also holds its ledger: a name of its own.
-    stream.checkpoint, stream.name = tmp_path / "third", "both"
-    stream.run(made["both"])
-    for path in (given["path"], given["history"]):
-        assert made["spark"].read.format("delta").load(path).count() == 20
+def avro_jar() -> Path:
+    """Spark's Avro functions, which the shared session has no package for."""
+    line = spark_line()
+    [jar] = fetched([Artifact("org.apache.spark", f"spark-avro_{line.scala}", pyspark.__version__)], None)
+    return jar
 
 
-def test_the_refusal_in_the_readme_is_what_is_printed(spark: SparkSession, tmp_path: Path) -> None:
-    """But for ids of queries and the folder."""
-    stream = FileStream(spark, tmp_path).receive(range(3))
-    stream.checkpoint = tmp_path / "checkpoint"
-    write = exactly_once(DeltaSink(str(tmp_path / "orders")))
-    stream.run(write)
-    stream.lose_checkpoint()
-    said = read(stream.receive(range(3, 5)).fail(exactly_once(DeltaSink(str(tmp_path / "orders")))))
-    [shown] = [block.code for block in blocks(README.read_text()) if block.code.startswith("[ONCE-E211]")]
-    assert _anywhere(str(said), tmp_path) == _anywhere(shown.rstrip(), Path("/data"))
+def test_the_readme_can_be_followed_in_an_empty_folder(tmp_path: Path) -> None:
+    """Its program and its commands as they are, in a shell; then its refusal, but for ids of queries and the folder."""
+    found = list(blocks(README.read_text()))
+    [(path, program)] = [(file["path"], block.code) for block in found if (file := FILE.fullmatch(block.info))]
+    [console] = [block.code for block in found if block.info == CONSOLE]
+    (tmp_path / path).write_text(program)
+    for part in re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]:
+        command, _, expected = part.partition("\n")
+        printed = in_a_shell(command, tmp_path)
+        assert printed.returncode == 0, f"{command}\n{printed.stderr}"
+        alike = doctest.OutputChecker().check_output(
+            expected.strip() + "\n", printed.stdout.strip() + "\n", doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        )
+        assert alike, f"{command}\n{printed.stdout}"
+    [lost] = re.findall(r"^`(rm -r [^`]+)`", README.read_text(), re.MULTILINE)
+    assert in_a_shell(lost, tmp_path).returncode == 0
+    stopped = in_a_shell(f"python {path}", tmp_path)
+    [shown] = [block.code for block in found if block.code.startswith("[ONCE-E211]")]
+    assert stopped.returncode == 1
+    assert _anywhere(shown.rstrip(), Path("/data")) in _anywhere(stopped.stderr, tmp_path)
 
 
-def _anywhere(said: str, folder: Path) -> str:
-    return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", said.replace(str(folder), "FOLDER"))
+def in_a_shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of the page with the programs of this environment, as after ``source .venv/bin/activate``."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    left_out = ("PYTHON", "PYTEST", "PYSPARK", "ONCEONLY", "SPARK_HOME")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(left_out)} | {"PATH": path}
+    return subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+
+
+def _anywhere(text: str, folder: Path) -> str:
+    return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text.replace(str(folder), "FOLDER"))

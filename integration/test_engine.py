@@ -11,7 +11,7 @@ from integration.targets import ids
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 from onceonly.protocol import Estimate
 from onceonly.spark import input
 from onceonly.spark.batch import SparkBatch
@@ -36,7 +36,11 @@ def test_spark_itself_refuses_the_modes_that_cut_a_repeated_batch_anew(spark, an
     rows = spark.readStream.format("kafka").options(**asked).load()
 
     def writer(place: str, mode: str = "append"):
-        made = rows.writeStream.outputMode(mode).foreachBatch(exactly_once(sink, ledger=ledger)).queryName("orders")
+        made = (
+            rows.writeStream.outputMode(mode)
+            .foreachBatch(exactly_once(sink, storage=Storage(ledger=ledger)))
+            .queryName("orders")
+        )
         return made.option("checkpointLocation", str(tmp_path / place))
 
     with pytest.raises(PySparkException, match="not supported with continuous trigger"):
@@ -71,7 +75,7 @@ def test_our_own_refusal_knows_those_modes_by_the_names_of_sparks_classes(spark)
 @pytest.mark.slow
 def test_another_minor_version_of_pyspark_is_refused(stream, sink, ledger, monkeypatch):
     monkeypatch.setattr(pyspark, "__version__", "4.9.0")
-    said = stream.receive(range(5)).fail(exactly_once(sink, ledger=ledger))
+    said = stream.receive(range(5)).fail(exactly_once(sink, storage=Storage(ledger=ledger)))
     assert "[ONCE-E113]" in said
     assert "4.9.0" in said
     assert ids(sink) == []
@@ -79,11 +83,11 @@ def test_another_minor_version_of_pyspark_is_refused(stream, sink, ledger, monke
 
 @pytest.mark.slow
 def test_a_query_whose_offset_log_is_to_go_from_version_1_to_2_stays_exactly_once(spark, stream, sink, ledger):
-    stream.receive(range(5), range(5, 10)).run(exactly_once(sink, ledger=ledger))
+    stream.receive(range(5), range(5, 10)).run(exactly_once(sink, storage=Storage(ledger=ledger)))
     stream.remove("commits", 1)
     with settings(spark, {OFFSET_FORMAT: "2"}):
-        stream.receive(range(10, 15)).run(exactly_once(sink, ledger=ledger))
-    stream.receive(range(15, 20)).run(exactly_once(sink, ledger=ledger))
+        stream.receive(range(10, 15)).run(exactly_once(sink, storage=Storage(ledger=ledger)))
+    stream.receive(range(15, 20)).run(exactly_once(sink, storage=Storage(ledger=ledger)))
     assert ids(sink) == list(range(20))
     versions = [stream.log_entry("offsets", number).read_text().partition("\n")[0] for number in range(4)]
     assert versions == ["v1", "v1", "v1", "v1"], "Spark keeps the version of a checkpoint"
@@ -91,11 +95,11 @@ def test_a_query_whose_offset_log_is_to_go_from_version_1_to_2_stays_exactly_onc
 
 @pytest.mark.slow
 def test_an_offset_log_whose_entries_are_of_both_versions_is_read_as_one(stream, sink, ledger):
-    stream.receive(range(5), range(5, 10)).run(exactly_once(sink, ledger=ledger))
+    stream.receive(range(5), range(5, 10)).run(exactly_once(sink, storage=Storage(ledger=ledger)))
     entry = stream.log_entry("offsets", 1).read_text().split("\n")
     stream.edit("offsets", 1, "\n".join(["v2", entry[1], *(f"{at}:{line}" for at, line in enumerate(entry[2:]))]))
     stream.remove("commits", 1)
-    stream.receive(range(10, 15)).run(exactly_once(sink, ledger=ledger))
+    stream.receive(range(10, 15)).run(exactly_once(sink, storage=Storage(ledger=ledger)))
     assert ids(sink) == list(range(15))
 
 
@@ -121,10 +125,10 @@ def test_a_stateful_replay_under_another_number_of_shuffle_partitions_is_still_a
         return df.groupBy((f.col("id") % 7).alias("id")).count()
 
     with settings(spark, {PARTITIONS: "2"}):
-        stream.receive(range(20)).run(exactly_once(sink, ledger=ledger), shape=counted, mode="update")
+        stream.receive(range(20)).run(exactly_once(sink, storage=Storage(ledger=ledger)), shape=counted, mode="update")
     stream.remove("commits", 0)
     with settings(spark, {PARTITIONS: "5"}):
-        stream.run(exactly_once(sink, ledger=ledger), shape=counted, mode="update")
+        stream.run(exactly_once(sink, storage=Storage(ledger=ledger)), shape=counted, mode="update")
     [record] = ledger.epochs("orders")
     assert record.epoch.digest.rows == 7
     assert ids(sink) == list(range(7))
@@ -151,7 +155,7 @@ def test_a_checkpoint_that_only_hadoop_can_read_serves_as_one_on_disk(stream, el
         seen.append((asked == read, len(read.files), run.files.url))
         wrapped(df, batch_id)
 
-    wrapped = exactly_once(sink, ledger=ledger)
+    wrapped = exactly_once(sink, storage=Storage(ledger=ledger))
     stream.checkpoint = elsewhere
     stream.receive(range(5), range(5, 10)).run(write)
     assert seen == [(True, 1, elsewhere)] * 2

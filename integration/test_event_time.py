@@ -1,4 +1,4 @@
-"""``note_time=``: what rows say of time is counted in the action that writes them, alike on every way they take."""
+"""``event_time=``: what rows say of time is counted in the action that writes them, alike on every way they take."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from tests.core.stories import cut
 
-from onceonly import Dataset, EventTime, Output, Quality, TimedEpoch, exactly_once
+from onceonly import EventTime, Output, Quality, Storage, exactly_once
 from onceonly.errors import OnceOnlyError
-from onceonly.event_time import FixedWindow, FixedWindows, TimeReader
+from onceonly.event_time import FixedWindow, FixedWindows, TimedEpoch, TimeReader, Writers
 from onceonly.protocol import Estimate
 from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.quality import spark_outputs
@@ -190,8 +190,8 @@ class Noting:
         self.sink = sink or partial(MemorySink, store=self.store)
 
     def wrapped(self, **said: Any) -> Any:
-        asked = {"before": at_noon, **self.said, **said}
-        return exactly_once(self.sink(), ledger=self.place, **asked)
+        asked = {"transform": at_noon, **self.said, **said}
+        return exactly_once(self.sink(), storage=Storage(ledger=self.place), **asked)
 
     def times(self) -> list[EpochTime | None]:
         sink = self.sink()
@@ -205,7 +205,7 @@ class Noting:
             return list(reader.windows(FixedWindows("10 seconds"), since=NOON))
 
     def noted(self) -> list[int | None]:
-        return [time.noted if time else None for time in self.times()]
+        return [time.complete_until if time else None for time in self.times()]
 
     def events(self, kind: EventKind) -> list[str]:
         ledger = SqlLedger(str(self.place))
@@ -259,22 +259,22 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
         asked.append(epoch)
         return NOON + timedelta(seconds=epoch.number)
 
-    at_once = EventTime("event_time", delay="0s")
+    at_once = EventTime("event_time", max_delay="0s")
     quality = Quality(expect={"of this century": "id < 1000"}, quarantine=MemorySink(id="memory:bad"), max_bad=10)
     ways: dict[str, dict[str, Any]] = {
-        "greatest": {"note_time": EventTime("event_time", delay="10 seconds")},
-        "ingest": {"note_time": "ingest"},
-        "function": {"note_time": EventTime("event_time", says=says)},
-        "no watermark": {"note_time": "watermark"},
-        "bad rows": {"note_time": at_once, "quality": quality, "before": far_off},
-        "output": {"note_time": at_once},
+        "greatest": {"event_time": EventTime("event_time", max_delay="10 seconds")},
+        "ingest": {"event_time": "ingest"},
+        "function": {"event_time": EventTime("event_time", callback=says)},
+        "no watermark": {"event_time": "watermark"},
+        "bad rows": {"event_time": at_once, "quality": quality, "transform": far_off},
+        "output": {"event_time": at_once},
     }
     made = {name: Beside(stream, place / name, name, **said) for name, said in ways.items()}
     written = [one.wrapped(name=name) for name, one in made.items() if name != "output"]
     second = Output(MemorySink(id="memory:few", store=few), name="few", where="id < 2")
     one = made["output"]
-    both = {"name": "output", "ledger": one.place, "before": at_noon, "note_time": at_once}
-    written.append(exactly_once(one.sink(), second, **both))
+    both: dict[str, Any] = {"name": "output", "transform": at_noon, "event_time": at_once}
+    written.append(exactly_once(one.sink(), second, storage=Storage(ledger=one.place), **both))
 
     def write(df: DataFrame, batch_id: int) -> None:
         for each in written:
@@ -295,15 +295,30 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
 def test_a_query_notes_the_greatest_time_less_the_delay_and_names_rows_that_came_late(told: Told) -> None:
     first, second, third = told["greatest"].times()
     assert first is not None
-    said = EpochTime("ms", ms(49), ms(49), ms(59), first=ms(0), last=ms(59), ingest=first.ingest, column="event_time")
+    said = EpochTime(
+        "ms",
+        ms(49),
+        ms(49),
+        ms(59),
+        earliest=ms(0),
+        latest=ms(59),
+        batch_timestamp_ms=first.batch_timestamp_ms,
+        column="event_time",
+    )
     assert first == said
     assert second is not None
-    assert (second.noted, second.horizon, second.late, second.first, second.last) == (ms(60), ms(49), 1, ms(48), ms(70))
+    assert (second.complete_until, second.late_before, second.late_rows, second.earliest, second.latest) == (
+        ms(60),
+        ms(49),
+        1,
+        ms(48),
+        ms(70),
+    )
     assert third is not None
-    assert (third.noted, third.late) == (ms(61), 0)
-    said = "1 row came late: all before 2026-01-01T12:00:49Z was noted as complete; the earliest is of "
+    assert (third.complete_until, third.late_rows) == (ms(61), 0)
+    said = "1 row came late: all before 2026-01-01T12:00:49Z was recorded as complete; the earliest is of "
     assert told["greatest"].events(EventKind.BEHIND) == [f"{said}2026-01-01T12:00:48Z, 0:00:01 before that"]
-    assert "3 rows; complete through 2026-01-01T12:01:00Z, 1 late" in told.log
+    assert "3 rows; complete until 2026-01-01T12:01:00Z, 1 late" in told.log
 
 
 YEAR_MS = 365 * 86_400_000
@@ -320,21 +335,26 @@ def test_a_slice_that_is_replayed_a_year_later_has_the_same_times_and_makes_the_
     kind: str, spark: SparkSession, noting: Callable[..., Noting], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     batches = (range(60), [*range(60, 90), 3])
-    orders = noting(note_time=EventTime("event_time", delay="1s"))
+    orders = noting(event_time=EventTime("event_time", max_delay="1s"))
     orders.stream.receive(*batches).run(orders.wrapped())
     target = request.getfixturevalue("pg") if kind == "postgres" else None
     again = Noting(FileStream(spark, tmp_path / "again"), tmp_path / "again", target and target.sink, **orders.said)
     moments = []
     for number, ids in enumerate(batches):
-        again.stream.receive(ids).fail(again.wrapped(before=interrupted))
+        again.stream.receive(ids).fail(again.wrapped(transform=interrupted))
         assert len(again.times()) == number, "planned, and written nowhere"
         moments.append(planned(again.stream.checkpoint, number) - YEAR_MS)
         plan_earlier(again.stream.checkpoint, number, moments[-1])
         again.stream.run(again.wrapped())
     first, replayed = [[time for time in one.times() if time] for one in (orders, again)]
-    assert [time.ingest for time in replayed] == moments
-    assert [replace(time, ingest=0) for time in replayed] == [replace(time, ingest=0) for time in first]
-    assert [(time.first, time.last, time.late) for time in replayed] == [(ms(0), ms(59), 0), (ms(3), ms(89), 1)]
+    assert [time.batch_timestamp_ms for time in replayed] == moments
+    assert [replace(time, batch_timestamp_ms=0) for time in replayed] == [
+        replace(time, batch_timestamp_ms=0) for time in first
+    ]
+    assert [(time.earliest, time.latest, time.late_rows) for time in replayed] == [
+        (ms(0), ms(59), 0),
+        (ms(3), ms(89), 1),
+    ]
     assert again.windows() == orders.windows()
     assert [window.status for window in again.windows()] == ["complete"] * 8 + ["open"]
 
@@ -345,7 +365,9 @@ def test_ingest_is_the_moment_that_spark_planned_the_batch_at(told: Told) -> Non
     sink.open(ingest.name)
     epochs = [marker.epoch for marker, _ in sink.history()]
     moments = [planned(ingest.stream.checkpoint, batch) for batch in range(3)]
-    assert [epoch.time and (epoch.time.noted, epoch.time.ingest) for epoch in epochs] == [(at, at) for at in moments]
+    assert [epoch.time and (epoch.time.complete_until, epoch.time.batch_timestamp_ms) for epoch in epochs] == [
+        (at, at) for at in moments
+    ]
     assert [epoch.lineage and epoch.lineage.batch_timestamp_ms for epoch in epochs] == moments
 
 
@@ -376,8 +398,8 @@ class Watermarked:
 def watermarked(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Watermarked:
     place = tmp_path_factory.mktemp("watermarked")
     stream = FileStream(spark, place).receive(range(30), range(30, 60), range(60, 90))
-    orders = Beside(stream, place / "one", "orders", note_time="watermark", before=None)
-    other = Beside(stream, place / "two", "by column", note_time=EventTime("w", delay="0s"), before=None)
+    orders = Beside(stream, place / "one", "orders", event_time="watermark", transform=None)
+    other = Beside(stream, place / "two", "by column", event_time=EventTime("w", max_delay="0s"), transform=None)
     by_watermark, by_column, said = orders.wrapped(name="orders"), other.wrapped(name="by column"), list[str]()
 
     def write(df: DataFrame, batch_id: int) -> None:
@@ -399,12 +421,12 @@ def test_windows_that_end_before_what_is_noted_are_there_and_change_no_more(wate
     assert noted[-1] == ms(89 - 5)
     sink = orders.sink()
     sink.open("orders")
-    brought = [(epoch, int(row["w"]["end"].timestamp() * 1000)) for epoch, row in sink.read_rows((1, len(noted)))]
+    brought = [(epoch, int(row["w"]["end"].timestamp() * 1000)) for epoch, row in sink.read_by_epoch((1, len(noted)))]
     assert sorted(end for _, end in brought) == [ms(10 * number) for number in range(1, 9)], "each once"
     through = [0, *(one or 0 for one in noted)]
     strays = [(epoch, end) for epoch, end in brought if not through[epoch - 1] < end <= through[epoch]]
     assert strays == [], "neither before what an earlier epoch noted, nor behind what its own one does"
-    assert all(time is not None and time.closed == time.noted for time in orders.times())
+    assert all(time is not None and time.closed_until == time.complete_until for time in orders.times())
     assert orders.events(EventKind.WARNED) == []
 
 
@@ -413,19 +435,19 @@ def test_a_column_of_rows_is_refused_where_state_holds_them_back_and_the_waterma
 ) -> None:
     [said] = watermarked.refused
     assert "[ONCE-E131]" in said
-    assert 'exactly_once(..., note_time="watermark")' in said
+    assert 'exactly_once(..., event_time="watermark")' in said
     assert watermarked.by_column.times() == []
 
 
 def test_a_watermark_that_the_plan_does_not_have_is_warned_of_and_nothing_is_noted(told: Told) -> None:
     assert told["no watermark"].noted() == [None] * 3
     (said,) = told["no watermark"].events(EventKind.WARNED)
-    assert said.startswith('[ONCE-W704] Pipeline "no watermark" notes the engine\'s watermark')
+    assert said.startswith('[ONCE-W704] Pipeline "no watermark" records Spark\'s watermark')
 
 
 @pytest.mark.slow
 def test_the_way_out_of_a_missing_watermark_notes_one(noting: Callable[..., Noting]) -> None:
-    orders = noting(note_time="watermark", before=None)
+    orders = noting(event_time="watermark", transform=None)
 
     def shape(df: DataFrame) -> DataFrame:
         return at_noon(df).withWatermark("event_time", "10 minutes")
@@ -437,7 +459,7 @@ def test_the_way_out_of_a_missing_watermark_notes_one(noting: Callable[..., Noti
 
 def test_bad_rows_of_the_year_9948_move_no_time(told: Told) -> None:
     assert told["bad rows"].noted() == [ms(59), ms(59), ms(71)]
-    assert [time and (time.last, time.late) for time in told["bad rows"].times()] == [
+    assert [time and (time.latest, time.late_rows) for time in told["bad rows"].times()] == [
         (ms(59), 0),
         (ms(49), 2),
         (ms(71), 0),
@@ -466,20 +488,20 @@ def test_a_pipeline_that_its_dataset_does_not_name_is_refused_and_the_names_that
     noting: Callable[..., Noting],
 ) -> None:
     orders = noting()
-    said = str(refused(orders, note_time=Dataset("ingest", writers=("web", "app"))))
+    said = str(refused(orders, event_time=Writers("ingest", writers=("web", "app"))))
     assert "[ONCE-E135]" in said
     assert 'name it as well: writers=("web", "app", "orders")' in said
-    orders.stream.run(orders.wrapped(note_time=Dataset("ingest", writers=("web", "app", "orders"))))
+    orders.stream.run(orders.wrapped(event_time=Writers("ingest", writers=("web", "app", "orders"))))
     assert len(orders.times()) == 1
 
 
 @pytest.mark.slow
 def test_a_column_that_rows_do_not_have_is_refused_with_the_one_that_is_meant(noting: Callable[..., Noting]) -> None:
     orders = noting()
-    said = refused(orders, note_time=EventTime("event_tme", delay="0s"))
+    said = refused(orders, event_time=EventTime("event_tme", max_delay="0s"))
     assert "[ONCE-E130]" in said
     assert "did you mean event_time?" in said
-    orders.stream.run(orders.wrapped(note_time=EventTime("event_time", delay="0s")))
+    orders.stream.run(orders.wrapped(event_time=EventTime("event_time", max_delay="0s")))
     assert orders.noted() == [ms(2)]
 
 
@@ -499,11 +521,11 @@ def test_a_column_that_is_no_instant_is_refused_with_what_makes_it_one(noting: C
     otherwise, made = [], []
     for kind, unit, way in NO_INSTANT:
         wrapped = orders.wrapped(
-            before=None, note_time=EventTime("event_time", delay="0s" if unit == "ms" else 0, unit=unit)
+            transform=None, event_time=EventTime("event_time", max_delay="0s" if unit == "ms" else 0, unit=unit)
         )
         other = at_noon(stream).withColumn("event_time", f.col("event_time").cast(kind))
         said = str(wrapped.explain(other))
-        if "[ONCE-E130]" not in said or f"make it one in before=: df.withColumn('event_time', {way})" not in said:
+        if "[ONCE-E130]" not in said or f"make it one in transform=: df.withColumn('event_time', {way})" not in said:
             otherwise.append(f"{kind}: {said}")
         if "will be refused" in str(wrapped.explain(other.withColumn("event_time", eval(way, names)))):
             otherwise.append(f"{kind}: the way out is refused as well")
@@ -525,12 +547,12 @@ def test_the_way_that_makes_a_column_an_instant_notes_time_in_the_refused_query(
     def other(df: DataFrame) -> DataFrame:
         return at_noon(df).withColumn("event_time", f.col("event_time").cast(kind))
 
-    orders = noting(note_time=EventTime("event_time", delay="0s"))
-    said = str(refused(orders, before=other))
+    orders = noting(event_time=EventTime("event_time", max_delay="0s"))
+    said = str(refused(orders, transform=other))
     [way] = [way for name, _, way in NO_INSTANT if name == kind]
-    assert f"make it one in before=: df.withColumn('event_time', {way})" in said
+    assert f"make it one in transform=: df.withColumn('event_time', {way})" in said
     names = {name: getattr(f, name) for name in dir(f)}
-    orders.stream.run(orders.wrapped(before=lambda df: other(df).withColumn("event_time", eval(way, names))))
+    orders.stream.run(orders.wrapped(transform=lambda df: other(df).withColumn("event_time", eval(way, names))))
     assert orders.noted() == [ms(2 if kind == "double" else 2 - 3600)], "noon in Berlin is an hour before that in UTC"
 
 
@@ -538,7 +560,7 @@ def test_the_way_that_makes_a_column_an_instant_notes_time_in_the_refused_query(
 def test_a_watermark_is_no_word_on_old_rows_where_spark_takes_them_all_the_same(
     noting: Callable[..., Noting],
 ) -> None:
-    orders = noting(note_time="watermark", before=None)
+    orders = noting(event_time="watermark", transform=None)
     said = orders.stream.receive(range(30), range(30, 60)).fail(orders.wrapped(), shape=windows, mode="complete")
     assert "[ONCE-E131]" in said
     assert orders.times() == []
@@ -550,8 +572,9 @@ def test_a_watermark_is_no_word_on_old_rows_where_spark_takes_them_all_the_same(
 def test_what_is_refused_is_told_before_the_start(spark: SparkSession, noting: Callable[..., Noting]) -> None:
     orders = noting()
     stream = orders.stream.read()
-    assert "E130" in orders.wrapped(note_time=EventTime("nope", delay="0s")).explain(stream)
-    assert "E131" in orders.wrapped(note_time=EventTime("w", delay="0s"), before=None).explain(windows(stream))
-    promise = orders.wrapped(note_time=EventTime("event_time", delay="2 minutes")).explain(stream)
-    assert "Each epoch says up to when all rows are there: the greatest event_time so far, less 2 minutes." in promise
+    assert "E130" in orders.wrapped(event_time=EventTime("nope", max_delay="0s")).explain(stream)
+    assert "E131" in orders.wrapped(event_time=EventTime("w", max_delay="0s"), transform=None).explain(windows(stream))
+    promise = orders.wrapped(event_time=EventTime("event_time", max_delay="2 minutes")).explain(stream)
+    words = "the greatest event_time so far, less 2 minutes."
+    assert f"Each epoch records until when all rows are committed: {words}" in promise
     assert "it will be refused" not in promise

@@ -10,7 +10,7 @@ import pytest
 from integration.streams import FileStream
 from pyspark.sql import DataFrame
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.codes import CATALOGUE, Entry
 from onceonly_sinks.memory import MemorySink
@@ -23,7 +23,7 @@ AWKWARD = '{"a":{"0":5}} in "C:\\new", 100 % of $1 and it\'s ünïcode'
 
 
 class Raises:
-    """A callback's ``before=`` that raises whatever it is told."""
+    """A callback's ``transform=`` that raises whatever it is told."""
 
     error: OnceOnlyError
 
@@ -45,7 +45,7 @@ def test_code_cause_and_commands_reach_the_user(stream: FileStream, tmp_path: Pa
     stream.receive(range(1))
     for code in ERRORS:
         raises.error = refuse(code, **dict(details(CATALOGUE[code])))
-        seen = stream.fail(exactly_once(MemorySink(), ledger=tmp_path / "ledger.db", before=raises))
+        seen = stream.fail(exactly_once(MemorySink(), storage=Storage(ledger=tmp_path / "ledger.db"), transform=raises))
         wanted = (f"[ONCE-{code}]", str(raises.error), raises.error.remedy.splitlines()[-1])
         harmed += [(code, part) for part in wanted if part not in seen]
     assert harmed == []

@@ -7,7 +7,7 @@ from integration.streams import settings
 from integration.targets import ids
 from pyspark.sql import functions as f
 
-from onceonly import OnceOnlyError, Output, Quality, Route, exactly_once
+from onceonly import OnceOnlyError, Output, Quality, Recovery, Route, Storage, exactly_once
 from onceonly_sinks.memory import MemorySink
 
 pytestmark = pytest.mark.spark
@@ -44,7 +44,7 @@ def joined(df):
     ids=lambda shape: shape.__name__,
 )
 def test_what_is_said_before_the_start_is_what_is_said_of_the_run(stream, sink, ledger, shape):
-    wrapped = exactly_once(MemorySink(key="word") if shape is summed else sink, ledger=ledger)
+    wrapped = exactly_once(MemorySink(key="word") if shape is summed else sink, storage=Storage(ledger=ledger))
     stream.receive(range(5))
     before = wrapped.explain(shape(stream.read()))
     assert "looked at when the query starts" not in before
@@ -55,8 +55,8 @@ def test_what_is_said_before_the_start_is_what_is_said_of_the_run(stream, sink, 
 
 
 def test_a_function_before_the_sink_and_its_own_functions_are_named(stream, sink):
-    said = exactly_once(sink, before=own).explain(stream.receive(range(5)).read())
-    assert "before= writes anywhere by itself" in said
+    said = exactly_once(sink, transform=own).explain(stream.receive(range(5)).read())
+    assert "transform= writes anywhere by itself" in said
     assert "the function <lambda>() writes anywhere by itself" in said
     assert ids(sink) == []
 
@@ -65,7 +65,7 @@ def test_sources_are_told_by_their_options_and_settings(stream, sink, spark):
     reader = spark.readStream.schema("id bigint, word string")
     stream.receive(range(5))
     kept = reader.option("cleanSource", "delete").parquet(str(stream.inbox))
-    assert "cleanSource=delete has taken the files" in exactly_once(sink).explain(kept)
+    assert "cleanSource=delete has removed the files" in exactly_once(sink).explain(kept)
     with settings(spark, {"spark.sql.files.ignoreMissingFiles": "true"}):
         assert "[ONCE-E126]" in exactly_once(sink).explain(stream.read())
     assert "[ONCE-E126]" not in exactly_once(sink).explain(stream.read())
@@ -74,7 +74,7 @@ def test_sources_are_told_by_their_options_and_settings(stream, sink, spark):
 def test_what_will_be_refused_is_said_with_its_code(stream, sink, spark):
     socket = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", 1).load()
     assert "[ONCE-E127]" in exactly_once(sink).explain(socket)
-    accepted = exactly_once(sink, lossy_source="socket").explain(socket)
+    accepted = exactly_once(sink, recovery=Recovery(lossy_source="socket")).explain(socket)
     assert "[ONCE-E127]" not in accepted
     assert "socket sources cannot give rows again" in accepted
     stream.receive(range(5))
@@ -121,8 +121,8 @@ SEVERAL = (  # what is given beside the sink, what is said of it, and what leads
     ({"where": "id"}, "correct it, in Spark SQL over the columns", {"where": "id > 0"}),
     ({"select": ["id + 1"]}, 'name it: select=["(id + 1) AS name"]', {"select": ["(id + 1) AS name"]}),
     ({"select": ["id", "word AS ID"]}, '"... AS id_2"', {"select": ["id", "word AS id_2"]}),
-    ({"where": "rand() > 0.5"}, "compute it in before=", {"where": "drawn > 0.5"}),
-    ({"where": "sum(id) > 3"}, "compute it in before=", {"where": "drawn > 3"}),
+    ({"where": "rand() > 0.5"}, "compute it in transform=", {"where": "drawn > 0.5"}),
+    ({"where": "sum(id) > 3"}, "compute it in transform=", {"where": "drawn > 3"}),
 )
 
 
@@ -132,10 +132,10 @@ def test_an_expression_that_is_refused_says_what_leads_on(stream, sink, capfd):
     def told(**said):
         chosen = Output(MemorySink("memory:few"), name="few", **said)
         before = lambda rows: rows.withColumn("drawn", f.rand())  # noqa: E731
-        return str(exactly_once(sink, chosen, before=before if "drawn" in str(said) else None).explain(df))
+        return str(exactly_once(sink, chosen, transform=before if "drawn" in str(said) else None).explain(df))
 
     for said, way, instead in SEVERAL:
-        if way not in (refused := told(**said)) or ("before=" in refused) is not ("before=" in way):
+        if way not in (refused := told(**said)) or ("transform=" in refused) is not ("transform=" in way):
             otherwise.append((said, refused))
         if "will be refused" in told(**instead):
             otherwise.append((instead, told(**instead)))
@@ -157,7 +157,7 @@ def test_a_column_that_is_called_as_one_of_ours_is_to_be_renamed(stream, sink):
     quality = Quality(expect={"fine": "id >= 0"}, quarantine=MemorySink("memory:bad"))
     clash = df.withColumnRenamed("word", "onceonly bad")
     assert 'withColumnRenamed("onceonly bad", "bad")' in str(exactly_once(sink, quality=quality).explain(clash))
-    renamed = exactly_once(sink, quality=quality, before=lambda rows: rows.withColumnRenamed("onceonly bad", "bad"))
+    renamed = exactly_once(sink, quality=quality, transform=lambda rows: rows.withColumnRenamed("onceonly bad", "bad"))
     assert "will be refused" not in str(renamed.explain(clash))
 
 

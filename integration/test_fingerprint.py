@@ -14,7 +14,7 @@ from integration.targets import events, ids
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 from onceonly_checkpoints.code_version import PlanFingerprint
 from onceonly_checkpoints.ledger import EventKind
 
@@ -54,25 +54,22 @@ def plans(ledger: Any) -> list[PlanFingerprint]:
         pytest.param(without_filter, None, marks=pytest.mark.slow),
         pytest.param(kept, doubled, marks=pytest.mark.slow),
     ],
-    ids=["literal", "filter", "before="],
+    ids=["literal", "filter", "transform="],
 )
 def test_a_replay_under_other_code_is_said_once(
     stream: Any, sink: Any, ledger: Any, shape: Callable[[DataFrame], DataFrame], before: Any
 ) -> None:
-    stream.receive(range(5), range(5, 10)).run(exactly_once(sink, ledger=ledger), shape=kept)
+    stream.receive(range(5), range(5, 10)).run(exactly_once(sink, storage=Storage(ledger=ledger)), shape=kept)
     for _ in range(2):
         stream.remove("commits", 1)
-        stream.run(exactly_once(sink, ledger=ledger, before=before), shape=shape)
-    stream.receive(range(10, 15)).run(exactly_once(sink, ledger=ledger, before=before), shape=shape)
+        stream.run(exactly_once(sink, storage=Storage(ledger=ledger), transform=before), shape=shape)
+    stream.receive(range(10, 15)).run(exactly_once(sink, storage=Storage(ledger=ledger), transform=before), shape=shape)
     assert ids(sink) == list(range(15))
     one, two, three = plans(ledger)
     assert one == two
     assert two != three
     [said] = warned(ledger)
-    assert said.endswith(
-        "applies from epoch 3. Whoever changed the code to have rows of the last batch written "
-        "otherwise does not get that."
-    )
+    assert said.endswith("applies from epoch 3. New code changes no rows of an epoch that was already committed.")
     assert two.text in said
     assert three.text in said
     assert len(events(ledger, EventKind.PLAN_CHANGED)) == 1
@@ -80,10 +77,12 @@ def test_a_replay_under_other_code_is_said_once(
 
 
 def test_other_starts_of_the_same_code_say_nothing(stream: Any, sink: Any, ledger: Any, monkeypatch: Any) -> None:
-    stream.receive(range(5), range(5, 10)).run(exactly_once(sink, ledger=ledger, before=doubled), shape=kept)
+    stream.receive(range(5), range(5, 10)).run(
+        exactly_once(sink, storage=Storage(ledger=ledger), transform=doubled), shape=kept
+    )
     stream.remove("commits", 1)
     monkeypatch.setenv("ONCEONLY_VERSION", "a")
-    stream.receive(range(10, 15)).run(exactly_once(sink, ledger=ledger, before=doubled), shape=kept)
+    stream.receive(range(10, 15)).run(exactly_once(sink, storage=Storage(ledger=ledger), transform=doubled), shape=kept)
     assert len(set(plans(ledger))) == 1
     assert [record.epoch.lineage.version for record in ledger.epochs("orders")] == ["", "", "a"]
     assert warned(ledger) == []
@@ -100,9 +99,9 @@ def test_state_that_other_code_grows_names_it(stream: Any, sink: Any, ledger: An
         return df.groupBy((f.col("id") % 2).alias("k")).agg((f.count("*") + 1).alias("n"))
 
     stream.receive(range(5), range(5, 10))
-    stream.run(exactly_once(sink, ledger=ledger, version="a"), shape=counted, mode="update")
+    stream.run(exactly_once(sink, storage=Storage(ledger=ledger), version="a"), shape=counted, mode="update")
     stream.remove("commits", 1)
-    told = stream.fail(exactly_once(sink, ledger=ledger, version="b"), shape=more, mode="update")
+    told = stream.fail(exactly_once(sink, storage=Storage(ledger=ledger), version="b"), shape=more, mode="update")
     assert "E215" in told
     assert "Likely cause: the code changed: version a (plan" in told
     assert "wrote the epoch, version b (plan" in told

@@ -12,7 +12,7 @@ from integration.targets import Backup, PostgresTarget
 from integration.test_publish import read_while
 from pyspark.sql import DataFrame, SparkSession
 
-from onceonly import exactly_once, replay
+from onceonly import Storage, exactly_once, replay
 from onceonly_lab.demo import input
 from onceonly_sinks.postgres import PostgresSink
 
@@ -46,7 +46,9 @@ class Delayed:
         return PostgresSink(self.pg.dsn, table=table)
 
     def start(self, minutes: int) -> Any:
-        writer = self.job(minutes)(self.spark).writeStream.foreachBatch(exactly_once(self.sink(), ledger=self.ledger))
+        writer = self.job(minutes)(self.spark).writeStream.foreachBatch(
+            exactly_once(self.sink(), storage=Storage(ledger=self.ledger))
+        )
         writer = writer.queryName("delayed").option("checkpointLocation", str(self.home / "checkpoint"))
         return writer.trigger(availableNow=True).start()
 
@@ -85,7 +87,7 @@ def test_flights_are_brought_back_after_a_restore_and_swapped_after_a_rule_was_w
     arrive(files[7:])
     with pytest.raises(Exception, match="ONCE-E207") as refused:
         delayed.start(15).awaitTermination()
-    obey(str(refused.value), "queries rewind")
+    obey(str(refused.value), "recover rewind")
     delayed.start(15).awaitTermination()
     assert delayed.rows() == late(15)
     assert delayed.audit().startswith("EXACTLY ONCE")

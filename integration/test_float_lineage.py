@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from onceonly import ExactlyOnce, OnceOnlyError, exactly_once
-from onceonly.spark import determinism, engine
+from onceonly import ExactlyOnce, OnceOnlyError, Storage, exactly_once
+from onceonly.spark import engine, fingerprint
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
@@ -115,7 +115,7 @@ def joined(df: DataFrame) -> DataFrame:
 BEFORE: dict[str, tuple[Shape, set[str]]] = {
     "as it is": (same, {"s"}),
     "renamed, derived, nested and exploded": (in_other_columns, {"total", "word", "record", "list", "each"}),
-    "added up in before=": (added_up_later, {"mean"}),
+    "added up in transform=": (added_up_later, {"mean"}),
     "joined": (joined, {"again"}),
 }
 """What becomes of the sums of one query, and which columns the digest leaves out then."""
@@ -149,7 +149,7 @@ def test_a_replay_in_another_order_is_a_proven_skip_and_one_with_another_value_e
     def start(write: Callable[[ExactlyOnce, DataFrame, int], None]) -> dict[str, ExactlyOnce]:
         sinks = {name: MemorySink(f"memory:{name}", store) for name, store in stores.items()}
         made = {
-            name: exactly_once(sinks[name], name=name, ledger=ledger, before=before)
+            name: exactly_once(sinks[name], name=name, storage=Storage(ledger=ledger), transform=before)
             for name, (before, _) in BEFORE.items()
         }
 
@@ -182,7 +182,7 @@ def test_a_replay_in_another_order_is_a_proven_skip_and_one_with_another_value_e
     unsaid = [
         name
         for name, (_, left_out) in BEFORE.items()
-        if f"leaves out {', '.join(sorted(left_out))}" not in again[name].explain()
+        if f"excludes {', '.join(sorted(left_out))}" not in again[name].explain()
     ]
     assert unsaid == []
     stream.remove("commits", 0)
@@ -199,18 +199,18 @@ def test_sums_of_the_users_own_function_with_state_are_left_out_and_the_other_co
 ) -> None:
     shape = WITH_STATE[case]
     with settings(spark, ROCKS if shape is transformed else {}):
-        stream.receive(range(4)).run(exactly_once(sink, ledger=ledger), shape=shape, mode="update")
+        stream.receive(range(4)).run(exactly_once(sink, storage=Storage(ledger=ledger)), shape=shape, mode="update")
         stream.remove("commits", 0)
         rewrite(stream, turned_round)
-        again = exactly_once(sink, ledger=ledger)
+        again = exactly_once(sink, storage=Storage(ledger=ledger))
         stream.run(again, shape=shape, mode="update")
         [record] = ledger.epochs("orders")
         assert record.epoch.digest.left_out == ("total",)
         assert skipped(ledger, "orders") == [1]
-        assert "leaves out total" in again.explain()
+        assert "excludes total" in again.explain()
         stream.remove("commits", 0)
         rewrite(stream, lambda table: table.slice(1))
-        said = stream.fail(exactly_once(sink, ledger=ledger), shape=shape, mode="update")
+        said = stream.fail(exactly_once(sink, storage=Storage(ledger=ledger)), shape=shape, mode="update")
     assert "[ONCE-E215]" in said
 
 
@@ -220,13 +220,15 @@ def test_floats_that_are_not_added_up_stay_in_the_digest(stream, sink, ledger) -
         kept = valued(df).groupBy((f.col("value") / 2).alias("half")).agg(f.max("value").alias("m"))
         return kept.select("half", "m", f.struct("half", "m").alias("both"))
 
-    wrapped = exactly_once(sink, ledger=ledger)
+    wrapped = exactly_once(sink, storage=Storage(ledger=ledger))
     stream.receive(range(4)).run(wrapped, shape=largest, mode="update")
     [record] = ledger.epochs("orders")
     assert record.epoch.digest.left_out == ()
     stream.remove("commits", 0)
     rewrite(stream, lambda table: table.set_column(0, "id", pa.array([0, 1, 1, 1])))
-    assert "[ONCE-E215]" in stream.fail(exactly_once(sink, ledger=ledger), shape=largest, mode="update")
+    assert "[ONCE-E215]" in stream.fail(
+        exactly_once(sink, storage=Storage(ledger=ledger)), shape=largest, mode="update"
+    )
 
 
 def test_what_another_run_computes_otherwise_is_refused_after_state_in_before_too(
@@ -240,7 +242,7 @@ def test_what_another_run_computes_otherwise_is_refused_after_state_in_before_to
     def write(df: DataFrame, batch_id: int) -> None:
         for expression in ("rand()", "current_timestamp()"):
             one = MemorySink(f"memory:{expression}", sink.store)
-            wrapped = exactly_once(one, name=expression, ledger=ledger, before=unstable(expression))
+            wrapped = exactly_once(one, name=expression, storage=Storage(ledger=ledger), transform=unstable(expression))
             with pytest.raises(OnceOnlyError) as refused:
                 wrapped(df, batch_id)
             said[expression] = str(refused.value)
@@ -258,6 +260,6 @@ def test_a_plan_that_is_nested_too_deeply_to_be_followed_stops_nobody(spark: Spa
     queries = '[{"class": "x.ScalarSubquery", "num-children": 0, "plan": ' * depth + "[]" + "}]" * depth
     plan = engine.QueryPlan(stateful=stateful, nondeterministic=None, sources=(), text=queries)
     rows = spark.range(1).select("id", f.lit(1.0).alias("value"))
-    found = determinism.look(plan, rows)
+    found = fingerprint.look(plan, rows)
     assert found.left_out == (frozenset({"value"}) if stateful else frozenset())
     assert found.functions == ()

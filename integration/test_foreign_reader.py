@@ -13,7 +13,7 @@ from tests.sinks.broken.foreign import LeavesTheZoneOut
 from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
 from onceonly_lab.conformance.scenario import Driver, Scenario
-from onceonly_sinks.delta import Merge
+from onceonly_sinks.delta import DeltaTuning, Merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,7 +89,7 @@ def writes(driver: Driver, rows: DataFrame, estimate: Estimate) -> None:
 WAYS: dict[str, tuple[Estimate, dict[str, Any]]] = {
     "few": (FEW, {}),
     "many": (UNKNOWN, {}),
-    "spark": (FEW, {"committer": "spark"}),
+    "spark": (FEW, {"tuning": DeltaTuning(committer="spark")}),
 }
 
 

@@ -16,10 +16,10 @@ from integration.targets import DeltaTarget
 from integration.test_line import counts
 from pyspark.sql import DataFrame, SparkSession
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly.spark import detect
-from onceonly.spark.classic.private_api_check import try_rows
+from onceonly.spark.classic import try_rows
 from onceonly.spark.versions import LINES, SparkVersion
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink
@@ -76,7 +76,7 @@ def test_a_fork_without_a_private_is_refused_by_its_name_before_a_sink_is_opened
             pretend(fork)
             said = ""
             try:
-                exactly_once(sink, ledger=ledger)(df, batch_id)
+                exactly_once(sink, storage=Storage(ledger=ledger))(df, batch_id)
             except ConfigurationError as refused:
                 said = str(refused)
             named = f"lacks {name}" in said or f"'{name}'" in said
@@ -95,17 +95,17 @@ def test_a_refused_fork_leaves_no_table_and_the_real_spark_goes_on_from_there(
     stream: FileStream, delta: DeltaTarget, ledger: SqlLedger, pretend: Callable[[SparkVersion], None]
 ) -> None:
     pretend(FORKS["a method of an observation"][0])
-    stream.receive(range(5)).fail(exactly_once(delta.sink(), ledger=ledger))
+    stream.receive(range(5)).fail(exactly_once(delta.sink(), storage=Storage(ledger=ledger)))
     assert not Path(delta.path).exists()
     pretend(OWN)
-    stream.run(exactly_once(delta.sink(), ledger=ledger))
+    stream.run(exactly_once(delta.sink(), storage=Storage(ledger=ledger)))
     assert delta.ids() == list(range(5))
 
 
 def test_a_private_that_only_a_plan_before_the_start_needs_is_named_too(
     stream: FileStream, sink: MemorySink, pretend: Callable[[SparkVersion], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onceonly.spark.classic.plan_preview.analysed", lambda df: df._jdf.vendorPlan())
+    monkeypatch.setattr("onceonly.spark.classic.plan.analysed", lambda df: df._jdf.vendorPlan())
     with pytest.raises(ConfigurationError, match="lacks vendorPlan"):
         exactly_once(sink).explain(counts(stream.receive(range(5)).read()))
 

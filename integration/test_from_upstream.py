@@ -18,8 +18,8 @@ from pyspark.sql.streaming import StreamingQuery
 from tests.kafka_client import more_partitions
 from tests.reading.writing import Writer
 
-from onceonly import Dataset, EventTime, FromUpstream, OnceOnlyError, exactly_once
-from onceonly.event_time import TimeReader
+from onceonly import EventTime, OnceOnlyError, Storage, exactly_once
+from onceonly.event_time import FromUpstream, TimeReader, Writers
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -29,7 +29,7 @@ from onceonly_sinks.memory import MemorySink, MemoryStore
 
 pytestmark = pytest.mark.spark
 
-COUNTED = EventTime("id", delay=10, unit="integer")
+COUNTED = EventTime("id", max_delay=10, unit="integer")
 
 
 class Row:
@@ -45,11 +45,13 @@ class Row:
         """More epochs of the first query."""
         self.first.receive(*batches)
         ledger = self.place / "first.db"
-        self.first.run(exactly_once(self.upstream(), ledger=ledger, before=before, note_time=COUNTED))
+        self.first.run(
+            exactly_once(self.upstream(), storage=Storage(ledger=ledger), transform=before, event_time=COUNTED)
+        )
         return self
 
     def wrapped(self, note_time: Any, **more: Any) -> Any:
-        return exactly_once(self.sink(), ledger=self.place / "second.db", note_time=note_time, **more)
+        return exactly_once(self.sink(), storage=Storage(ledger=self.place / "second.db"), event_time=note_time, **more)
 
     def start(self, wrapped: Any, shape: Callable[[DataFrame], DataFrame] = lambda df: df) -> StreamingQuery:
         writer = shape(self.load()).writeStream.queryName("second").foreachBatch(wrapped)
@@ -74,13 +76,13 @@ class Row:
         return found
 
     def noted(self) -> list[int | None]:
-        return [epoch.time.noted if epoch.time else None for epoch in self.epochs()]
+        return [epoch.time.complete_until if epoch.time else None for epoch in self.epochs()]
 
     def ids_until(self, number: int) -> set[int]:
         """What the first epochs of the second query brought."""
         sink = MemorySink(store=self.store)
         sink.open("second")
-        return {int(row["id"]) for epoch, row in sink.read_rows((1, number))}
+        return {int(row["id"]) for epoch, row in sink.read_by_epoch((1, number))}
 
     def events(self, kind: EventKind) -> list[str]:
         ledger = SqlLedger(str(self.place / "second.db"))
@@ -120,7 +122,7 @@ class Beside:
 
     def wrapped(self) -> Any:
         sink = MemorySink(f"memory:{self.name}", self.store)
-        return exactly_once(sink, name=self.name, ledger=self.ledger, note_time=self.note_time)
+        return exactly_once(sink, name=self.name, storage=Storage(ledger=self.ledger), event_time=self.note_time)
 
     def epochs(self) -> list[Epoch]:
         sink = MemorySink(f"memory:{self.name}", self.store)
@@ -128,7 +130,7 @@ class Beside:
         return [marker.epoch for marker, _ in sink.history()]
 
     def noted(self) -> list[int | None]:
-        return [epoch.time.noted if epoch.time else None for epoch in self.epochs()]
+        return [epoch.time.complete_until if epoch.time else None for epoch in self.epochs()]
 
 
 @dataclass
@@ -161,8 +163,8 @@ def downstream(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     upstream = FromUpstream(DeltaSink(path), unit="integer")
     ways = {
         "second": upstream,
-        "by a column": EventTime("id", delay=1, unit="integer"),
-        "web": Dataset(FromUpstream(DeltaSink(path), unit="integer"), writers=("web", "app")),
+        "by a column": EventTime("id", max_delay=1, unit="integer"),
+        "web": Writers(FromUpstream(DeltaSink(path), unit="integer"), writers=("web", "app")),
     }
     wrong = {"E132": FromUpstream(DeltaSink(other), unit="integer"), "E134": FromUpstream(DeltaSink(path))}
     taken = {name: Beside(name, said, ledger) for name, said in ways.items()}
@@ -204,7 +206,7 @@ def test_a_query_that_reads_a_table_notes_what_it_was_complete_through_at_each_v
     sink.open("second")
     absent = {}
     for number, said in enumerate(noted, start=1):
-        there = {int(row["id"]) for _, row in sink.read_rows((1, number)) or ()}
+        there = {int(row["id"]) for _, row in sink.read_by_epoch((1, number)) or ()}
         absent[number] = set(range(said or 0)) - there
     assert {number: ids for number, ids in absent.items() if ids} == {}, "what is called complete is there"
     with TimeReader("second", MemorySink("memory:second", second.store)) as reader:
@@ -223,7 +225,11 @@ def test_a_column_of_rows_decides_over_what_the_upstream_notes(downstream: Downs
 def test_one_of_several_writers_may_go_on_from_an_upstream(downstream: Downstream) -> None:
     last = downstream.taken["web"].epochs()[-1].time
     assert last is not None
-    assert (last.noted, last.lower, [mark.writer for mark in last.observed]) == (29, None, ["app", "web"])
+    assert (last.complete_until, last.dataset_complete_until, [mark.writer for mark in last.writers]) == (
+        29,
+        None,
+        ["app", "web"],
+    )
 
 
 def test_an_upstream_that_no_source_reads_or_that_counts_otherwise_is_refused_before_anything_is_written(
@@ -249,7 +255,7 @@ def test_a_query_that_reads_a_topic_notes_what_it_was_complete_through_at_its_of
 
     topic_row = Row(spark, tmp_path, lambda: KafkaSink(servers, topic), load)
     topic_row.arrive(range(20), range(20, 40), range(40, 60), before=of_rows)
-    topic_row.run(FromUpstream(topic_row.upstream(), name="first", unit="integer"))
+    topic_row.run(FromUpstream(topic_row.upstream(), pipeline="first", unit="integer"))
     noted = topic_row.noted()
     assert noted[-1] == 49
     assert len(set(noted)) > 2
@@ -271,7 +277,7 @@ def test_what_was_complete_waits_for_a_partition_that_appears_as_for_every_other
         return source.load().select(f.col("value").cast("string").cast("bigint").alias("id"))
 
     row = Row(spark, tmp_path, lambda: KafkaSink(servers, topic), load)
-    upstream = FromUpstream(row.upstream(), name="first", unit="integer")
+    upstream = FromUpstream(row.upstream(), pipeline="first", unit="integer")
     row.arrive(range(20), range(20, 40), before=of_rows)
     row.run(upstream)
     assert row.noted()[-1] == 29
@@ -297,7 +303,7 @@ def test_what_was_complete_waits_for_a_partition_that_appears_as_for_every_other
 def test_a_column_of_rows_decides_in_postgres_too(table: Row, request: pytest.FixtureRequest) -> None:
     table.sink = request.getfixturevalue("pg").sink
     table.arrive(range(20))
-    table.run(EventTime("id", delay=1, unit="integer"))
+    table.run(EventTime("id", max_delay=1, unit="integer"))
     assert table.noted() == [18]
 
 
@@ -311,7 +317,7 @@ def test_an_upstream_that_no_source_reads_is_refused_and_the_one_that_is_read_is
     table.arrive(range(20))
     other = tmp_path / "other"
     table.first.checkpoint = tmp_path / "other-ck"
-    table.first.run(exactly_once(DeltaSink(other), ledger=tmp_path / "other.db", note_time=COUNTED))
+    table.first.run(exactly_once(DeltaSink(other), storage=Storage(ledger=tmp_path / "other.db"), event_time=COUNTED))
     said = table.refused(FromUpstream(DeltaSink(other), unit="integer"))
     assert "[ONCE-E132]" in said
     assert f'no source of pipeline "second" reads delta:{other}' in said
@@ -335,4 +341,4 @@ def test_an_upstream_says_nothing_of_rows_that_state_holds_back(table: Row) -> N
     upstream = FromUpstream(table.upstream(), unit="integer")
     said = table.refused(upstream, lambda df: df.dropDuplicates(["id"]))
     assert "[ONCE-E131]" in said
-    assert 'note_time="watermark"' in said
+    assert 'event_time="watermark"' in said

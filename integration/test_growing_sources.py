@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 from tests.kafka_client import more_partitions
 
-from onceonly import EventTime, exactly_once
+from onceonly import EventTime, Storage, exactly_once
 from onceonly_checkpoints import chain
 
 pytestmark = pytest.mark.spark
@@ -36,7 +36,7 @@ def test_a_topic_that_gets_more_partitions_under_a_running_query_loses_no_row(sp
     asked = {"kafka.bootstrap.servers": any_kafka.servers, "subscribe": topic, "startingOffsets": "earliest"}
     rows = spark.readStream.format("kafka").options(**asked).load()
     number = rows.select(f.col("value").cast("string").cast("bigint").alias("id"))
-    writer = number.writeStream.foreachBatch(exactly_once(sink, ledger=ledger)).queryName("orders")
+    writer = number.writeStream.foreachBatch(exactly_once(sink, storage=Storage(ledger=ledger))).queryName("orders")
     writer = writer.option("checkpointLocation", str(tmp_path / "ck"))
     query = writer.trigger(processingTime="0 seconds").start()
     try:
@@ -96,7 +96,9 @@ def test_old_rows_of_a_partition_that_appears_are_late_and_counted_and_time_goes
     def run() -> None:
         rows = spark.readStream.format("kafka").options(**asked).load()
         number = rows.select(f.col("value").cast("string").cast("bigint").alias("id"))
-        told = exactly_once(sink, ledger=ledger, note_time=EventTime("id", delay=1, unit="integer"))
+        told = exactly_once(
+            sink, storage=Storage(ledger=ledger), event_time=EventTime("id", max_delay=1, unit="integer")
+        )
         writer = number.writeStream.foreachBatch(told).queryName("orders").trigger(availableNow=True)
         writer.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()
 
@@ -111,9 +113,9 @@ def test_old_rows_of_a_partition_that_appears_are_late_and_counted_and_time_goes
     first, *_, last = [record.epoch for record in ledger.epochs("orders")]
     assert '"2":' not in str(first.written.end)
     assert '"2":4' in str(last.written.end)
-    assert (first.time.noted, first.time.high, first.time.late) == (8, 9, 0)
-    assert (last.time.horizon, last.time.late, last.time.first, last.time.last) == (8, 2, 3, 12)
-    assert (last.time.noted, last.time.high) == (11, 12)
+    assert (first.time.complete_until, first.time.max_time, first.time.late_rows) == (8, 9, 0)
+    assert (last.time.late_before, last.time.late_rows, last.time.earliest, last.time.latest) == (8, 2, 3, 12)
+    assert (last.time.complete_until, last.time.max_time) == (11, 12)
     assert ids(sink) == sorted([*range(10), 3, 7, 8, 12])
 
 
@@ -123,7 +125,7 @@ def test_state_in_rocksdb_goes_on_after_a_replay(spark, stream, sink, ledger):
         return df.groupBy((f.col("id") % 3).alias("id")).agg(f.count("*").alias("n"))
 
     def run() -> None:
-        stream.run(exactly_once(sink, ledger=ledger), shape=counted, mode="update")
+        stream.run(exactly_once(sink, storage=Storage(ledger=ledger)), shape=counted, mode="update")
 
     with settings(spark, ROCKS):
         stream.receive(range(6))

@@ -18,10 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from onceonly import exactly_once, heartbeat
-from onceonly.event_time import FixedWindows, TimeReader
-from onceonly.windows import AtPeriod, AtWatermark, Panes, Sum
-from onceonly.windows import Fixed as Windows
+from onceonly import Storage, exactly_once
+from onceonly.event_time import FixedWindows, TimeReader, heartbeat
+from onceonly.windows import AtPeriod, AtWatermark, Sum, Tumbling, Windows
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
@@ -38,7 +37,7 @@ class Silent:
         return df.unionByName(heartbeat(self.spark, like=df))
 
     def start(self, shape: Callable[[DataFrame], DataFrame], **trigger: Any) -> StreamingQuery:
-        wrapped = exactly_once(MemorySink(store=self.store), ledger=self.ledger, note_time="ingest")
+        wrapped = exactly_once(MemorySink(store=self.store), storage=Storage(ledger=self.ledger), event_time="ingest")
         return self.stream.start(wrapped, shape, **(trigger or {"processingTime": "1 second"}))
 
     def epochs(self) -> list[Epoch]:
@@ -87,7 +86,7 @@ def test_with_a_heartbeat_epochs_without_rows_note_that_nothing_came_and_a_resta
     silent.reaches(len(silent.epochs()) + 1)
     again.stop()
     assert silent.ids() == [0, 1, 2, 3, 4]
-    noted: list[Any] = [epoch.time.noted for epoch in silent.epochs() if epoch.time]
+    noted: list[Any] = [epoch.time.complete_until for epoch in silent.epochs() if epoch.time]
     assert noted == sorted(set(noted))
     assert len(noted) == len(silent.epochs())
     rows = [epoch.digest.rows for epoch in silent.epochs()]
@@ -103,14 +102,14 @@ def test_timers_of_windows_come_due_while_the_source_is_silent(
     spark: SparkSession, stream: FileStream, pg: PostgresTarget
 ) -> None:
     """One row comes, in the first epoch; each result is of a later one: early by the clock, on time by its end."""
-    windows = Panes(
+    windows = Windows(
         key="word",
-        values={"total": Sum("id")},
+        aggregates={"total": Sum("id")},
         time="ingest",
-        window=Windows("3 seconds"),
+        window=Tumbling("3 seconds"),
         trigger=AtWatermark(early=AtPeriod("1 second")),
     )
-    wrapped = exactly_once(pg.sink(), note_time="ingest", panes=windows)
+    wrapped = exactly_once(pg.sink(), event_time="ingest", windows=windows)
     query = stream.receive([7]).start(
         wrapped, lambda df: df.unionByName(heartbeat(spark, like=df)), processingTime="1 second"
     )
@@ -170,11 +169,11 @@ def test_beside_a_silent_source_windows_are_complete_by_what_commits_say(
     with_rows = [epoch.time for epoch in silent.epochs() if epoch.digest.rows]
     last = with_rows[-1]
     assert last is not None
-    assert last.noted is not None
+    assert last.complete_until is not None
     with TimeReader("orders", MemorySink(store=silent.store)) as reader:
         lower = reader.time_window().lower
         assert lower is not None
-        assert lower > last.noted
-        found = list(reader.windows(FixedWindows("1 second"), since=last.noted - 1000))
+        assert lower > last.complete_until
+        found = list(reader.windows(FixedWindows("1 second"), since=last.complete_until - 1000))
     assert {one.status for one in found if one.end <= lower} == {"complete"}
     assert len(silent.ids()) == 181

@@ -48,10 +48,10 @@ class Idle:
         assert found is not None
         epochs = self.epochs
         times = [epoch.time for epoch in epochs if epoch.time]
-        assert [time.noted for time in times] == [
+        assert [time.complete_until for time in times] == [
             epoch.lineage and epoch.lineage.batch_timestamp_ms for epoch in epochs
         ]
-        assert found == (times[-1].noted, sum(epoch.digest.rows for epoch in epochs))
+        assert found == (times[-1].complete_until, sum(epoch.digest.rows for epoch in epochs))
         assert found[0] >= self.lower
         self.lower = found[0]
 
@@ -78,9 +78,9 @@ def test_no_kill_in_silence_loses_what_was_complete_and_silence_goes_on_completi
     assert sum(epoch.digest.rows == 0 for epoch in idle.epochs) > len(deaths)
     planned = idle.epochs[last - 1].time
     assert planned is not None
-    assert planned.noted is not None
+    assert planned.complete_until is not None
     with TimeReader(idle.job.name, make_sink("postgres", idle.job.target)) as reader:
-        windows = list(reader.windows(FixedWindows("1 second"), since=planned.noted))
+        windows = list(reader.windows(FixedWindows("1 second"), since=planned.complete_until))
     # The window of the newest rows is one that only epochs without rows could complete.
-    assert windows[0].start <= planned.noted < windows[0].end <= idle.lower
+    assert windows[0].start <= planned.complete_until < windows[0].end <= idle.lower
     assert windows[0].status == "complete"

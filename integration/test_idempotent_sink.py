@@ -9,7 +9,7 @@ from integration.targets import events
 from pyspark.sql import functions as f
 from tests.sinks.tutorial import FolderSink
 
-from onceonly import OnceOnlyError, exactly_once, faults
+from onceonly import OnceOnlyError, Recovery, Storage, exactly_once, faults
 from onceonly.audit import Verdict, audit
 from onceonly.faults import Point
 from onceonly_checkpoints.ledger import EventKind
@@ -52,26 +52,26 @@ def marked(folder) -> list[int]:
 def test_an_epoch_that_was_cut_off_between_rows_and_marker_is_put_again_by_its_replay(stream, folder, ledger, cut_off):
     stream.receive(*BATCHES)
     faults.arm(Point.PREPARE_SENT, "raise", cut_off)
-    assert "InjectedFault" in stream.fail(exactly_once(folder, ledger=ledger), shape=by_key)
+    assert "InjectedFault" in stream.fail(exactly_once(folder, storage=Storage(ledger=ledger)), shape=by_key)
     assert documents(folder) == newest(*BATCHES[:cut_off])  # a reader sees what no marker stands for
     assert marked(folder) == list(range(1, cut_off))
-    stream.run(exactly_once(folder, ledger=ledger), shape=by_key)
+    stream.run(exactly_once(folder, storage=Storage(ledger=ledger)), shape=by_key)
     assert documents(folder) == newest(*BATCHES)
     assert marked(folder) == [1, 2, 3]
 
 
 def test_a_lost_answer_is_found_by_its_marker(stream, folder, ledger):
     faults.arm(Point.COMMIT_SENT, "raise", 2)
-    stream.receive(*BATCHES).run(exactly_once(folder, ledger=ledger), shape=by_key)
+    stream.receive(*BATCHES).run(exactly_once(folder, storage=Storage(ledger=ledger)), shape=by_key)
     assert documents(folder) == newest(*BATCHES)
     assert marked(folder) == [1, 2, 3]
     assert len(events(ledger, EventKind.RESOLVED)) == 1
 
 
 def test_a_batch_under_its_marker_is_skipped(stream, folder, ledger):
-    stream.receive(*BATCHES).run(exactly_once(folder, ledger=ledger), shape=by_key)
+    stream.receive(*BATCHES).run(exactly_once(folder, storage=Storage(ledger=ledger)), shape=by_key)
     stream.remove("commits", 2)
-    stream.receive(range(30, 33)).run(exactly_once(folder, ledger=ledger), shape=by_key)
+    stream.receive(range(30, 33)).run(exactly_once(folder, storage=Storage(ledger=ledger)), shape=by_key)
     assert len(events(ledger, EventKind.SKIPPED)) == 1
     assert documents(folder) == newest(*BATCHES, range(30, 33))
 
@@ -81,7 +81,10 @@ def test_a_plan_that_draws_is_refused_before_a_row_is_put(stream, folder, ledger
         return by_key(df).withColumn("draw", f.rand(7))
 
     taken = MemorySink()
-    wrapped, other = exactly_once(folder, ledger=ledger), exactly_once(taken, name="other", ledger=ledger)
+    wrapped, other = (
+        exactly_once(folder, storage=Storage(ledger=ledger)),
+        exactly_once(taken, name="other", storage=Storage(ledger=ledger)),
+    )
     assert "[ONCE-E129]" in wrapped.explain(drawn(stream.receive(*BATCHES[:1]).read()))
 
     def write(df, batch_id):
@@ -101,7 +104,10 @@ def test_what_the_callback_adds_is_refused_too(stream, folder, ledger):
             adds = f.expr(f"cast({made} as string)")
             same = FolderSink.from_address(folder.address)  # one object may not be in two pipelines
             wrapped = exactly_once(
-                same, name=made, ledger=ledger, before=lambda df, adds=adds: df.withColumn("made", adds)
+                same,
+                name=made,
+                storage=Storage(ledger=ledger),
+                transform=lambda df, adds=adds: df.withColumn("made", adds),
             )
             with pytest.raises(OnceOnlyError) as caught:
                 wrapped(df, batch_id)
@@ -113,7 +119,7 @@ def test_what_the_callback_adds_is_refused_too(stream, folder, ledger):
 
 
 def test_what_is_kept_of_a_run_is_the_weaker_promise_and_the_audit_does_not_say_more(stream, folder, ledger):
-    wrapped = exactly_once(folder, ledger=ledger)
+    wrapped = exactly_once(folder, storage=Storage(ledger=ledger))
     before = wrapped.explain(by_key(stream.receive(*BATCHES).read()))
     stream.run(wrapped, shape=by_key)
     assert before == wrapped.explain()
@@ -126,7 +132,9 @@ def test_what_is_kept_of_a_run_is_the_weaker_promise_and_the_audit_does_not_say_
 
 
 @pytest.mark.parametrize(
-    "chosen", [{"staging": "/nowhere"}, {"overlap": "trim"}], ids=lambda chosen: next(iter(chosen))
+    "chosen",
+    [{"storage": Storage(staging="/nowhere")}, {"recovery": Recovery(overlap="trim")}],
+    ids=lambda chosen: next(iter(chosen)),
 )
 def test_what_hangs_on_a_transaction_is_refused_when_the_call_is_made(folder, chosen):
     with pytest.raises(OnceOnlyError, match="without a transaction") as caught:
@@ -135,6 +143,6 @@ def test_what_hangs_on_a_transaction_is_refused_when_the_call_is_made(folder, ch
 
 
 def test_it_stands_beside_no_other_sink(folder, sink):
-    with pytest.raises(OnceOnlyError, match="beside memory:orders") as caught:
+    with pytest.raises(OnceOnlyError, match="it is given with memory:orders") as caught:
         exactly_once(folder, sink)
     assert caught.value.code == "E128"

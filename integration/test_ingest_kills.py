@@ -1,4 +1,4 @@
-"""``note_time="ingest"``, really killed: a batch notes when the engine planned it, however late it comes again."""
+"""``event_time="ingest"``, really killed: a batch notes when the engine planned it, however late it comes again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def now_ms() -> int:
 
 def held(several: Several) -> list[list[int | None]]:
     """What each epoch of each sink notes, sink by sink."""
-    return [[marker.epoch.time and marker.epoch.time.noted for marker in scene.markers()] for scene in several.scenes]
+    return [
+        [marker.epoch.time and marker.epoch.time.complete_until for marker in scene.markers()]
+        for scene in several.scenes
+    ]
 
 
 def test_a_batch_that_is_replayed_later_notes_the_moment_at_which_it_was_planned(
@@ -60,7 +63,7 @@ def test_a_batch_that_is_replayed_later_notes_the_moment_at_which_it_was_planned
             epoch = marker.epoch
             assert epoch.time is not None
             assert epoch.lineage is not None
-            assert epoch.time.ingest == epoch.lineage.batch_timestamp_ms == epoch.time.noted
+            assert epoch.time.batch_timestamp_ms == epoch.lineage.batch_timestamp_ms == epoch.time.complete_until
             assert epoch.digest.rows == ROWS
 
 
@@ -83,7 +86,7 @@ def test_one_sink_notes_it_too_when_the_commit_is_lost_with_its_driver(
     warm_drivers.finish(job)
     (marker,) = scene.markers()
     assert marker.epoch.time is not None
-    assert (marker.epoch.time.noted, marker.epoch.time.lower) == (moment, moment)
+    assert (marker.epoch.time.complete_until, marker.epoch.time.dataset_complete_until) == (moment, moment)
 
 
 @pytest.mark.slow

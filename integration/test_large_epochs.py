@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from tests.kafka_client import committed
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 from onceonly_sinks.kafka import KafkaSink
 
 pytestmark = pytest.mark.spark
@@ -54,7 +54,7 @@ def test_an_epoch_beyond_the_driver_goes_through_files_and_only_once(
     assert "staging='/path'" in said
     assert not ids(any_kafka, topic)
 
-    staged = exactly_once(sink, staging=tmp_path / "staging")
+    staged = exactly_once(sink, storage=Storage(staging=tmp_path / "staging"))
     stream.run(staged, shape=shape)
     stream.receive(range(ROWS, ROWS + 5)).run(staged, shape=shape)
     assert ids(any_kafka, topic) == list(range(ROWS + 5))

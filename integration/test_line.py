@@ -28,21 +28,21 @@ from integration.test_overlap import Topic, by_offset
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from onceonly import Dedupe, EventTime, ExactlyOnce, Output, Quality, exactly_once
+from onceonly import Dedupe, EventTime, ExactlyOnce, Output, Quality, Recovery, Storage, exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
 from onceonly.spark import detect
 from onceonly.spark.detect import engine_for
 from onceonly.spark.jars import kafka_source_jars
 from onceonly.spark.versions import LINES
-from onceonly.windows import Aggregate, Count, Last, Max, Mean, Panes, Sliding, Sum
+from onceonly.windows import Aggregate, Count, Last, Max, Mean, Sliding, Sum, Windows
 from onceonly.windows.rules.values import Value
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_sinks.delta import DeltaSink, with_delta
+from onceonly_sinks.delta import DeltaSink, DeltaTuning, with_delta
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 pytestmark = pytest.mark.spark
 
@@ -62,12 +62,13 @@ def test_this_line_is_one_that_is_known() -> None:
 def test_rows_are_appended_once_through_the_driver_and_by_executors(
     stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, ledger: SqlLedger, limit: int | None
 ) -> None:
-    options = {} if limit is None else {"driver_limit": limit}
+    postgres = PostgresTuning() if limit is None else PostgresTuning(driver_limit=limit)
+    delta_tuning = DeltaTuning() if limit is None else DeltaTuning(driver_limit=limit)
     stream.receive(range(10), range(10, 20))
-    stream.run(exactly_once(pg.sink(**options), ledger=ledger))
+    stream.run(exactly_once(pg.sink(tuning=postgres), storage=Storage(ledger=ledger)))
     stream.lose_checkpoint()
     stream.name = "history"
-    stream.run(exactly_once(delta.sink(**options), ledger=ledger))
+    stream.run(exactly_once(delta.sink(tuning=delta_tuning), storage=Storage(ledger=ledger)))
     assert pg.ids() == delta.ids() == list(range(20))
 
 
@@ -75,9 +76,9 @@ def test_rows_are_appended_once_through_the_driver_and_by_executors(
 def test_one_epoch_goes_to_several_sinks_and_a_replay_to_none(
     stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, ledger: SqlLedger
 ) -> None:
-    stream.receive(range(10), range(10, 20)).run(exactly_once(pg.sink(), delta.sink(), ledger=ledger))
+    stream.receive(range(10), range(10, 20)).run(exactly_once(pg.sink(), delta.sink(), storage=Storage(ledger=ledger)))
     stream.remove("commits", 1)
-    stream.receive(range(20, 30)).run(exactly_once(pg.sink(), delta.sink(), ledger=ledger))
+    stream.receive(range(20, 30)).run(exactly_once(pg.sink(), delta.sink(), storage=Storage(ledger=ledger)))
     assert pg.ids() == delta.ids() == list(range(30))
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
@@ -88,7 +89,7 @@ def test_a_sink_gets_an_output_and_a_replay_gives_it_to_none(
 ) -> None:
     def wrapped() -> ExactlyOnce:
         even = Output(delta.sink(), name="even", where="id % 2 = 0", select=["id", "upper(word) AS loud"])
-        return exactly_once(pg.sink(), even, ledger=ledger)
+        return exactly_once(pg.sink(), even, storage=Storage(ledger=ledger))
 
     stream.receive(range(10), range(10, 20)).run(wrapped())
     stream.remove("commits", 1)
@@ -104,7 +105,7 @@ def test_a_bad_row_is_set_aside_and_a_replay_does_not_bring_it_again(
 ) -> None:
     def wrapped() -> ExactlyOnce:
         quality = Quality(expect={"no seven": "id % 10 <> 7", "a word": "word LIKE 'w%'"}, quarantine=delta.sink())
-        return exactly_once(pg.sink(), ledger=ledger, quality=quality)
+        return exactly_once(pg.sink(), storage=Storage(ledger=ledger), quality=quality)
 
     stream.receive(range(10), range(10, 20)).run(wrapped())
     stream.remove("commits", 1)
@@ -119,9 +120,9 @@ def test_a_bad_row_is_set_aside_and_a_replay_does_not_bring_it_again(
 def test_state_goes_on_over_a_replay(stream: FileStream, pg: PostgresTarget, ledger: SqlLedger) -> None:
     for _ in range(3):
         stream.receive(range(5))
-        stream.run(exactly_once(pg.sink(key="word"), ledger=ledger), shape=counts, mode="update")
+        stream.run(exactly_once(pg.sink(key="word"), storage=Storage(ledger=ledger)), shape=counts, mode="update")
         stream.remove("commits", stream.newest("commits"))
-    stream.run(exactly_once(pg.sink(key="word"), ledger=ledger), shape=counts, mode="update")
+    stream.run(exactly_once(pg.sink(key="word"), storage=Storage(ledger=ledger)), shape=counts, mode="update")
     found = dict(pg.says("select word, count from orders"))
     assert found == Counter({f"w{number}": 3 for number in range(5)})
     assert len(events(ledger, EventKind.SKIPPED)) == 3
@@ -130,7 +131,7 @@ def test_state_goes_on_over_a_replay(stream: FileStream, pg: PostgresTarget, led
 @pytest.mark.slow
 def test_keys_are_merged_into_delta(stream: FileStream, delta: DeltaTarget, ledger: SqlLedger) -> None:
     for shape in (lambda df: df, lambda df: df.withColumn("word", f.lit("new"))):
-        stream.receive(range(5)).run(exactly_once(delta.sink(key="id"), ledger=ledger), shape=shape)
+        stream.receive(range(5)).run(exactly_once(delta.sink(key="id"), storage=Storage(ledger=ledger)), shape=shape)
     assert sorted(delta.rows("id", "word")) == [(number, "new") for number in range(5)]
 
 
@@ -140,7 +141,12 @@ def test_a_lost_checkpoint_is_trimmed(stream: FileStream, pg: PostgresTarget, le
         return df.selectExpr("*", "_metadata.file_path as file_path")
 
     def write() -> object:
-        return exactly_once(pg.sink(), ledger=ledger, overlap="trim", before=lambda df: df.drop("file_path"))
+        return exactly_once(
+            pg.sink(),
+            storage=Storage(ledger=ledger),
+            recovery=Recovery(overlap="trim"),
+            transform=lambda df: df.drop("file_path"),
+        )
 
     stream.receive(range(10), range(10, 20)).run(write(), shape=shape)
     stream.lose_checkpoint()
@@ -161,7 +167,9 @@ def test_a_row_that_is_repeated_is_left_out_and_a_replay_brings_none(
 ) -> None:
     def wrapped() -> ExactlyOnce:
         kept = PostgresSink(pg.dsn, table="orders_seen")
-        return exactly_once(pg.sink(), dedupe=Dedupe(key="id", within="7 days", keep=kept), ledger=ledger, **way)
+        return exactly_once(
+            pg.sink(), dedupe=Dedupe(key="id", within="7 days", store=kept), storage=Storage(ledger=ledger, **way)
+        )
 
     stream.receive([*range(10), *range(5)], range(5, 20)).run(wrapped())
     stream.remove("commits", 1)
@@ -178,8 +186,8 @@ def test_an_epoch_says_up_to_what_time_all_is_there_and_a_replay_says_it_again(
     stream: FileStream, pg: PostgresTarget, ledger: SqlLedger, way: dict[str, Any]
 ) -> None:
     def wrapped() -> ExactlyOnce:
-        time = EventTime("at", delay="2 seconds")
-        return exactly_once(pg.sink(), note_time=time, before=dated, ledger=ledger, **way)
+        time = EventTime("at", max_delay="2 seconds")
+        return exactly_once(pg.sink(), event_time=time, transform=dated, storage=Storage(ledger=ledger, **way))
 
     def dated(df: DataFrame) -> DataFrame:
         return df.withColumn("at", f.expr("timestamp_seconds(id)"))
@@ -188,7 +196,7 @@ def test_an_epoch_says_up_to_what_time_all_is_there_and_a_replay_says_it_again(
     stream.remove("commits", 1)
     stream.receive(range(20, 30)).run(wrapped())
     times = [record.epoch.time for record in ledger.epochs("orders")]
-    assert [time and (time.noted, time.late, time.first, time.last) for time in times] == [
+    assert [time and (time.complete_until, time.late_rows, time.earliest, time.latest) for time in times] == [
         (7_000, 0, 0, 9_000),
         (17_000, 1, 6_000, 19_000),
         (27_000, 0, 20_000, 29_000),
@@ -206,8 +214,8 @@ class Most(Aggregate):
     def partial(self) -> Column:
         return f.to_json(f.struct(f.max("id").alias("most")))
 
-    def merge(self, one: Any, other: Any) -> Any:
-        return max(one, other, key=lambda found: found["most"])
+    def merge(self, partial: Any, other: Any) -> Any:
+        return max(partial, other, key=lambda found: found["most"])
 
     def value(self, partial: Any) -> Any:
         return partial["most"]
@@ -220,11 +228,13 @@ def test_windows_are_written_once_with_their_state_and_a_replay_writes_none_agai
     stream: FileStream, pg: PostgresTarget, ledger: SqlLedger, way: dict[str, Any], most: Value
 ) -> None:
     values = {"rows": Count(), "total": Sum("id"), "mean": Mean("id"), "most": most, "said": Last("word", by="id")}
-    panes = Panes(key="part", values=values, time="at", window=Sliding("20 seconds", "10 seconds"))
+    panes = Windows(key="part", aggregates=values, time="at", window=Sliding("20 seconds", "10 seconds"))
 
     def wrapped() -> ExactlyOnce:
-        time = EventTime("at", delay="0s")
-        return exactly_once(pg.sink(), note_time=time, panes=panes, before=parted, ledger=ledger, **way)
+        time = EventTime("at", max_delay="0s")
+        return exactly_once(
+            pg.sink(), event_time=time, windows=panes, transform=parted, storage=Storage(ledger=ledger, **way)
+        )
 
     def parted(df: DataFrame) -> DataFrame:
         return df.selectExpr("*", "id % 2 AS part", "timestamp_seconds(id) AS at")
@@ -248,7 +258,7 @@ def test_windows_are_written_once_with_their_state_and_a_replay_writes_none_agai
 
 
 def _panes(ledger: SqlLedger) -> list[EpochWindows | None]:
-    return [record.epoch.panes for record in ledger.epochs("orders")]
+    return [record.epoch.windows for record in ledger.epochs("orders")]
 
 
 _LOWER = "onceonly.at((select lower from onceonly.time_window where target = 'orders'::regclass))"
@@ -285,9 +295,13 @@ def test_spark_itself_commits_to_delta_and_a_replay_is_skipped(
     stream: FileStream, tmp_path: Path, ledger: SqlLedger
 ) -> None:
     table = tmp_path / "by-spark"
-    stream.receive(range(10)).run(exactly_once(DeltaSink(str(table), committer="spark"), ledger=ledger))
+    stream.receive(range(10)).run(
+        exactly_once(DeltaSink(str(table), tuning=DeltaTuning(committer="spark")), storage=Storage(ledger=ledger))
+    )
     stream.remove("commits", 0)
-    stream.receive(range(10, 20)).run(exactly_once(DeltaSink(str(table), committer="spark"), ledger=ledger))
+    stream.receive(range(10, 20)).run(
+        exactly_once(DeltaSink(str(table), tuning=DeltaTuning(committer="spark")), storage=Storage(ledger=ledger))
+    )
     assert DeltaTarget(str(table)).ids() == list(range(20))
     assert operations(table).count("Apache-Spark") == 2, "each epoch; what opens a run is deltalake's"
     assert len(events(ledger, EventKind.SKIPPED)) == 1
@@ -300,7 +314,7 @@ def test_delta_serves_as_a_source(spark: SparkSession, tmp_path: Path, sink: Mem
     spark.range(5).write.format("delta").save(table)
     for _ in range(2):
         rows = spark.readStream.format("delta").load(table)
-        writer = rows.writeStream.foreachBatch(exactly_once(sink, ledger=ledger)).queryName("orders")
+        writer = rows.writeStream.foreachBatch(exactly_once(sink, storage=Storage(ledger=ledger))).queryName("orders")
         writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True).start().awaitTermination()
         spark.range(5, 10).write.format("delta").mode("append").save(table)
     assert ids(sink) == list(range(10))
@@ -314,7 +328,7 @@ def test_a_topic_is_read_and_its_brokers_say_who_they_are(
 ) -> None:
     topic = Topic(spark, any_kafka, tmp_path)
     known: list[str | None] = []
-    wrapped = by_offset(sink, ledger=ledger, overlap="trim")
+    wrapped = by_offset(sink, storage=Storage(ledger=ledger), recovery=Recovery(overlap="trim"))
 
     def write(df: DataFrame, batch_id: int) -> None:
         [source] = engine_for(df).discover(df).plan.sources
@@ -338,7 +352,7 @@ def test_a_topic_that_may_lose_offsets_is_refused(
     spark: SparkSession, any_kafka: KafkaAddress, tmp_path: Path, sink: MemorySink, ledger: SqlLedger
 ) -> None:
     topic = Topic(spark, any_kafka, tmp_path).send(range(3))
-    assert "[ONCE-E116]" in topic.run(by_offset(sink, ledger=ledger), failOnDataLoss="false")
+    assert "[ONCE-E116]" in topic.run(by_offset(sink, storage=Storage(ledger=ledger)), failOnDataLoss="false")
     assert ids(sink) == []
 
 
@@ -374,6 +388,6 @@ def test_a_builder_gets_the_jars_of_delta_or_a_refusal_by_name_where_there_are_n
         with_delta(SparkSession.builder)
     assert caught.value.code == "E111"
     by_spark = FileStream(spark, tmp_path).receive(range(3))
-    said = by_spark.fail(exactly_once(DeltaSink(str(tmp_path / "table"), committer="spark")))
+    said = by_spark.fail(exactly_once(DeltaSink(str(tmp_path / "table"), tuning=DeltaTuning(committer="spark"))))
     assert "[ONCE-E" in said
     assert "with_delta" in said

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 from onceonly.metrics.listener import Listener
 from onceonly_checkpoints.ledger import Pipeline
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -31,7 +31,7 @@ def test_a_driver_tells_what_its_own_queries_do(stream, sink, registry, tmp_path
     def value(name: str, pipeline: str = "orders", **labels: str) -> float | None:
         return registry.get_sample_value(name, {"pipeline": pipeline, **labels})
 
-    stream.receive(range(10), range(10, 14)).run(exactly_once(sink, ledger=ledger))
+    stream.receive(range(10), range(10, 14)).run(exactly_once(sink, storage=Storage(ledger=ledger)))
     assert value("onceonly_epochs_total", outcome="committed") == 2
     assert value("onceonly_rows_total") == 14
     assert value("onceonly_phase_seconds_count", phase="commit") == 2
@@ -39,12 +39,12 @@ def test_a_driver_tells_what_its_own_queries_do(stream, sink, registry, tmp_path
     assert value("onceonly_epoch_lag_seconds") > 0
     assert registry.get_sample_value("onceonly_ledger_up") == 1
 
-    stream.receive(range(14, 20)).run(exactly_once(sink, ledger=ledger))
+    stream.receive(range(14, 20)).run(exactly_once(sink, storage=Storage(ledger=ledger)))
     assert value("onceonly_epochs_total", outcome="committed") == 3
     assert value("onceonly_epochs_total", outcome="opened") == 2
     assert value("onceonly_rows_total") == 20
 
-    running = stream.start(exactly_once(sink, ledger=ledger))
+    running = stream.start(exactly_once(sink, storage=Storage(ledger=ledger)))
     assert value("onceonly_query_running") == 1
     running.stop()
 
@@ -53,6 +53,6 @@ def test_pipelines_of_other_drivers_are_left_to_them(stream, sink, registry, tmp
     ledger = SqlLedger(str(tmp_path / "ledger.db"))
     ledger.open()
     ledger.enter(Pipeline("returns", (), "a-query-of-another-driver", "file:/ck", 1, 0))
-    stream.receive(range(3)).run(exactly_once(sink, ledger=ledger))
+    stream.receive(range(3)).run(exactly_once(sink, storage=Storage(ledger=ledger)))
     assert registry.get_sample_value("onceonly_epoch", {"pipeline": "orders"}) == 1
     assert registry.get_sample_value("onceonly_epoch", {"pipeline": "returns"}) is None

@@ -17,7 +17,7 @@ from integration.targets import PostgresTarget, events, ids
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
-from onceonly import ExactlyOnce, exactly_once
+from onceonly import ExactlyOnce, Storage, exactly_once
 from onceonly.audit import Verdict, audit
 from onceonly.machine.callback_rules import Holder
 from onceonly.runtime.runs import Runs
@@ -62,16 +62,16 @@ def calls(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         return df
 
     def make(name: str, sink: str | None = None, **more: Any) -> ExactlyOnce:
-        return exactly_once(sinks[sink or name], name=name, ledger=place / "ledger.db", **more)
+        return exactly_once(sinks[sink or name], name=name, storage=Storage(ledger=place / "ledger.db"), **more)
 
     # Another object for the same store: one object in two places is what "two names" tries.
     twin = MemorySink(sinks["same name"].id, sinks["same name"].store)
-    twins = make("same name"), exactly_once(twin, name="same name", ledger=place / "ledger.db")
+    twins = make("same name"), exactly_once(twin, name="same name", storage=Storage(ledger=place / "ledger.db"))
     named = make("two names"), make("another name", "two names")
     parts, swallowed, own_id = make("parts"), make("swallowed"), make("own id")
-    failing, grouped = make("fails once", before=shaky), make("grouped")
-    evens = make("evens", before=lambda df: df.where(EVENS))
-    odds = make("odds", before=lambda df: df.where(ODDS))
+    failing, grouped = make("fails once", transform=shaky), make("grouped")
+    evens = make("evens", transform=lambda df: df.where(EVENS))
+    odds = make("odds", transform=lambda df: df.where(ODDS))
 
     def tries(name: str, wrapped: ExactlyOnce, df: DataFrame, batch_id: int, offered: int | None = None) -> None:
         try:
@@ -108,7 +108,7 @@ def test_a_second_call_for_a_batch_is_refused_and_says_how_to_write_it(calls: Ca
     said = calls.said["parts", 0]
     assert "[ONCE-E123]" in said
     assert "Batch 0" in said
-    assert "before=" in said
+    assert "transform=" in said
     assert ids(calls.sinks["parts"]) == [0, 2, 4, 6, 8]
 
 
@@ -123,10 +123,10 @@ def test_no_restart_brings_the_rest_of_a_batch_and_rows_by_hand_leave_the_verdic
     said = stream.receive(range(10), range(10, 20)).fail(in_parts)
     assert "[ONCE-E123]" in said
     assert pg.ids() == [0, 2, 4, 6, 8], "what the first call wrote stands, and the query has stopped"
-    assert "no restart brings what the first call was not handed" in said
-    assert "put what is missing of batch 0 into the sink by hand" in said
+    assert "A restart skips it and never brings the other rows." in said
+    assert "put the missing rows of batch 0 into the sink by hand" in said
     pg.says("insert into orders (id, word) select n, 'w' || n from generate_series(1, 9, 2) n")
-    stream.run(exactly_once(pg.sink(), before=lambda df: df))
+    stream.run(exactly_once(pg.sink(), transform=lambda df: df))
     assert pg.ids() == [*range(20)]
     ledger, judged = SqlLedger(pg.dsn), pg.sink()
     with closing(ledger), closing(judged):
@@ -134,8 +134,8 @@ def test_no_restart_brings_the_rest_of_a_batch_and_rows_by_hand_leave_the_verdic
         found = audit(ledger, "orders", [judged], spark=spark)
     assert found.verdict is Verdict.EXACTLY_ONCE
     rows, code = found.findings
-    assert (rows.code, rows.evidence) == ("A128", "5 rows beside those of the epochs")
-    assert code.code == "A183"  # before= was another one
+    assert (rows.code, rows.evidence) == ("A128", "5 rows besides those of the epochs")
+    assert code.code == "A183"  # transform= was another one
 
 
 def test_a_refused_second_call_that_is_swallowed_is_refused_again_at_the_next_batch(calls: Calls) -> None:
@@ -147,7 +147,7 @@ def test_a_refused_second_call_that_is_swallowed_is_refused_again_at_the_next_ba
 
 @pytest.mark.slow
 def test_a_refused_second_call_that_is_swallowed_stops_the_query_at_its_next_batch(stream, sink, ledger):
-    wrapped = exactly_once(sink, ledger=ledger)
+    wrapped = exactly_once(sink, storage=Storage(ledger=ledger))
 
     def careless(df, batch_id):
         wrapped(df.where(EVENS), batch_id)
@@ -189,11 +189,13 @@ def test_a_batch_id_of_ones_own_is_refused(calls: Calls) -> None:
 
 
 def test_one_sink_in_two_queries_is_refused_at_the_second_and_the_first_goes_on(spark, stream, sink, ledger):
-    first = stream.receive(range(5)).start(exactly_once(sink, ledger=ledger), processingTime="100 milliseconds")
+    first = stream.receive(range(5)).start(
+        exactly_once(sink, storage=Storage(ledger=ledger)), processingTime="100 milliseconds"
+    )
     try:
         first.processAllAvailable()
         twin = FileStream(spark, stream.root / "twin", name="twin").receive(range(100, 105))
-        said = twin.fail(exactly_once(sink, ledger=ledger))
+        said = twin.fail(exactly_once(sink, storage=Storage(ledger=ledger)))
         stream.receive(range(5, 10))
         first.processAllAvailable()
     finally:
@@ -206,7 +208,7 @@ def test_one_sink_in_two_queries_is_refused_at_the_second_and_the_first_goes_on(
 
 @pytest.mark.slow
 def test_one_wrapper_in_two_queries_is_refused_at_the_second_and_the_first_goes_on(spark, stream, sink, ledger):
-    shared = exactly_once(sink, ledger=ledger)
+    shared = exactly_once(sink, storage=Storage(ledger=ledger))
     first = stream.receive(range(5)).start(shared, processingTime="100 milliseconds")
     try:
         first.processAllAvailable()
@@ -228,10 +230,10 @@ def test_one_sink_under_two_names_in_a_query_is_refused(calls: Calls) -> None:
 
 @pytest.mark.slow
 def test_a_wrapper_and_a_sink_serve_again_once_their_query_has_ended(stream, sink, ledger):
-    wrapped = exactly_once(sink, ledger=ledger)
+    wrapped = exactly_once(sink, storage=Storage(ledger=ledger))
     stream.receive(range(5)).run(wrapped)
     stream.receive(range(5, 10)).run(wrapped)
-    stream.receive(range(10, 15)).run(exactly_once(sink, ledger=ledger))
+    stream.receive(range(10, 15)).run(exactly_once(sink, storage=Storage(ledger=ledger)))
     stream.receive(range(15, 20), range(20, 25)).run(wrapped)
     assert ids(sink) == list(range(25))
 
@@ -267,7 +269,7 @@ def test_a_thread_that_outlives_its_query_touches_the_sink_no_more_once_the_next
             wake.wait(60)
         return df
 
-    wrapped = exactly_once(sink, ledger=ledger, before=sleepy)
+    wrapped = exactly_once(sink, storage=Storage(ledger=ledger), transform=sleepy)
 
     def leaves_a_thread(df, batch_id):
         def work():
@@ -302,7 +304,7 @@ def test_rows_of_the_users_own_session_are_written_by_each_run_and_by_each_pipel
         stream = FileStream(spark, tmp_path / name, name)
         sink, ledger = MemorySink(f"memory:{name}"), str(tmp_path / f"{name}.db")
         for start in (0, 10):
-            wrapped = exactly_once(sink, ledger=ledger)
+            wrapped = exactly_once(sink, storage=Storage(ledger=ledger))
             stream.receive(range(start, start + 10))
             stream.run(lambda df, batch_id, wrapped=wrapped: wrapped(of_pandas(df), batch_id))
         assert ids(sink) == list(range(20))

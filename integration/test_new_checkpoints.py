@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 from onceonly.api import run_state
 from onceonly_sinks.delta import DeltaSink
 
@@ -47,7 +47,7 @@ class Job:
             self.shaped(rows.select(f.col("value").cast("string").cast("int").alias("id")))
             .writeStream.queryName("orders")
             .outputMode("update" if self.stateful else "append")
-            .foreachBatch(exactly_once(sink, ledger=self.ledger))
+            .foreachBatch(exactly_once(sink, storage=Storage(ledger=self.ledger)))
             .option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
             .start()
@@ -125,7 +125,7 @@ def test_a_query_resumes_from_its_sink_alone(job: Job) -> None:
     assert job.send(range(10, 16)).start() == ""
     job.lose_checkpoint().lose_ledger()
     where = ["--query", "orders", "--sink", f"delta:{job.table}", "--ledger", str(job.ledger)]
-    run(["onceonly", "ledger", "rebuild", *where], "--yes")
-    run(["onceonly", "checkpoint", "rebuild", str(job.checkpoint), *where], "--yes")
+    run(["onceonly", "recover", "rebuild-ledger", *where], "--yes")
+    run(["onceonly", "recover", "rebuild-checkpoint", str(job.checkpoint), *where], "--yes")
     assert job.send(range(16, 20)).start() == ""
     assert job.ids() == Counter(range(20))

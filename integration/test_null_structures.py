@@ -13,7 +13,7 @@ from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import DataFrame
 
 from onceonly import exactly_once
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -34,8 +34,8 @@ def test_it_reaches_postgres_by_each_way_and_delta(
         return PostgresSink(pg.dsn, table=table, **options)
 
     wrapped = {
-        "driver": exactly_once(into("by_driver", via="driver"), name="driver"),
-        "executors": exactly_once(into("by_executors", via="executors"), name="executors"),
+        "driver": exactly_once(into("by_driver", tuning=PostgresTuning(load="driver")), name="driver"),
+        "executors": exactly_once(into("by_executors", tuning=PostgresTuning(load="executors")), name="executors"),
         "staged": exactly_once(into("staged"), delta.sink(), name="staged"),
         "delta alone": exactly_once(alone.sink(), name="alone"),
     }

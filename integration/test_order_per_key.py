@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from tests.kafka_client import committed
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 from onceonly_sinks.kafka import KafkaSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -28,7 +28,7 @@ def test_rows_that_are_sorted_within_partitions_reach_a_topic_in_the_order_of_ea
 ) -> None:
     topic = any_kafka.topic(f"ordered-{tmp_path.name}"[:60], partitions=1)
     sink = KafkaSink(any_kafka.servers, topic=topic)
-    stream.receive(range(3000)).run(exactly_once(sink, ledger=ledger, before=by_key))
+    stream.receive(range(3000)).run(exactly_once(sink, storage=Storage(ledger=ledger), transform=by_key))
     found = defaultdict(list)
     for value in committed(any_kafka.servers, topic):
         key, seq = value.split(" ")

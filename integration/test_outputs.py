@@ -21,7 +21,9 @@ from onceonly import Output, exactly_once, faults
 from onceonly.audit import Verdict, audit
 from onceonly.faults import Point
 from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_sinks.delta import DeltaTuning
 from onceonly_sinks.memory import MemorySink, MemoryStore
+from onceonly_sinks.postgres import PostgresTuning
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -92,14 +94,14 @@ def test_a_sink_that_is_behind_gets_its_output_also_from_a_program_that_wants_an
 @pytest.mark.slow
 @pytest.mark.parametrize("via", ["executors", pytest.param("driver", marks=pytest.mark.slow)])
 def test_an_output_is_written_by_executors_and_by_the_driver(stream: FileStream, pg: PostgresTarget, via: str) -> None:
-    few = Output(pg.sink(via=via), name="few", where="id < 13", select=["word", "id"])
+    few = Output(pg.sink(tuning=PostgresTuning(load=via)), name="few", where="id < 13", select=["word", "id"])
     stream.receive(range(10), range(10, 20)).run(exactly_once(MemorySink(id="memory:orders"), few))
     assert pg.says("select id, word from orders order by id") == [(number, f"w{number}") for number in range(13)]
 
 
 @pytest.mark.slow
 def test_spark_commits_an_output_into_a_delta_table(stream: FileStream, delta: DeltaTarget) -> None:
-    few = Output(delta.sink(committer="spark"), name="few", where=f.col("id") < 13)
+    few = Output(delta.sink(tuning=DeltaTuning(committer="spark")), name="few", where=f.col("id") < 13)
     stream.receive(range(10), range(10, 20)).run(exactly_once(MemorySink(id="memory:orders"), few))
     assert in_delta(delta) == [(number, f"w{number}") for number in range(13)]
 
@@ -117,7 +119,9 @@ def test_each_row_is_computed_once_whatever_number_of_outputs_it_is_in(stream: F
         Output(MemorySink(id=f"memory:{name}"), name=name, where=where, select=["id", "noted"])
         for name, where in (("low", "noted < 5"), ("high", "noted >= 5"), ("all", None))
     ]
-    wrapped = exactly_once(MemorySink(id="memory:rows"), *outputs, before=lambda df: df.withColumn("noted", note("id")))
+    wrapped = exactly_once(
+        MemorySink(id="memory:rows"), *outputs, transform=lambda df: df.withColumn("noted", note("id"))
+    )
     stream.receive(range(10)).run(wrapped)
     assert sorted(map(int, seen.read_text().split())) == [*range(10)]
     assert [receipt.rows for receipt in wrapped.last_receipts] == [10, 5, 5, 10]
@@ -162,11 +166,11 @@ def test_what_cannot_be_made_of_single_rows_is_refused_before_anything_is_writte
     assert {case: one for case, one in said.items() if "[ONCE-E121]" not in one} == {}
     assert {case: sink.rows() for case, sink in rows.items() if sink.rows()} == {}
     assert pg.says("select to_regclass('orders')") == [(None,)]
-    # The remedy that is printed: what is wanted is computed in before=.
+    # The remedy that is printed: what is wanted is computed in transform=.
     remedied = exactly_once(
         MemorySink(id="memory:orders"),
         Output(pg.sink(), name="picked", where="odd", select=["id"]),
-        before=lambda df: df.withColumn("odd", f.col("id") % 2 == 1),
+        transform=lambda df: df.withColumn("odd", f.col("id") % 2 == 1),
     )
     stream.run(remedied)
     assert pg.ids() == [*range(1, 10, 2)]
@@ -190,7 +194,7 @@ def test_a_type_that_a_sink_does_not_take_is_refused_in_an_output_as_in_a_row(
     def wrapped(case: str, given: Any) -> Any:
         made = STRANGE[case]
         before = lambda df: df.withColumn("it", made())  # noqa: E731
-        return exactly_once(given, MemorySink(id=f"memory:{given}"), before=before, name=f"{case} {type(given)}")
+        return exactly_once(given, MemorySink(id=f"memory:{given}"), transform=before, name=f"{case} {type(given)}")
 
     output = {case: wrapped(case, Output(pg.sink(), name="few", select=["id", "it"])) for case in STRANGE}
     row = {f"{case} in a row": wrapped(case, pg.sink()) for case in STRANGE}

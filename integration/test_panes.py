@@ -15,7 +15,7 @@ from onceonly import ExactlyOnce, exactly_once, faults
 from onceonly.audit import Verdict, audit
 from onceonly.event_time import FixedWindows, TimeReader
 from onceonly.faults import Point
-from onceonly.windows.result_batch import digest_of
+from onceonly.windows.epoch_step import digest_of
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
@@ -35,7 +35,7 @@ def test_every_figure_comes_out_of_a_query_that_crashes_in_each_epoch(
     script = Script(spark, tmp_path, case)
 
     def write() -> Any:
-        return exactly_once(pg.sink(), note_time=case.noting, panes=case.panes)
+        return exactly_once(pg.sink(), event_time=case.noting, windows=case.panes)
 
     for number in range(len(case.epochs)):
         script.plan(number, write())
@@ -46,7 +46,7 @@ def test_every_figure_comes_out_of_a_query_that_crashes_in_each_epoch(
     assert shown(pg) == wanted(case)
     epochs = records(pg)
     assert len(epochs) == len(case.epochs)
-    assert sum(epoch.panes.dropped for epoch in epochs if epoch.panes) == case.dropped
+    assert sum(epoch.windows.dropped for epoch in epochs if epoch.windows) == case.dropped
     told(pg, write())
 
 
@@ -60,9 +60,9 @@ def test_a_window_is_open_then_complete_then_closed_in_sql_and_to_who_reads_and_
     newest = "select total from orders where window_start = '2015-08-05 12:00Z' order by _epoch desc, seq desc limit 1"
     with TimeReader("scores", pg.sink()) as reader:
         for number, epoch in enumerate(case.epochs):
-            write = exactly_once(pg.sink(), note_time=case.noting, panes=case.panes)
+            write = exactly_once(pg.sink(), event_time=case.noting, windows=case.panes)
             script.plan(number, write)
-            script.run(exactly_once(pg.sink(), note_time=case.noting, panes=case.panes))
+            script.run(exactly_once(pg.sink(), event_time=case.noting, windows=case.panes))
             [(by_sql,)] = pg.says("select onceonly.window_status('orders', '2015-08-05 12:02Z')")
             windows = reader.windows(FixedWindows("2 minutes"), since="2015-08-05T12:00Z")
             read = next((window.status for window in windows), "open")
@@ -92,18 +92,18 @@ def told(pg: PostgresTarget, wrapped: ExactlyOnce) -> None:
     """The audit finds nothing, and of the state as much as the newest epoch says."""
     ledger = SqlLedger(pg.dsn)
     ledger.open()
-    sinks = wrapped._arguments.sinks
+    sinks = wrapped.arguments.sinks
     found = audit(ledger, "scores", sinks)
     for sink in sinks:
         sink.close()
     assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
     ledger.close()
-    for sink in wrapped._arguments.sinks:
+    for sink in wrapped.arguments.sinks:
         sink.close()
     newest = records(pg)[-1]
-    assert newest.panes is not None
+    assert newest.windows is not None
     table = pg.says("select key, start, stop, body from orders_state")
     columns = {name: [row[at] for row in table] for at, name in enumerate(("key", "start", "stop", "body"))}
     text, number = pa.string(), pa.int64()
     schema = pa.schema([("key", text), ("start", number), ("stop", number), ("body", text)])
-    assert digest_of(pa.table(columns, schema=schema)) == newest.panes.open
+    assert digest_of(pa.table(columns, schema=schema)) == newest.windows.open

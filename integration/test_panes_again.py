@@ -35,7 +35,7 @@ def events(spark: SparkSession, tmp_path: Any) -> Events:
 
 def again(events: Events, pg: PostgresTarget, said: Any, epochs: range | None = None, **more: Any) -> Certificate:
     given = {"job": lambda _: events.read(), **more}
-    return replay.recompute("scores", epochs, panes=said, ledger=pg.dsn, spark=events.spark, **given)
+    return replay.recompute("scores", epochs, windows=said, ledger=pg.dsn, spark=events.spark, **given)
 
 
 @pytest.mark.slow
@@ -51,14 +51,14 @@ def test_every_epoch_of_windows_is_computed_again_with_its_results_and_its_state
     events: Events, pg: PostgresTarget, said: dict[str, Any]
 ) -> None:
     late = PostgresSink(pg.dsn, table="late")
-    made = panes(key=["team", "part", "day"], values=WIDE, trigger=EARLY, late_rows=late, **said)
+    made = panes(key=["team", "part", "day"], aggregates=WIDE, trigger=EARLY, late_rows=late, **said)
     events.come(*BATCHES, [("a", 1, 3), ("d", 2, 300)]).run(
-        exactly_once(pg.sink(), note_time=NOTED, panes=made, before=shaped)
+        exactly_once(pg.sink(), event_time=NOTED, windows=made, transform=shaped)
     )
-    found = again(events, pg, made, before=shaped)
+    found = again(events, pg, made, transform=shaped)
     assert [(span.first, span.last, span.answer) for span in found.spans] == [(1, 5, RecomputedRange.EQUAL)]
     assert found.spans[0].recorded.rows > 20
-    assert again(events, pg, made, range(4, 6), before=shaped).equal
+    assert again(events, pg, made, range(4, 6), transform=shaped).equal
 
 
 @pytest.mark.slow
@@ -66,13 +66,13 @@ def test_other_code_differs_from_the_epoch_on_in_which_it_counts_otherwise(
     events: Events, pg: PostgresTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = panes(trigger=EARLY)
-    events.come(*BATCHES).run(exactly_once(pg.sink(), note_time=NOTED, panes=made))
+    events.come(*BATCHES).run(exactly_once(pg.sink(), event_time=NOTED, windows=made))
 
     def other(_: SparkSession) -> DataFrame:
         return events.read().where("value <> 7")
 
     rows = pg.sink()
-    sinks = [rows, rows.state_keeper(beside=True)]
+    sinks = [rows, rows.window_store(separate=True)]
     found = again(events, pg, made, job=other, sinks=sinks)
     for sink in sinks:
         sink.close()
@@ -85,13 +85,13 @@ def test_other_code_differs_from_the_epoch_on_in_which_it_counts_otherwise(
     assert found.spans[1].windows == (f'the window of key ["b"] from {minute} to {minute + 60_000} in epoch 3',)
     (tmp_path / "panes_other_jobs.py").write_text(CODE.format(inbox=str(events.inbox)))
     monkeypatch.syspath_prepend(str(tmp_path))
-    code = ["--with", "panes_other_jobs:other", "--panes", "panes_other_jobs:PANES"]
-    said = CliRunner().invoke(app, ["audit", "scores", "--ledger", pg.dsn, "--recompute", "1..4", *code]).stdout
+    code = ["--with", "panes_other_jobs:other", "--windows", "panes_other_jobs:PANES"]
+    said = CliRunner().invoke(app, ["replay", "check", "1..4", "--query", "scores", "--ledger", pg.dsn, *code]).stdout
     assert f'the window of key ["b"] from {minute} to {minute + 60_000} in epoch 2' in " ".join(said.split())
-    assert [(span.answer, "--panes" in span.why) for span in again(events, pg, None).spans] == [
+    assert [(span.answer, "--windows" in span.why) for span in again(events, pg, None).spans] == [
         (RecomputedRange.CANNOT, True)
     ]
-    with pytest.raises(OnceOnlyError, match="was written by other panes") as refused:
+    with pytest.raises(OnceOnlyError, match="was written by other windows") as refused:
         again(events, pg, panes(trigger=AtWatermark()))
     assert refused.value.code == "E110"
 
@@ -101,10 +101,10 @@ def test_windows_that_were_given_up_begin_anew(events: Events, pg: PostgresTarge
     made = panes(trigger=EARLY)
 
     def write() -> Any:
-        return exactly_once(pg.sink(), note_time=NOTED, panes=made)
+        return exactly_once(pg.sink(), event_time=NOTED, windows=made)
 
     events.come(*BATCHES[:2]).run(write())
-    sinks = write()._arguments.sinks
+    sinks = write().arguments.sinks
     with closing(SqlLedger(pg.dsn)) as ledger:
         operator.reset_panes(sinks, ledger, "scores", Adoption(AdoptionKind.RESET_PANES, last=2))
     for sink in sinks:
@@ -115,9 +115,9 @@ def test_windows_that_were_given_up_begin_anew(events: Events, pg: PostgresTarge
 
 
 CODE = """
-from onceonly.windows import AtCount, AtWatermark, Fixed, Panes, Sum
+from onceonly.windows import AtCount, AtWatermark, Sum, Tumbling, Windows
 
-PANES = Panes(key="team", values={{"total": Sum("value")}}, time="at", window=Fixed("1 minute"),
+PANES = Windows(key="team", aggregates={{"total": Sum("value")}}, time="at", window=Tumbling("1 minute"),
               trigger=AtWatermark(early=AtCount(1), late=AtCount(1)))
 
 def stream(spark):
@@ -146,17 +146,17 @@ def test_state_that_others_changed_is_computed_again_and_put_right_wherever_that
     made = panes(trigger=EARLY)
 
     def write() -> Any:
-        return exactly_once(pg.sink(), note_time=NOTED, panes=made)
+        return exactly_once(pg.sink(), event_time=NOTED, windows=made)
 
     events.come(*BATCHES[:2]).run(write())
     state = pg.says("select key, start, stop, body, wake_clock, wake_time from orders_state order by 1, 2")
     pg.says(f"{HARM[harm]} returning 1")
     said = run(["onceonly", "audit", "scores", "--ledger", pg.dsn, "--deep"], code=1)
     assert "A176" in said
-    printed = command(said.replace("\n", " ").replace("; or restore", "\n"), "panes rebuild")
+    printed = command(said.replace("\n", " ").replace("; or restore", "\n"), "recover rebuild-windows")
     rebuild = [word.replace("MODULE:FUNCTION", "jobs:stream").replace("MODULE:NAME", "jobs:PANES") for word in printed]
     other = [word.replace("jobs:stream", "jobs:other") for word in rebuild]
-    assert "computes" in run(rebuild, code=2)
+    assert "computes" in run(rebuild, code=4)
     with pytest.raises(AssertionError, match="ONCE-E226"):
         run(other, "--yes")
     killed(rebuild, Point.PREPARE_AFTER)
@@ -180,13 +180,13 @@ def test_a_row_of_state_that_says_an_epoch_which_never_was_is_written_anew_as_th
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     def write() -> Any:
-        return exactly_once(pg.sink(), note_time=NOTED, panes=panes(trigger=EARLY))
+        return exactly_once(pg.sink(), event_time=NOTED, windows=panes(trigger=EARLY))
 
     events.come(*BATCHES[:2]).run(write())
     pg.says("update orders_state set _epoch = 99 returning 1")
     said = events.come(*BATCHES[2:]).fail(write())
     assert "[ONCE-E226]" in said
-    printed = command(said, "panes rebuild")
+    printed = command(said, "recover rebuild-windows")
     rebuild = [word.replace("MODULE:FUNCTION", "jobs:stream").replace("MODULE:NAME", "jobs:PANES") for word in printed]
     # The table of state has the epoch then, that of results has not.
     killed(rebuild, Point.COMMIT_SENT, 2)
@@ -203,12 +203,12 @@ def test_where_no_window_is_open_a_rebuild_writes_nothing_and_takes_away_what_is
 ) -> None:
     (tmp_path / "panes_again_jobs.py").write_text(CODE.format(inbox=str(events.inbox)))
     monkeypatch.syspath_prepend(str(tmp_path))
-    events.come(BATCHES[0]).run(exactly_once(pg.sink(), note_time=NOTED, panes=panes(trigger=EARLY)))
-    last = exactly_once(pg.sink(), note_time=EventTime("at", says=drain), panes=panes(trigger=EARLY))
+    events.come(BATCHES[0]).run(exactly_once(pg.sink(), event_time=NOTED, windows=panes(trigger=EARLY)))
+    last = exactly_once(pg.sink(), event_time=EventTime("at", callback=drain), windows=panes(trigger=EARLY))
     events.come([]).run(last)
     assert pg.says("select count(*) from orders_state") == [(0,)]
-    code = ["--with", "panes_again_jobs:stream", "--panes", "panes_again_jobs:PANES"]
-    typed = ["panes", "rebuild", "--query", "scores", "--ledger", pg.dsn, *code, "--yes"]
+    code = ["--with", "panes_again_jobs:stream", "--windows", "panes_again_jobs:PANES"]
+    typed = ["recover", "rebuild-windows", "--query", "scores", "--ledger", pg.dsn, *code, "--yes"]
 
     def said() -> str:
         done = CliRunner().invoke(app, typed)

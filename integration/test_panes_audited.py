@@ -17,7 +17,7 @@ from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
-NOTED = EventTime("at", delay="10 seconds")
+NOTED = EventTime("at", max_delay="10 seconds")
 EARLY = AtWatermark(early=AtCount(1), late=AtCount(1))
 WIDE = {
     "total": Sum("value"),
@@ -45,7 +45,7 @@ def found(spark: SparkSession) -> Callable[..., list[Finding]]:
     """What an audit of fresh handles says of state and results."""
 
     def judged(wrapped: Any, **said: Any) -> list[Finding]:
-        sinks = wrapped._arguments.sinks
+        sinks = wrapped.arguments.sinks
         try:
             findings = audit(None, "scores", sinks, spark=spark, **said).findings
         finally:
@@ -71,10 +71,10 @@ def test_results_of_every_kind_in_postgres_and_delta_are_what_their_state_says(
     events: Events, pg: PostgresTarget, delta: DeltaTarget, found: Any, how: str, sessions: bool
 ) -> None:
     window = {"window": Sessions("30 seconds")} if sessions else {}
-    said = panes(key=["team", "part", "day"], values=WIDE, trigger=EARLY, accumulation=how, **window)
+    said = panes(key=["team", "part", "day"], aggregates=WIDE, trigger=EARLY, accumulation=how, **window)
 
     def write() -> Any:
-        return exactly_once(pg.sink(), delta.sink(), note_time=NOTED, panes=said, before=shaped)
+        return exactly_once(pg.sink(), delta.sink(), event_time=NOTED, windows=said, transform=shaped)
 
     events.come(*BATCHES).run(write())
     assert found(write()) == []
@@ -86,11 +86,11 @@ def test_results_of_every_kind_in_postgres_and_delta_are_what_their_state_says(
 
 def test_a_row_that_was_upserted_is_compared_with_its_state(events: Events, pg: PostgresTarget, found: Any) -> None:
     def write() -> Any:
-        sink = pg.sink(key=("team", "window_start", "window_end"), delete="deleted")
+        sink = pg.sink(key=("team", "window_start", "window_end"), delete_flag="deleted")
         said = panes(
-            values=WIDE, trigger=EARLY, accumulation="retracting", rows="upserts", window=Sessions("30 seconds")
+            aggregates=WIDE, trigger=EARLY, accumulation="retracting", results="upserts", window=Sessions("30 seconds")
         )
-        return exactly_once(sink, note_time=NOTED, panes=said, before=lambda df: df.where("team IS NOT NULL"))
+        return exactly_once(sink, event_time=NOTED, windows=said, transform=lambda df: df.where("team IS NOT NULL"))
 
     events.come(*BATCHES).run(write())
     assert found(write()) == []
@@ -108,10 +108,10 @@ def test_a_table_that_does_not_tell_its_rows_by_epoch_is_said(
 ) -> None:
     def write() -> Any:
         sink = delta.sink(key=("team", "window_start"))
-        said = panes(rows="upserts", trigger=EARLY, state=PostgresSink(pg.dsn, table="scores_state"))
-        return exactly_once(sink, note_time=NOTED, panes=said, before=lambda df: df.where("team IS NOT NULL"))
+        said = panes(results="upserts", trigger=EARLY, state_sink=PostgresSink(pg.dsn, table="scores_state"))
+        return exactly_once(sink, event_time=NOTED, windows=said, transform=lambda df: df.where("team IS NOT NULL"))
 
     events.come(*BATCHES).run(write())
     [said] = found(write())
     assert (said.code, said.sink) == ("A178", delta.sink().id)
-    assert said.evidence == "results: the sink does not tell its rows by their epoch"
+    assert said.evidence == "results: the sink does not know the epoch of its rows"

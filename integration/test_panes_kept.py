@@ -23,15 +23,15 @@ from onceonly.windows import (
     AtMark,
     AtWatermark,
     Count,
-    Fixed,
     Last,
     Max,
     Mean,
     Min,
-    Panes,
     Sessions,
     Sliding,
     Sum,
+    Tumbling,
+    Windows,
     drain,
 )
 from onceonly_sinks.kafka import KafkaSink, read_committed
@@ -67,28 +67,28 @@ def events(spark: Any, tmp_path: Any) -> Events:
     return Events(spark, tmp_path, "scores")
 
 
-def panes(**said: Any) -> Panes:
+def panes(**said: Any) -> Windows:
     given: dict[str, Any] = {
         "key": "team",
-        "values": {"total": Sum("value")},
+        "aggregates": {"total": Sum("value")},
         "time": "at",
-        "window": Fixed("1 minute"),
+        "window": Tumbling("1 minute"),
     }
-    return Panes(**{**given, **said})
+    return Windows(**{**given, **said})
 
 
 def scores(pg: PostgresTarget, columns: str = "team, total, timing", **said: Any) -> list[Any]:
     return pg.says(f"select {columns} from orders order by _epoch, team, seq")
 
 
-TIME = EventTime("at", delay="0s")
+TIME = EventTime("at", max_delay="0s")
 
 
 def test_rows_that_come_after_their_window_was_closed_are_kept_whole(events: Events, pg: PostgresTarget) -> None:
     late = PostgresSink(pg.dsn, table="late")
 
     def write() -> Any:
-        return exactly_once(pg.sink(), note_time=TIME, panes=panes(late_rows=late))
+        return exactly_once(pg.sink(), event_time=TIME, windows=panes(late_rows=late))
 
     events.come([("a", 1, 10), ("b", 2, 70)], [("a", 3, 20), ("a", 4, 75), ("b", 5, None)], [("c", 6, 200)]).run(
         write()
@@ -110,7 +110,7 @@ def test_one_row_of_the_far_future_is_told_and_the_printed_condition_keeps_it_ou
     """Beside windows of the first query, whose time it moves for good, those of one that leaves it out."""
     far = 200 * 366 * 86_400.0
     events.come([("a", 1, 10)], [("a", 2, far)], [("a", 3, 90), ("a", 4, 95)], [("a", 5, 150)])
-    events.run(exactly_once(pg.sink(), note_time=TIME, panes=panes()))
+    events.run(exactly_once(pg.sink(), event_time=TIME, windows=panes()))
     told = [line for line in caplog.messages if "late" in line]
     assert scores(pg, "total") == [(1,)]
     assert [re.findall(r"W719\] Epoch (\d) .* dropped (.*?): in no window", line) for line in told] == [
@@ -122,7 +122,7 @@ def test_one_row_of_the_far_future_is_told_and_the_printed_condition_keeps_it_ou
     bounded = condition[1].replace("event_time", "at")
     again = Events(events.spark, tmp_path / "again", "bounded")
     again.inbox = events.inbox
-    write = exactly_once(PostgresSink(pg.dsn, table="bounded"), note_time=TIME, panes=panes())
+    write = exactly_once(PostgresSink(pg.dsn, table="bounded"), event_time=TIME, windows=panes())
     again.run(write, shape=lambda df: df.where(bounded))
     assert pg.says("select total from bounded order by window_start") == [(1,), (7,)]
 
@@ -134,7 +134,7 @@ def test_an_epoch_is_in_a_delta_table_and_its_state_in_postgres_whatever_dies_be
     state = PostgresSink(pg.dsn, table="scores_state")
 
     def write() -> Any:
-        return exactly_once(delta.sink(), pg.sink(), note_time=TIME, panes=panes(state=state))
+        return exactly_once(delta.sink(), pg.sink(), event_time=TIME, windows=panes(state_sink=state))
 
     events.come([("a", 1, 10), ("b", 2, 20)]).run(write())
     for number, hit in enumerate((1, 2, 3), 1):
@@ -154,14 +154,14 @@ def _crash() -> None:
 
 
 def test_sessions_that_merge_leave_nothing_behind_in_an_upserted_table(events: Events, pg: PostgresTarget) -> None:
-    sink = pg.sink(key=("team", "window_start", "window_end"), delete="deleted")
+    sink = pg.sink(key=("team", "window_start", "window_end"), delete_flag="deleted")
     sessions = panes(
         window=Sessions("1 minute"),
         trigger=AtWatermark(early=AtCount(1)),
         accumulation="retracting",
-        rows="upserts",
+        results="upserts",
     )
-    write = exactly_once(sink, note_time=EventTime("at", delay="1 hour"), panes=sessions)
+    write = exactly_once(sink, event_time=EventTime("at", max_delay="1 hour"), windows=sessions)
     events.come([("a", 1, 0), ("a", 2, 100)], [("a", 4, 50)], [("a", 8, 400)]).run(write)
     found = pg.says("select team, total, window_start, window_end, pane from orders order by window_start")
     assert found == [
@@ -185,8 +185,10 @@ def test_discarding_results_are_added_up_by_a_function_of_the_users_each_once_wh
 
     def write() -> Any:
         early = AtWatermark(early=AtCount(1), late=AtCount(1))
-        windows = panes(trigger=early, lateness="1 hour", accumulation="discarding", on_time="changed", state=state)
-        return exactly_once(PostgresSink(pg.dsn, table="totals", apply=add), note_time=TIME, panes=windows)
+        windows = panes(
+            trigger=early, allowed_lateness="1 hour", accumulation="discarding", on_time="changed", state_sink=state
+        )
+        return exactly_once(PostgresSink(pg.dsn, table="totals", apply=add), event_time=TIME, windows=windows)
 
     deaths = ((Point.COMMIT_BEFORE, 1), (Point.COMMIT_AFTER, 1), (Point.COMMIT_BEFORE, 2))  # in between: one of the two
     for number, (point, hit) in enumerate(deaths, start=1):
@@ -205,8 +207,8 @@ def test_discarding_results_are_added_up_by_a_function_of_the_users_each_once_wh
 def test_values_of_every_kind_over_windows_that_overlap(events: Events, pg: PostgresTarget) -> None:
     values = {"total": Sum("value"), "rows": Count(), "most": Max("value"), "mean": Mean("value * 2")}
     values |= {"least": Min("value"), "newest": Last("value", by="at")}
-    sliding = panes(values=values, window=Sliding("2 minutes", "1 minute"))
-    write = exactly_once(pg.sink(), note_time=TIME, panes=sliding)
+    sliding = panes(aggregates=values, window=Sliding("2 minutes", "1 minute"))
+    write = exactly_once(pg.sink(), event_time=TIME, windows=sliding)
     events.come([("a", 1, 10), ("a", 4, 70), (None, 7, 70)], [("z", 0, 1000)]).run(write)
     found = scores(pg, "team, window_start, total, rows, most, mean, least, newest")
     minute = timedelta(minutes=1)
@@ -227,17 +229,17 @@ def test_a_last_run_closes_what_is_open_and_only_then_the_writer_can_be_retired(
     from onceonly_checkpoints.ledger.sql import SqlLedger
     from onceonly_checkpoints.model import Adoption, AdoptionKind
 
-    write = exactly_once(pg.sink(), note_time=TIME, panes=panes())
+    write = exactly_once(pg.sink(), event_time=TIME, windows=panes())
     events.come([("a", 1, 10)]).run(write)
-    ledger, sinks = SqlLedger(pg.dsn), exactly_once(pg.sink(), note_time=TIME, panes=panes())._arguments.sinks
+    ledger, sinks = SqlLedger(pg.dsn), exactly_once(pg.sink(), event_time=TIME, windows=panes()).arguments.sinks
     with pytest.raises(OnceOnlyError, match="1 window open") as refused:
         operator.retire(sinks, ledger, "scores", Adoption(AdoptionKind.RETIRE_WRITER))
     for one in (*sinks, ledger):
         one.close()
     assert refused.value.code == "E142"
-    assert "EventTime(..., says=drain)" in str(refused.value)
+    assert "EventTime(..., callback=drain)" in str(refused.value)
     events.come([])
-    last = exactly_once(pg.sink(), note_time=EventTime("at", says=drain), panes=panes())
+    last = exactly_once(pg.sink(), event_time=EventTime("at", callback=drain), windows=panes())
     events.run(last)
     assert scores(pg, "team, total, timing, final") == [("a", 1, "ON_TIME", True)]
     assert pg.says("select count(*) from orders_state") == [(0,)]
@@ -245,9 +247,9 @@ def test_a_last_run_closes_what_is_open_and_only_then_the_writer_can_be_retired(
 
 
 LACKING = {
-    "no such column": ({"values": {"total": Sum("velue")}}, "*", "E121"),
-    "a sum of doubles": ({"values": {"total": Sum("CAST(value AS DOUBLE)")}}, "*", "E144"),
-    "a window": ({"values": {"total": Sum("sum(value) OVER ()")}}, "*", "it looks at other rows as well"),
+    "no such column": ({"aggregates": {"total": Sum("velue")}}, "*", "E121"),
+    "a sum of doubles": ({"aggregates": {"total": Sum("CAST(value AS DOUBLE)")}}, "*", "E144"),
+    "a window": ({"aggregates": {"total": Sum("sum(value) OVER ()")}}, "*", "it looks at other rows as well"),
     "a mark that is no condition": (
         {"trigger": AtWatermark(early=AtMark("value"))},
         "*",
@@ -262,7 +264,7 @@ def test_what_rows_do_not_have_is_refused_before_anything_is_written(events: Eve
     def wrapped(case: str) -> Any:
         said, shape, _ = LACKING[case]
         before = lambda df: df.selectExpr(*shape.split(", "))  # noqa: E731
-        return exactly_once(pg.sink(), note_time=TIME, panes=panes(**said), before=before, name=case)
+        return exactly_once(pg.sink(), event_time=TIME, windows=panes(**said), transform=before, name=case)
 
     said = each(events.come([("a", 1, 10)]), {case: wrapped(case) for case in LACKING})
     assert {case: one for case, one in said.items() if LACKING[case][2] not in one} == {}
@@ -273,9 +275,9 @@ def test_a_late_row_whose_columns_are_called_as_those_beside_it_is_refused_with_
     events: Events, pg: PostgresTarget
 ) -> None:
     def write(name: str) -> Any:
-        kept = panes(values={"rows": Count()}, late_rows=PostgresSink(pg.dsn, table="late"))
+        kept = panes(aggregates={"rows": Count()}, late_rows=PostgresSink(pg.dsn, table="late"))
         before = lambda df: df.withColumnRenamed("value", name)  # noqa: E731
-        return exactly_once(pg.sink(), note_time=TIME, panes=kept, before=before, name=f"scores {name}")
+        return exactly_once(pg.sink(), event_time=TIME, windows=kept, transform=before, name=f"scores {name}")
 
     said = each(events.come([("a", 1, 10)]), {name: write(name) for name in ("horizon", "horizon_")})
     assert "rows have a column horizon" in said["horizon"]
@@ -293,28 +295,28 @@ def test_windows_that_are_given_up_leave_nothing_and_the_query_goes_on(events: E
     def said(*words: str) -> Any:
         return CliRunner().invoke(app, [*words, "--query", "scores", "--ledger", pg.dsn])
 
-    write = exactly_once(pg.sink(), note_time=TIME, panes=panes())
+    write = exactly_once(pg.sink(), event_time=TIME, windows=panes())
     events.come([("a", 1, 10)], [("b", 2, 70)]).run(write)
-    shown = json.loads(said("panes", "show", "-o", "json").stdout)
+    shown = json.loads(said("windows", "show", "-o", "json").stdout)
     assert [(one["key"], one["rows"], one["panes"]) for one in shown["windows"]] == [(["b"], 1, 0)]
-    assert said("panes", "reset", "--accept-loss", "--yes").exit_code == 0
-    assert json.loads(said("panes", "show", "-o", "json").stdout)["counted"] == 0
+    assert said("recover", "reset-windows", "--accept-loss", "--yes").exit_code == 0
+    assert json.loads(said("windows", "show", "-o", "json").stdout)["counted"] == 0
     events.come([("b", 40, 80), ("c", 3, 90)], [("d", 0, 300)]).run(
-        exactly_once(pg.sink(), note_time=TIME, panes=panes())
+        exactly_once(pg.sink(), event_time=TIME, windows=panes())
     )
     assert scores(pg, "team, total, timing, pane") == [
         ("a", 1, "ON_TIME", 0),
         ("b", 40, "ON_TIME", 0),
         ("c", 3, "ON_TIME", 0),
     ]
-    assert said("panes", "show").exit_code == 0
+    assert said("windows", "show").exit_code == 0
     assert said("audit", "--fail-on", "error").exit_code == 0
 
 
 def test_rows_of_results_are_logged_and_those_of_the_batch_say_how_large_the_next_one_will_be(
     events: Events, pg: PostgresTarget, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write = exactly_once(pg.sink(), note_time=TIME, panes=panes())
+    write = exactly_once(pg.sink(), event_time=TIME, windows=panes())
     seen: list[int] = []
 
     def once(df: DataFrame, batch_id: int) -> None:
@@ -333,7 +335,7 @@ def test_rows_of_results_are_logged_and_those_of_the_batch_say_how_large_the_nex
 def test_a_plan_that_keeps_state_of_its_own_is_refused_and_without_it_the_query_goes_on(
     events: Events, pg: PostgresTarget
 ) -> None:
-    write = exactly_once(pg.sink(), note_time="ingest", panes=panes(time="ingest"))
+    write = exactly_once(pg.sink(), event_time="ingest", windows=panes(time="ingest"))
 
     def stateful(df: DataFrame) -> DataFrame:
         return df.withWatermark("at", "1 minute").dropDuplicates(["team", "at"])
@@ -341,7 +343,7 @@ def test_a_plan_that_keeps_state_of_its_own_is_refused_and_without_it_the_query_
     assert "ONCE-E141" in events.come([("a", 1, 10)]).fail(write, shape=stateful)
     assert pg.says("select to_regclass('orders')") == [(None,)]
     events.lose_checkpoint()
-    events.run(exactly_once(pg.sink(), note_time=EventTime("at", says=drain), panes=panes()))
+    events.run(exactly_once(pg.sink(), event_time=EventTime("at", callback=drain), windows=panes()))
     assert scores(pg) == [("a", 1, "ON_TIME")]
 
 
@@ -355,17 +357,20 @@ def test_results_that_are_called_as_the_parts_of_a_record_go_into_a_topic_and_ot
 
     def write(name: str, said: Last | Sum) -> Any:
         values = {name: said, "total": Sum("value")}
-        windows = panes(key="key", values=values, state=state)
+        windows = panes(key="key", aggregates=values, state_sink=state)
         sink = KafkaSink(any_kafka.servers, topic=topic)
         return exactly_once(
-            sink, note_time=EventTime("at", says=drain), panes=windows, before=lambda df: df.withColumn("key", df.team)
+            sink,
+            event_time=EventTime("at", callback=drain),
+            windows=windows,
+            transform=lambda df: df.withColumn("key", df.team),
         )
 
     last = Last("team", by="at")
     events.come([("a", 1, 10), ("b", 2, 20)])
-    with pytest.raises(ConfigurationError, match="pane rows have no column value"):
+    with pytest.raises(ConfigurationError, match="window results have no column value"):
         write("said", last)
-    assert "column value of pane rows is bigint" in events.fail(write("value", Sum("value")))
+    assert "column value of window results is bigint" in events.fail(write("value", Sum("value")))
     events.lose_checkpoint()
     events.run(write("value", last))
     options = {"kafka.bootstrap.servers": any_kafka.servers, "subscribe": topic, "startingOffsets": "earliest"}

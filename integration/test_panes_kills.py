@@ -137,7 +137,7 @@ def _shown(row: dict[str, Any]) -> tuple[Any, ...]:
 def proven(pg: PostgresTarget, delta: DeltaTarget, dropped: int) -> None:
     """Demand that every sink was audited, and that epochs say how many rows came too late."""
     rows = PostgresSink(pg.dsn, table=TABLE)
-    keeper, late = rows.state_keeper(beside=True), PostgresSink(pg.dsn, table="too_late")
+    keeper, late = rows.window_store(separate=True), PostgresSink(pg.dsn, table="too_late")
     ledger = SqlLedger(pg.dsn)
     ledger.open()
     found = audit(ledger, "scores", [rows, delta.sink(), late, keeper])
@@ -146,7 +146,7 @@ def proven(pg: PostgresTarget, delta: DeltaTarget, dropped: int) -> None:
         one.close()
     assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
     assert [epoch.number for epoch in epochs] == [*range(1, FILES + 1)]
-    assert sum(epoch.panes.dropped for epoch in epochs if epoch.panes) == dropped
+    assert sum(epoch.windows.dropped for epoch in epochs if epoch.windows) == dropped
 
 
 # ---- into a topic

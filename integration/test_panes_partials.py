@@ -16,8 +16,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from onceonly.protocol import AsOf
-from onceonly.protocol.batch import Bound
+from onceonly.protocol.batch import AsOf, Bound
 from onceonly.protocol.row_times import RowTimes
 from onceonly.spark.detect import engine_for
 from onceonly.spark.frames import of_arrow, setting
@@ -26,23 +25,23 @@ from onceonly.windows import (
     AtMark,
     AtWatermark,
     Count,
-    Fixed,
     Global,
     Last,
     Max,
     Mean,
     Min,
-    Panes,
     Sessions,
     Sliding,
     Sum,
+    Tumbling,
+    Windows,
 )
 from onceonly.windows.epoch_step import EpochAggregates
 from onceonly.windows.rules.assigners import LEAST, Window
 from onceonly.windows.rules.json_values import Json
-from onceonly.windows.rules.local_partials import Row, key_text, partials_of
 from onceonly.windows.rules.spec import Definition, define
 from onceonly.windows.rules.state import Partial
+from onceonly.windows.rules.step import Row, key_text, partials_of
 from onceonly.windows.spark_partials import Action, kinds_of
 from onceonly_checkpoints.epoch_time import END
 
@@ -135,12 +134,12 @@ def bring(df: DataFrame) -> Iterator[pa.RecordBatch]:
         yield from pieces
 
 
-def defined(df: DataFrame, panes: Panes) -> Definition:
+def defined(df: DataFrame, panes: Windows) -> Definition:
     return define(panes, dict(df.dtypes), kinds_of("scores", df, panes))
 
 
 def action(
-    df: DataFrame, panes: Panes, bound: Bound = BOUND, horizon: int | None = None, *, late: bool = False
+    df: DataFrame, panes: Windows, bound: Bound = BOUND, horizon: int | None = None, *, late: bool = False
 ) -> Action:
     return Action(df, defined(df, panes), bound, horizon, late, bring, tasks=2)
 
@@ -149,10 +148,10 @@ def both(asked: Action) -> tuple[EpochAggregates, EpochAggregates]:
     return asked.counted(few=True), asked.counted(few=False)
 
 
-def windows(window: Window, time: str = "at", values: Mapping[str, Any] = VALUES) -> Panes:
+def windows(window: Window, time: str = "at", values: Mapping[str, Any] = VALUES) -> Windows:
     # Sessions take no trigger that marks: of two that merge it could not be said what it waits for.
     trigger = AtWatermark() if isinstance(window, Sessions) else AtMark("said")
-    return Panes(key=KEYS, values=values, time=time, window=window, trigger=trigger)
+    return Windows(key=KEYS, aggregates=values, time=time, window=window, trigger=trigger)
 
 
 def millis(value: datetime) -> int:
@@ -194,15 +193,15 @@ def times(rows: list[dict[str, Any]], horizon: int, of: str = "at") -> RowTimes:
 
 
 MINUTES = {
-    "fixed": Fixed("2 minutes"),
-    "moved": Fixed("2 minutes", offset="30 seconds"),
+    "fixed": Tumbling("2 minutes"),
+    "moved": Tumbling("2 minutes", offset="30 seconds"),
     "sliding": Sliding("5 minutes", "2 minutes"),
     "even": Sliding("4 minutes", "2 minutes"),
     "gaps": Sliding("30 seconds", "2 minutes"),
     "sessions": Sessions("1 minute"),
     "global": Global(),
 }
-NUMBERS = {"fixed": Fixed(7, offset=3), "sliding": Sliding(10, 4), "sessions": Sessions(2), "global": Global()}
+NUMBERS = {"fixed": Tumbling(7, offset=3), "sliding": Sliding(10, 4), "sessions": Sessions(2), "global": Global()}
 
 
 def unlike(case: str, asked: Action, rows: list[dict[str, Any]], said: RowTimes | None, of: str = "at") -> list[str]:
@@ -273,13 +272,13 @@ def test_local_days_are_the_same_both_ways_where_clocks_change(spark: SparkSessi
         if not whole and case not in ("an hour twice", "no midnight"):
             continue
         rows = drawn(random.Random(seed), 300, millis(change), 3 * 3_600_000)
-        window = Fixed("1 day", offset=offset, timezone=zone)
+        window = Tumbling("1 day", offset=offset, timezone=zone)
         asked = action(frame(spark, rows), windows(window, values=VALUES if whole else FEW))
         found += unlike(case, asked, rows, None)
         outside = [
             one
             for one in expected(asked.definition, rows)
-            if not (one.place.start <= one.first and one.last < one.place.end)
+            if not (one.window_key.start <= one.first and one.last < one.window_key.end)
         ]
         found += [f"{case}: {one}" for one in outside]
     assert found == []
@@ -297,14 +296,14 @@ def test_sessions_that_touch_are_two_both_ways(spark: SparkSession) -> None:
     times = [0, 60_000, 60_000, 119_999, 180_000]
     rows = [drawn(random.Random(1), 1)[0] | {"at": _1970 + timedelta(milliseconds=time)} for time in times]
     for counted in both(action(frame(spark, rows), windows(Sessions("1 minute")))):
-        spans = sorted((partial.place.start, partial.place.end, partial.rows) for partial in counted.partials)
+        spans = sorted((partial.window_key.start, partial.window_key.end, partial.rows) for partial in counted.partials)
         assert spans == [(0, 60_000, 1), (60_000, 179_999, 3), (180_000, 240_000, 1)]
 
 
 def test_rows_of_the_moment_of_their_batch_are_of_one_window(spark: SparkSession) -> None:
     rows = drawn(random.Random(2), 20)
-    for counted in both(action(frame(spark, rows), windows(Fixed("1 second"), "ingest"), horizon=2_000)):
-        assert {(partial.place.start, partial.place.end) for partial in counted.partials} == {(1_000, 2_000)}
+    for counted in both(action(frame(spark, rows), windows(Tumbling("1 second"), "ingest"), horizon=2_000)):
+        assert {(partial.window_key.start, partial.window_key.end) for partial in counted.partials} == {(1_000, 2_000)}
         assert counted.times == RowTimes(1_000, 1_000, 20, 0)
 
 
@@ -316,8 +315,8 @@ class Spread(Aggregate):
     def partial(self) -> Column:
         return f.to_json(f.array(f.min("small"), f.max("small")))
 
-    def merge(self, one: Any, other: Any) -> Json:
-        return [min(one[0], other[0]), max(one[1], other[1])]
+    def merge(self, partial: Any, other: Any) -> Json:
+        return [min(partial[0], other[0]), max(partial[1], other[1])]
 
     def value(self, partial: Any) -> Json:
         return int(partial[1] - partial[0])
@@ -327,21 +326,22 @@ def test_an_aggregate_of_the_users_own_sees_all_columns_also_of_few_rows(spark: 
     rows = [row | {"small": at} for at, row in enumerate(drawn(random.Random(3), 9))]
     for at, row in enumerate(rows):
         row["offset"] = at // 2
-    panes = Panes(key="day", values={"spread": Spread()}, time="offset", window=Sliding(4, 2))
+    panes = Windows(key="day", aggregates={"spread": Spread()}, time="offset", window=Sliding(4, 2))
     for counted in both(action(frame(spark, rows), panes)):
         for partial in counted.partials:
             own = [
                 row["small"]
                 for row in rows
-                if f'["{row["day"]}"]' == partial.place.key and partial.place.start <= row["offset"] < partial.place.end
+                if f'["{row["day"]}"]' == partial.window_key.key
+                and partial.window_key.start <= row["offset"] < partial.window_key.end
             ]
             assert partial.values == ([min(own), max(own)],)
         assert sum(partial.rows for partial in counted.partials) == 18
 
 
 LATE = {
-    "fixed": Fixed("2 minutes"),
-    "days": Fixed("1 day", timezone="Europe/Berlin"),
+    "fixed": Tumbling("2 minutes"),
+    "days": Tumbling("1 day", timezone="Europe/Berlin"),
     "sliding": Sliding("5 minutes", "2 minutes"),
     "gaps": Sliding("30 seconds", "2 minutes"),
     "sessions": Sessions("10 seconds"),
@@ -393,9 +393,9 @@ def _dropped(definition: Definition, rows: list[dict[str, Any]], noted: int | No
     """Rows of windows that were closed, with these; and rows that are in none for want of a time."""
     untimed = [(*row.values(), None, None) for row in rows if row["at"] is None]
     closed = [
-        one.place
+        one.window_key
         for one in expected(definition, rows)
-        if noted is not None and definition.closes(one.place.end) <= noted
+        if noted is not None and definition.closes(one.window_key.end) <= noted
     ]
     timed = [
         (*row.values(), _shown(place.start), _shown(place.end))
@@ -427,9 +427,13 @@ def test_a_row_is_executed_and_each_expression_computed_once(spark: SparkSession
 
     spark.udf.register("counting", counting, "bigint")
     df = frame(spark, drawn(random.Random(4), 50)).select("*", f.expr("counting(offset)").alias("counted"))
-    panes = Panes(
+    panes = Windows(
         key="team",
-        values={"mean": Mean("counting(number)"), "sum": Sum("counting(number)"), "last": Last("team", by="counted")},
+        aggregates={
+            "mean": Mean("counting(number)"),
+            "sum": Sum("counting(number)"),
+            "last": Last("team", by="counted"),
+        },
         time="counted",
         window=Sliding(10, 4),
     )
@@ -462,7 +466,7 @@ def test_one_job_is_run(spark: SparkSession) -> None:
 
 def test_of_a_hundred_rows_nothing_is_shuffled_and_the_next_epoch_compiles_nothing(spark: SparkSession) -> None:
     df = of_arrow(spark, pa.Table.from_pylist(drawn(random.Random(6), 100), schema=SCHEMA))
-    panes = Panes(key="team", values={"total": Sum("number")}, time="at", window=Fixed("2 minutes"))
+    panes = Windows(key="team", aggregates={"total": Sum("number")}, time="at", window=Tumbling("2 minutes"))
     compiled = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount  # type: ignore[union-attr]
     assert jobs(spark, "few rows", action(df, panes), few=True) == [1]
     before = compiled()
@@ -478,10 +482,10 @@ def test_of_a_hundred_rows_nothing_is_shuffled_and_the_next_epoch_compiles_nothi
 @pytest.mark.parametrize(
     "window",
     [
-        Fixed("2 minutes"),
+        Tumbling("2 minutes"),
         Sliding("60 minutes", "1 minute"),
         Sessions("1 minute"),
-        Fixed("1 day", timezone="Europe/Berlin"),
+        Tumbling("1 day", timezone="Europe/Berlin"),
     ],
     ids=["fixed", "sliding", "sessions", "days"],
 )
@@ -493,7 +497,7 @@ def test_a_million_rows_are_counted_by_spark(spark: SparkSession, window: Window
         "CAST(id % 97 AS DECIMAL(12,2)) AS price",
         "timestamp_millis(1700000000000 + id) AS at",
     )
-    panes = Panes(key="user", values={"total": Sum("number"), "price": Sum("price")}, time="at", window=window)
+    panes = Windows(key="user", aggregates={"total": Sum("number"), "price": Sum("price")}, time="at", window=window)
     bound = Bound(AsOf(1, 2, 2_000, "scores"), noted_before=1_700_000_000_000)
     asked = action(df, panes, bound, late=late)
     began = time.perf_counter()

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from tests.panes.oracle import Epoch, Fixed, Oracle, Row, Rules
 from typer.testing import CliRunner
 
-from onceonly import exactly_once, faults, replay
+from onceonly import Recovery, exactly_once, faults, replay
 from onceonly import windows as p
 from onceonly.audit import Verdict, audit
 from onceonly.cli.app import app
@@ -48,7 +48,7 @@ def into(pg: PostgresTarget) -> PostgresSink:
 
 def again(events: Events, pg: PostgresTarget, said: Any, epochs: range | None = None, **more: Any) -> replay.Rerun:
     given = {"job": lambda _: events.read(), "into": into(pg), **more}
-    return replay.rerun("scores", epochs, panes=said, ledger=pg.dsn, spark=events.spark, **given)
+    return replay.rerun("scores", epochs, windows=said, ledger=pg.dsn, spark=events.spark, **given)
 
 
 def refused(*given: Any, **more: Any) -> OnceOnlyError:
@@ -60,7 +60,7 @@ def refused(*given: Any, **more: Any) -> OnceOnlyError:
 def proven(events: Events, pg: PostgresTarget) -> None:
     """Demand that the rerun is sound: its rows, and its state against them."""
     rows = into(pg)
-    keeper = rows.state_keeper(beside=True)
+    keeper = rows.window_store(separate=True)
     with closing(SqlLedger(pg.dsn)) as ledger, closing(rows), closing(keeper):
         ledger.open()
         found = audit(ledger, "scores~v2", [rows, keeper])
@@ -88,15 +88,19 @@ def test_the_same_windows_give_what_stands_and_leave_the_same_state(
     events: Events, pg: PostgresTarget, said: dict[str, Any]
 ) -> None:
     made = panes(
-        key=["team", "part", "day"], values=WIDE, trigger=EARLY, late_rows=PostgresSink(pg.dsn, table="late"), **said
+        key=["team", "part", "day"],
+        aggregates=WIDE,
+        trigger=EARLY,
+        late_rows=PostgresSink(pg.dsn, table="late"),
+        **said,
     )
 
     def write() -> Any:
-        return exactly_once(pg.sink(), note_time=NOTED, panes=made, before=shaped)
+        return exactly_once(pg.sink(), event_time=NOTED, windows=made, transform=shaped)
 
     events.come(*BATCHES, [("a", 1, 3), ("d", 2, 300)]).run(write())
     late, stood = pg.says("select count(*) from late"), fence(pg)
-    found = again(events, pg, made, before=shaped)
+    found = again(events, pg, made, transform=shaped)
     assert (found.name, found.written, found.different) == ("scores~v2", 5, ())
     assert found.diff(events.spark, pg.sink()) is None
     assert [ran.text for _, ran in found.held] == [f"epoch {number} of scores" for number in range(1, 6)]
@@ -104,13 +108,13 @@ def test_the_same_windows_give_what_stands_and_leave_the_same_state(
     assert pg.says(STATE.format("again", 0)) == pg.says(STATE.format("orders", 0)) != []
     assert (pg.says("select count(*) from late"), fence(pg)) == (late, stood)
     events.come([("e", 1, 310)]).run(write())
-    assert again(events, pg, made, before=shaped).written == 1
+    assert again(events, pg, made, transform=shaped).written == 1
 
 
 RULES = Rules(Fixed(90), count=1, late_count=1, lateness=20, retracting=True)
 OTHER = {
-    "window": p.Fixed("90 seconds"),
-    "lateness": "20 seconds",
+    "window": p.Tumbling("90 seconds"),
+    "allowed_lateness": "20 seconds",
     "accumulation": "retracting",
     "trigger": EARLY,
 }
@@ -139,9 +143,9 @@ def by_brute_force(pg: PostgresTarget, files: Sequence[Sequence[Event]]) -> tupl
     judge, found, noon = Oracle(RULES), list[tuple[Any, ...]](), int(NOON.timestamp())
     for number, (rows, time) in enumerate(zip(files, times, strict=True), start=1):
         assert time is not None
-        assert time.noted is not None
+        assert time.complete_until is not None
         said = tuple(Row(str(team), value, noon + int(at or 0)) for team, value, at in rows)
-        for pane in judge.epoch(Epoch(number, said, time.noted // 1000)):
+        for pane in judge.epoch(Epoch(number, said, time.complete_until // 1000)):
             for span, value in pane.retracts:
                 found.append((number, pane.key, span[0] - noon, value, -1, pane.timing))
             found.append((number, pane.key, pane.span[0] - noon, pane.value, 1, pane.timing))
@@ -155,7 +159,7 @@ def test_other_windows_give_what_brute_force_says_wherever_the_rerun_is_cut_off(
     seed = random.randrange(2**32)
     print("seed", seed)
     files = drawn(random.Random(seed), 5)
-    events.come(*files).run(exactly_once(pg.sink(), note_time=NOTED, panes=panes()))
+    events.come(*files).run(exactly_once(pg.sink(), event_time=NOTED, windows=panes()))
     other = panes(**OTHER)
     for point, hit in ((Point.COMMIT_AFTER, 2), (Point.COMMIT_BEFORE, 1)):
         faults.arm(point, "raise", hit)
@@ -168,7 +172,7 @@ def test_other_windows_give_what_brute_force_says_wherever_the_rerun_is_cut_off(
     start = "extract(epoch from window_start)::bigint - " + str(int(NOON.timestamp()))
     stands = pg.says(f"select _epoch, team, {start}, total, sign, timing from again")
     assert sorted(stands) == rows
-    assert sum(epoch.panes.dropped for epoch, _ in found.held if epoch.panes) == dropped
+    assert sum(epoch.windows.dropped for epoch, _ in found.held if epoch.windows) == dropped
     assert pg.says("select count(*) from again_state") == [(still_open,)]
     proven(events, pg)
     assert refused(events, pg, panes()).code == "E239"
@@ -182,11 +186,11 @@ def test_a_range_from_the_middle_is_refused_with_the_one_that_can_be_and_time_go
     events: Events, pg: PostgresTarget
 ) -> None:
     def write() -> Any:
-        return exactly_once(pg.sink(), note_time=NOTED, panes=panes(trigger=EARLY))
+        return exactly_once(pg.sink(), event_time=NOTED, windows=panes(trigger=EARLY))
 
     made = panes(trigger=EARLY)
     events.come(*BATCHES[:2]).run(write())
-    sinks = write()._arguments.sinks
+    sinks = write().arguments.sinks
     with closing(SqlLedger(pg.dsn)) as ledger:
         operator.reset_panes(sinks, ledger, "scores", Adoption(AdoptionKind.RESET_PANES, last=2))
     for sink in sinks:
@@ -196,12 +200,12 @@ def test_a_range_from_the_middle_is_refused_with_the_one_that_can_be_and_time_go
     for epochs, whole in ((None, "1..2"), (range(2, 3), "1..2"), (range(5, 6), "4..5"), (range(2, 6), "1..2")):
         found = refused(events, pg, made, epochs)
         assert found.code == "E110"
-        assert command(str(found), "epochs rerun")[3] == whole
+        assert command(str(found), "replay run")[3] == whole
     first = again(events, pg, made, range(1, 3))
     assert (first.written, first.different) == (2, ())
     after = again(events, pg, made, range(3, 6), into=PostgresSink(pg.dsn, table="after"), name="scores~after")
     assert (after.written, after.different) == (2, ())
-    assert [epoch.panes.dropped for epoch, _ in after.held if epoch.panes] == [1, 0]
+    assert [epoch.windows.dropped for epoch, _ in after.held if epoch.windows] == [1, 0]
     assert pg.says(STATE.format("after", 0)) == pg.says(STATE.format("orders", 3)) != []
 
 
@@ -209,13 +213,15 @@ def test_a_range_from_the_middle_is_refused_with_the_one_that_can_be_and_time_go
 def test_behind_a_full_refresh_windows_begin_anew_and_nothing_is_late(events: Events, pg: PostgresTarget) -> None:
     made = panes(trigger=EARLY)
     events.checkpoint = events.root / FLOW / "0"
-    events.come(*BATCHES[:2]).run(exactly_once(pg.sink(), note_time=NOTED, panes=made))
+    events.come(*BATCHES[:2]).run(exactly_once(pg.sink(), event_time=NOTED, windows=made))
     refresh(events)
-    events.come(*BATCHES[2:]).run(exactly_once(pg.sink(), note_time=NOTED, panes=made, on_refresh="replace"))
+    events.come(*BATCHES[2:]).run(
+        exactly_once(pg.sink(), event_time=NOTED, windows=made, recovery=Recovery(on_refresh="replace"))
+    )
     found = refused(events, pg, made, range(1, 7))
     assert found.code == "E110"
-    assert "windows began anew with epoch 3" in str(found)
-    assert command(str(found), "epochs rerun")[3] == "1..2"
+    assert "windows began again with epoch 3" in str(found)
+    assert command(str(found), "replay run")[3] == "1..2"
     # Without numbers those are meant whose rows stand.
     after = again(events, pg, made)
     assert (after.written, after.different) == (4, ())
@@ -230,10 +236,10 @@ def test_behind_a_full_refresh_windows_begin_anew_and_nothing_is_late(events: Ev
 CODE = """
 from integration.test_panes_audited import EARLY
 from integration.test_panes_kept import panes
-from onceonly.windows import Fixed
+from onceonly.windows import Tumbling
 
 PANES = panes(trigger=EARLY)
-OTHER = panes(trigger=EARLY, window=Fixed("90 seconds"))
+OTHER = panes(trigger=EARLY, window=Tumbling("90 seconds"))
 
 def stream(spark):
     read = spark.readStream.schema("team string, value bigint, at timestamp").option("maxFilesPerTrigger", 1)
@@ -255,13 +261,13 @@ def jobs(events: Events, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str
 class Apart(MemorySink):
     """A sink that holds state, and commits by itself."""
 
-    def shares(self, other: Any) -> bool:
+    def can_join(self, other: Any) -> bool:
         return False
 
 
 def obeyed(found: OnceOnlyError | str, jobs: str, *more: str) -> str:
     """Run the rerun that a refusal prints, as it is printed; what it says."""
-    printed = command(str(found), "epochs rerun")
+    printed = command(str(found), "replay run")
     named = [
         one.replace("MODULE:FUNCTION", f"{jobs}:stream").replace("MODULE:NAME", f"{jobs}:PANES") for one in printed
     ]
@@ -275,7 +281,7 @@ def test_each_refusal_prints_the_rerun_that_can_be_and_it_is_obeyed(
     events: Events, pg: PostgresTarget, delta: DeltaTarget, jobs: str
 ) -> None:
     made = panes(trigger=EARLY)
-    events.come(*BATCHES[:3]).run(exactly_once(pg.sink(), note_time=NOTED, panes=made))
+    events.come(*BATCHES[:3]).run(exactly_once(pg.sink(), event_time=NOTED, windows=made))
     for target in (Apart(id="memory:again"), KafkaSink("localhost:9", topic="results"), delta.sink()):
         found = refused(events, pg, made, into=target)
         assert found.code == "E143", found
@@ -286,7 +292,7 @@ def test_each_refusal_prints_the_rerun_that_can_be_and_it_is_obeyed(
     assert refused(events, pg, made, coalesce=2).code == "E110"
     for own in (pg.sink(), PostgresSink(pg.dsn, "public.orders")):
         assert "own sinks" in str(refused(events, pg, made, into=own))
-    held = refused(events, pg, panes(trigger=EARLY, window=p.Fixed("90 seconds")), name="scores~v3")
+    held = refused(events, pg, panes(trigger=EARLY, window=p.Tumbling("90 seconds")), name="scores~v3")
     assert held.code == "E239"
     assert "by other windows" in str(held)
     shown = command(str(held), "epochs list")
@@ -312,8 +318,8 @@ def test_a_query_without_windows_is_refused_with_the_rerun_of_its_rows(
 def test_windows_that_wait_for_a_time_that_nobody_noted_are_refused_and_others_are_stepped(
     events: Events, pg: PostgresTarget
 ) -> None:
-    counted = panes(trigger=p.AtCount(1), state=PostgresSink(pg.dsn, table="again_state"))
-    events.come(*BATCHES[:2]).run(exactly_once(pg.sink(), panes=counted))
+    counted = panes(trigger=p.AtCount(1), state_sink=PostgresSink(pg.dsn, table="again_state"))
+    events.come(*BATCHES[:2]).run(exactly_once(pg.sink(), windows=counted))
     elsewhere = PostgresSink(pg.dsn, table="elsewhere")
     for other in (panes(), panes(time="ingest")):
         assert refused(events, pg, other, into=elsewhere).code == "E140"
@@ -325,11 +331,11 @@ def test_windows_that_wait_for_a_time_that_nobody_noted_are_refused_and_others_a
 @pytest.mark.slow
 def test_a_command_that_is_killed_goes_on_when_it_is_given_again(events: Events, pg: PostgresTarget, jobs: str) -> None:
     made = panes(trigger=EARLY)
-    events.come(*BATCHES).run(exactly_once(pg.sink(), note_time=NOTED, panes=made))
+    events.come(*BATCHES).run(exactly_once(pg.sink(), event_time=NOTED, windows=made))
     where = ["--query", "scores", "--ledger", pg.dsn, "--into", into(pg).address]
-    typed = ["onceonly", "epochs", "rerun", "1..4", *where, "--with", f"{jobs}:stream", "--panes", f"{jobs}:PANES"]
-    planned = run(typed, code=2)
-    assert "their state is kept beside postgres:again" in planned.replace("\n", " ")
+    typed = ["onceonly", "replay", "run", "1..4", *where, "--with", f"{jobs}:stream", "--windows", f"{jobs}:PANES"]
+    planned = run(typed, code=4)
+    assert "their state is kept next to postgres:again" in planned.replace("\n", " ")
     for death in (Point.COMMIT_SENT, Point.COMMIT_AFTER, Point.RECORD_BEFORE):
         killed(typed, death)
     done = run(typed, "--diff", "--yes")

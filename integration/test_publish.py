@@ -17,7 +17,7 @@ from integration.recorded import ROWS, Inbox, Recorded
 from integration.targets import PostgresTarget
 from pyspark.sql import DataFrame, SparkSession
 
-from onceonly import exactly_once, replay
+from onceonly import Storage, exactly_once, replay
 from onceonly.audit import Verdict, gather, judge
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
@@ -105,7 +105,7 @@ def test_of_a_pipeline_that_was_refreshed_what_stands_is_run_again_and_no_more(
     orders: Recorded, target, into, tmp_path: Path
 ) -> None:
     orders.sink.close()
-    run(["onceonly", "queries", "refresh", "orders", "--how", "replace", "--ledger", orders.ledger], "--yes")
+    run(["onceonly", "recover", "refresh", "orders", "--how", "replace", "--ledger", orders.ledger], "--yes")
     shutil.rmtree(orders.checkpoint)
     replace(orders, sink=target.sink()).run().sink.close()
     last = orders.records[-1].epoch
@@ -138,13 +138,13 @@ def test_a_rewind_names_the_publication_that_it_undoes_and_the_command_that_brin
     fixed = replace(orders, sink=target.sink(), shape=lambda df: df.where("id <> 12")).run()
     fixed.sink.close()
     target.table.restore(before)
-    rewind = ["onceonly", "queries", "rewind", "orders", "--to", str(FILES), "--ledger", orders.ledger]
-    plan = run(rewind, code=2)
+    rewind = ["onceonly", "recover", "rewind", "orders", "--to", str(FILES), "--ledger", orders.ledger]
+    plan = run(rewind, code=4)
     assert f"2 epochs, {len(LESS) + ROWS} rows of the ledger; Spark reads {ROWS} of these rows again" in plan
     assert f"epoch {FILES + 1}, which published orders~v2 ({len(LESS)} rows)" in plan
     run(rewind, "--yes")
     assert "A196" in verdict(orders, target.sink())[1]
-    run(command(plan, "epochs publish"), "--yes")
+    run(command(plan, "replay publish"), "--yes")
     assert target.ids() == LESS
     replace(fixed, sink=target.sink()).run().sink.close()
     assert target.ids() == [*LESS, *range(FILES * ROWS, (FILES + 1) * ROWS)]
@@ -157,7 +157,9 @@ def test_readers_see_the_old_rows_or_the_new_ones_and_a_driver_that_runs_is_fenc
     spark: SparkSession, orders: Recorded, inbox: Inbox, target, into
 ) -> None:
     orders.sink.close()
-    writer = orders.job(spark).writeStream.foreachBatch(exactly_once(target.sink(), ledger=orders.ledger))
+    writer = orders.job(spark).writeStream.foreachBatch(
+        exactly_once(target.sink(), storage=Storage(ledger=orders.ledger))
+    )
     inbox.put(1)
     running = writer.queryName("orders").option("checkpointLocation", orders.checkpoint).start()
     try:
@@ -215,10 +217,10 @@ def changed(spark):
 """
     (tmp_path / "jobs.py").write_text(module)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    printed = [word.replace("MODULE:FUNCTION", "jobs:changed") for word in command(str(behind.value), "epochs rerun")]
+    printed = [word.replace("MODULE:FUNCTION", "jobs:changed") for word in command(str(behind.value), "replay run")]
     run(printed, "--yes")
-    publishes = ["onceonly", "epochs", "publish", "orders~v2", "--over", "orders", "--ledger", orders.ledger]
-    assert f"rows of epochs 1..{FILES + 1} leave" in run(publishes, code=2)
+    publishes = ["onceonly", "replay", "publish", "orders~v2", "--over", "orders", "--ledger", orders.ledger]
+    assert f"rows of epochs 1..{FILES + 1} leave" in run(publishes, code=4)
     for point in (Point.PREPARE_AFTER, Point.COMMIT_BEFORE):
         killed(publishes, point)
         assert target.ids() == list(range((FILES + 1) * ROWS))

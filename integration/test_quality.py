@@ -26,7 +26,7 @@ from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink, MemoryStore
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -75,8 +75,8 @@ def test_a_bad_row_is_set_aside_once_and_reaches_no_other_sink(
     assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
     said = events(ledger, EventKind.QUARANTINED)
     assert said == [
-        "6 of 20 rows set aside: no eight or seven 6, no seven 2",
-        "3 of 10 rows set aside: no eight or seven 3, no seven 1",
+        "6 of 20 rows quarantined: no eight or seven 6, no seven 2",
+        "3 of 10 rows quarantined: no eight or seven 3, no seven 1",
     ]
     epoch = next(iter(ledger.epochs("orders"))).epoch
     assert epoch.bad is not None
@@ -98,7 +98,9 @@ def test_a_quarantine_that_is_behind_gets_the_bad_rows_of_the_epoch_and_not_thos
 
     def wrapped(**expect: str) -> Any:
         memory = MemorySink(id="memory:all", store=store)
-        apart = aside(pg, lock_timeout=20.0)  # waits otherwise than the other table, so it has its own transaction
+        apart = aside(
+            pg, tuning=PostgresTuning(lock_timeout=20.0)
+        )  # waits otherwise than the other table, so it has its own transaction
         return exactly_once(pg.sink(), memory, quality=Quality(expect=expect or EXPECT, quarantine=apart))
 
     stream.receive(range(10)).run(wrapped())
@@ -195,12 +197,12 @@ def wards(spark: Any, any_postgres: Any, tmp_path_factory: pytest.TempPathFactor
         "unknown": exactly_once(
             made.sink("unknown"),
             quality=quality("unknown", {"known": "customer <> 'nobody'"}),
-            before=nobody,
+            transform=nobody,
             name="unknown",
         ),
         "called": exactly_once(made.sink("called"), quality=quality("called", NAMES), name="called"),
         "valueless": exactly_once(
-            made.sink("valueless"), quality=quality("valueless", EXPECT, values=False), name="valueless"
+            made.sink("valueless"), quality=quality("valueless", EXPECT, keep_row=False), name="valueless"
         ),
         "guarded": exactly_once(
             MemorySink(id="memory:all"), few, quality=quality("guarded", {"not nought": "id > 0"}), name="guarded"
@@ -208,7 +210,7 @@ def wards(spark: Any, any_postgres: Any, tmp_path_factory: pytest.TempPathFactor
         "column": exactly_once(
             made.sink("column_bad_is"),
             quality=quality("column", EXPECT),
-            before=lambda df: df.withColumn("bad", f.col("id")),
+            transform=lambda df: df.withColumn("bad", f.col("id")),
             name="column",
         ),
     }
@@ -354,7 +356,7 @@ def test_each_expectation_is_computed_once_for_a_row(stream: FileStream, pg: Pos
     assert pg.ids() == [*range(7)]
 
 
-SETS_ASIDE = "quality=Quality(expect=..., quarantine=sink)) sets such rows aside"
+SETS_ASIDE = "quarantine such rows: exactly_once(..., quality=Quality(expect=..., quarantine=sink))"
 REFUSED = {
     "E503": ("word varchar(2)", {}, "id", "length(word) <= 2"),
     "E504": ("word text", {"key": "id"}, "if(id = 7, null, id) as id", "id IS NOT NULL"),

@@ -15,9 +15,10 @@ from pyspark.sql import DataFrame
 from tests.kafka_client import committed
 
 from onceonly import Output, Quality, exactly_once
+from onceonly_sinks.delta import DeltaTuning
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -75,7 +76,9 @@ def test_each_thing_that_a_table_cannot_hold_is_a_reason(
     for way in ways:
         pg.says(f"create table by_{way} (id bigint, {columns}, _epoch bigint)")
         quality = Quality(quarantine=PostgresSink(pg.dsn, table=f"bad_{way}"))
-        wrapped[way] = exactly_once(PostgresSink(pg.dsn, table=f"by_{way}", via=way), quality=quality, name=way)
+        wrapped[way] = exactly_once(
+            PostgresSink(pg.dsn, table=f"by_{way}", tuning=PostgresTuning(load=way)), quality=quality, name=way
+        )
     said = each(stream.receive(range(every + 3), range(every + 3, every + 6)), wrapped, shape=each_broken_once)
     assert said == dict.fromkeys(ways, "")
     for way in ways:
@@ -87,7 +90,7 @@ def test_each_thing_that_a_table_cannot_hold_is_a_reason(
         }, way
         assert sorted(one["rule"] for one in why[every]) == sorted(REASONS.values()), way
         assert {one["by"] for said in why.values() for one in said} == {f"postgres:by_{way}"}
-    told = "15 of 17 rows set aside: at: a multiple of 1000 microseconds 2, clean: text in UTF-8"
+    told = "15 of 17 rows quarantined: at: a multiple of 1000 microseconds 2, clean: text in UTF-8"
     assert caplog.text.count(told) == len(ways)
 
 
@@ -185,7 +188,7 @@ def test_delta_sets_aside_what_its_columns_and_constraints_refuse(
             "if(id = 98, null, id) as id", "word", "if(id = 97, null, id - 95) as amount", "'ab' as name"
         )
 
-    wrapped = exactly_once(delta.sink(committer=committer), quality=Quality(quarantine=aside(pg)))
+    wrapped = exactly_once(delta.sink(tuning=DeltaTuning(committer=committer)), quality=Quality(quarantine=aside(pg)))
     stream.receive(range(94, 102)).run(wrapped, shape=shape)
     assert delta.ids() == [96, 99]
     why = sorted(

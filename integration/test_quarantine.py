@@ -16,7 +16,7 @@ from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from onceonly import Quality, exactly_once, faults
+from onceonly import Quality, Recovery, Storage, exactly_once, faults
 from onceonly.audit import Verdict, audit
 from onceonly.cli.app import app
 from onceonly.errors import ConfigurationError
@@ -26,7 +26,7 @@ from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -106,11 +106,11 @@ def test_a_table_that_does_not_take_a_bad_row_is_said_to_be_the_quarantine_and_o
     for case, (_, mends, told) in refuses.items():
         table = tables[case]
         holds = {
-            "says whose fault it is": f"[ONCE-E524] The quarantine postgres:{table}_bad cannot keep a bad row"
+            "says whose fault it is": f"[ONCE-E524] The quarantine postgres:{table}_bad cannot keep an invalid row"
             in seen[case],
             "says why": told in seen[case],
-            "says what to do": "have the target take every row of texts reasons and row" in seen[case],
-            "advises no quarantine": "sets such rows aside" not in seen[case],
+            "says what to do": "make the target take every row of texts reasons and row" in seen[case],
+            "advises no quarantine": "quarantine such rows" not in seen[case],
             "no good row of an epoch whose bad row is nowhere": held(table, "id")
             == [(one,) for one in good(*range(10))],
             "one bad row": held(f"{table}_bad", "count(*)") == [(1,)],
@@ -146,7 +146,7 @@ def test_a_quarantine_that_is_away_stops_the_query_before_anything_is_written_an
 ) -> None:
     def wrapped() -> Any:
         quality = Quality(expect=EXPECT, quarantine=aside(away))
-        return exactly_once(delta.sink(), quality=quality, ledger=str(tmp_path / "ledger.db"))
+        return exactly_once(delta.sink(), quality=quality, storage=Storage(ledger=str(tmp_path / "ledger.db")))
 
     postgres.stop()
     seen = stream.receive(range(10)).fail(wrapped())
@@ -169,8 +169,8 @@ def test_a_quarantine_that_goes_away_between_the_commits_of_an_epoch_gets_it_fro
     stream: FileStream, delta: DeltaTarget, away: PostgresTarget, postgres: EmbeddedPostgres, tmp_path: Any
 ) -> None:
     def wrapped() -> Any:
-        quality = Quality(expect=EXPECT, quarantine=aside(away, patience=5.0))
-        return exactly_once(delta.sink(), quality=quality, ledger=str(tmp_path / "ledger.db"))
+        quality = Quality(expect=EXPECT, quarantine=aside(away, tuning=PostgresTuning(commit_timeout=5.0)))
+        return exactly_once(delta.sink(), quality=quality, storage=Storage(ledger=str(tmp_path / "ledger.db")))
 
     stream.receive(range(10)).run(wrapped())
     faults.arm(Point.COMMIT_AFTER, postgres.stop)
@@ -207,7 +207,7 @@ def test_a_quarantine_that_another_pipeline_writes_to_is_refused_by_its_name_and
     assert 'pipeline "others" wrote to this very table' in seen
     assert pg.says("select to_regclass('orders')") == [(None,)]
     # The last of the ways out that it prints.
-    stream.run(wrapped("orders_bad", adopt="here"))
+    stream.run(wrapped("orders_bad", recovery=Recovery(adopt="here")))
     assert pg.ids() == good(*range(10))
     assert kept(pg) == [7, 7]
 
@@ -220,7 +220,7 @@ def test_bad_rows_go_once_they_are_older_than_their_time_and_an_audit_is_exact(
     stream: FileStream, pg: PostgresTarget
 ) -> None:
     def wrapped(keep: str) -> Any:
-        return exactly_once(pg.sink(), quality=Quality(expect=EXPECT, quarantine=aside(pg), keep=keep))
+        return exactly_once(pg.sink(), quality=Quality(expect=EXPECT, quarantine=aside(pg), keep_for=keep))
 
     stream.receive(range(10), range(10, 20)).run(wrapped("1 day"))
     assert kept(pg) == [7, 17]
@@ -237,17 +237,19 @@ def test_bad_rows_go_once_they_are_older_than_their_time_and_an_audit_is_exact(
 def test_old_rows_of_a_delta_quarantine_go_as_its_refusal_says(
     stream: FileStream, pg: PostgresTarget, delta: DeltaTarget
 ) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape('DeltaSink(..., foreign="deletes")')):
-        exactly_once(pg.sink(), quality=Quality(expect=EXPECT, quarantine=delta.sink(), keep="90 days"))
+    with pytest.raises(ConfigurationError, match=re.escape('DeltaSink(..., external_changes="deletes")')):
+        exactly_once(pg.sink(), quality=Quality(expect=EXPECT, quarantine=delta.sink(), keep_for="90 days"))
 
     def wrapped() -> Any:
-        return exactly_once(pg.sink(), quality=Quality(expect=EXPECT, quarantine=delta.sink(foreign="deletes")))
+        return exactly_once(
+            pg.sink(), quality=Quality(expect=EXPECT, quarantine=delta.sink(external_changes="deletes"))
+        )
 
     stream.receive(range(10), range(10, 20)).run(wrapped())
     delta.table.delete("row like '%17%'")
     stream.receive(range(20, 30)).run(wrapped())
     assert delta.table.to_pyarrow_table().num_rows == 2
-    assert verdict(pg.sink(), delta.sink(foreign="deletes")) is Verdict.EXACTLY_ONCE
+    assert verdict(pg.sink(), delta.sink(external_changes="deletes")) is Verdict.EXACTLY_ONCE
 
 
 # ---- looked at
@@ -267,7 +269,7 @@ def test_what_was_set_aside_is_shown_out_of_each_kind_of_sink(
         kind: exactly_once(
             PostgresSink(pg.dsn, table=f"beside_{kind}"),
             quality=Quality(expect=expect, quarantine=quarantine),
-            ledger=pg.dsn,
+            storage=Storage(ledger=pg.dsn),
             name=kind,
         )
         for kind, quarantine in quarantines.items()

@@ -13,21 +13,21 @@ from tests.core.several import rows
 from tests.sinks.kafka_harness import PARTITIONS, as_records
 from tests.sinks.test_rows_by_epoch import One
 
-from onceonly import OnceOnlyError, read_point
-from onceonly.reading import read_at
-from onceonly_sinks.delta import DeltaSink
+from onceonly import OnceOnlyError
+from onceonly.reading import read_at, read_point
+from onceonly_sinks.delta import DeltaSink, DeltaTuning
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink, MemoryStore
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import Keep, PostgresSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.kafka]
 
 KINDS: Mapping[str, dict[str, Any]] = {
     "delta": {},
-    "delta numbered": {"epoch_column": "_epoch"},
+    "delta numbered": {"tuning": DeltaTuning(epoch_column="_epoch")},
     "delta upsert": {"key": "id"},
     "postgres": {},
-    "postgres history": {"key": "id", "history": True},
+    "postgres history": {"key": "id", "keep": Keep(history="all")},
     "postgres upsert": {"key": "id"},
     "kafka": {},
     "memory": {},

@@ -125,10 +125,10 @@ def test_a_thousand_epochs_are_one_batch_and_an_altered_row_is_found_in_twelve(
         shaped.append(df)  # the stream once, for its plan, and each batch
         return df
 
-    assert shown(again(orders, before=before)) == [(1, 1000, EQUAL)]
+    assert shown(again(orders, transform=before)) == [(1, 1000, EQUAL)]
     assert len(shaped) == 1 + 1
     alter(inbox, 332)
-    assert [one for one in shown(again(orders, before=before)) if one[2] != EQUAL] == [(333, 333, DIFFERS)]
+    assert [one for one in shown(again(orders, transform=before)) if one[2] != EQUAL] == [(333, 333, DIFFERS)]
     assert len(shaped) <= 2 + 1 + 12
 
 
@@ -142,7 +142,7 @@ def stream(spark):
 def test_an_audit_computes_again_and_says_so_on_its_page(spark: SparkSession, tmp_path: Path, inbox: Inbox, pg) -> None:
     orders = Recorded(spark, tmp_path, inbox.source, sink=pg.sink()).run()
     (tmp_path / "jobs.py").write_text(JOB.format(inbox=str(inbox.home)))
-    words = ["audit", "orders", "--ledger", orders.ledger, "--recompute", "1..6", "--with", "jobs:stream"]
+    words = ["replay", "check", "1..6", "--query", "orders", "--ledger", orders.ledger, "--with", "jobs:stream"]
 
     def audit(*more: str) -> subprocess.CompletedProcess[str]:
         program = Path(sys.executable).parent / "onceonly"

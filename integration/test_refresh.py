@@ -16,9 +16,10 @@ from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from onceonly import exactly_once
+from onceonly import Recovery, Storage, exactly_once
 from onceonly.errors import IdentityError
 from onceonly.faults import Point
+from onceonly_sinks.delta import DeltaTuning
 from onceonly_sinks.kafka import KafkaSink
 
 FLOW = "storage/_checkpoints/orders/flow"
@@ -53,13 +54,13 @@ def doubled(df: DataFrame) -> DataFrame:
 @pytest.mark.postgres
 @pytest.mark.parametrize("target", ["postgres", pytest.param("delta", marks=pytest.mark.slow)], indirect=True)
 def test_a_refresh_stops_and_the_printed_command_replaces(stream: FileStream, target: Any) -> None:
-    options = {"ledger": stream.root / "ledger.db"}
+    options = {"storage": Storage(ledger=stream.root / "ledger.db")}
     stream.receive(range(5), range(5, 10)).run(exactly_once(target.sink(), **options))
     said = refresh(stream).fail(exactly_once(target.sink(), **options), shape=doubled)
     assert "[ONCE-E246]" in said
     assert "2 epochs, 10 rows" in said
     assert target.ids() == list(range(10))
-    obey(said, "queries refresh")
+    obey(said, "recover refresh")
     stream.receive(range(10, 15)).run(exactly_once(target.sink(), **options), shape=doubled)
     assert target.ids() == list(range(15))
     assert words(target) == {f"w{number}w{number}" for number in range(15)}
@@ -84,10 +85,10 @@ def test_a_refresh_stops_and_a_new_pipeline_on_a_new_table_keeps_what_stands(
 def test_the_query_that_goes_on_with_its_old_checkpoint_uses_the_command_up(
     stream: FileStream, delta: DeltaTarget
 ) -> None:
-    options = {"ledger": stream.root / "ledger.db"}
+    options = {"storage": Storage(ledger=stream.root / "ledger.db")}
     stream.receive(range(5)).run(exactly_once(delta.sink(), **options))
     said = refresh(stream).fail(exactly_once(delta.sink(), **options))
-    obey(said, "queries refresh")
+    obey(said, "recover refresh")
     stream.checkpoint = stream.checkpoint.with_name("0")
     stream.receive(range(5, 10)).run(exactly_once(delta.sink(), **options))
     assert delta.ids() == list(range(10))
@@ -101,7 +102,9 @@ def test_state_and_rows_begin_together(stream: FileStream, pg: PostgresTarget) -
     options: dict[str, Any] = {"shape": counted, "mode": "update"}
     stream.receive(range(9)).run(exactly_once(pg.sink(key="id")), **options)
     assert "[ONCE-E246]" in refresh(stream).fail(exactly_once(pg.sink(key="id")), **options)
-    stream.receive(range(9, 12)).run(exactly_once(pg.sink(key="id"), on_refresh="replace"), **options)
+    stream.receive(range(9, 12)).run(
+        exactly_once(pg.sink(key="id"), recovery=Recovery(on_refresh="replace")), **options
+    )
     assert pg.says("select id, n from orders order by id") == [(0, 4), (1, 4), (2, 4)]
 
 
@@ -113,7 +116,9 @@ def test_state_and_rows_begin_together(stream: FileStream, pg: PostgresTarget) -
 @pytest.mark.slow
 def test_refresh_after_refresh_replaces_and_a_restart_in_between_goes_on(stream: FileStream, target: Any) -> None:
     def write() -> Any:
-        return exactly_once(target.sink(), on_refresh="replace", ledger=stream.root / "ledger.db")
+        return exactly_once(
+            target.sink(), recovery=Recovery(on_refresh="replace"), storage=Storage(ledger=stream.root / "ledger.db")
+        )
 
     stream.receive(range(5), range(5, 10)).run(write())
     refresh(stream).run(write(), shape=doubled)
@@ -129,7 +134,9 @@ def test_refresh_after_refresh_replaces_and_a_restart_in_between_goes_on(stream:
 @pytest.mark.spark
 def test_a_checkpoint_that_is_lost_in_a_series_is_no_refresh(stream: FileStream, delta: DeltaTarget) -> None:
     def write() -> Any:
-        return exactly_once(delta.sink(), on_refresh="replace", ledger=stream.root / "ledger.db")
+        return exactly_once(
+            delta.sink(), recovery=Recovery(on_refresh="replace"), storage=Storage(ledger=stream.root / "ledger.db")
+        )
 
     stream.receive(range(5)).run(write())
     refresh(stream).run(write())
@@ -155,11 +162,17 @@ def test_both_committers_of_delta_replace_in_one_version(
     path = str(tmp_path / "table")
 
     def write(**more: Any) -> Any:
-        return exactly_once(DeltaTarget(path).sink(committer=committer, **options), on_refresh="replace", **more)
+        return exactly_once(
+            DeltaTarget(path).sink(tuning=DeltaTuning(committer=committer), **options),
+            recovery=Recovery(on_refresh="replace"),
+            **more,
+        )
 
-    stream.receive(range(5)).run(write(ledger=stream.root / "ledger.db"))
+    stream.receive(range(5)).run(write(storage=Storage(ledger=stream.root / "ledger.db")))
     before = DeltaTable(path).version()
-    refresh(stream).run(write(ledger=stream.root / "ledger.db"), shape=lambda df: doubled(df.where("id < 3")))
+    refresh(stream).run(
+        write(storage=Storage(ledger=stream.root / "ledger.db")), shape=lambda df: doubled(df.where("id < 3"))
+    )
     assert DeltaTarget(path).ids() == [0, 1, 2]
     later = [entry["version"] for entry in DeltaTable(path).history() if entry["version"] > before]
     changed = [version for version in later if _moves_rows(path, version)]
@@ -174,7 +187,7 @@ def _moves_rows(path: str, version: int) -> bool:
 @pytest.mark.spark
 def test_one_topic_in_the_call_refuses_to_replace_before_the_query_starts(delta: DeltaTarget) -> None:
     with pytest.raises(IdentityError) as caught:
-        exactly_once(delta.sink(), KafkaSink("localhost:9", topic="orders"), on_refresh="replace")
+        exactly_once(delta.sink(), KafkaSink("localhost:9", topic="orders"), recovery=Recovery(on_refresh="replace"))
     assert caught.value.code == "E247"
     assert "kafka:orders cannot replace" in str(caught.value)
 

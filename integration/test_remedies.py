@@ -8,7 +8,7 @@ import pytest
 from integration.printed import command, run
 from pyspark.sql import functions as f
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -22,7 +22,7 @@ def test_a_deleted_checkpoint_is_put_back(stream, target):
     stream.receive(range(5), range(5, 10)).run(exactly_once(target.sink()))
     stream.lose_checkpoint()
     said = stream.receive(range(10, 15)).fail(exactly_once(target.sink()))
-    run(command(said, "checkpoint rebuild"), "--yes")
+    run(command(said, "recover rebuild-checkpoint"), "--yes")
     stream.run(exactly_once(target.sink()))
     assert target.ids() == list(range(15))
 
@@ -32,7 +32,7 @@ def test_where_a_pipeline_stands_is_printed_without_its_checkpoint(stream, eithe
     stream.receive(range(5), range(5, 10)).run(exactly_once(either.sink()))
     stream.lose_checkpoint()
     said = stream.fail(exactly_once(either.sink()))
-    assert '"logOffset":1' in run(command(said, "checkpoint offsets"))
+    assert '"logOffset":1' in run(command(said, "epochs show --offsets"))
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_a_batch_that_was_not_handed_over_is_read_again(stream, either):
     stream.receive(range(5)).run(exactly_once(either.sink()))
     stream.receive(range(5, 10)).run(lambda df, batch_id: None)
     said = stream.receive(range(10, 15)).fail(exactly_once(either.sink()))
-    run(command(said, "queries rewind"), "--yes")
+    run(command(said, "recover rewind"), "--yes")
     stream.run(exactly_once(either.sink()))
     assert either.ids() == list(range(15))
 
@@ -80,12 +80,12 @@ def test_a_batch_that_was_cut_anew_gets_its_recorded_entry_back(stream, either):
 @pytest.mark.slow
 def test_a_lost_table_is_filled_from_here_on_by_name(stream, target):
     ledger = stream.root / "ledger.db"
-    stream.receive(range(5)).run(exactly_once(target.sink(), ledger=ledger))
+    stream.receive(range(5)).run(exactly_once(target.sink(), storage=Storage(ledger=ledger)))
     target.vanish()
-    said = stream.receive(range(5, 10)).fail(exactly_once(target.sink(), ledger=ledger))
+    said = stream.receive(range(5, 10)).fail(exactly_once(target.sink(), storage=Storage(ledger=ledger)))
     assert "[ONCE-E208]" in said
     run(command(said, "accept-loss"), "--yes")
-    stream.run(exactly_once(target.sink(), ledger=ledger))
+    stream.run(exactly_once(target.sink(), storage=Storage(ledger=ledger)))
     assert target.ids() == list(range(5, 10))
 
 
@@ -145,7 +145,7 @@ def test_a_change_by_somebody_else_is_accepted_by_name(stream, delta):
 @pytest.mark.slow
 def test_an_audit_of_a_clean_pipeline_says_exactly_once(stream, either):
     ledger = str(stream.root / "ledger.db")
-    stream.receive(range(5), range(5, 10)).run(exactly_once(either.sink(), ledger=ledger))
+    stream.receive(range(5), range(5, 10)).run(exactly_once(either.sink(), storage=Storage(ledger=ledger)))
     said = run(["onceonly", "audit", "--query", "orders", "--ledger", ledger, "--output", "json"])
     assert '"verdict": "EXACTLY ONCE"' in said
 
@@ -153,8 +153,8 @@ def test_an_audit_of_a_clean_pipeline_says_exactly_once(stream, either):
 @pytest.mark.slow
 def test_a_pipeline_is_resolved_without_spark(stream, either):
     ledger = str(stream.root / "ledger.db")
-    stream.receive(range(5)).run(exactly_once(either.sink(), ledger=ledger))
-    said = run(["onceonly", "txn", "resolve", "--query", "orders", "--ledger", ledger, "--yes"])
+    stream.receive(range(5)).run(exactly_once(either.sink(), storage=Storage(ledger=ledger)))
+    said = run(["onceonly", "recover", "resolve", "--query", "orders", "--ledger", ledger, "--yes"])
     assert "epoch 1" in said
-    stream.receive(range(5, 10)).run(exactly_once(either.sink(), ledger=ledger))
+    stream.receive(range(5, 10)).run(exactly_once(either.sink(), storage=Storage(ledger=ledger)))
     assert either.ids() == list(range(10))

@@ -13,7 +13,7 @@ from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from onceonly import exactly_once, faults
+from onceonly import Storage, exactly_once, faults
 from onceonly.faults import Point
 from onceonly.runtime import operator
 from onceonly.runtime.staged_files import directory
@@ -44,7 +44,7 @@ def runs(stream: FileStream, hdfs: str, pg: PostgresTarget, delta: DeltaTarget, 
     """Runs the query over all files there are, with its checkpoint in HDFS."""
 
     def run(shape: Callable[[DataFrame], DataFrame] = lambda df: df) -> None:
-        write = exactly_once(delta.sink(), pg.sink(), ledger=tmp_path / "ledger.db")
+        write = exactly_once(delta.sink(), pg.sink(), storage=Storage(ledger=tmp_path / "ledger.db"))
         writer = shape(stream.read()).writeStream.queryName("orders").foreachBatch(write)
         query = writer.option("checkpointLocation", f"{hdfs}/{tmp_path.name}/ck").trigger(availableNow=True).start()
         query.awaitTermination()
@@ -74,7 +74,7 @@ def test_both_sinks_get_the_bytes_that_lie_beside_the_checkpoint(runs, stream, h
 
 
 @pytest.mark.usefixtures("disarmed")
-@pytest.mark.parametrize("by", ["the next start", "txn resolve, without Spark"])
+@pytest.mark.parametrize("by", ["the next start", "recover resolve, without Spark"])
 def test_a_sink_left_behind_gets_the_old_bytes_from_there(by, runs, stream, pg, delta, tmp_path):
     stream.receive(range(10), range(10, 20), range(20, 30))
     faults.arm(Point.COMMIT_AFTER, "raise", SINKS + 1)

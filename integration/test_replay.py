@@ -21,11 +21,12 @@ from integration.streams import settings
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from onceonly import OnceOnlyError, exactly_once
+from onceonly import OnceOnlyError, Storage, exactly_once
+from onceonly.replay.replay_files import replays_of
 from onceonly.replay.spark_replay import Replay, replayed
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.spark import offsets
-from onceonly_checkpoints.spark.replay_files import MARKER, replays_of
+from onceonly_checkpoints.spark.offsets import REPLAY
 from onceonly_checkpoints.storage import LocalStorage
 
 pytestmark = pytest.mark.spark
@@ -282,8 +283,10 @@ def test_what_the_function_raises_comes_out_as_it_is(orders: Recorded) -> None:
 def test_a_query_of_its_own_is_not_started_on_a_replay_checkpoint(orders: Recorded, tmp_path: Path) -> None:
     left = tmp_path / "left"
     storage = LocalStorage(left)
-    storage.create(MARKER, orders.checkpoint.encode())
-    writer = orders.job(orders.spark).writeStream.foreachBatch(exactly_once(orders.sink, ledger=orders.ledger))
+    storage.create(REPLAY, orders.checkpoint.encode())
+    writer = orders.job(orders.spark).writeStream.foreachBatch(
+        exactly_once(orders.sink, storage=Storage(ledger=orders.ledger))
+    )
     writer = writer.queryName("orders").option("checkpointLocation", str(left)).trigger(availableNow=True)
     with pytest.raises(Exception, match="ONCE-E238") as refused:
         writer.start().awaitTermination()

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 from onceonly import faults, replay
 from onceonly.audit import Verdict, gather, judge
-from onceonly.audit.page.view import commands_in
+from onceonly.audit.page import commands_in
 from onceonly.cli.app import app
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import InjectedFault, Point
@@ -34,7 +34,7 @@ from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import Keep, PostgresSink
 
 pytestmark = pytest.mark.spark
 
@@ -148,7 +148,7 @@ def test_a_target_of_another_rerun_is_refused(orders: Recorded) -> None:
     assert again(orders, into, range(2, 6)).written == 2
     with pytest.raises(OnceOnlyError, match='"orders~v2" has gone to ') as refused:
         again(orders, MemorySink(id="memory:other"))
-    printed = command(str(refused.value), "epochs rerun")
+    printed = command(str(refused.value), "replay run")
     assert printed[printed.index("--into") + 1] == into.address
 
 
@@ -159,7 +159,7 @@ def test_the_targets_of_the_query_are_refused(orders: Recorded) -> None:
         with pytest.raises(OnceOnlyError, match="one of the pipeline's own sinks"):
             again(orders, own)
     with pytest.raises(OnceOnlyError, match="two columns are called id"):
-        again(orders, MemorySink(id="memory:again"), before=lambda df: df.select("id", "id"))
+        again(orders, MemorySink(id="memory:again"), transform=lambda df: df.select("id", "id"))
     assert len(orders.sink.rows()) == BATCHES * ROWS
 
 
@@ -191,8 +191,8 @@ def test_the_command_prints_its_plan_goes_on_after_a_kill_and_shows_what_differs
 
     typed = partial(onceonly, tmp_path)
     asked = ["--query", "orders", "--ledger", orders.ledger, "--with", "jobs:stream", "--diff"]
-    planned = typed("epochs", "rerun", "1..6", *asked, "--into", f"delta:{tmp_path / 'again'}")
-    assert planned.returncode == 2
+    planned = typed("replay", "run", "1..6", *asked, "--into", f"delta:{tmp_path / 'again'}")
+    assert planned.returncode == 4
     assert "epochs 1..6 of orders (6 epochs, 30 rows)" in planned.stdout
     printed = command(planned.stderr, "--yes")[1:]
     assert typed(*printed, fault="commit.after:kill:3").returncode == -signal.SIGKILL
@@ -213,7 +213,7 @@ def test_rows_that_somebody_took_are_computed_again_by_what_the_audit_prints(
     typed = partial(onceonly, tmp_path)
     told = typed("audit", "orders", "--ledger", orders.ledger, "-o", "json")
     [remedy] = [one["remedy"] for one in json.loads(told.stdout)["findings"] if one["code"] == "A121"]
-    [printed] = [one for one in commands_in(remedy) if "epochs rerun" in one]
+    [printed] = [one for one in commands_in(remedy) if "replay run" in one]
     again_into = shlex.quote(PostgresSink(pg.dsn, table="again").address)
     printed = printed.replace("KIND:TARGET", again_into).replace("MODULE:FUNCTION", "jobs:stream")
     done = typed(*shlex.split(printed)[1:], "--yes")
@@ -241,7 +241,7 @@ def test_a_topic_is_run_again_into_a_topic_of_its_own_which_readers_move_to(
     )
     typed = partial(onceonly, tmp_path)
     asked = ["--query", "orders", "--ledger", orders.ledger, "--with", "jobs:keyed", "--diff"]
-    planned = typed("epochs", "rerun", "1..6", *asked, "--into", sink(1).address)
+    planned = typed("replay", "run", "1..6", *asked, "--into", sink(1).address)
     printed = command(planned.stderr, "--yes")[1:]
     assert typed(*printed, fault="commit.after:kill:3").returncode == -signal.SIGKILL
     done = typed(*printed)
@@ -249,7 +249,7 @@ def test_a_topic_is_run_again_into_a_topic_of_its_own_which_readers_move_to(
     assert "- 1 row, + 0 rows" in done.stdout
     assert audited(orders, sink(1)) is Verdict.EXACTLY_ONCE
     told = {"source": sink(1), "sink": sink(0), "ledger": orders.ledger, "spark": spark}
-    with pytest.raises(OnceOnlyError, match=f"have readers move to {sink(1).address}") as refused:
+    with pytest.raises(OnceOnlyError, match=f"move readers to {sink(1).address}") as refused:
         replay.publish("orders~v2", over="orders", **told)
     assert refused.value.code == "E242"
 
@@ -284,11 +284,11 @@ def test_commands_take_before_and_write_several_epochs_as_one(
         assert done.exit_code in (0, 1), done.output
         return done.output
 
-    recompute = ("audit", "orders", "--recompute", f"1..{BATCHES}")
-    assert f"epochs 1..{BATCHES}: 29 rows" in typed(*recompute, "--before", "shaping:shaped")
+    recompute = ("replay", "check", f"1..{BATCHES}", "--query", "orders")
+    assert f"epochs 1..{BATCHES}: 29 rows" in typed(*recompute, "--transform", "shaping:shaped")
     assert "DIFFERS" in typed(*recompute)
-    rerun = ("epochs", "rerun", f"1..{BATCHES}", "--query", "orders", "--into", f"delta:{tmp_path / 'again'}", "--yes")
-    done = typed(*rerun, "--before", "shaping:shaped", "--coalesce", "4")
+    rerun = ("replay", "run", f"1..{BATCHES}", "--query", "orders", "--into", f"delta:{tmp_path / 'again'}", "--yes")
+    done = typed(*rerun, "--transform", "shaping:shaped", "--coalesce", "4")
     assert "4 epochs at a time" in done
     assert "orders~v2 holds 2 epochs, 29 rows; 2 written now\n2 have the rows on record" in done
 
@@ -304,7 +304,7 @@ def test_what_is_printed_for_a_target_of_another_rerun_is_obeyed(
 
     typed = partial(onceonly, tmp_path)
     where = ["--query", "orders", "--ledger", orders.ledger]
-    asked = ["epochs", "rerun", "1..6", *where, "--with", "jobs:stream", "--yes"]
+    asked = ["replay", "run", "1..6", *where, "--with", "jobs:stream", "--yes"]
     said = typed(*asked, "--into", taken)
     assert said.returncode == 2
     assert "[ONCE-E239]" in said.stderr
@@ -358,7 +358,7 @@ def test_a_rerun_that_is_killed_ten_times_at_drawn_points_holds_the_rows_of_the_
     (tmp_path / "jobs.py").write_text(JOB.format(inbox=str(inbox.home)).replace('.where("id <> 12")', ""))
     into = str(tmp_path / "again")
     asked = ["--query", "orders", "--ledger", orders.ledger, "--with", "jobs:stream", "--into", f"delta:{into}"]
-    rerun = ["epochs", "rerun", f"1..{epochs}", *asked, "--yes"]
+    rerun = ["replay", "run", f"1..{epochs}", *asked, "--yes"]
     seed = random.SystemRandom().randrange(1_000_000)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -386,7 +386,7 @@ def test_what_is_replaced_by_key_is_compared_as_the_last_epoch_left_it(
 ) -> None:
     def table(name: str) -> Any:
         if kind == "postgres":
-            return PostgresSink(pg.dsn, table=name, key="key", history=True)
+            return PostgresSink(pg.dsn, table=name, key="key", keep=Keep(history="all"))
         return DeltaSink(str(tmp_path / name), key="key")
 
     orders = Recorded(spark, tmp_path, inbox.source, keyed, table("orders")).run()

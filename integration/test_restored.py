@@ -87,8 +87,8 @@ def test_t6_of_three_sinks_a_table_and_then_a_database_are_restored(several: Sev
     backup.put_back()
     several.inbox.fill(6)
     said = stopped(several, warm_drivers, "E207")
-    assert "postgres:arrivals stands at epoch 2" in said
-    obey(said, "queries rewind")
+    assert "postgres:arrivals is at epoch 2" in said
+    obey(said, "recover rewind")
     warm_drivers.finish(several.job())
     for scene in several.scenes:
         holds_files(scene, range(6))
@@ -220,7 +220,7 @@ def test_t6_a_promoted_standby_that_lagged_by_more_stops_all_sinks_and_gets_what
     pair.fail_over()
     paired.inbox.fill(4)
     said = stopped(paired, warm_drivers, "E207")
-    obey(said, "queries rewind")
+    obey(said, "recover rewind")
     warm_drivers.finish(paired.job())
     for scene in paired.scenes:
         holds_files(scene, range(4))

@@ -12,11 +12,11 @@ from integration.printed import command, killed, obey, refused, run
 from integration.targets import Backup, DeltaTarget, PostgresTarget, events
 from pyspark.sql import functions as f
 
-from onceonly import Dedupe, EventTime, Staging, exactly_once
+from onceonly import Dedupe, EventTime, Storage, exactly_once
 from onceonly.faults import Point
-from onceonly.windows import Fixed, Panes, Sum
+from onceonly.windows import Sum, Tumbling, Windows
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -57,7 +57,7 @@ def test_a_table_that_was_set_back_is_gone_on_from_and_holds_every_row(stream, t
     place = tmp_path / "ledger.db"
 
     def wrapped():
-        return exactly_once(target.sink(), ledger=place)
+        return exactly_once(target.sink(), storage=Storage(ledger=place))
 
     stream.receive(*FIVES[:2]).run(wrapped())
     backup = Backup(target.dsn) if isinstance(target, PostgresTarget) else TableBackup(target)
@@ -65,7 +65,7 @@ def test_a_table_that_was_set_back_is_gone_on_from_and_holds_every_row(stream, t
     backup.put_back()
     said = stream.receive(FIVES[4]).fail(wrapped())
     assert "[ONCE-E207]" in said
-    obey(said, "queries rewind")
+    obey(said, "recover rewind")
     stream.run(wrapped())
     assert target.ids() == list(range(25))
     assert audit(place).startswith("EXACTLY ONCE")
@@ -86,14 +86,14 @@ def test_a_query_with_state_goes_on_with_the_state_of_where_it_is_cut_back_to(sp
         "spark.sql.streaming.stateStore.providerClass": f"org.apache.spark.sql.execution.streaming.state.{provider}"
     }
     with settings(spark, store):
-        stream.receive(*FIVES[:2]).run(exactly_once(pg.sink(), ledger=place), **options)
+        stream.receive(*FIVES[:2]).run(exactly_once(pg.sink(), storage=Storage(ledger=place)), **options)
         backup = Backup(pg.dsn)
-        stream.receive(*FIVES[2:4]).run(exactly_once(pg.sink(), ledger=place), **options)
+        stream.receive(*FIVES[2:4]).run(exactly_once(pg.sink(), storage=Storage(ledger=place)), **options)
         wanted = Counter(pg.says("select id, word from orders"))
         backup.put_back()
-        said = stream.receive(FIVES[4]).fail(exactly_once(pg.sink(), ledger=place), **options)
-        obey(said, "queries rewind")
-        stream.run(exactly_once(pg.sink(), ledger=place), **options)
+        said = stream.receive(FIVES[4]).fail(exactly_once(pg.sink(), storage=Storage(ledger=place)), **options)
+        obey(said, "recover rewind")
+        stream.run(exactly_once(pg.sink(), storage=Storage(ledger=place)), **options)
     newest = pg.says("select id, max(word::int) from orders group by id order by id")
     assert newest == [(0, 9), (1, 8), (2, 8)]
     assert len(Counter(pg.says("select id, word from orders")) & wanted) == len(wanted)
@@ -103,25 +103,23 @@ def test_a_query_with_state_goes_on_with_the_state_of_where_it_is_cut_back_to(sp
 @pytest.mark.slow
 def test_input_that_is_gone_refuses_a_cut_back_until_just_its_epoch_may_be_lost(stream, pg, tmp_path) -> None:
     place = tmp_path / "ledger.db"
-    stream.receive(*FIVES[:2]).run(exactly_once(pg.sink(), ledger=place))
+    stream.receive(*FIVES[:2]).run(exactly_once(pg.sink(), storage=Storage(ledger=place)))
     backup = Backup(pg.dsn)
-    stream.receive(*FIVES[2:4]).run(exactly_once(pg.sink(), ledger=place))
+    stream.receive(*FIVES[2:4]).run(exactly_once(pg.sink(), storage=Storage(ledger=place)))
     backup.put_back()
-    said = stream.receive(FIVES[4]).fail(exactly_once(pg.sink(), ledger=place))
+    said = stream.receive(FIVES[4]).fail(exactly_once(pg.sink(), storage=Storage(ledger=place)))
     (stream.inbox / "part-0002.parquet").unlink()
-    told = refused(command(said, "queries rewind"), "--yes")
+    told = refused(command(said, "recover rewind"), "--yes")
     assert "[ONCE-E230]" in told
     assert "epochs 3..3" in told
     obey(told, "--accept-loss 3..3")
-    stream.run(exactly_once(pg.sink(), ledger=place))
+    stream.run(exactly_once(pg.sink(), storage=Storage(ledger=place)))
     assert pg.ids() == [*range(10), *range(15, 25)]
     found = " ".join(audit(place).split())
     assert found.startswith("EXACTLY ONCE")
-    assert "set aside when every sink stood at epoch 2 and the loss of epochs 3..3 was accepted" in found
+    assert "set aside when every sink was at epoch 2 and the loss of epochs 3..3 was accepted" in found
     assert "epochs 3..4 have taken their place, with 10 rows, not all of them the same" in found
-    [told] = run(["onceonly", "queries", "show", "orders", "--ledger", str(place), "-o", "json"]).split("accepted: ")[
-        1:
-    ]
+    [told] = run(["onceonly", "status", "orders", "--ledger", str(place), "-o", "json"]).split("accepted: ")[1:]
     assert told.startswith("epoch 3: ")
     assert "part-0002.parquet" in told.partition('"')[0]
 
@@ -135,7 +133,7 @@ def test_a_database_that_was_set_back_gets_its_rows_from_a_table(stream, pg, del
     place = None if own_ledger else tmp_path / "ledger.db"
 
     def wrapped():
-        return exactly_once(pg.sink(), delta.sink(), ledger=place)
+        return exactly_once(pg.sink(), delta.sink(), storage=Storage(ledger=place))
 
     stream.receive(*FIVES[:2]).run(wrapped())
     backup = Backup(pg.dsn)
@@ -143,7 +141,7 @@ def test_a_database_that_was_set_back_gets_its_rows_from_a_table(stream, pg, del
     backup.put_back()
     said = stream.receive(FIVES[4]).fail(wrapped())
     assert "[ONCE-E207]" in said
-    obey(said, "queries rewind")
+    obey(said, "recover rewind")
     assert pg.ids() == list(range(20))
     stream.run(wrapped())
     assert pg.ids() == delta.ids() == list(range(25))
@@ -153,31 +151,35 @@ def test_a_database_that_was_set_back_gets_its_rows_from_a_table(stream, pg, del
 @pytest.mark.slow
 def test_a_table_that_was_set_back_gets_its_rows_from_a_database(stream, pg, delta, ledger) -> None:
     def wrapped():
-        return exactly_once(pg.sink(epoch_column="_epoch"), delta.sink(), ledger=ledger)
+        return exactly_once(
+            pg.sink(tuning=PostgresTuning(epoch_column="_epoch")), delta.sink(), storage=Storage(ledger=ledger)
+        )
 
     stream.receive(*FIVES[:2]).run(wrapped())
     backup = TableBackup(delta)
     stream.receive(FIVES[2], [], FIVES[3]).run(wrapped())
     backup.put_back()
     said = stream.receive(FIVES[4]).fail(wrapped())
-    obey(said, "queries rewind")
+    obey(said, "recover rewind")
     stream.run(wrapped())
     assert pg.ids() == delta.ids() == list(range(25))
     assert audit(ledger.address, "--deep").startswith("EXACTLY ONCE")
-    [told] = events(ledger, EventKind.BROUGHT_UP)
+    [told] = events(ledger, EventKind.ROLLED_FORWARD)
     assert told.startswith("delta:table brought from epoch 2 to 5")
 
 
 @pytest.mark.slow
 def test_a_table_that_was_deleted_is_filled_again_from_a_database(stream, pg, delta, ledger) -> None:
     def wrapped():
-        return exactly_once(pg.sink(epoch_column="_epoch"), delta.sink(), ledger=ledger)
+        return exactly_once(
+            pg.sink(tuning=PostgresTuning(epoch_column="_epoch")), delta.sink(), storage=Storage(ledger=ledger)
+        )
 
     stream.receive(*FIVES[:4]).run(wrapped())
     delta.vanish()
     said = stream.receive(FIVES[4]).fail(wrapped())
     assert "[ONCE-E208]" in said
-    obey(said, "queries rewind")
+    obey(said, "recover rewind")
     stream.run(wrapped())
     assert pg.ids() == delta.ids() == list(range(25))
     assert audit(ledger.address, "--deep").startswith("EXACTLY ONCE")
@@ -186,7 +188,7 @@ def test_a_table_that_was_deleted_is_filled_again_from_a_database(stream, pg, de
 @pytest.mark.slow
 def test_sinks_that_were_set_back_to_different_epochs_are_brought_level_and_then_cut_back(stream, pg, delta, ledger):
     def wrapped():
-        return exactly_once(pg.sink(), delta.sink(), ledger=ledger)
+        return exactly_once(pg.sink(), delta.sink(), storage=Storage(ledger=ledger))
 
     stream.receive(FIVES[0]).run(wrapped())
     database = Backup(pg.dsn)
@@ -195,8 +197,8 @@ def test_sinks_that_were_set_back_to_different_epochs_are_brought_level_and_then
     stream.receive(*FIVES[2:4]).run(wrapped())
     database.put_back()
     table.put_back()
-    obey(stream.receive(FIVES[4]).fail(wrapped()), "queries rewind")
-    obey(stream.fail(wrapped()), "queries rewind")
+    obey(stream.receive(FIVES[4]).fail(wrapped()), "recover rewind")
+    obey(stream.fail(wrapped()), "recover rewind")
     stream.run(wrapped())
     assert pg.ids() == delta.ids() == list(range(25))
     assert audit(ledger.address).startswith("EXACTLY ONCE")
@@ -205,7 +207,9 @@ def test_sinks_that_were_set_back_to_different_epochs_are_brought_level_and_then
 @pytest.mark.slow
 def test_rows_that_somebody_changed_in_the_other_sink_are_not_brought(stream, pg, delta, ledger) -> None:
     def wrapped():
-        return exactly_once(pg.sink(epoch_column="_epoch"), delta.sink(), ledger=ledger)
+        return exactly_once(
+            pg.sink(tuning=PostgresTuning(epoch_column="_epoch")), delta.sink(), storage=Storage(ledger=ledger)
+        )
 
     stream.receive(*FIVES[:2]).run(wrapped())
     backup = TableBackup(delta)
@@ -213,12 +217,12 @@ def test_rows_that_somebody_changed_in_the_other_sink_are_not_brought(stream, pg
     backup.put_back()
     pg.says("update orders set word = 'another' where id = 12")
     said = stream.receive(FIVES[4]).fail(wrapped())
-    told = refused(command(said, "queries rewind"), "--yes")
+    told = refused(command(said, "recover rewind"), "--yes")
     assert "[ONCE-E233]" in told
     assert "Epoch 3" in told
     assert delta.ids() == list(range(10))
     pg.says("update orders set word = 'w12' where id = 12")
-    run(command(said, "queries rewind"), "--yes")
+    run(command(said, "recover rewind"), "--yes")
     stream.run(wrapped())
     assert pg.ids() == delta.ids() == list(range(25))
 
@@ -227,16 +231,16 @@ def test_rows_that_somebody_changed_in_the_other_sink_are_not_brought(stream, pg
 @pytest.mark.parametrize("behind", [2, 5, 20])
 def test_however_many_epochs_a_database_lacks_another_sink_gives_them(stream, pg, delta, ledger, behind) -> None:
     def wrapped():
-        return exactly_once(pg.sink(), delta.sink(), ledger=ledger)
+        return exactly_once(pg.sink(), delta.sink(), storage=Storage(ledger=ledger))
 
     newest = 1 + behind
     stream.receive(range(5)).run(wrapped())
     backup = Backup(pg.dsn)
     stream.receive(*(range(at * 5, at * 5 + 5) for at in range(1, newest))).run(wrapped())
     backup.put_back()
-    rewind = command(stream.receive(range(newest * 5, newest * 5 + 5)).fail(wrapped()), "queries rewind")
+    rewind = command(stream.receive(range(newest * 5, newest * 5 + 5)).fail(wrapped()), "recover rewind")
     told = f"gets epochs 2..{newest}, {behind * 5} rows: {behind - 1} from sink:delta:table, 1 from stage"
-    assert told in run(rewind, code=2)
+    assert told in run(rewind, code=4)
     run(rewind, "--yes")
     stream.run(wrapped())
     assert pg.ids() == delta.ids() == list(range(newest * 5 + 5))
@@ -247,13 +251,17 @@ def test_however_many_epochs_a_database_lacks_another_sink_gives_them(stream, pg
 
 
 def deduped(pg: PostgresTarget) -> dict[str, Any]:
-    return {"dedupe": Dedupe(key="id", within="7 days", keep=PostgresSink(pg.dsn, table="orders_seen"))}
+    return {"dedupe": Dedupe(key="id", within="7 days", store=PostgresSink(pg.dsn, table="orders_seen"))}
 
 
 def paned(_: PostgresTarget) -> dict[str, Any]:
     teams = ["concat('t', id % 2) AS team", "id AS value", "timestamp_seconds(id) AS at"]
-    panes = Panes(key="team", values={"total": Sum("value")}, time="at", window=Fixed("10 seconds"))
-    return {"before": lambda df: df.selectExpr(*teams), "note_time": EventTime("at", delay="0s"), "panes": panes}
+    panes = Windows(key="team", aggregates={"total": Sum("value")}, time="at", window=Tumbling("10 seconds"))
+    return {
+        "transform": lambda df: df.selectExpr(*teams),
+        "event_time": EventTime("at", max_delay="0s"),
+        "windows": panes,
+    }
 
 
 @pytest.mark.parametrize(
@@ -267,7 +275,7 @@ def test_what_is_remembered_of_rows_is_brought_up_from_the_stage_with_them(
     stream, pg, delta, ledger, options, beside, again, column, shown
 ) -> None:
     def wrapped():
-        return exactly_once(pg.sink(), delta.sink(), ledger=ledger, staging=Staging(keep=9), **options(pg))
+        return exactly_once(pg.sink(), delta.sink(), storage=Storage(ledger=ledger, keep_epochs=9), **options(pg))
 
     def remembered() -> list[Any]:
         return sorted(pg.says(f"select * from {beside}"))
@@ -278,9 +286,9 @@ def test_what_is_remembered_of_rows_is_brought_up_from_the_stage_with_them(
     known = remembered()
     backup.put_back()
     assert remembered() != known
-    obey(stream.receive([*FIVES[4], *again]).fail(wrapped()), "queries rewind")
+    obey(stream.receive([*FIVES[4], *again]).fail(wrapped()), "recover rewind")
     assert remembered() == known
-    [told] = [event for event in events(ledger, EventKind.BROUGHT_UP) if event.startswith("postgres:orders ")]
+    [told] = [event for event in events(ledger, EventKind.ROLLED_FORWARD) if event.startswith("postgres:orders ")]
     assert told.startswith("postgres:orders brought from epoch 2 to 4, rows from: stage")
     stream.run(wrapped())
     for rows in (pg.says(f"select {column} from orders"), delta.rows(column)):
@@ -313,15 +321,15 @@ def test_a_rewind_that_is_killed_around_each_of_its_steps_is_given_again(
     stream, pg, delta, ledger, kept, origin
 ) -> None:
     def wrapped():
-        return exactly_once(pg.sink(), delta.sink(), ledger=ledger, staging=Staging(keep=kept))
+        return exactly_once(pg.sink(), delta.sink(), storage=Storage(ledger=ledger, keep_epochs=kept))
 
     stream.receive(FIVES[0]).run(wrapped())
     backup = Backup(pg.dsn)
     stream.receive(*FIVES[1:4]).run(wrapped())
     backup.put_back()
     said = stream.receive(FIVES[4]).fail(wrapped())
-    rewind = command(said, "queries rewind")
-    assert origin in run(rewind, code=2)
+    rewind = command(said, "recover rewind")
+    assert origin in run(rewind, code=4)
     for point in KILLED:
         killed(rewind, point)
     run(rewind, "--yes")
@@ -332,13 +340,13 @@ def test_a_rewind_that_is_killed_around_each_of_its_steps_is_given_again(
 
 def test_a_cut_back_that_is_killed_around_each_of_its_steps_is_given_again(stream, pg, ledger) -> None:
     def wrapped():
-        return exactly_once(pg.sink(), ledger=ledger)
+        return exactly_once(pg.sink(), storage=Storage(ledger=ledger))
 
     stream.receive(*FIVES[:2]).run(wrapped())
     backup = Backup(pg.dsn)
     stream.receive(*FIVES[2:4]).run(wrapped())
     backup.put_back()
-    rewind = command(stream.receive(FIVES[4]).fail(wrapped()), "queries rewind")
+    rewind = command(stream.receive(FIVES[4]).fail(wrapped()), "recover rewind")
     for point in (Point.INSTALL_SENT, Point.REINDEX_AFTER, Point.RECORD_BEFORE, Point.RECORD_AFTER):
         killed(rewind, point)
     run(rewind, "--yes")

@@ -12,7 +12,7 @@ from integration.targets import events
 from integration.test_rewind import FIVES, TableBackup, counted
 from pyspark.sql import functions as f
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 from onceonly.faults import Point
 from onceonly_checkpoints.ledger import EventKind
 
@@ -53,7 +53,9 @@ def behind(stream: FileStream, pg, delta, ledger):
 
     def made(count: int = 2, **options) -> str:
         def wrapped():
-            return exactly_once(pg.sink(key="id"), delta.sink(), ledger=ledger, before=options.get("before"))
+            return exactly_once(
+                pg.sink(key="id"), delta.sink(), storage=Storage(ledger=ledger), transform=options.get("before")
+            )
 
         shape = {name: option for name, option in options.items() if name != "before"}
         stream.receive(*FIVES[:2]).run(wrapped(), **shape)
@@ -62,7 +64,7 @@ def behind(stream: FileStream, pg, delta, ledger):
         backup.put_back()
         said = stream.receive(range(10 + count * 5, 15 + count * 5)).fail(wrapped(), **shape)
         assert "[ONCE-E207]" in said
-        told = refused(command(said, "queries rewind"), "--yes")
+        told = refused(command(said, "recover rewind"), "--yes")
         assert "[ONCE-E232]" in told
         return told
 
@@ -87,7 +89,7 @@ def test_rows_that_nothing_else_holds_come_from_the_source_wherever_it_is_killed
     behind, stream, pg, delta, ledger
 ) -> None:
     rewind = filled_in(behind(), "jobs:stream")
-    planned = run(rewind, code=2)
+    planned = run(rewind, code=4)
     assert "gets epochs 3..4, 10 rows: 1 from source, 1 from stage" in planned
     for point in (Point.PREPARE_SENT, Point.COMMIT_SENT, Point.COMMIT_AFTER):
         killed(rewind, point)
@@ -95,8 +97,8 @@ def test_rows_that_nothing_else_holds_come_from_the_source_wherever_it_is_killed
     left = set(stream.root.glob("*.onceonly.replay/*"))
     run(rewind, "--yes")
     assert delta.ids() == list(range(20))
-    assert events(ledger, EventKind.BROUGHT_UP) == ["delta:table stands at epoch 4"]
-    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), ledger=ledger))
+    assert events(ledger, EventKind.ROLLED_FORWARD) == ["delta:table is at epoch 4"]
+    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), storage=Storage(ledger=ledger)))
     assert pg.ids() == delta.ids() == list(range(25))
     assert counted_in_delta(ledger, 25, "--deep") == "CANNOT TELL"
     assert set(stream.root.glob("*.onceonly.replay/*")) == left
@@ -107,11 +109,11 @@ def test_rows_that_nothing_else_holds_come_from_the_source_wherever_it_is_killed
 def test_however_many_epochs_it_lacks_the_source_gives_them(behind, stream, pg, delta, ledger, count) -> None:
     rewind = filled_in(behind(count), "jobs:stream")
     told = f"gets epochs 3..{2 + count}, {count * 5} rows: {count - 1} from source, 1 from stage"
-    assert told in run(rewind, code=2)
+    assert told in run(rewind, code=4)
     run(rewind, "--yes")
-    assert events(ledger, EventKind.BROUGHT_UP)[-1].endswith("rows from: source, stage")
+    assert events(ledger, EventKind.ROLLED_FORWARD)[-1].endswith("rows from: source, stage")
     assert not list(stream.root.glob("*.onceonly.replay/*"))
-    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), ledger=ledger))
+    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), storage=Storage(ledger=ledger)))
     assert pg.ids() == delta.ids() == list(range(15 + count * 5))
     assert counted_in_delta(ledger, 15 + count * 5) == "NOT COUNTED"
 
@@ -133,7 +135,7 @@ def test_rows_that_are_drawn_anew_are_refused_looked_at_and_given_up_by_what_is_
     looked = run(command(said, "--deep"), code=1)
     assert "A142" in looked
     obey(said, "--accept-loss 3..4")
-    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), ledger=ledger), shape=drawn)
+    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), storage=Storage(ledger=ledger)), shape=drawn)
     assert delta.ids() == [*range(10), *range(20, 25)]
     assert pg.ids() == list(range(25))
     assert counted_in_delta(ledger, 15) == "NOT COUNTED (rows of epochs 3 to 4 given up, accepted)"
@@ -147,7 +149,7 @@ def test_code_that_gives_other_rows_writes_none_of_the_epoch_that_differs(behind
     assert "Epoch 3" in said
     assert delta.ids() == list(range(10))
     run(filled_in(told, "jobs:stream"), "--yes")
-    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), ledger=ledger))
+    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), storage=Storage(ledger=ledger)))
     assert delta.ids() == list(range(25))
     assert pg.ids() == list(range(25))
     assert counted_in_delta(ledger, 25) == "NOT COUNTED"
@@ -173,7 +175,9 @@ def test_a_query_with_state_is_run_again_from_the_state_of_then(spark, behind, s
     shown = Counter((id_, str(len(range(id_, upto, 3)))) for upto in (5, 10, 15, 20) for id_ in range(3))
     assert Counter(delta.rows("id", "word")) == shown
     assert pg.ids() == [0, 1, 2]
-    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), ledger=ledger), shape=counted, mode="update")
+    stream.run(
+        exactly_once(pg.sink(key="id"), delta.sink(), storage=Storage(ledger=ledger)), shape=counted, mode="update"
+    )
     assert counted_in_delta(ledger, 15, "--deep") == "CANNOT TELL"
 
 
@@ -182,8 +186,8 @@ def test_what_before_made_of_rows_is_made_of_them_again(behind, stream, pg, delt
     def shouted(rows):
         return rows.withColumn("word", f.upper("word"))
 
-    rewind = filled_in(behind(before=shouted), "jobs:stream")
+    rewind = filled_in(behind(transform=shouted), "jobs:stream")
     assert "[ONCE-E233]" in refused(rewind, "--yes")
-    run([*rewind, "--before", "jobs:shouted"], "--yes")
-    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), ledger=ledger, before=shouted))
+    run([*rewind, "--transform", "jobs:shouted"], "--yes")
+    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), storage=Storage(ledger=ledger), transform=shouted))
     assert counted_in_delta(ledger, 25, "--deep") == "CANNOT TELL"

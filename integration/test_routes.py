@@ -9,7 +9,7 @@ from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import DataFrame
 
-from onceonly import Output, Quality, Route, exactly_once
+from onceonly import Output, Quality, Route, Storage, exactly_once
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
@@ -72,11 +72,11 @@ def test_rows_are_not_routed_by_a_number(stream: FileStream, ledger: Ledger) -> 
     one, other = Output(kept, name="one"), Output(MemorySink("memory:other"), name="other")
     stream.receive(range(3))
     for values in ({"1": one, "01": other}, {"x1": one}):
-        told = stream.fail(exactly_once(Route("id", values, unknown="ignore"), ledger=ledger))
+        told = stream.fail(exactly_once(Route("id", values, unknown="ignore"), storage=Storage(ledger=ledger)))
         assert "[ONCE-E121]" in told
         assert "id is of type bigint" in told
         assert 'give string(id): Route("string(id)", ...)' in told
-    stream.run(exactly_once(Route("string(id)", {"1": one}, unknown="ignore"), ledger=ledger))
+    stream.run(exactly_once(Route("string(id)", {"1": one}, unknown="ignore"), storage=Storage(ledger=ledger)))
     assert [row["id"] for row in kept.rows()] == [1]
 
 

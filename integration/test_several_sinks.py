@@ -17,8 +17,9 @@ from pyspark.sql import functions as f
 from onceonly import exactly_once, faults
 from onceonly.faults import Point
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.delta import DeltaSink, DeltaTuning
 from onceonly_sinks.memory import MemorySink, MemoryStore
+from onceonly_sinks.postgres import PostgresTuning
 
 SINKS = 3
 ONCE = (Point.STAGE_BEFORE, Point.STAGE_AFTER, Point.RECORD_BEFORE, Point.RECORD_AFTER)
@@ -102,10 +103,12 @@ def test_whoever_changed_the_columns_heals_with_those_that_the_epoch_has(
     stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, changed: list[str]
 ) -> None:
     def wrapped() -> Any:
-        return exactly_once(MemorySink(id="memory:orders", store=store), pg.sink(via="executors"), by_spark())
+        return exactly_once(
+            MemorySink(id="memory:orders", store=store), pg.sink(tuning=PostgresTuning(load="executors")), by_spark()
+        )
 
     def by_spark() -> DeltaSink:
-        return delta.sink(committer="spark", schema="add_columns")
+        return delta.sink(tuning=DeltaTuning(committer="spark"), schema="add_columns")
 
     store = MemoryStore()
     stream.receive(range(10)).run(wrapped(), shape=named)

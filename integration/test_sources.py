@@ -15,7 +15,7 @@ from integration.targets import events, ids
 from integration.test_overlap import Topic, by_offset, eventually, topic
 from pyspark.sql import DataFrame, SparkSession
 
-from onceonly import exactly_once
+from onceonly import Recovery, Storage, exactly_once
 from onceonly.spark.classic import running
 from onceonly.spark.sources import items, private
 from onceonly_checkpoints.ledger import EventKind
@@ -50,10 +50,10 @@ def told(spark: SparkSession, place: Any, **options: str) -> Told:
 def test_a_session_that_passes_over_files_is_refused_by_name(spark, stream, sink, ledger, name: str) -> None:
     stream.receive(range(5))
     with settings(spark, {f"spark.sql.files.{name}": "true"}):
-        said = stream.fail(exactly_once(sink, ledger=ledger))
+        said = stream.fail(exactly_once(sink, storage=Storage(ledger=ledger)))
     assert "[ONCE-E126]" in said
     assert f"spark.sql.files.{name}=true" in said
-    stream.run(exactly_once(sink, ledger=ledger))
+    stream.run(exactly_once(sink, storage=Storage(ledger=ledger)))
     assert ids(sink) == list(range(5))
 
 
@@ -61,7 +61,11 @@ def test_a_session_that_passes_over_files_is_refused_by_name(spark, stream, sink
     "name", [MISSING.upper(), *(pytest.param(one, marks=pytest.mark.slow) for one in (MISSING, CORRUPT))]
 )
 def test_a_source_that_passes_over_files_is_refused_by_name(spark, tmp_path, sink, ledger, name: str) -> None:
-    said = told(spark, tmp_path, **{name: "True"}).receive(range(5)).fail(exactly_once(sink, ledger=ledger))
+    said = (
+        told(spark, tmp_path, **{name: "True"})
+        .receive(range(5))
+        .fail(exactly_once(sink, storage=Storage(ledger=ledger)))
+    )
     assert "[ONCE-E126]" in said
     assert name.lower() in said.lower()
     assert sink.rows() == []
@@ -70,7 +74,7 @@ def test_a_source_that_passes_over_files_is_refused_by_name(spark, tmp_path, sin
 def test_a_source_that_was_told_to_stop_counts_before_the_session(spark, tmp_path, sink, ledger) -> None:
     stream = told(spark, tmp_path, **{MISSING: "false"}).receive(range(5))
     with settings(spark, {f"spark.sql.files.{MISSING}": "true"}):
-        stream.run(exactly_once(sink, ledger=ledger))
+        stream.run(exactly_once(sink, storage=Storage(ledger=ledger)))
     assert ids(sink) == list(range(5))
 
 
@@ -89,7 +93,7 @@ def test_a_delta_source_is_asked_the_same(spark, tmp_path, sink, ledger, conf, o
     said = ""
     with settings(spark, conf):
         rows = spark.readStream.format("delta").options(**options).load(table)
-        writer = rows.writeStream.foreachBatch(exactly_once(sink, ledger=ledger)).queryName("orders")
+        writer = rows.writeStream.foreachBatch(exactly_once(sink, storage=Storage(ledger=ledger))).queryName("orders")
         query = writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True).start()
         try:
             query.awaitTermination(60)
@@ -106,11 +110,11 @@ def test_a_delta_source_is_asked_the_same(spark, tmp_path, sink, ledger, conf, o
 def test_files_that_spark_clears_up_belong_to_epochs_that_are_written(spark, tmp_path, sink, ledger, clean) -> None:
     stream = told(spark, tmp_path, cleanSource=clean, sourceArchiveDir=str(tmp_path / "old"))
     with settings(spark, {"spark.sql.streaming.fileSource.cleaner.numThreads": "0"}):
-        wrapped = exactly_once(sink, ledger=ledger)
+        wrapped = exactly_once(sink, storage=Storage(ledger=ledger))
         stream.receive(range(5), range(5, 10), range(10, 15)).run(wrapped)
         assert len(list(stream.inbox.glob("*.parquet"))) == 1, "the newest batch's file may still be wanted"
         stream.remove("commits", 2)
-        stream.run(exactly_once(sink, ledger=ledger))
+        stream.run(exactly_once(sink, storage=Storage(ledger=ledger)))
     assert ids(sink) == list(range(15))
     assert len(events(ledger, EventKind.SKIPPED)) == 1
     assert f"cleanSource={clean}" in wrapped.explain()
@@ -122,10 +126,10 @@ def test_a_rolled_back_checkpoint_whose_files_are_cleared_up_loses_and_doubles_n
 ) -> None:
     stream = told(spark, tmp_path, cleanSource="delete")
     with settings(spark, {"spark.sql.streaming.fileSource.cleaner.numThreads": "0"}):
-        stream.receive(range(5), range(5, 10), range(10, 15)).run(exactly_once(sink, ledger=ledger))
+        stream.receive(range(5), range(5, 10), range(10, 15)).run(exactly_once(sink, storage=Storage(ledger=ledger)))
         stream.remove("commits", 1, 2)
         stream.remove("offsets", 2)
-        said = stream.fail(exactly_once(sink, ledger=ledger))
+        said = stream.fail(exactly_once(sink, storage=Storage(ledger=ledger)))
     assert len(events(ledger, EventKind.SKIPPED)) == 1, "the batch whose file is gone is proven to be written"
     assert "[ONCE-E205]" in said, "the one that Spark cut anew is not taken for it"
     assert ids(sink) == list(range(15))
@@ -163,7 +167,7 @@ def from_socket(spark: SparkSession, port: int, place: Any, write: Callable[[Dat
 @pytest.mark.slow
 def test_a_socket_is_refused_by_name(spark, tmp_path, sink, ledger) -> None:
     with server(["1", "2"]) as port:
-        query = from_socket(spark, port, tmp_path, exactly_once(sink, ledger=ledger))
+        query = from_socket(spark, port, tmp_path, exactly_once(sink, storage=Storage(ledger=ledger)))
         with pytest.raises(Exception, match="ONCE-E127") as told:
             query.awaitTermination(60)
     assert 'lossy_source="socket"' in str(told.value)
@@ -174,7 +178,7 @@ def test_a_socket_is_read_where_the_user_says_so_and_the_promise_names_it(
     spark, tmp_path, sink, ledger, caplog
 ) -> None:
     came = threading.Event()
-    wrapped = exactly_once(sink, ledger=ledger, lossy_source="socket")
+    wrapped = exactly_once(sink, storage=Storage(ledger=ledger), recovery=Recovery(lossy_source="socket"))
 
     def write(df: DataFrame, batch_id: int) -> None:
         wrapped(df, batch_id)
@@ -204,7 +208,9 @@ def test_a_rate_source_gives_a_batch_that_was_cut_off_again(spark, tmp_path, sin
 
     def start() -> Any:
         rows = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
-        writer = rows.writeStream.foreachBatch(exactly_once(sink, ledger=ledger, before=cut_off)).queryName("orders")
+        writer = rows.writeStream.foreachBatch(
+            exactly_once(sink, storage=Storage(ledger=ledger), transform=cut_off)
+        ).queryName("orders")
         return writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(processingTime="0 seconds").start()
 
     with pytest.raises(Exception, match="cut off"):

@@ -43,8 +43,15 @@ def expected(files: int) -> Iterator[tuple[int | None, ...]]:
 
 def said(time: EpochTime | None) -> tuple[int | None, ...]:
     assert time is not None
-    assert time.noted == time.high
-    return time.first, time.last, time.noted, time.lower, time.horizon, time.late
+    assert time.complete_until == time.max_time
+    return (
+        time.earliest,
+        time.latest,
+        time.complete_until,
+        time.dataset_complete_until,
+        time.late_before,
+        time.late_rows,
+    )
 
 
 def times(scene: Scene) -> list[tuple[int | None, ...]]:

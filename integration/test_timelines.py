@@ -156,7 +156,7 @@ def test_t4_after_a_deleted_checkpoint_the_printed_command_continues(scene, warm
 
 
 def _run_printed(one: Scene, said: str) -> None:
-    printed = re.search(rf"onceonly (checkpoint rebuild \S+ --query {one.name})\b", said)
+    printed = re.search(rf"onceonly (recover rebuild-checkpoint \S+ --query {one.name})\b", said)
     assert printed, said
     command = [str(Path(sys.executable).with_name("onceonly")), *shlex.split(printed[1]), "--yes"]
     # Beside a local checkpoint the command finds the ledger by itself; one in a database has to be named.

@@ -14,11 +14,11 @@ from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
 from integration.test_refresh import FLOW
 
-from onceonly import Output, Quality, exactly_once, faults
+from onceonly import Output, Quality, Recovery, Storage, exactly_once, faults
 from onceonly.audit import Verdict, audit
 from onceonly.faults import Point
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -79,9 +79,11 @@ def test_an_epoch_is_one_transaction_with_the_ledgers_record(
 def test_what_is_too_large_for_the_driver_is_staged_and_still_one_transaction(
     stream: FileStream, pg: PostgresTarget, spark: Any
 ) -> None:
-    even = Output(table(pg, "even", via="executors"), name="even", where="id % 2 = 0", select=["id"])
+    even = Output(
+        table(pg, "even", tuning=PostgresTuning(load="executors")), name="even", where="id % 2 = 0", select=["id"]
+    )
     quality = Quality(expect=EXPECT, quarantine=table(pg, "bad"))
-    stream.receive(range(10)).run(exactly_once(pg.sink(via="executors"), even, quality=quality))
+    stream.receive(range(10)).run(exactly_once(pg.sink(tuning=PostgresTuning(load="executors")), even, quality=quality))
     assert pg.ids() == good(range(10))
     assert len({*pg.says("select xmin::text from orders"), *pg.says("select xmin::text from onceonly.epoch")}) == 1
     assert list(stream.root.rglob("*.staging"))
@@ -92,9 +94,9 @@ def test_what_is_too_large_for_the_driver_is_staged_and_still_one_transaction(
 def test_a_program_that_was_written_with_files_goes_on_without_and_back(
     stream: FileStream, pg: PostgresTarget, spark: Any, tmp_path: Path
 ) -> None:
-    stream.receive(range(10)).run(wrapped(pg, staging=tmp_path / "staging"))
+    stream.receive(range(10)).run(wrapped(pg, storage=Storage(staging=tmp_path / "staging")))
     stream.receive(range(10, 20)).run(wrapped(pg))
-    stream.receive(range(20, 30)).run(wrapped(pg, staging=tmp_path / "staging"))
+    stream.receive(range(20, 30)).run(wrapped(pg, storage=Storage(staging=tmp_path / "staging")))
     stream.remove("commits", 2)
     stream.receive(range(30, 40)).run(wrapped(pg))
     assert pg.ids() == good(range(40))
@@ -129,9 +131,9 @@ def test_a_full_refresh_replaces_the_rows_of_all_of_them_at_once(
     stream: FileStream, pg: PostgresTarget, spark: Any
 ) -> None:
     stream.checkpoint = stream.root / FLOW / "0"
-    stream.receive(range(10), range(10, 20)).run(wrapped(pg, on_refresh="replace"))
+    stream.receive(range(10), range(10, 20)).run(wrapped(pg, recovery=Recovery(on_refresh="replace")))
     stream.checkpoint = stream.root / FLOW / "1"
-    stream.run(wrapped(pg, on_refresh="replace"))
+    stream.run(wrapped(pg, recovery=Recovery(on_refresh="replace")))
     assert pg.ids() == good(range(20))
     assert ids(pg, "even") == [one for one in good(range(20)) if one % 2 == 0]
     assert pg.says("select count(*) from bad") == [(6,)]

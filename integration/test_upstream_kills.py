@@ -44,7 +44,7 @@ class Pair:
                 ((_, end),) = epoch.written.end.entries
                 at = position_in(end)
                 said = first.time_window(at).lower if at is not None else None
-                noted = epoch.time.noted or 0
+                noted = epoch.time.complete_until or 0
                 assert lower <= noted <= (said or 0), f"epoch {epoch.number} notes {noted}, upstream said {said}"
                 lower = noted
         ids = {id_ for id_, _ in self.last.rows()} if lower else ids

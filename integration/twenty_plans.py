@@ -15,7 +15,7 @@ from integration.streams import FileStream
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink
 
@@ -70,7 +70,7 @@ def main(number: int, root: Path) -> dict[str, str]:
         home = root / name.replace(" ", "-")
         ledger = SqlLedger(str(home / "ledger.db"))
         stream = FileStream(spark, home).receive(range(4))
-        stream.run(exactly_once(MemorySink(name), ledger=ledger), shape=shape, mode=mode)
+        stream.run(exactly_once(MemorySink(name), storage=Storage(ledger=ledger)), shape=shape, mode=mode)
         [record, *_] = ledger.epochs("orders")
         assert record.epoch.lineage is not None
         assert record.epoch.lineage.plan is not None

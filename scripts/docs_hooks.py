@@ -10,10 +10,13 @@ from typing import Any
 from mkdocs.exceptions import PluginError
 
 _LINK = re.compile(r"\[(?P<label>[^\]]*)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)]*)?\)")
-_ELSEWHERE = {"../README.md": "index.md", "../CHANGELOG.md": "changelog.md"}
+_ELSEWHERE = {"../README.md": "index.md", "../CHANGELOG.md": "changelog.md", "CHANGELOG.md": "changelog.md"}
 """Pages of the repository that stand in the site under another name, by path from ``docs``."""
 
-_SPARK = re.compile(r"^```(python|sql) (?:spark|postgres)$", re.MULTILINE)
+_SPARK = re.compile(r"^```(python|sql) (?:spark|postgres|chaos|untried)$", re.MULTILINE)
+_UNKNOWN = re.compile(r"^```\w+ (?!title=\"[^\"]*\"$).*$", re.MULTILINE)
+"""Opens a block that the site would not take for one: its code and all that follows would be shown as text."""
+
 _FENCED = re.compile(r"(^```.*?^```\s*$)", re.MULTILINE | re.DOTALL)
 _FETCHED = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"(?:https?:)?//[^>]*>|<link\b[^>]*stylesheet[^>]*//[^>]*>"
@@ -22,7 +25,11 @@ _FETCHED = re.compile(
 
 
 def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
-    """Take links out that lead from the site into the repository; give blocks a language that the site knows."""
+    """Take links out that lead from the site into the repository, and give blocks a language that the site knows.
+
+    Raises:
+        PluginError: a block has none.
+    """
     folder = posixpath.dirname(page.file.src_uri)
 
     def shown(link: re.Match[str]) -> str:
@@ -37,7 +44,10 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
 
     parts = _FENCED.split(markdown)
     told = (_SPARK.sub(r"```\1", part) if index % 2 else _LINK.sub(shown, part) for index, part in enumerate(parts))
-    return "".join(told)
+    text = "".join(told)
+    if unknown := _UNKNOWN.search(text):
+        raise PluginError(f"{page.file.src_uri} has a block that the site cannot show: {unknown[0]}")
+    return text
 
 
 def on_post_build(config: Any, **_: Any) -> None:

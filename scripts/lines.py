@@ -143,8 +143,10 @@ def requirements(line: str, lowest: bool = False) -> list[str]:
     for extra in EXTRAS:
         found += ours["optional-dependencies"][extra]
     found += lab["project"]["dependencies"]
+    # The line's own comes below: the extra ends where Delta and Kafka have no jars.
+    found = [one for one in found if not one.startswith("pyspark")]
     if lowest:
-        found = [re.sub(r">=([^,]+).*", r"==\1", one) for one in found if not one.startswith("pyspark")]
+        found = [re.sub(r">=([^,]+).*", r"==\1", one) for one in found]
     # What a client of Spark Connect needs each PySpark says for itself. The bounds of 3.5 do not go with the rest: pip
     # would take an older patch of it. There a client only has to be told that it is refused.
     client = [f"pyspark[connect]=={line}.*"]
@@ -323,7 +325,7 @@ def keep(outcomes: Sequence[Outcome]) -> None:
     kept = [one for one in known if (one.line, minor_of(one.python)) not in ran]
     held = sorted([*kept, *(one for one in outcomes if not one.reason)], key=lambda one: (one.line, one.python))
     RESULT.write_text(json.dumps([asdict(one) for one in held], indent=1) + "\n")
-    print(f"written to {RESULT.relative_to(ROOT)}; scripts/lines_table.py brings it into the README")
+    print(f"written to {RESULT.relative_to(ROOT)}; scripts/lines_table.py brings it into docs/install.md")
 
 
 def main() -> int:

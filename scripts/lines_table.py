@@ -1,4 +1,4 @@
-"""Writes the README's table of Sparks and Pythons from ``docs/lines.json``, which ``make lines`` writes; prints it."""
+"""Write the table of Sparks and Pythons in ``docs/install.md`` from ``docs/lines.json``, and print it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from onceonly.spark.versions import LINES, minor_of
 
 ROOT = Path(__file__).parent.parent
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "install.md"
 RESULT = ROOT / "docs" / "lines.json"
 START, END = "<!-- lines:start -->\n", "<!-- lines:end -->\n"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
@@ -20,17 +20,18 @@ def table(outcomes: Iterable[Mapping[str, Any]]) -> str:
     """A row for each Spark, a column for each Python; what nobody ran is called untried."""
     found = {(outcome["line"], minor_of(outcome["python"])): outcome for outcome in outcomes}
     pythons = [*PYTHONS, *sorted({python for _, python in found} - set(PYTHONS))]
-    heads = ["PySpark", *(f"Python {python}" for python in pythons), "Delta by Spark", "Spark's Kafka source"]
+    heads = ["PySpark", *(f"Python {python}" for python in pythons), "Delta jar", "Kafka jars"]
     heads += ["Spark Connect", '`format("onceonly")`']
-    rows = [heads, ["---"] * len(heads)]
+    rows = []
     for line in LINES.values():
         cells = [_cell(found.get((line.minor, python))) for python in pythons]
-        delta = f"Delta {line.delta.version}" if line.delta else "no jar: refused"
-        kafka = f"jars of {line.kafka}" if line.kafka else "no jars: refused"
+        delta = line.delta.version if line.delta else "none"
+        kafka = line.kafka or "none"
         ran = [found[line.minor, python] for python in pythons if (line.minor, python) in found]
         ways = [_way(ran, "connect", able=line.spark_connect), _way(ran, "format", able=line.data_source)]
         rows.append([line.minor, *cells, delta, kafka, *ways])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    head, *body = (f"| {' | '.join(row)} |\n" for row in (heads, *rows))
+    return "".join([head, f"|{'---|' * len(heads)}\n", *body])
 
 
 def _cell(outcome: Mapping[str, Any] | None) -> str:
@@ -42,8 +43,8 @@ def _way(outcomes: Iterable[Mapping[str, Any]], way: str, *, able: bool) -> str:
     counts = {minor_of(outcome["python"]): outcome[way] for outcome in outcomes if any(outcome.get(way, {}).values())}
     failed = any(count["failed"] for count in counts.values())
     if not able and not failed:
-        return "no: refused"
-    ran = [f"Python {python}: {_counts(one)}" for python, one in counts.items() if one["passed"] or one["failed"]]
+        return "refused"
+    ran = [f"{python}: {_counts(one)}" for python, one in counts.items() if one["passed"] or one["failed"]]
     return "; ".join(ran) or "untried"
 
 
@@ -53,9 +54,9 @@ def _counts(found: Mapping[str, Any]) -> str:
     return f"{failed}{found['passed']} passed{skipped}"
 
 
-def written(readme: str, made: str) -> str:
-    """The README with this table in place of the one that it has."""
-    before, _, rest = readme.partition(START)
+def written(page: str, made: str) -> str:
+    """The page with this table in place of the one that it has."""
+    before, _, rest = page.partition(START)
     _, _, after = rest.partition(END)
     return f"{before}{START}{made}{END}{after}"
 
@@ -63,7 +64,7 @@ def written(readme: str, made: str) -> str:
 def main() -> None:
     """Write the table."""
     made = table(json.loads(RESULT.read_text()))
-    README.write_text(written(README.read_text(), made))
+    PAGE.write_text(written(PAGE.read_text(), made))
     print(made, end="")
 
 

@@ -32,17 +32,14 @@ SINKS = forked.ROOT / "sinks" / "onceonly_sinks"
 OF = {
     "machine": sorted((forked.ROOT / "src/onceonly/machine").glob("*.py")),
     "runtime": sorted((forked.ROOT / "src/onceonly/runtime").glob("*.py")),
-    "replay": [forked.ROOT / f"src/onceonly/replay/{name}.py" for name in ("rewind", "publish_swap", "source_check")],
+    "replay": [forked.ROOT / f"src/onceonly/replay/{name}.py" for name in ("rewind", "publication", "source_check")],
     "memory": [SINKS / "memory/__init__.py", SINKS / "memory/store.py"],
     "sql": [SINKS / "sql/sink.py", SINKS / "sql/commit_outcome.py", SINKS / "sql/tables.py"],
-    "delta": [
-        SINKS / f"delta/{name}.py"
-        for name in ("writer", "head", "restored_version", "marker", "log_committer", "errors")
-    ],
+    "delta": [SINKS / f"delta/{name}.py" for name in ("writer", "head", "marker", "log_committer", "errors")],
     "postgres": [
         SINKS / f"postgres/{name}.py" for name in ("commit", "transaction", "errors", "head", "error_translation")
     ],
-    "kafka": [SINKS / f"kafka/{name}.py" for name in ("transactions", "fence", "errors", "marker_reader")],
+    "kafka": [SINKS / f"kafka/{name}.py" for name in ("transactions", "commit", "errors", "marker_reader")],
 }
 """What is changed: what decides, what does the I/O, and the way of a commit in each sink."""
 

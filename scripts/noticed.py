@@ -173,11 +173,12 @@ def _row(one: dict[str, str], world: dict[str, str]) -> str:
 
 _PAGE = """# Who notices a missing rule
 
-A rule that no test needs can be lost without anybody noticing. So each rule that decides recovery, rewinds, reruns and
-publications is switched off in the source, and the quick tests run until one fails. What no quick test
-notices is noticed by `make rules-off`, which searches worlds of [the lab](../rules-off.md). Of what carries rewinds and
-publications out, and of what the audit judges of a pipeline, a sink and its time, each condition on which something is
-refused or found is switched off as well. No world runs these: a quick test has to notice each.
+You see here which test fails when a rule is missing. You need the table before you delete or change a rule. Each rule
+of recovery, rewinds, reruns and publications is switched off in the source, and the quick tests run until one fails.
+
+`make rules-off` finds the rules that no quick test needs: it searches worlds of [the lab](../rules-off.md). Conditions
+that carry out rewinds and publications, and those of the audit, are switched off too. No world runs these, so a quick
+test must fail for each.
 
 {quick} of {every} rules are noticed by a quick test, without Spark and without a server.
 `scripts/noticed.py --record --page` finds them again.
@@ -188,13 +189,12 @@ refused or found is switched off as well. No world runs these: a quick test has 
 
 ## Lines of the product
 
-`make mutants-of-product` changes conditions, comparisons, returned values and calls, one at a time, in what decides,
-in what does the I/O, and in the sink of this process. Tests without Spark and without a server must notice nine in ten.
-They do not yet: of twenty by `ARGS="--count 20 --seed 331"` fifteen were. Changes that alter nothing are listed with
-their reasons in `scripts/equivalent_mutants.txt`.
+`make mutants-of-product` changes one condition, comparison, returned value or call at a time: in decisions, in I/O, and
+in the in-memory sink. The bar is that tests without Spark and server notice nine in ten. It is not reached: of twenty
+by `ARGS="--count 20 --seed 331"` they noticed fifteen. `scripts/equivalent_mutants.txt` lists changes without effect.
 
-The ways of a commit into Delta, Postgres and Kafka are hardly reached without their stores. Tests on stores are named
-for them: `make mutants-of-product ARGS="--of postgres --count 20 -- tests/sinks/test_postgres_outcomes.py"`.
+Commits into Delta, Postgres and Kafka need tests on their stores. You name them:
+`make mutants-of-product ARGS="--of postgres --count 20 -- tests/sinks/test_postgres_outcomes.py"`.
 `make mutants-of-checker` does the same to the checker of the lab.
 
 ## What else is broken on purpose

@@ -22,8 +22,10 @@ SERVERS = frozenset({"postgres", "kafka", "_kafka_proxies", "any_postgres", "any
 _FILES, _FIXTURES = 25, 12
 _HEAD = """# Where the tests' time goes
 
-`make test-time ARGS="--page"` wrote this page from the last `make test` on two idle cores. A *worker second* is a
-second of one of its workers; a worker waits, too: for a server, a process that it has killed, the JVM.
+You see here which tests take the time of `make test`. You need it when you make tests faster. The unit is the *worker
+second*: one second of one worker, also while it waits for a server, a killed process or the JVM.
+
+`make test-time ARGS="--page"` writes this page from the last `make test`. This one ran on two idle cores.
 
 """
 

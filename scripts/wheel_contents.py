@@ -81,7 +81,7 @@ LAB = Wheel(
     ("src/onceonly_lab",),
     (".py", ".json", ".j2", ".css", "py.typed"),
     frozenset({"onceonly.commands", "onceonly.mutants", "onceonly.pages"}),
-    frozenset(f"onceonly_lab/{name}" for name in ("pyproject.toml", "README.md", "LICENSE")),
+    frozenset(f"onceonly_lab/{name}" for name in ("hatch_build.py", "pyproject.toml", "README.md", "LICENSE")),
 )
 
 

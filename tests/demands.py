@@ -23,6 +23,7 @@ from onceonly.protocol.row_rules import (
     NotNull,
     OneOf,
     PlainText,
+    Rule,
     Ticks,
     Uuid,
 )
@@ -80,7 +81,7 @@ def fitting(demand: Digits, precision: int, scale: int) -> Sample:
     wide, most, step = nines(precision, scale), nines(demand.precision, demand.scale), _WIDE.scaleb(Decimal(1), -scale)
     beyond = [_WIDE.add(most, more) for more in (Decimal(0), step)]
     edges = [_WIDE.multiply(Decimal(sign), one) for sign in (1, -1) for one in (wide, step, Decimal(0), *beyond)]
-    there = tuple(edge for edge in edges if -wide <= edge <= wide and Digits(precision, scale).met(edge))
+    there = tuple(edge for edge in edges if -wide <= edge <= wide and Rule("", Digits(precision, scale)).met(edge))
     return Sample(demand, pa.decimal128(precision, scale), there, digits(precision, scale))
 
 

@@ -23,17 +23,22 @@ from typer.testing import CliRunner
 
 from onceonly import exactly_once
 from onceonly.cli.app import app
+from onceonly_lab.explorer.bounds import BOUNDS
 from onceonly_sinks.postgres import head
 from onceonly_sinks.postgres.head import Visibility
 
 pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+README = ROOT / "README.md"
+PAGES = sorted([README, *(ROOT / "docs").rglob("*.md")])
 DECISIONS = ROOT / "docs" / "decisions"
 FENCE = re.compile(r"^```(?P<info>.*)$")
 KNOWN = {"python", "python spark", "python chaos"}
 """Info strings of Python blocks: run here, run where there is a Spark session, run as a chaos test."""
+
+UNTRIED = "python untried"
+"""Info string of Python that no test runs as printed; its page says so."""
 
 FILE = re.compile(r'python title="(?P<path>\w+\.py)"')
 """Info string of a module of the reader's own, which later blocks and commands import."""
@@ -163,7 +168,7 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=name)
+@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page) and page != README], ids=name)
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run(page, runnable(page))
@@ -174,7 +179,7 @@ def test_every_python_block_says_whether_it_needs_spark() -> None:
         f"{name(page)}:{block.line}: {block.info}"
         for page in PAGES
         for block in blocks(page.read_text())
-        if block.info.startswith("py") and block.info not in KNOWN and not FILE.fullmatch(block.info)
+        if block.info.startswith("py") and block.info not in {*KNOWN, UNTRIED} and not FILE.fullmatch(block.info)
     ]
     assert unknown == []
 
@@ -240,9 +245,55 @@ def test_the_note_that_the_protocol_page_shows_is_the_one_that_is_written(
     assert {**shown, **{name: written[name] for name in by_chance}} == written
 
 
+# ---- bugs that the lab found
+
+BUGS = ROOT / "docs" / "bug-record.md"
+
+
+def test_each_bug_names_a_schedule_or_bound_and_a_test_that_are_there() -> None:
+    rows = [line.split("|") for line in BUGS.read_text().splitlines() if re.match(r"\| \d+ \|", line)]
+    assert [int(row[1]) for row in rows] == list(range(1, len(rows) + 1))
+    tests = "".join(path.read_text() for room in ("tests", "integration") for path in (ROOT / room).rglob("test_*.py"))
+    for row in rows:
+        command, named = row[3].strip(" `").split(), row[4].strip(" `")
+        assert command[:2] == ["onceonly", "lab"], row[1]
+        assert (ROOT / command[3]).is_file() if command[2] == "replay" else command[4] in BOUNDS, row[1]
+        assert f"def {named}(" in tests, row[1]
+
+
+# ---- the overview of the proof
+
+PROOF = ROOT / "docs" / "how-it-is-proven" / "index.md"
+
+
+def test_each_figure_of_the_overview_is_on_the_page_that_it_links() -> None:
+    """Programs write those pages, or a test compares their output."""
+    rows = re.findall(r"^\| .* \| ([\d,]+ \w+)[^|]* \| \[[^]]*\]\(([^)]+)\) \|$", PROOF.read_text(), re.MULTILINE)
+    assert len(rows) == 3
+    assert [row for row in rows if row[0] not in (PROOF.parent / row[1]).read_text()] == []
+
+
+# ---- the packages
+
+
+@pytest.mark.parametrize(("package", "prefix"), [("onceonly", ""), ("onceonly_lab", "onceonly_lab.")])
+def test_the_page_on_architecture_names_each_package(package: str, prefix: str) -> None:
+    """A row may name several: the first with its prefix, the others without."""
+    rows = [line for line in (ROOT / "docs" / "architecture.md").read_text().splitlines() if line.startswith("| `")]
+    firsts = [re.findall(r"`([\w.]+)`", line.split("|")[1]) for line in rows]
+    named = {name.removeprefix(prefix) for names in firsts if names[0].startswith(prefix) for name in names}
+    packages = {path.parent.name for path in (ROOT / "src" / package).glob("*/__init__.py")}
+    assert sorted(packages - named) == []
+
+
 # ---- pitfalls and the tests that show them
 
 PITFALLS = ROOT / "docs" / "pitfalls.md"
+"""The page: a row a pitfall, and the numbers of those that are open."""
+
+EVIDENCE = ROOT / "docs" / "how-it-is-proven" / "pitfalls.json"
+"""The same rows with their details, and the tests that show each."""
+
 NUMBERS = [f"C{number}" for number in range(1, 49)]
 CLAIMS = "src/onceonly_lab/conformance/"
 """Functions below are tests if the suite lists them; each sink's tests inherit them."""
@@ -255,15 +306,10 @@ CERTIFIED = {
 }
 
 
-def pitfalls(text: str) -> list[tuple[str, str]]:
-    """Number and text of each entry, in order; a number that stands twice is there twice."""
-    parts = re.split(r"^## (C\d+)$", text, flags=re.MULTILINE)
-    return list(zip(parts[1::2], parts[2::2], strict=True))
-
-
-def named_tests(text: str) -> list[str]:
-    """Everything that is written like ``path.py::name``."""
-    return re.findall(r"`([\w/.*-]+::[\w:]+)`", text)
+def pitfalls() -> list[dict[str, Any]]:
+    """The entries of the data file, in order; a number that is there twice comes twice."""
+    entries: list[dict[str, Any]] = json.loads(EVIDENCE.read_text())
+    return entries
 
 
 @cache
@@ -302,37 +348,39 @@ def inherits_the_claims(file: str) -> bool:
 
 
 def test_each_pitfall_is_there_once() -> None:
-    assert [number for number, _ in pitfalls(PITFALLS.read_text())] == NUMBERS
+    assert [entry["number"] for entry in pitfalls()] == NUMBERS
+
+
+def test_the_page_has_a_row_for_each_pitfall() -> None:
+    rows = re.findall(r"^\| (C\d+) \| (.+) \| (.+) \|$", PITFALLS.read_text(), re.MULTILINE)
+    assert rows == [(entry["number"], entry["failure"], entry["answer"]) for entry in pitfalls()]
 
 
 def test_every_pitfall_is_shown_ruled_out_or_open() -> None:
     wrong = {}
-    for number, entry in pitfalls(PITFALLS.read_text()):
-        named = named_tests(entry)
-        told = named or "- **Cannot happen**: " in entry or "- **Open**: " in entry
-        once = len(named) == len(set(named)) == entry.count("::")
+    for entry in pitfalls():
+        named = entry["tests"]
+        answered = named or entry.get("cannot_happen") or entry.get("open")
         unknown = [test for test in named if not is_a_test(test)]
-        if unknown or not told or not once or bool(named) != ("- **Test**" in entry):
-            wrong[number] = unknown or entry
+        if unknown or not answered or len(named) != len(set(named)) or not entry["elsewhere"] or not entry["here"]:
+            wrong[entry["number"]] = unknown or entry
     assert wrong == {}
 
 
-def test_the_page_names_every_argument_of_exactly_once() -> None:
-    [said] = re.findall(
-        r"The arguments of `exactly_once\(\)` are (.*?)\.", dict(pitfalls(PITFALLS.read_text()))["C30"], re.S
-    )
+def test_the_data_file_names_every_argument_of_exactly_once() -> None:
+    here = {entry["number"]: entry["here"] for entry in pitfalls()}["C30"]
+    [listed] = re.findall(r"The arguments of `exactly_once\(\)` are (.*?)\.", here)
     found = [
         name
         for name, parameter in inspect.signature(exactly_once).parameters.items()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     ]
-    assert re.findall(r"`(\w+)`", said) == found
+    assert re.findall(r"`(\w+)`", listed) == found
 
 
 def test_the_page_lists_what_is_open() -> None:
-    text = PITFALLS.read_text()
-    is_open = [number for number, entry in pitfalls(text) if "- **Open**: " in entry]
-    assert re.findall(r"\[(C\d+)\]\(#c\d+\)", text.partition("## C1\n")[0]) == is_open
+    [line] = re.findall(r"^(?:Nothing is open: .*|Open: (.*)\.)$", PITFALLS.read_text(), re.MULTILINE)
+    assert re.findall(r"C\d+", line) == [entry["number"] for entry in pitfalls() if entry.get("open")]
 
 
 def test_every_sink_inherits_the_claims_that_the_pitfalls_name() -> None:
@@ -343,7 +391,7 @@ def test_a_name_that_is_no_test_is_noticed() -> None:
     wrong = [
         "tests/test_docs.py::test_that_nobody_wrote",
         "tests/test_gone.py::test_each_pitfall_is_there_once",
-        "tests/test_docs.py::named_tests",
+        "tests/test_docs.py::pitfalls",
         f"{CLAIMS}claims_writing.py::claims_of",
         f"{CLAIMS}claims_writing.py::_of_another_history",
     ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.test_docs import FILE, ROOT, blocks
+from tests.test_docs import FILE, README, ROOT, blocks
 
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 
@@ -22,16 +23,9 @@ _SESSION = """
 from pyspark.sql import SparkSession
 spark: SparkSession = SparkSession.builder.getOrCreate()
 dsn = "postgresql://127.0.0.1/shop"
+servers = secure_servers = "127.0.0.1:9092"
 """
 """What a reader of such a page has already."""
-
-_CONTEXT = """
-from typing import Any
-from pyspark.sql import SparkSession
-orders: Any = None
-dsn = path = checkpoint = history = "somewhere"
-"""
-"""What a reader of the README has already."""
 
 pytestmark = pytest.mark.docs
 
@@ -40,10 +34,11 @@ pytestmark = pytest.mark.docs
 def shown(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The examples and the blocks of README and pages, as files of a user."""
     folder = tmp_path_factory.mktemp("shown")
-    shown = blocks((ROOT / "README.md").read_text())
-    code = "".join(f"{block.code}\n" for block in shown if block.info in {"python", "python spark"})
+    [(program, code)] = [
+        (file["path"], block.code) for block in blocks(README.read_text()) if (file := FILE.fullmatch(block.info))
+    ]
     assert "exactly_once(" in code
-    (folder / "readme.py").write_text(f"{_CONTEXT}{code}")
+    (folder / program).write_text(f"{code}\n")
     for page in PAGES:
         for block in blocks(page.read_text()):
             if file := FILE.fullmatch(block.info):
@@ -76,7 +71,7 @@ def test_pyright_takes_what_the_documentation_shows(shown: list[str], tmp_path: 
 
 def test_pages_with_code_are_among_what_is_checked(shown: list[str]) -> None:
     assert len(PAGES) >= 8
-    assert {"tutorial.py", "how_to_write_a_sink.py", "guarantees.py"} <= {Path(file).name for file in shown}
+    assert {"shop.py", "tutorial.py", "how_to_write_a_sink.py"} <= {Path(file).name for file in shown}
 
 
 def test_the_checkers_see_a_sink_that_is_none(tmp_path: Path) -> None:
@@ -84,3 +79,13 @@ def test_the_checkers_see_a_sink_that_is_none(tmp_path: Path) -> None:
     wrong.write_text("from onceonly import exactly_once\n\nexactly_once(1)\n")
     assert complaints("mypy", "--config-file=", "--ignore-missing-imports", str(wrong))
     assert complaints("pyright", "--pythonpath", sys.executable, str(wrong))
+
+
+def test_checkers_infer_what_a_user_gets_and_find_each_misspelt_argument(tmp_path: Path) -> None:
+    text = (ROOT / "tests" / "typing" / "user.py").read_text()
+    (tmp_path / "user.py").write_text(text)
+    wrong = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# wrong")]
+    assert len(wrong) >= 12
+    for command in (["mypy", "--config-file="], ["pyright", "--pythonpath", sys.executable]):
+        told = complaints(*command, str(tmp_path / "user.py"))
+        assert sorted({int(re.findall(r"user\.py:(\d+)", line)[0]) for line in told}) == wrong, (command[0], told)

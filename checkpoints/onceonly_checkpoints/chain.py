@@ -18,12 +18,12 @@ GENESIS = ""
 
 def link(epoch: Epoch) -> str:
     """Chain of an epoch: 64 hex digits over its JSON form without notes, with its predecessor's chain."""
-    said = epoch.to_json()
-    said.pop("chain", None)
-    for holder in (said, said.get("standing", {})):
+    document = epoch.to_json()
+    document.pop("chain", None)
+    for holder in (document, document.get("resume", {})):
         if lineage := holder.get("lineage"):
             holder["lineage"] = {name: value for name, value in lineage.items() if name not in NOTES}
-    return hashlib.sha256(canonical(said).encode()).hexdigest()
+    return hashlib.sha256(canonical(document).encode()).hexdigest()
 
 
 def linked(epoch: Epoch) -> Epoch:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onceonly_checkpoints.model import known
+from onceonly_checkpoints.model import check_members
 from onceonly_checkpoints.strenum import StrEnum
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class PlanFingerprint:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "format", "spark", "python", "plan", "functions")
+        check_members(value, "format", "spark", "python", "plan", "functions")
         return cls(value["format"], value["spark"], value["python"], value["plan"], value["functions"])
 
     def to_json(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Code:
     plan: PlanFingerprint | None = None
 
     @property
-    def known(self) -> bool:
+    def is_recorded(self) -> bool:
         """Whether version or plan is known."""
         return bool(self.version) or self.plan is not None
 
@@ -104,7 +104,7 @@ def compare(before: Code, now: Code) -> Compared:
         return Compared.SAME if before.plan == now.plan else Compared.CHANGED
     if before.version and now.version:
         return Compared.SAME if before.version == now.version else Compared.CHANGED
-    return Compared.NOT_COMPARABLE if before.known else Compared.SAME
+    return Compared.NOT_COMPARABLE if before.is_recorded else Compared.SAME
 
 
 def version_kept(before: Code, now: Code) -> bool:

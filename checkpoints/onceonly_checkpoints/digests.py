@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from onceonly_checkpoints.model import canonical, known, present
+from onceonly_checkpoints.model import canonical, check_members, present
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -34,7 +34,7 @@ class Digest:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "rows", "high", "low", "left_out")
+        check_members(value, "rows", "high", "low", "left_out")
         return cls(value["rows"], value["high"], value["low"], tuple(value.get("left_out", ())))
 
     def to_json(self) -> dict[str, Any]:
@@ -63,17 +63,16 @@ BAD = "bad"
 holds all rows."""
 
 
-SEEN = "seen"
-"""Name of the output of ids: those of the good rows that were let through, for the sink that keeps them. It says as
-well which rows were not, as their id had been seen before."""
+SEEN_IDS = "seen"
+"""Name of the output of ids of good rows, for the sink that keeps them. It also lists the rows whose id had been seen
+before."""
 
 
-PANES, STATE, LATE = "panes", "state", "late"
-"""Names of the outputs of an epoch with panes: what their sinks get, the rows of state that changed, for the sink that
-keeps them, and rows that came after their window was closed, where a sink was given for them. Each staged row is in one
-of them, so together they are all rows of the epoch."""
+WINDOWS, STATE, LATE = "windows", "state", "late"
+"""Names of the outputs of an epoch with windows: results, changed rows of state, and rows that came after their window
+was closed, if a sink takes these. Each staged row is in one of them, so together they are all rows of the epoch."""
 
-OURS = frozenset({BAD, SEEN, PANES, STATE, LATE})
+OURS = frozenset({BAD, SEEN_IDS, WINDOWS, STATE, LATE})
 """Names of outputs that no user gives."""
 
 
@@ -99,8 +98,8 @@ class OutputDigest:
         repeated: for output ``seen``, the rows whose id had been seen before, hashed as all good rows are. No sink got
             them.
         offered: for output ``seen``, rows of the batch, good, bad and repeated, counted before any was dropped.
-        said: the call that made it: ``where='a > 10'``, ``key='id'``. A note that is not compared: another spelling of
-            the same rows makes no other output.
+        definition: the arguments that made it: ``where='a > 10'``, ``key='id'``. It is not compared, since another
+            spelling of the same rows makes no other output.
     """
 
     name: str
@@ -111,17 +110,19 @@ class OutputDigest:
     reasons: tuple[tuple[str, int], ...] = ()
     repeated: Digest | None = None
     offered: int = 0
-    said: str = field(default="", compare=False)
+    definition: str = field(default="", compare=False)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "name", "sinks", "schema", "digest", "filtered", "reasons", "repeated", "offered", "said")
+        check_members(
+            value, "name", "sinks", "schema", "digest", "filtered", "reasons", "repeated", "offered", "definition"
+        )
         digest = Digest.from_json(value["digest"])
         sinks, reasons = tuple(value.get("sinks", ())), tuple(sorted(value.get("reasons", {}).items()))
         repeated = Digest.from_json(value["repeated"]) if "repeated" in value else None
-        said = (value.get("filtered", 0), reasons, repeated, value.get("offered", 0), value.get("said", ""))
-        return cls(value["name"], sinks, value["schema"], digest, *said)
+        details = (value.get("filtered", 0), reasons, repeated, value.get("offered", 0), value.get("definition", ""))
+        return cls(value["name"], sinks, value["schema"], digest, *details)
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values, without those that only other outputs have."""
@@ -134,7 +135,7 @@ class OutputDigest:
             reasons=dict(self.reasons) or None,
             repeated=self.repeated.to_json() if self.repeated else None,
             offered=self.offered or None,
-            said=self.said,
+            definition=self.definition,
         )
 
     @property
@@ -144,15 +145,15 @@ class OutputDigest:
             return f"repeated {self.repeated.rows}"
         if self.name == BAD:
             return f"{BAD} {self.digest.rows}{f' ({self.why})' if self.reasons else ''}"
-        if self.name in (PANES, STATE, LATE):
+        if self.name in (WINDOWS, STATE, LATE):
             return f"{self.name} {self.digest.rows}"
         return f"{self.name} {self.digest.rows}, filtered {self.filtered}"
 
     @property
     def call(self) -> str:
         """The call that made it: ``OutputDigest(..., name='alerts', where='a > 10')``."""
-        named = {BAD: "quality=Quality(..., ", SEEN: "dedupe=Dedupe(..., "}.get(self.name)
-        return f"{named or f'Output(..., name={self.name!r}, '}{self.said})"
+        named = {BAD: "quality=Quality(..., ", SEEN_IDS: "dedupe=Dedupe(..., "}.get(self.name)
+        return f"{named or f'Output(..., name={self.name!r}, '}{self.definition})"
 
     @property
     def why(self) -> str:
@@ -164,10 +165,14 @@ MOST_SAID = 2000
 """Characters of what made an output that markers keep; of longer ones nothing is kept, for they would be in each."""
 
 
-def former(was: tuple[OutputDigest, ...], now: tuple[OutputDigest, ...]) -> tuple[OutputDigest, ...]:
+def redefined(previous: tuple[OutputDigest, ...], now: tuple[OutputDigest, ...]) -> tuple[OutputDigest, ...]:
     """Former outputs that another call made than the current one of the same name, if both calls are noted."""
-    said = {one.name: one.said for one in now}
-    return tuple(one for one in was if one.said and said.get(one.name) and one.said != said[one.name])
+    texts = {output.name: output.definition for output in now}
+    return tuple(
+        output
+        for output in previous
+        if output.definition and texts.get(output.name) and output.definition != texts[output.name]
+    )
 
 
 def bad_in(outputs: tuple[OutputDigest, ...]) -> OutputDigest | None:
@@ -177,4 +182,4 @@ def bad_in(outputs: tuple[OutputDigest, ...]) -> OutputDigest | None:
 
 def repeated_in(outputs: tuple[OutputDigest, ...]) -> Digest | None:
     """The rows whose id had been seen before, or ``None`` if ids are not kept."""
-    return next((output.repeated for output in outputs if output.name == SEEN), None)
+    return next((output.repeated for output in outputs if output.name == SEEN_IDS), None)

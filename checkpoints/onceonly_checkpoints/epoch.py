@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints import model
 from onceonly_checkpoints.code_version import Code, PlanFingerprint
-from onceonly_checkpoints.digests import SEEN, STATE, Digest, OutputDigest, bad_in, repeated_in
-from onceonly_checkpoints.epoch_time import EpochTime
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.digests import SEEN_IDS, STATE, Digest, OutputDigest, bad_in, repeated_in
+from onceonly_checkpoints.epoch_time import EpochTime, EpochWindows
 from onceonly_checkpoints.model import (
     Adoption,
     AdoptionKind,
@@ -24,7 +23,7 @@ from onceonly_checkpoints.model import (
     SourceOffsets,
     UnreadableMarker,
     canonical,
-    known,
+    check_members,
     present,
 )
 
@@ -63,7 +62,7 @@ class Fence:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "generation", "owner")
+        check_members(value, "generation", "owner")
         return cls(value["generation"], value["owner"])
 
     def to_json(self) -> dict[str, Any]:
@@ -104,7 +103,7 @@ class Lineage:
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
         names = ("query_id", "run_id", "checkpoint", "batch_id", "batch_timestamp_ms", "watermark_ms")
-        known(value, *names, *NOTES)
+        check_members(value, *names, *NOTES)
         return cls(
             value["query_id"],
             value["run_id"],
@@ -153,10 +152,10 @@ class ResumePoint:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "lineage", "accepted", "offered", "ids")
+        check_members(value, "lineage", "accepted", "offered", "ids")
         return cls(
             Lineage.from_json(value["lineage"]) if "lineage" in value else None,
-            tuple(Adoption.from_json(one) for one in value.get("accepted", ())),
+            tuple(Adoption.from_json(adoption) for adoption in value.get("accepted", ())),
             Slice.from_json(value["offered"]) if "offered" in value else None,
             value.get("ids", ""),
         )
@@ -165,14 +164,14 @@ class ResumePoint:
         """Field names to values, nested."""
         return present(
             lineage=self.lineage and self.lineage.to_json(),
-            accepted=[one.to_json() for one in self.accepted],
+            accepted=[adoption.to_json() for adoption in self.accepted],
             offered=self.offered and self.offered.to_json(),
             ids=self.ids,
         )
 
     def accepts(self, *kinds: AdoptionKind) -> bool:
         """Whether one of these kinds is in force."""
-        return any(one.kind in kinds for one in self.accepted)
+        return any(adoption.kind in kinds for adoption in self.accepted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +188,6 @@ class Epoch:
         sinks: ``(sink id, first epoch of that sink)`` for every sink of the epoch.
         lineage: the engine's names for the batch. ``None`` for an adoption, which no batch produced, but a takeover of
             an older job names that job's last batch.
-        sources: identity of each source.
         manifest: location and hash of the staged bytes, ``None`` if the epoch went to one sink directly.
         adoption: an operator's decision, recorded by this epoch without rows. ``None`` for an ordinary epoch.
         offered: the batch's own slice, if it is not the written one, or offsets alone do not prove that it is.
@@ -199,7 +197,7 @@ class Epoch:
         replaces: ``(first, last)`` of the epochs whose rows leave in the transaction of this one.
         outputs: rows of the sinks that do not hold all rows.
         time: event-time limits of its rows, ``None`` if they are not tracked.
-        panes: its windows, ``None`` if rows are written as they come.
+        windows: its windows, ``None`` if rows are written as they come.
         replays: the epochs of another pipeline that it runs again.
     """
 
@@ -220,12 +218,12 @@ class Epoch:
     replaces: tuple[int, int] | None = None
     outputs: tuple[OutputDigest, ...] = ()
     time: EpochTime | None = None
-    panes: EpochWindows | None = None
+    windows: EpochWindows | None = None
     replays: ReplayedEpochs | None = None
 
     def output(self, sink: str) -> OutputDigest | None:
         """The output of a sink, or ``None`` if it holds all rows."""
-        return next((one for one in self.outputs if sink in one.sinks), None)
+        return next((output for output in self.outputs if sink in output.sinks), None)
 
     def digest_in(self, sink: str) -> Digest:
         """Digest of the rows that a sink holds of this epoch."""
@@ -256,8 +254,8 @@ class Epoch:
     @property
     def came(self) -> int:
         """Rows of its batch, before any were aggregated into windows, set aside or left out."""
-        if self.panes:
-            return self.panes.rows
+        if self.windows:
+            return self.windows.rows
         return self.computed.rows + (self.bad.digest.rows if self.bad else 0)
 
     @property
@@ -278,7 +276,7 @@ class Epoch:
     @property
     def windows_since(self) -> int:
         """The first epoch of the unbroken run of window state up to this one."""
-        return max(self.series, self.panes.since if self.panes else 1)
+        return max(self.series, self.windows.since if self.windows else 1)
 
     @property
     def planned(self) -> Slice:
@@ -286,11 +284,11 @@ class Epoch:
         return self.offered or self.written
 
     @property
-    def standing(self) -> ResumePoint:
+    def resume_point(self) -> ResumePoint:
         """Reference for the next batch."""
         if self.carried:
             return self.carried
-        ids = next((output.said for output in self.outputs if output.name == SEEN), "")
+        ids = next((output.definition for output in self.outputs if output.name == SEEN_IDS), "")
         return ResumePoint(self.lineage, (), self.offered, ids)
 
     def accepts(self, sink: str) -> bool:
@@ -300,13 +298,13 @@ class Epoch:
     @property
     def reached(self) -> SourceOffsets:
         """Start of the next batch by the engine's own count."""
-        offered = self.standing.offered
+        offered = self.resume_point.offered
         return offered.end if offered else self.written.end
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`. Raises :class:`UnreadableMarker` for an unknown member."""
-        known(value, *_MEMBERS)
+        check_members(value, *_MEMBERS)
         return cls(
             number=value["number"],
             written=Slice.from_json(value["slice"]),
@@ -320,17 +318,17 @@ class Epoch:
             manifest=value.get("manifest"),
             adoption=Adoption.from_json(value["adoption"]) if "adoption" in value else None,
             offered=Slice.from_json(value["offered"]) if "offered" in value else None,
-            carried=ResumePoint.from_json(value["standing"]) if "standing" in value else None,
+            carried=ResumePoint.from_json(value["resume"]) if "resume" in value else None,
             series=value.get("series", 1),
             replaces=(value["replaces"][0], value["replaces"][1]) if "replaces" in value else None,
             outputs=tuple(OutputDigest.from_json(output) for output in value.get("outputs", ())),
             time=EpochTime.from_json(value["time"]) if "time" in value else None,
-            panes=EpochWindows.from_json(value["panes"]) if "panes" in value else None,
+            windows=EpochWindows.from_json(value["windows"]) if "windows" in value else None,
             replays=ReplayedEpochs.from_json(value["replays"]) if "replays" in value else None,
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Members to values, nested. ``standing`` only if the other members do not give it, ``series`` past 1."""
+        """Members to values, nested. ``resume`` only if the other members do not give it, ``series`` past 1."""
         return present(
             number=self.number,
             slice=self.written.to_json(),
@@ -344,12 +342,12 @@ class Epoch:
             manifest=self.manifest,
             adoption=self.adoption and self.adoption.to_json(),
             offered=self.offered and self.offered.to_json(),
-            standing=self.carried and self.carried.to_json(),
+            resume=self.carried and self.carried.to_json(),
             series=self.series if self.series > 1 else None,
             replaces=self.replaces and list(self.replaces),
             outputs=[output.to_json() for output in self.outputs],
             time=self.time and self.time.to_json(),
-            panes=self.panes and self.panes.to_json(),
+            windows=self.windows and self.windows.to_json(),
             replays=self.replays and self.replays.to_json(),
         )
 
@@ -367,12 +365,12 @@ _MEMBERS = (
     "manifest",
     "adoption",
     "offered",
-    "standing",
+    "resume",
     "series",
     "replaces",
     "outputs",
     "time",
-    "panes",
+    "windows",
     "replays",
 )
 
@@ -394,7 +392,7 @@ class Marker:
         """Inverse of :meth:`to_json`. Raises :class:`UnreadableMarker` for a newer format, or if it is not a marker."""
         if value.get("format") != FORMAT:
             raise UnreadableMarker(f"marker format {value.get('format')!r}; this version reads {FORMAT}")
-        known(value, "format", "pipeline", "sink", "fence", "epoch")
+        check_members(value, "format", "pipeline", "sink", "fence", "epoch")
         try:
             return cls(
                 value["pipeline"],
@@ -441,6 +439,10 @@ class Receipt:
     position: tuple[tuple[str, int | str], ...]
     rows: int
 
+    def __repr__(self) -> str:
+        position = model.position_text(self.position)
+        return model.one_line(f"{self.sink} epoch {self.epoch}: {self.rows} rows{', ' * bool(position)}{position}")
+
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
@@ -463,8 +465,8 @@ class Receipt:
         return dict(self.position).get(name)
 
     def _repr_html_(self) -> str:
-        said = {**self.to_json(), "position": model.place(self.position)}
-        return model.pairs(said.items())
+        fields = {**self.to_json(), "position": model.position_text(self.position)}
+        return model.pairs(fields.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,7 +475,6 @@ class EpochRecord:
 
     Attributes:
         fence: that of the opening that wrote the epoch.
-        receipts: one per sink.
         files: file lists of file sources, enough to rebuild the engine's source log.
         phases: ``(phase, seconds)`` of the phases until it was recorded: open, fence, execute, intend, fetch, stage,
             prepare, commit, look up.
@@ -501,11 +502,7 @@ def receipts_of(record: EpochRecord | None) -> Mapping[str, Receipt]:
 class ReplayedEpochs:
     """Epochs in a row whose input an epoch has read again.
 
-    Attributes:
-        pipeline: whose they are.
-        first: the first of them.
-        last: the last one.
-        chain: chain of the last: two histories in which anything differs up to there have other ones.
+    ``chain`` is that of ``last``: two histories in which anything differs up to there have other ones.
     """
 
     pipeline: str
@@ -516,7 +513,7 @@ class ReplayedEpochs:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "pipeline", "epochs", "chain")
+        check_members(value, "pipeline", "epochs", "chain")
         return cls(value["pipeline"], value["epochs"][0], value["epochs"][1], value["chain"])
 
     def to_json(self) -> dict[str, Any]:

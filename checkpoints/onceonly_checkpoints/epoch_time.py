@@ -1,21 +1,24 @@
-"""Event time of an epoch: completeness, watermark and late rows.
+"""Event time and windows in the record of an epoch.
 
-It has two statements that are never mixed. ``noted`` is the writer's promise that all earlier rows are written.
-``high`` is the latest time that was written so far. Pravega keeps both of what was *read* (noteTime and TimeWindow,
-PDP-33). These are of what was *committed*, in the transaction of the rows and under the epoch's chain. Values in the
-one form of ``model``.
+It has two statements that are never mixed. ``complete_until`` is the writer's promise that all earlier rows are
+written. ``max_time`` is the latest time that was written so far. Pravega keeps both of what was *read* (noteTime and
+TimeWindow, PDP-33). These are of what was *committed*, in the transaction of the rows and under the epoch's chain.
+Values in the one form of ``model``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from onceonly_checkpoints.model import known, present
+from onceonly_checkpoints.digests import Digest
+from onceonly_checkpoints.model import check_members, present
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
 
 Unit = Literal["ms", "integer"]
 """What numbers of time count: milliseconds since 1970 in UTC, by floor; or any count that only grows."""
@@ -30,28 +33,39 @@ class WriterProgress:
 
     Attributes:
         epoch: its newest known epoch, 0 for a writer that was declared and not seen.
-        noted: noted time of that epoch, ``None`` before the first.
-        ingest: the clock that the engine recorded for that epoch, or for epoch 0 that of the declaring epoch.
-        turn: number of its resets. Marks are compared as (turn, epoch), so that an epoch after a cut is newer than any
-            that was cut off.
+        complete_until: every row of its epochs before this time is written, ``None`` before the first promise.
+        batch_timestamp_ms: the clock that the engine recorded for that epoch, for epoch 0 that of the declaring epoch.
+        resets: number of its resets. Marks are compared as (resets, epoch), so that an epoch after a cut is newer than
+            any that was cut off.
     """
 
     writer: str
     epoch: int
-    noted: int | None
-    ingest: int
-    turn: int = 0
+    complete_until: int | None
+    batch_timestamp_ms: int
+    resets: int = 0
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "writer", "epoch", "noted", "ingest", "turn")
-        return cls(value["writer"], value["epoch"], value.get("noted"), value["ingest"], value.get("turn", 0))
+        check_members(value, "writer", "epoch", "complete_until", "batch_timestamp_ms", "resets")
+        return cls(
+            value["writer"],
+            value["epoch"],
+            value.get("complete_until"),
+            value["batch_timestamp_ms"],
+            value.get("resets", 0),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values."""
-        turn = self.turn or None
-        return present(writer=self.writer, epoch=self.epoch, noted=self.noted, ingest=self.ingest, turn=turn)
+        return present(
+            writer=self.writer,
+            epoch=self.epoch,
+            complete_until=self.complete_until,
+            batch_timestamp_ms=self.batch_timestamp_ms,
+            resets=self.resets or None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,96 +74,213 @@ class EpochTime:
 
     Attributes:
         unit: fixed by the first epoch with a time.
-        noted: every row before it is in this epoch or an earlier one. ``None`` before the first promise. Within one
-            ``turn`` it never goes back.
-        lower: the dataset is complete before it, as this commit knows it. With one writer, equal to ``noted``.
-        high: the greatest ``last`` so far, or without a column the greatest ``noted``.
-        closed: nothing before it changes any more, ``None`` if that is not enforced.
-        first: the least time of the epoch's rows, ``None`` without rows.
-        last: the greatest one.
-        horizon: rows before it are late in this epoch. It is ``noted`` and the dataset's ``lower`` before this epoch.
-        late: number of late rows.
-        untimed: rows whose time is null: never late, and in none of the figures above.
-        ingest: the clock that the engine recorded for the newest batch, milliseconds since 1970. It may go back.
-        observed: every writer of the dataset that was ever seen, by name, empty if there is only one.
-        silent: those of them that were timed out at this commit.
-        turn: number of resets (a rewind, a restored sink, a new series).
+        complete_until: every row before it is in this epoch or an earlier one. ``None`` before the first promise. It
+            goes back only with a reset.
+        dataset_complete_until: the dataset is complete before it, as this commit knows it. With one writer, equal to
+            ``complete_until``.
+        max_time: the greatest ``latest`` so far, or without a column the greatest ``complete_until``.
+        closed_until: nothing before it changes any more, ``None`` if that is not enforced.
+        earliest: the least time of the epoch's rows, ``None`` without rows.
+        latest: the greatest one.
+        late_before: rows before it are late in this epoch: the later of ``complete_until`` and
+            ``dataset_complete_until`` before it.
+        rows_without_time: rows whose time is null: never late, and in none of the figures above.
+        batch_timestamp_ms: the clock that the engine recorded for the newest batch, since 1970. It may go back.
+        writers: every writer of the dataset that was ever seen, by name, empty if there is only one.
+        timed_out: those of them that were timed out at this commit.
+        resets: number of resets (a rewind, a restored sink, a new series).
         column: the time column's name among the epoch's rows, ``None`` for none.
     """
 
     unit: Unit
-    noted: int | None
-    lower: int | None
-    high: int | None
-    closed: int | None = None
-    first: int | None = None
-    last: int | None = None
-    horizon: int | None = None
-    late: int = 0
-    untimed: int = 0
-    ingest: int = 0
-    observed: tuple[WriterProgress, ...] = ()
-    silent: tuple[str, ...] = ()
-    turn: int = 0
+    complete_until: int | None
+    dataset_complete_until: int | None
+    max_time: int | None
+    closed_until: int | None = None
+    earliest: int | None = None
+    latest: int | None = None
+    late_before: int | None = None
+    late_rows: int = 0
+    rows_without_time: int = 0
+    batch_timestamp_ms: int = 0
+    writers: tuple[WriterProgress, ...] = ()
+    timed_out: tuple[str, ...] = ()
+    resets: int = 0
     column: str | None = None
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`. Raises :class:`UnreadableMarker` for an unknown member."""
-        known(value, *_MEMBERS)
-        return cls(
-            value["unit"],
-            noted=value.get("noted"),
-            lower=value.get("lower"),
-            high=value.get("high"),
-            closed=value.get("closed"),
-            first=value.get("first"),
-            last=value.get("last"),
-            horizon=value.get("horizon"),
-            late=value.get("late", 0),
-            untimed=value.get("untimed", 0),
-            ingest=value.get("ingest", 0),
-            observed=tuple(WriterProgress.from_json(mark) for mark in value.get("observed", ())),
-            silent=tuple(value.get("silent", ())),
-            turn=value.get("turn", 0),
-            column=value.get("column"),
-        )
+        check_members(value, *cls.__dataclass_fields__)
+        members: dict[str, Any] = {"complete_until": None, "dataset_complete_until": None, "max_time": None, **value}
+        members["writers"] = tuple(WriterProgress.from_json(writer) for writer in value.get("writers", ()))
+        members["timed_out"] = tuple(value.get("timed_out", ()))
+        return cls(**members)
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values. ``late``, ``untimed`` and ``turn`` only past 0."""
+        """Field names to values. ``late_rows``, ``rows_without_time`` and ``resets`` only past 0."""
         return present(
             unit=self.unit,
-            noted=self.noted,
-            lower=self.lower,
-            high=self.high,
-            closed=self.closed,
-            first=self.first,
-            last=self.last,
-            horizon=self.horizon,
-            late=self.late or None,
-            untimed=self.untimed or None,
-            ingest=self.ingest,
-            observed=[mark.to_json() for mark in self.observed],
-            silent=list(self.silent),
-            turn=self.turn or None,
+            complete_until=self.complete_until,
+            dataset_complete_until=self.dataset_complete_until,
+            max_time=self.max_time,
+            closed_until=self.closed_until,
+            earliest=self.earliest,
+            latest=self.latest,
+            late_before=self.late_before,
+            late_rows=self.late_rows or None,
+            rows_without_time=self.rows_without_time or None,
+            batch_timestamp_ms=self.batch_timestamp_ms,
+            writers=[writer.to_json() for writer in self.writers],
+            timed_out=list(self.timed_out),
+            resets=self.resets or None,
             column=self.column,
         )
 
 
-_MEMBERS = (
-    "unit",
-    "noted",
-    "lower",
-    "high",
-    "closed",
-    "first",
-    "last",
-    "horizon",
-    "late",
-    "untimed",
-    "ingest",
-    "observed",
-    "silent",
-    "turn",
-    "column",
-)
+# ---- Windows of an epoch: definition and open state.
+#
+# They are part of the epoch's chain, beside the outputs that hold results and state. An epoch of an operator copies
+# them: open windows stay open. Values in the one form of ``model``.
+
+
+@dataclass(frozen=True, slots=True)
+class ResultSchema:
+    """Schema of pane rows, by which they can be read without the program that wrote them.
+
+    Attributes:
+        key: name and kind of each column of the key, in the order of its spelling in state.
+        values: name and kind of each result.
+        accumulation: ``discarding``, ``accumulating`` or ``retracting``.
+        upserts: whether a row replaces the previous one of its window.
+        merges: whether windows merge, as sessions do.
+    """
+
+    key: tuple[tuple[str, str], ...]
+    values: tuple[tuple[str, str], ...]
+    accumulation: str
+    upserts: bool = False
+    merges: bool = False
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        check_members(value, "key", "values", "accumulation", "upserts", "merges")
+        key, values = (tuple((name, kind) for name, kind in value[part]) for part in ("key", "values"))
+        return cls(key, values, value["accumulation"], value.get("upserts", False), value.get("merges", False))
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values, without false ones."""
+        return present(
+            key=[list(column) for column in self.key],
+            values=[list(column) for column in self.values],
+            accumulation=self.accumulation,
+            upserts=self.upserts or None,
+            merges=self.merges or None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ResultCounts:
+    """Number of results that an epoch wrote, without retractions.
+
+    ``early`` ones came before the end of their window was noted, ``on_time`` with the epoch that noted it, ``late``
+    after.
+    """
+
+    early: int = 0
+    on_time: int = 0
+    late: int = 0
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        check_members(value, "early", "on_time", "late")
+        return cls(value.get("early", 0), value.get("on_time", 0), value.get("late", 0))
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values, without zeros."""
+        return present(early=self.early or None, on_time=self.on_time or None, late=self.late or None)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochWindows:
+    """Windows of one epoch.
+
+    Attributes:
+        definition: fingerprint of the user's complete definition.
+        result_definition: fingerprint of the meaning of current rows: without trigger and lateness, which may be
+            changed while no window is open.
+        open: digest of the rows of state after the epoch. It is that of the epoch before, without deleted or replaced
+            rows, and with written ones. So no reader needs all of them.
+        rows: of the batch that was aggregated.
+        dropped: late rows, counted once for each closed window that they miss, and rows without a time, which are in no
+            window.
+        clock: the recorded clock that its timers ran to, milliseconds since 1970. It is never less than that of the
+            epoch before, though the engine's may go back.
+        since: the first epoch whose rows of state count. An operator may have given up all earlier ones.
+        result_schema: schema of its results, to read them without the program. ``None`` from an older version.
+    """
+
+    definition: str
+    result_definition: str
+    open: Digest
+    rows: int
+    dropped: int
+    clock: int
+    since: int = 1
+    result_schema: ResultSchema | None = None
+    result_counts: ResultCounts = ResultCounts()
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        check_members(value, *cls.__dataclass_fields__)
+        members: dict[str, Any] = {"rows": 0, "dropped": 0, **value, "open": Digest.from_json(value["open"])}
+        if "result_schema" in value:
+            members["result_schema"] = ResultSchema.from_json(value["result_schema"])
+        members["result_counts"] = ResultCounts.from_json(value.get("result_counts", {}))
+        return cls(**members)
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values, without empty ones."""
+        return present(
+            definition=self.definition,
+            result_definition=self.result_definition,
+            open=self.open.to_json(),
+            rows=self.rows or None,
+            dropped=self.dropped or None,
+            clock=self.clock,
+            since=self.since if self.since > 1 else None,
+            result_schema=self.result_schema.to_json() if self.result_schema else None,
+            result_counts=self.result_counts.to_json() or None,
+        )
+
+    def given_up(self, epoch: int) -> Self:
+        """The state of an epoch that closes all windows: earlier rows of state count no more."""
+        return replace(self, open=Digest(0), rows=0, dropped=0, since=epoch, result_counts=ResultCounts())
+
+    @property
+    def text(self) -> str:
+        """For people: ``12 windows open``, ``1 window open, 3 rows dropped``."""
+        windows = "1 window" if self.open.rows == 1 else f"{self.open.rows} windows"
+        dropped = f", {self.dropped} {'row' if self.dropped == 1 else 'rows'} dropped" if self.dropped else ""
+        return f"{windows} open{dropped}"
+
+
+_PERIOD = re.compile(r"\s*(0|[1-9][0-9]{0,8}) *([a-z]+)\s*")
+_MILLISECONDS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "second", "seconds"), 1000),
+    **dict.fromkeys(("min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+    **dict.fromkeys(("week", "weeks"), 604_800_000),
+}
+
+
+def milliseconds(period: object) -> int | None:
+    """Length of a period such as ``2 minutes``, ``2min`` or ``0s``, as Spark spells it, or ``None`` if it is none."""
+    match = _PERIOD.fullmatch(period) if isinstance(period, str) else None
+    unit = _MILLISECONDS.get(match[2]) if match else None
+    return int(match[1]) * unit if match and unit else None

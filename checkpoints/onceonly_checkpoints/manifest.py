@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints.digests import Digest, OutputDigest
-from onceonly_checkpoints.model import Slice, UnreadableMarker, canonical, known, present
+from onceonly_checkpoints.model import Slice, UnreadableMarker, canonical, check_members, present
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -96,7 +96,7 @@ class Manifest:
             value: Mapping[str, Any] = json.loads(text)
             if value["format"] != FORMAT:
                 raise UnreadableManifest(f"it has format {value['format']!r}; this version reads {FORMAT}")
-            known(value, "format", *(each.name for each in fields(cls)))
+            check_members(value, "format", *(each.name for each in fields(cls)))
             return cls(
                 value["pipeline"],
                 tuple((sink, address) for sink, address in value["sinks"]),

@@ -32,7 +32,7 @@ def present(**members: object) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value not in (None, "", [])}
 
 
-def known(value: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+def check_members(value: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     """Return the object, if all of its members have a name in ``names``. Otherwise raise :class:`UnreadableMarker`."""
     if strange := sorted(set(value) - set(names)):
         raise UnreadableMarker(f"unknown member {', '.join(strange)}: a newer version wrote it")
@@ -66,7 +66,15 @@ def words(text: str) -> str:
     return f"<p>{_text(text)}</p>"
 
 
-def place(position: Iterable[tuple[str, object]]) -> str:
+_WIDTH = 80
+
+
+def one_line(text: str) -> str:
+    """A text in ``<>`` for ``repr()``, in one line of 80 characters at most."""
+    return f"<{text}>" if len(text) <= _WIDTH - 2 else f"<{text[: _WIDTH - 5]}...>"
+
+
+def position_text(position: Iterable[tuple[str, object]]) -> str:
     """Coordinates in words: ``version 12``."""
     return ", ".join(f"{name} {value}" for name, value in position)
 
@@ -150,7 +158,7 @@ class Slice:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "start", "end")
+        check_members(value, "start", "end")
         return cls(SourceOffsets.from_json(value["start"]), SourceOffsets.from_json(value["end"]))
 
     def to_json(self) -> dict[str, Any]:
@@ -199,10 +207,7 @@ class InputFile:
 
 
 class SourceKind(StrEnum):
-    """How far a source's offsets are understood.
-
-    The identity of the first two begins with their value and a colon.
-    """
+    """How far a source's offsets are understood. The identity of the first two begins with their value and a colon."""
 
     FILES = "files"
     """Files of a directory: offsets count entries of a log in the checkpoint; elsewhere they are void."""
@@ -218,7 +223,7 @@ class SourceKind(StrEnum):
         return f"{self}:{name}"
 
 
-_SAID = {str(kind): kind for kind in (SourceKind.FILES, SourceKind.KAFKA)}
+_NAMED_KINDS = {str(kind): kind for kind in (SourceKind.FILES, SourceKind.KAFKA)}
 """Kinds that an identity names."""
 
 
@@ -243,13 +248,13 @@ class SourceIdentity:
         if self.identity is None:
             return SourceKind.UNNAMED
         kind, colon, _ = self.identity.partition(":")
-        return _SAID.get(kind, SourceKind.OTHER) if colon else SourceKind.OTHER
+        return _NAMED_KINDS.get(kind, SourceKind.OTHER) if colon else SourceKind.OTHER
 
     @property
     def name(self) -> str:
         """The identity without its kind, empty if there is none."""
-        told, of_a_kind = self.identity or "", self.kind in _SAID.values()
-        return told.partition(":")[2] if of_a_kind else told
+        identity, of_a_kind = self.identity or "", self.kind in _NAMED_KINDS.values()
+        return identity.partition(":")[2] if of_a_kind else identity
 
     @property
     def folder(self) -> str:
@@ -259,7 +264,7 @@ class SourceIdentity:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "source", "identity", "inputs")
+        check_members(value, "source", "identity", "inputs")
         return cls(value["source"], value.get("identity"), value.get("inputs"))
 
     def to_json(self) -> dict[str, Any]:
@@ -311,7 +316,6 @@ class Adoption:
         versions: for each sink, in the same order, the version up to which foreign changes are accepted. If nothing
             counts them, a name for the changes seen. Empty if they are not accepted.
         offsets: the range of the source that it names.
-        reason: in the operator's words.
         who: the operator, by the name in the operating system.
         at_ms: time of the decision, milliseconds since 1970, 0 if unknown.
         rows: number of rows that it gives up, 0 if unknown.
@@ -335,7 +339,7 @@ class Adoption:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "kind", "sinks", "epochs", "versions", "offsets", "reason", "who", "at_ms", "rows")
+        check_members(value, "kind", "sinks", "epochs", "versions", "offsets", "reason", "who", "at_ms", "rows")
         first, last = value.get("epochs", (0, 0))
         return cls(
             kind=AdoptionKind.read(value["kind"]),

@@ -1,7 +1,4 @@
-"""List, read and atomically create small files under one root.
-
-The root is a local directory or on any fsspec file system.
-"""
+"""List, read and atomically create small files under one root."""
 
 from __future__ import annotations
 
@@ -89,13 +86,13 @@ _AUTHORITY = re.compile("^//[^/]*")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 
 
-def scheme_of(place: str) -> str:
+def scheme_of(location: str) -> str:
     """The scheme of a place as people and Spark spell it, in lower case, empty for a path.
 
     Spark accepts one slash for a URL as well (``dbfs:/mnt``). Other readers need two (see :func:`half_url`).
     """
-    found = _SCHEME.match(place)
-    return found[1].lower() if found else "file" if place.startswith("file:") else ""
+    match = _SCHEME.match(location)
+    return match[1].lower() if match else "file" if location.startswith("file:") else ""
 
 
 def is_local(url: str) -> bool:
@@ -103,22 +100,22 @@ def is_local(url: str) -> bool:
     return scheme_of(url) in ("", "file")
 
 
-def half_url(place: str) -> str:
+def half_url(location: str) -> str:
     """Advice for a URL with one slash, ``dbfs:/mnt``, which Spark alone reads, empty for others."""
-    scheme = scheme_of(place)
-    if is_local(place) or place[len(scheme) :].startswith("://"):
+    scheme = scheme_of(location)
+    if is_local(location) or location[len(scheme) :].startswith("://"):
         return ""
-    rest = place[len(scheme) + 1 :].lstrip("/")
+    rest = location[len(scheme) + 1 :].lstrip("/")
     mount = f"its mount, /dbfs/{rest}, or the URL of the store" if scheme == "dbfs" else "a URL with two slashes"
-    return f"{mount}, {'s3://bucket' if scheme == 'dbfs' else f'{scheme}:/'}/{rest}; for a folder ./{place}"
+    return f"{mount}, {'s3://bucket' if scheme == 'dbfs' else f'{scheme}:/'}/{rest}; for a folder ./{location}"
 
 
-def resolved(place: str) -> str:
+def resolved(location: str) -> str:
     """Normalize a place: a path without links, or a URL by one name of its scheme."""
-    if is_local(place):
-        return str(local_path(place).resolve())
-    scheme = scheme_of(place)
-    return _ALIASES.get(scheme, scheme) + without_secrets(place)[len(scheme) :].rstrip("/")
+    if is_local(location):
+        return str(local_path(location).resolve())
+    scheme = scheme_of(location)
+    return _ALIASES.get(scheme, scheme) + without_secrets(location)[len(scheme) :].rstrip("/")
 
 
 def local_path(url: str) -> Path:
@@ -243,10 +240,10 @@ def file_system(url: str) -> tuple[Any, str]:
         raise UnreachableStorage(f"{url} is neither a path nor a URL; write {instead}")
     scheme, separator, rest = url.partition("://")
     try:
-        found, root = fsspec.core.url_to_fs(f"{_ALIASES.get(scheme, scheme)}{separator}{rest}")
+        fs, root = fsspec.core.url_to_fs(f"{_ALIASES.get(scheme, scheme)}{separator}{rest}")
     except (ImportError, ValueError) as error:
         raise UnreachableStorage(f"{scheme}:// cannot be read here: {error}") from error
-    return found, str(root).rstrip("/")
+    return fs, str(root).rstrip("/")
 
 
 class FsspecStorage:
@@ -273,10 +270,10 @@ class FsspecStorage:
         # Object stores cache listings; a cached one hides what the running query has just written.
         self._fs.invalidate_cache()
         try:
-            found = self._fs.ls(self._at(directory), detail=False)
+            paths = self._fs.ls(self._at(directory), detail=False)
         except (FileNotFoundError, NotADirectoryError):
             return ()
-        return visible(str(path).rstrip("/").rpartition("/")[2] for path in found)
+        return visible(str(path).rstrip("/").rpartition("/")[2] for path in paths)
 
     def read(self, path: str) -> bytes:
         """Content of a file."""

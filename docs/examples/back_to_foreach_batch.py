@@ -40,7 +40,7 @@ def main(spark: SparkSession, work: Path) -> None:
     except StreamingQueryException as error:
         refused = str(error)
     assert "ONCE-E229" in refused
-    onceonly("queries", "adopt", "orders", "--ledger", f"{checkpoint}.onceonly.db", "--accept-loss", "2..2", "--yes")
+    onceonly("recover", "adopt", "orders", "--ledger", f"{checkpoint}.onceonly.db", "--accept-loss", "2..2", "--yes")
     run(read(spark, inbox), exactly_once(DeltaSink(table)), checkpoint)
     assert rows(table, "id", "item") == [(1, "pen"), (2, "ink"), (3, "pad")]
 

@@ -38,7 +38,7 @@ def main(spark: SparkSession, work: Path) -> None:
     # The checkpoint says which batch was finished last; the table of batches must say the same.
     last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
     assert max(rows(finished, "batch_id")) == (last,), "start the old job once more until both agree"
-    onceonly("queries", "adopt", "orders", "--from-checkpoint", checkpoint, "--sink", f"delta:{table}", "--yes")
+    onceonly("recover", "adopt", "orders", "--from-checkpoint", checkpoint, "--sink", f"delta:{table}", "--yes")
 
     receive(inbox, "3", {"id": 3, "item": "pad"})
     run(read(spark, inbox), exactly_once(DeltaSink(table)), checkpoint)

@@ -27,7 +27,7 @@ def main(spark: SparkSession, work: Path) -> None:
     run(read(spark, inbox), write_orders, checkpoint)
 
     place = ("--from-checkpoint", checkpoint, "--from-delta-txn", "nightly", "--sink", f"delta:{table}")
-    onceonly("queries", "adopt", "orders", *place, "--yes")
+    onceonly("recover", "adopt", "orders", *place, "--yes")
 
     receive(inbox, "3", {"id": 3, "item": "pad"})
     run(read(spark, inbox), exactly_once(DeltaSink(table)), checkpoint)

@@ -26,7 +26,7 @@ def main(spark: SparkSession, work: Path) -> None:
     receive(inbox, "2", {"id": 2, "item": "ink"})
     run(read(spark, inbox), write_orders, checkpoint)
 
-    onceonly("queries", "adopt", "orders", "--from-checkpoint", checkpoint, "--sink", f"delta:{table}", "--yes")
+    onceonly("recover", "adopt", "orders", "--from-checkpoint", checkpoint, "--sink", f"delta:{table}", "--yes")
 
     receive(inbox, "3", {"id": 3, "item": "pad"})
     run(read(spark, inbox), exactly_once(DeltaSink(table)), checkpoint)

@@ -12,7 +12,8 @@ from local import forget_last_commit, onceonly, read, receive, rows, run, sessio
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from onceonly import ExactlyOnce, exactly_once, read_point
+from onceonly import ExactlyOnce, exactly_once
+from onceonly.reading import read_point
 from onceonly_sinks.delta import DeltaSink
 
 
@@ -22,7 +23,7 @@ def wrapped(work: Path) -> ExactlyOnce:
         DeltaSink(work / "changes"),
         DeltaSink(work / "state", key="id", sequence="version"),
         DeltaSink(work / "by_day", partition_by="day"),
-        before=lambda batch: batch.withColumn("day", f.to_date("at")),
+        transform=lambda batch: batch.withColumn("day", f.to_date("at")),
     )
 
 

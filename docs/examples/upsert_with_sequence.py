@@ -18,8 +18,8 @@ from onceonly_sinks.delta import DeltaSink
 def wrapped(table: Path) -> ExactlyOnce:
     """An order without an item is a cancelled one: its row goes."""
     return exactly_once(
-        DeltaSink(table, key="id", sequence="version", delete="cancelled"),
-        before=lambda batch: batch.withColumn("cancelled", f.col("item").isNull()),
+        DeltaSink(table, key="id", sequence="version", delete_flag="cancelled"),
+        transform=lambda batch: batch.withColumn("cancelled", f.col("item").isNull()),
     )
 
 

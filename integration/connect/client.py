@@ -24,7 +24,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 import onceonly
-from onceonly import faults
+from onceonly import Storage, exactly_once, faults
 
 _POLL_S = 0.1
 
@@ -61,7 +61,7 @@ def fired(folder: Path) -> list[dict[str, Any]]:
 
 
 def strike(folder: str, query: str, df: DataFrame) -> DataFrame:
-    """``before=`` of each query: takes a wish; rows as all sinks take them."""
+    """``transform=`` of each query: takes a wish; rows as all sinks take them."""
     place = Path(folder)
     with suppress(FileNotFoundError):
         taken = (place / f"wish-{query}").rename(place / f"taken-{query}-{os.getpid()}-{time.time_ns()}")
@@ -93,7 +93,16 @@ def start(spark: SparkSession, folder: Path, job: Job) -> StreamingQuery:
     writer = files.writeStream.trigger(processingTime="50 milliseconds")
     before = partial(strike, str(folder), job.name)
     sinks = job.sinks()
-    return onceonly.start(writer, *sinks, name=job.name, checkpoint=job.checkpoint, ledger=job.ledger, before=before)
+    return onceonly.start(
+        writer,
+        exactly_once(
+            *sinks,
+            name=job.name,
+            checkpoint=job.checkpoint,
+            transform=before,
+            storage=Storage(ledger=job.ledger),
+        ),
+    )
 
 
 def session(url: str) -> SparkSession:
@@ -108,7 +117,7 @@ def say(**facts: object) -> None:
 
 
 def _told(error: BaseException | None) -> Mapping[str, object]:
-    refused = onceonly.refusal(error) if error is not None else None
+    refused = onceonly.errors.refusal(error) if error is not None else None
     return {"code": refused.code if refused else None, "said": f"{type(error).__name__}: {error}"[:2000]}
 
 

@@ -13,6 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 import onceonly
+from onceonly import exactly_once
+from onceonly.errors import Refused
 from onceonly.protocol import Sink
 from onceonly_lab.servers.connect import ConnectServer
 
@@ -71,7 +73,7 @@ class ConnectStream(FileStream):
 
         def begin() -> StreamingQuery:
             writer = shape(self.read()).writeStream.outputMode(mode).trigger(availableNow=True)
-            return onceonly.start(writer, *sinks, name=name, checkpoint=place, **options)
+            return onceonly.start(writer, exactly_once(*sinks, name=name, checkpoint=place, **options))
 
         return patiently(begin)
 
@@ -83,18 +85,18 @@ class ConnectStream(FileStream):
         """Run until the input is used up; raises what the query died of."""
         self.begin(*sinks, **options).awaitTermination()
 
-    def refused(self, *sinks: Sink, **options: Any) -> onceonly.Refused:
+    def refused(self, *sinks: Sink, **options: Any) -> Refused:
         """Run a query that must be refused once it runs, and return what its user is told."""
         query = self.begin(*sinks, **options)
         return refusal_of(query)
 
 
-def refusal_of(query: StreamingQuery) -> onceonly.Refused:
+def refusal_of(query: StreamingQuery) -> Refused:
     """What a query was refused with."""
     try:
         query.awaitTermination(60)
     except Exception as error:  # whatever class the client makes of it: the text is what users get
-        if found := onceonly.refusal(error):
+        if found := onceonly.errors.refusal(error):
             return found
         raise
     raise AssertionError("the query was expected to stop, but it finished")

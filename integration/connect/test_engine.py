@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.connect.plan import LogicalPlan
 
 from onceonly.errors import ConfigurationError
-from onceonly.spark.connect.files import SessionFiles, size
+from onceonly.spark.connect.reads import SessionFiles, size
 from onceonly.spark.detect import engine_for
 from onceonly_checkpoints.storage import LocalStorage
 

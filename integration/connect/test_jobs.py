@@ -10,8 +10,11 @@ from integration.connect.streams import ConnectStream
 from integration.targets import DeltaTarget, PostgresTarget, events
 from pyspark.sql import DataFrame
 
+from onceonly import Recovery, Storage
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_sinks.delta import DeltaTuning
+from onceonly_sinks.postgres import PostgresTuning
 
 pytestmark = pytest.mark.connect
 
@@ -38,21 +41,22 @@ def place(tmp_path: Path) -> str:
 def test_rows_are_appended_once_through_the_callback_and_by_executors(
     connected: ConnectStream, pg: PostgresTarget, delta: DeltaTarget, place: str, limit: int | None
 ) -> None:
-    options = {} if limit is None else {"driver_limit": limit}
+    postgres = PostgresTuning() if limit is None else PostgresTuning(driver_limit=limit)
+    delta_tuning = DeltaTuning() if limit is None else DeltaTuning(driver_limit=limit)
     connected.receive(range(10), range(10, 20))
-    connected.write(pg.sink(**options), ledger=place)
+    connected.write(pg.sink(tuning=postgres), storage=Storage(ledger=place))
     connected.lose_checkpoint()
     connected.name = "history"
-    connected.write(delta.sink(**options), ledger=place)
+    connected.write(delta.sink(tuning=delta_tuning), storage=Storage(ledger=place))
     assert pg.ids() == delta.ids() == list(range(20))
 
 
 def test_one_epoch_goes_to_several_sinks_and_a_replay_to_none(
     connected: ConnectStream, pg: PostgresTarget, delta: DeltaTarget, ledger: SqlLedger, place: str
 ) -> None:
-    connected.receive(range(10), range(10, 20)).write(pg.sink(), delta.sink(), ledger=place)
+    connected.receive(range(10), range(10, 20)).write(pg.sink(), delta.sink(), storage=Storage(ledger=place))
     connected.remove("commits", 1)
-    connected.receive(range(20, 30)).write(pg.sink(), delta.sink(), ledger=place)
+    connected.receive(range(20, 30)).write(pg.sink(), delta.sink(), storage=Storage(ledger=place))
     assert pg.ids() == delta.ids() == list(range(30))
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
@@ -61,11 +65,11 @@ def test_one_epoch_goes_to_several_sinks_and_a_replay_to_none(
 def test_two_tables_of_one_postgres_commit_together(
     connected: ConnectStream, pg: PostgresTarget, limit: int | None
 ) -> None:
-    options = {} if limit is None else {"driver_limit": limit}
-    sink = pg.sink(**options)
-    connected.receive(range(10), range(10, 20)).write(sink, sink.table("copy", **options))
+    postgres = PostgresTuning() if limit is None else PostgresTuning(driver_limit=limit)
+    sink = pg.sink(tuning=postgres)
+    connected.receive(range(10), range(10, 20)).write(sink, sink.table("copy", tuning=postgres))
     connected.remove("commits", 1)
-    connected.receive(range(20, 30)).write(sink, sink.table("copy", **options))
+    connected.receive(range(20, 30)).write(sink, sink.table("copy", tuning=postgres))
     assert pg.ids() == [row[0] for row in pg.says("select id from copy order by id")] == list(range(30))
     wrote = "select o.xmin::text, c.xmin::text, e.xmin::text from orders o join copy c using (id) "
     together = pg.says(f"{wrote} join onceonly.epoch e on e.epoch = o._epoch")
@@ -76,22 +80,28 @@ def test_two_tables_of_one_postgres_commit_together(
 def test_state_goes_on_over_a_replay(connected: ConnectStream, pg: PostgresTarget, place: str) -> None:
     for _ in range(3):
         connected.receive(range(5))
-        connected.write(pg.sink(key="word"), ledger=place, shape=counts, mode="update")
+        connected.write(pg.sink(key="word"), storage=Storage(ledger=place), shape=counts, mode="update")
         connected.remove("commits", connected.newest("commits"))
-    connected.write(pg.sink(key="word"), ledger=place, shape=counts, mode="update")
+    connected.write(pg.sink(key="word"), storage=Storage(ledger=place), shape=counts, mode="update")
     found = dict(pg.says("select word, count from orders"))
     assert found == Counter({f"w{number}": 3 for number in range(5)})
 
 
 def test_keys_are_merged_into_delta(connected: ConnectStream, delta: DeltaTarget, place: str) -> None:
     for _ in range(2):
-        connected.receive(range(5)).write(delta.sink(key="id"), ledger=place)
+        connected.receive(range(5)).write(delta.sink(key="id"), storage=Storage(ledger=place))
     assert delta.ids() == list(range(5))
 
 
 def test_a_lost_checkpoint_is_trimmed(connected: ConnectStream, pg: PostgresTarget, place: str) -> None:
     def write() -> None:
-        connected.write(pg.sink(), shape=with_paths, ledger=place, overlap="trim", before=without_paths)
+        connected.write(
+            pg.sink(),
+            shape=with_paths,
+            storage=Storage(ledger=place),
+            recovery=Recovery(overlap="trim"),
+            transform=without_paths,
+        )
 
     connected.receive(range(10), range(10, 20))
     write()

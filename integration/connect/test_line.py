@@ -14,6 +14,7 @@ from integration.servers import PostgresAddress
 from integration.stage import Scene
 
 import onceonly
+from onceonly import exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
 from onceonly.spark import detect
@@ -61,5 +62,5 @@ def test_a_spark_connect_that_is_too_old_is_refused_before_the_start() -> None:
     # Nobody is asked before the start, so no server is needed; this PySpark brings none.
     rows = SparkSession("sc://127.0.0.1:1").readStream.format("rate").load()
     with pytest.raises(ConfigurationError, match="E113") as caught:
-        onceonly.start(rows.writeStream, DeltaSink("nowhere"), name="orders", checkpoint="nowhere")
+        onceonly.start(rows.writeStream, exactly_once(DeltaSink("nowhere"), name="orders", checkpoint="nowhere"))
     assert f"Spark Connect needs PySpark 4.0 or newer; this is {LINE.minor}" in caught.value.what

@@ -15,9 +15,9 @@ from pyspark.sql import functions as f
 
 import onceonly
 from onceonly import exactly_once
-from onceonly.errors import ConfigurationError
+from onceonly.errors import ConfigurationError, Refused
 from onceonly_lab.servers.connect import ConnectServer
-from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.delta import DeltaSink, DeltaTuning
 from onceonly_sinks.memory import MemorySink
 
 pytestmark = pytest.mark.connect
@@ -51,13 +51,15 @@ def other(remote: SparkSession, tmp_path: Path) -> Iterator[ConnectStream]:
     stream = ConnectStream(remote, tmp_path / "other", "other").receive(range(3))
     sink = DeltaSink(str(tmp_path / "other-table"))
     writer = stream.read().writeStream.trigger(processingTime="200 milliseconds")
-    query = patiently(lambda: onceonly.start(writer, sink, name="other", checkpoint=str(stream.checkpoint)))
+    query = patiently(
+        lambda: onceonly.start(writer, exactly_once(sink, name="other", checkpoint=str(stream.checkpoint)))
+    )
     query.processAllAvailable()
     yield stream
     query.stop()
 
 
-def refused(stream: ConnectStream, wrapped: Any, shape: Callable[[DataFrame], DataFrame] = counts) -> onceonly.Refused:
+def refused(stream: ConnectStream, wrapped: Any, shape: Callable[[DataFrame], DataFrame] = counts) -> Refused:
     """How a query is refused that gives its callback to ``foreachBatch`` itself."""
     return refusal_of(stream.start(wrapped, shape=shape, mode="update"))
 
@@ -98,9 +100,9 @@ def test_a_callback_that_is_not_told_its_checkpoint_is_refused_before_the_start(
 ) -> None:
     with pytest.raises(Exception, match="foreachBatch") as caught:
         connected.receive(range(3)).start(exactly_once(delta.sink()))
-    found = onceonly.refusal(caught.value)
+    found = onceonly.errors.refusal(caught.value)
     assert found is not None
-    assert (found.code, found.what) == ("E106", "On Spark Connect the callback is not told its checkpoint.")
+    assert (found.code, found.what) == ("E106", "On Spark Connect the callback does not know its checkpoint.")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,9 @@ def test_a_stateful_plan_that_changes_is_refused_before_the_start(connected: Con
 def test_a_stateful_plan_that_changes_is_refused_at_its_first_batch(
     connected: ConnectStream, delta: DeltaTarget, shape: Any, before: Any
 ) -> None:
-    wrapped = exactly_once(delta.sink(key="word"), name="orders", checkpoint=str(connected.checkpoint), before=before)
+    wrapped = exactly_once(
+        delta.sink(key="word"), name="orders", checkpoint=str(connected.checkpoint), transform=before
+    )
     found = refused(connected.receive(range(3)), wrapped, shape)
     assert found.code == "E109"
     assert "rand(" in found.what
@@ -147,7 +151,9 @@ def test_a_stateful_plan_that_changes_is_refused_at_its_first_batch(
 
 def test_spark_s_own_committer_of_delta_is_refused(connected: ConnectStream, delta: DeltaTarget) -> None:
     wrapped = exactly_once(
-        delta.sink(committer="spark", key="word"), name="orders", checkpoint=str(connected.checkpoint)
+        delta.sink(tuning=DeltaTuning(committer="spark"), key="word"),
+        name="orders",
+        checkpoint=str(connected.checkpoint),
     )
     found = refused(connected.receive(range(3)), wrapped)
     assert found.code == "E110"
@@ -168,7 +174,7 @@ def test_a_start_by_another_client_takes_the_query_over(
     connected.receive(range(3))
     writer = connected.read().writeStream.trigger(processingTime="200 milliseconds")
     place = str(connected.checkpoint)
-    older = patiently(lambda: onceonly.start(writer, delta.sink(), name="orders", checkpoint=place))
+    older = patiently(lambda: onceonly.start(writer, exactly_once(delta.sink(), name="orders", checkpoint=place)))
     older.processAllAvailable()
     connected.spark = SparkSession.builder.remote(server.url).create()
     connected.receive(range(3, 6)).write(delta.sink())

@@ -16,6 +16,7 @@ from integration.hdfs import Reaching, small_hdfs
 from integration.targets import DeltaTarget, PostgresTarget, events
 from pyspark.sql import DataFrame, SparkSession
 
+from onceonly import Storage
 from onceonly.faults import Point
 from onceonly.runtime.staged_files import directory
 from onceonly_checkpoints.ledger import EventKind
@@ -78,9 +79,9 @@ def place(tmp_path: Path) -> str:
 def test_a_checkpoint_that_only_spark_reaches_is_read_by_spark(
     far: FarStream, delta: DeltaTarget, ledger: SqlLedger, place: str
 ) -> None:
-    far.receive(range(10), range(10, 20)).write(delta.sink(), ledger=place)
+    far.receive(range(10), range(10, 20)).write(delta.sink(), storage=Storage(ledger=place))
     far.remove("commits", 1)
-    far.receive(range(20, 30)).write(delta.sink(), ledger=place)
+    far.receive(range(20, 30)).write(delta.sink(), storage=Storage(ledger=place))
     assert delta.ids() == [*range(30)]
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
@@ -90,7 +91,7 @@ def test_both_sinks_get_the_rows_that_lie_in_the_store_whoever_dies_between_them
 ) -> None:
     wishes = tmp_path / "wishes"
     wishes.mkdir()
-    options = {"ledger": place, "before": partial(reached_and_struck, reaching, str(wishes))}
+    options = {"storage": Storage(ledger=place), "transform": partial(reached_and_struck, reaching, str(wishes))}
     far.receive(range(10), range(10, 20)).write(pg.sink(), delta.sink(), **options)
     wish(wishes, "orders", Wish(1, "worker", str(Point.COMMIT_AFTER)))
     with pytest.raises(Exception, match="crashed"):
@@ -107,7 +108,7 @@ def test_both_sinks_get_the_rows_that_lie_in_the_store_whoever_dies_between_them
 def test_rows_cannot_be_staged_where_only_spark_reaches_them(
     far: FarStream, pg: PostgresTarget, delta: DeltaTarget, place: str
 ) -> None:
-    found = far.receive(range(10)).refused(pg.sink(), delta.sink(), ledger=place)
+    found = far.receive(range(10)).refused(pg.sink(), delta.sink(), storage=Storage(ledger=place))
     assert (found.code, "ck.onceonly.staging" in found.what) == ("E114", True)
     assert "driver of fsspec" in found.next
     assert not Path(delta.path).exists()

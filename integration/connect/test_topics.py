@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 import onceonly
-from onceonly import exactly_once
+from onceonly import Recovery, Storage, exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
 from onceonly.protocol import Sink
@@ -48,16 +48,17 @@ class ConnectTopic(Topic):
     """As ``Topic``; the query is started by ``onceonly.start``."""
 
     def begin(
-        self, *sinks: Sink, before: Any = numbers, source: dict[str, Any] | None = None, **options: Any
+        self, *sinks: Sink, transform: Any = numbers, source: dict[str, Any] | None = None, **options: Any
     ) -> StreamingQuery:
         """Start the query."""
         asked = {"kafka.bootstrap.servers": self.servers, "subscribe": self.name, "startingOffsets": "earliest"}
-        place = {"checkpoint": str(self.checkpoint), "ledger": str(self.checkpoint.with_name("ledger.db"))}
+        ledger = Storage(ledger=str(self.checkpoint.with_name("ledger.db")))
+        place: dict[str, Any] = {"checkpoint": str(self.checkpoint), "storage": ledger}
 
         def begin() -> StreamingQuery:
             rows = self.spark.readStream.format("kafka").options(**asked | (source or {})).load()
             writer = rows.writeStream.trigger(availableNow=True)
-            return onceonly.start(writer, *sinks, name="orders", before=before, **place, **options)
+            return onceonly.start(writer, exactly_once(*sinks, name="orders", transform=transform, **place, **options))
 
         return patiently(begin)
 
@@ -95,7 +96,7 @@ def test_a_topic_is_in_both_sinks_once_whoever_is_killed(
     topic = ConnectTopic(session(mortal.url), any_kafka, tmp_path).send(range(10))
     topic.write(pg.sink(), delta.sink())
     wish(wishes, "orders", Wish(1, victim, str(Point.COMMIT_AFTER)))
-    query = topic.send(range(10, 16)).begin(pg.sink(), delta.sink(), before=partial(struck, str(wishes)))
+    query = topic.send(range(10, 16)).begin(pg.sink(), delta.sink(), transform=partial(struck, str(wishes)))
     until(lambda: bool(fired(wishes)), lambda: mortal.log.read_text(errors="replace")[-3000:])
     if victim == "server":
         revived(mortal)
@@ -127,13 +128,15 @@ def test_a_source_that_may_lose_offsets_is_refused_before_the_start(topic: Conne
 def test_a_callback_says_what_nobody_can_see_of_a_topic(
     topic: ConnectTopic, delta: DeltaTarget, ledger: SqlLedger, tmp_path: Path
 ) -> None:
-    place = {"checkpoint": str(topic.checkpoint), "ledger": str(tmp_path / "ledger.db")}
-    wrapped = exactly_once(delta.sink(), name="orders", before=numbers, **place)
+    storage = Storage(ledger=str(tmp_path / "ledger.db"))
+    wrapped = exactly_once(
+        delta.sink(), name="orders", transform=numbers, checkpoint=str(topic.checkpoint), storage=storage
+    )
     assert topic.send(range(4)).run(wrapped, failOnDataLoss="false") == ""
     assert delta.ids() == [*range(4)]
     [promised] = events(ledger, EventKind.PROMISED)
-    assert "a source goes on where input is gone (failOnDataLoss=false" in promised
-    assert "a topic is made anew under its name" in promised
+    assert "a source continues where input is gone (failOnDataLoss=false" in promised
+    assert "a topic is created again under its name" in promised
 
 
 def test_a_topic_that_was_made_anew_is_taken_for_the_old_one(topic: ConnectTopic, delta: DeltaTarget) -> None:
@@ -144,7 +147,7 @@ def test_a_topic_that_was_made_anew_is_taken_for_the_old_one(topic: ConnectTopic
 
 
 def test_a_topic_that_nobody_can_identify_cannot_be_trimmed(topic: ConnectTopic, delta: DeltaTarget) -> None:
-    found = refusal_of(topic.send(range(4)).begin(delta.sink(), overlap="trim"))
+    found = refusal_of(topic.send(range(4)).begin(delta.sink(), recovery=Recovery(overlap="trim")))
     assert found.code == "E115"
-    assert "those of a topic whose brokers nobody asks, as on Spark Connect" in found.what
+    assert "those of a topic without access to its brokers, as on Spark Connect" in found.what
     assert not Path(delta.path).exists()

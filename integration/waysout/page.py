@@ -14,16 +14,18 @@ from integration.waysout.world import SHAPES
 FACTS, PAGE = "ways-out.json", "ways-out.md"
 DOCS = Path(__file__).parents[2] / "docs"
 _ORDER = ("files", "Kafka", "stateless", "stateful", "Postgres", "Delta", "three")
-_HEAD = """# Ways out
+_HEAD = """# Recovery commands, walked
 
-Each line is something that happened to a pipeline which held four epochs, and what led out of it. The code is the one
-that the query stopped with; `-` means that it went on by itself. Each command was taken from the message, run, and run
-again with `--yes` as its plan prints it. Then the query was started, and every row was compared with the input. Where a
-second refusal came, its commands were followed, too. Each way began in a fresh copy of the same wreck.
+You see here every command that a refusal prints, and the result of running it. You need it when you doubt a command.
+Each line is a damage to a pipeline of four epochs, the code that the query stopped with, and what followed. `-` means
+that the query went on by itself.
 
-"Tells, changes nothing" shows where the pipeline stands. "Nothing lost" also means that nothing was doubled.
-"three" is a pipeline into two Postgres databases and a Delta table; what happens to a sink happens to the first
-database.
+A test took the command from the message, ran it, and ran it again with `--yes`. Then it started the query and compared
+every row with the input. It followed the commands of a second refusal, too. Each line began with a fresh copy of the
+damaged pipeline.
+
+"Tells, changes nothing" is a command that only shows the state. "Nothing lost" also means nothing doubled. "three" is a
+pipeline into two Postgres databases and a Delta table. Damage to a sink is damage to the first database.
 """
 ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "tests/cli/test_ways_out.py": ("E202", "E213", "E216", "E218", "E219", "E228"),
@@ -46,14 +48,14 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
 """Tests of the codes that no line shows: they need no wreck, or one that is not made here."""
 
 _TAIL = """
-Options such as `adopt="here"` are arguments of a first start, and a backup that is put back is nobody's command.
-`make ways-out` walks all of it again and writes this page; the facts are in [ways-out.json](ways-out.json).
-It also walks out of 24 pairs of losses and dumps, drawn by a seed that it prints: checkpoint, ledger, one
-sink, staging, an input file, Spark's state, a topic made again, two at a time; a table or a database restored from a
-dump, rows restored alone, RESTORE to a moment and over vacuumed files. There no row may be lost or doubled that no
-command on the way named, and the audit's verdict is held against the count. Where Spark itself stops before onceonly
-is called, because the directory of state is gone or a topic ends before the checkpoint's offset, the way is a new
-checkpoint; what is printed then leads on.
+Not walked: options such as `Recovery(adopt="here")`, which are arguments, and a restored backup, which is no command.
+`make ways-out` walks everything again and writes this page from [ways-out.json](ways-out.json).
+
+It also walks 24 pairs of damages, drawn by a printed seed. Two of these are combined: a lost checkpoint, ledger, sink
+or staging, a lost input file, lost Spark state, a recreated topic. Or a table or database is restored: from a dump,
+rows alone, by RESTORE to a moment, over vacuumed files. No row may be lost or doubled that no command named, and the
+audit must agree with the count. Where Spark itself stops first, because the state directory is gone or a topic ends
+before the checkpoint's offset, you begin with a new checkpoint. The commands that are printed then lead on.
 """
 
 Line = Mapping[str, Any]
@@ -85,7 +87,7 @@ def page(lines: Sequence[Line]) -> str:
     ways = [way for line in lines for way in line["ways"]]
     bad = sum(not way["good"] for way in ways)
     wrecks = sum(what.fits(shape) for what in SITUATIONS.values() for shape in SHAPES)
-    tally = f"\n{len(lines)} of {wrecks} wrecks were walked: {len(ways)} ways, {bad} of them dead ends.\n"
+    tally = f"\n{len(lines)} of {wrecks} damages, {len(ways)} remedies. {bad} of them led nowhere.\n"
     return _HEAD + tally + "".join(_sections(lines)) + _elsewhere() + _TAIL
 
 

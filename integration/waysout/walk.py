@@ -26,7 +26,8 @@ _OF_PAIRS = 4
 _EACH = "one batch after the other"
 NOTHING = "goes on, nothing lost"
 TELLS = "tells, changes nothing"
-_TELLING = (["checkpoint", "offsets"], ["epochs", "show"], ["queries", "list"])
+_TELLING = frozenset({"audit", "epochs", "status"})
+"""First words of commands that only say something."""
 _COMMAND = re.compile(r"\bonceonly ([a-z][^\n]*)")
 _OPTION = re.compile(r'(overlap|adopt)="(\w+)"')
 _THEN = "and after it:"
@@ -56,7 +57,7 @@ class Way:
     @property
     def tells(self) -> bool:
         """Whether it only says something."""
-        return all(command[:2] in _TELLING or command[0] == "audit" for command in self.commands) and not self.options
+        return all(command[0] in _TELLING for command in self.commands) and not self.options
 
 
 def _short(command: Sequence[str]) -> str:
@@ -172,7 +173,7 @@ def _obey(command: list[str]) -> None:
     """Run a printed command, and then the one that its plan prints."""
     done = _cli(command)
     refused = read(done.stderr)
-    if done.exit_code == 2 and "Nothing was changed" in done.stderr and not refused:
+    if done.exit_code == 4 and "Nothing was changed" in done.stderr and not refused:
         printed = [text for text in _COMMAND.findall(done.stderr) if "--yes" in text]
         if not printed:
             raise DeadEndError(f"the plan prints no command: {_last(done)}")

@@ -26,7 +26,7 @@ from psycopg import sql
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from onceonly import exactly_once
+from onceonly import Recovery, Storage, exactly_once
 from onceonly.api import run_state
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.postgres import PostgresSink
@@ -263,10 +263,15 @@ class World:
         self.source.receive(self.values[WRITTEN * CUT :])
         return self
 
-    def run(self, **options: Any) -> str:
+    def run(self, **recovery: Any) -> str:
         """Start the query until the input is used up; what its user sees if it dies, else nothing."""
         sinks = [sink.sink() for sink in self.sinks]
-        write = exactly_once(*sinks, ledger=str(self.ledger), before=lambda df: df.select("id"), **options)
+        write = exactly_once(
+            *sinks,
+            transform=lambda df: df.select("id"),
+            recovery=Recovery(**recovery),
+            storage=Storage(ledger=str(self.ledger)),
+        )
         said = self.start(write)
         if _STATE_GONE in said:  # Spark stops before it calls us; its own text prints this way, and no other
             shutil.rmtree(self.checkpoint)

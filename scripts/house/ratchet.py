@@ -3,7 +3,7 @@
     python scripts/house/ratchet.py          compare; exit status 1 where a figure is past its limit, or far below it
     python scripts/house/ratchet.py --lower  write each figure that beats its limit over it
 
-A limit is never raised by this script. Behind each limit stands, as a comment, the figure that is wanted.
+A limit is never raised by this script, nor lowered past its target, the number in its comment.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 
 FOLDER = pathlib.Path(__file__).parent
 SCRIPTS = ("dialect", "prose", "rooms", "carried")
-LIMIT = re.compile(r"^(--(?:max|min)) ([\w.]+)=([\d.]+)", re.M)
+LIMIT = re.compile(r"^(--(?:max|min)) ([\w.]+)=([\d.]+)(\s*# *([\d.]*\d))?", re.M)
 
 
 def measured(script: str, limits: pathlib.Path) -> tuple[dict[str, float], int]:
@@ -28,14 +28,19 @@ def measured(script: str, limits: pathlib.Path) -> tuple[dict[str, float], int]:
     return {name: float(number) for name, number in (pair.split(" ") for pair in head.split("  "))}, run.returncode
 
 
+def worse(kind: str, one: float, other: float) -> bool:
+    """Whether one figure is worse than another, for a limit that begins with ``--max`` or ``--min``."""
+    return one > other if kind.startswith("--max") else one < other
+
+
 def lowered(text: str, figures: dict[str, float]) -> str:
     """Return the text of a file of limits with each figure that beats its limit in the limit's place."""
 
     def better(match: re.Match[str]) -> str:
-        kind, name, limit = match.groups()
+        kind, name, limit, comment, target = match.groups()
         figure = figures.get(name, float(limit))
-        beats = figure < float(limit) if kind == "--max" else figure > float(limit)
-        return f"{kind} {name}={figure:.10g}" if beats else match[0]
+        tight = float(target) if target and worse(kind, float(target), figure) else figure
+        return f"{kind} {name}={tight:.10g}{comment or ''}" if worse(kind, float(limit), tight) else match[0]
 
     return LIMIT.sub(better, text)
 

@@ -35,14 +35,14 @@ from figures import Parser, finish
 
 CAPABILITIES = {
     "windows": r"pane|window(?!_replay|s_replay|s_rerun|sagain)|partials?\b|aggregates|groups\b|slices|stepp|triggers"
-    r"|netting",
+    r"|netting|division",
     "replay": r"rewind|rerun|re?running|publish|recomput|replay|readback|read_back|differences|differing|beyond"
-    r"|source_check|repair/|windowsagain|rules_history",
+    r"|source_check|repair/|windowsagain|rules_(history|records)",
     "quality": r"quality|outputs?\b|output_rules|routes?\b|demands|constraints|row_rules|bad_?row|tally|quarantine"
-    r"|dedupe|repeats|seen_ids|\bids\b|row_ids|keeping\b",
+    r"|dedupe|repeats|seen_ids|\bids\b|row_ids|keeping\b|division",
     "reading": r"reading/|read_?point|as_?of|sealed|seals?\b|sealing|pins?\b|versioned|read_at",
     "event_time": r"noting|event_?time|epoch_?time|marks\b|writer_progress|upstream|uptowhen|time_?views|rules_time"
-    r"|(protocol|spark)/times|row_times|lateness|completeness|retir|time_callback|asking|late_rows|laterows",
+    r"|time_charts|(protocol|spark)/times|row_times|lateness|completeness|retir|time_callback|asking|late_rows|laterows",
 }
 """Capability to the words in the path of a module, below the root of the library, that belong to it."""
 

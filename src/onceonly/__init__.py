@@ -8,88 +8,76 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onceonly.api.arguments import Staging
+    from onceonly.api.arguments import Recovery, Storage
     from onceonly.api.start import start
     from onceonly.api.wrapper import ExactlyOnce, exactly_once
     from onceonly.errors import OnceOnlyError
-    from onceonly.errors.read_refusal import Refused, refusal
-    from onceonly.event_time.event_time_argument import Dataset, EventTime
-    from onceonly.event_time.from_upstream import FromUpstream
-    from onceonly.protocol.row_times import TimedEpoch
-    from onceonly.quality.bad_row import bad_rows
-    from onceonly.quality.dedupe import Dedupe
-    from onceonly.quality.output import Output
-    from onceonly.quality.quality import Quality
-    from onceonly.quality.routes import Route
-    from onceonly.reading.read_point import ReadPoint, history, read_point
-    from onceonly.spark.row_times import heartbeat
+    from onceonly.event_time.event_time_argument import EventTime
+    from onceonly.quality.outputs import Output, Route
+    from onceonly.quality.quality import Dedupe, Quality
+    from onceonly.quality.quarantine import bad_rows
+    from onceonly.reading.epoch_rows import read_at
+    from onceonly.reading.points import history
+    from onceonly.windows import Windows
+
+    __version__: str
 
 __all__ = [
-    "Dataset",
     "Dedupe",
     "EventTime",
     "ExactlyOnce",
-    "FromUpstream",
     "OnceOnlyError",
     "Output",
     "Quality",
-    "ReadPoint",
-    "Refused",
+    "Recovery",
     "Route",
-    "Staging",
-    "TimedEpoch",
+    "Storage",
+    "Windows",
     "bad_rows",
     "exactly_once",
-    "heartbeat",
     "history",
-    "read_point",
-    "refusal",
+    "read_at",
     "start",
 ]
+__dir__ = [*__all__, "__version__"].copy
 
 
 def __getattr__(name: str) -> Any:
     """Load public names on demand, so that unpickling on an executor does not import the whole library."""
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in ("OnceOnlyError", "Refused", "refusal"):
+        from onceonly_checkpoints import absent
+
+        return absent(__name__, name)
+    if name == "OnceOnlyError":
         from onceonly.errors import OnceOnlyError
-        from onceonly.errors.read_refusal import Refused, refusal
 
-        found: dict[str, Any] = {"OnceOnlyError": OnceOnlyError, "Refused": Refused, "refusal": refusal}
-    elif name in ("ReadPoint", "history", "read_point"):
-        from onceonly.reading.read_point import ReadPoint, history, read_point
+        exports: dict[str, Any] = {"OnceOnlyError": OnceOnlyError}
+    elif name in ("history", "read_at"):
+        from onceonly.reading.epoch_rows import read_at
+        from onceonly.reading.points import history
 
-        found = {"ReadPoint": ReadPoint, "history": history, "read_point": read_point}
-    elif name in ("Dataset", "EventTime", "FromUpstream", "TimedEpoch"):
-        from onceonly.event_time.event_time_argument import Dataset, EventTime
-        from onceonly.event_time.from_upstream import FromUpstream
-        from onceonly.protocol.row_times import TimedEpoch
+        exports = {"history": history, "read_at": read_at}
+    elif name == "EventTime":
+        from onceonly.event_time.event_time_argument import EventTime
 
-        said = {"Dataset": Dataset, "EventTime": EventTime, "FromUpstream": FromUpstream}
-        found = {**said, "TimedEpoch": TimedEpoch}
-    elif name in ("Dedupe", "Output", "Quality", "Route", "Staging"):
-        from onceonly.api.arguments import Staging
-        from onceonly.quality.dedupe import Dedupe
-        from onceonly.quality.output import Output
-        from onceonly.quality.quality import Quality
-        from onceonly.quality.routes import Route
+        exports = {"EventTime": EventTime}
+    elif name == "Windows":
+        from onceonly.windows import Windows
 
-        found = {"Dedupe": Dedupe, "Output": Output, "Quality": Quality, "Route": Route, "Staging": Staging}
-    elif name == "bad_rows":
-        from onceonly.quality.bad_row import bad_rows
+        exports = {"Windows": Windows}
+    elif name in ("Dedupe", "Output", "Quality", "Route", "bad_rows"):
+        from onceonly.quality.outputs import Output, Route
+        from onceonly.quality.quality import Dedupe, Quality
+        from onceonly.quality.quarantine import bad_rows
 
-        found = {"bad_rows": bad_rows}
-    elif name == "heartbeat":
-        from onceonly.spark.row_times import heartbeat
-
-        found = {"heartbeat": heartbeat}
+        exports = {"Dedupe": Dedupe, "Output": Output, "Quality": Quality, "Route": Route, "bad_rows": bad_rows}
     elif name == "start":
         from onceonly.api.start import start
 
-        found = {"start": start}
+        exports = {"start": start}
     else:
+        from onceonly.api.arguments import Recovery, Storage
         from onceonly.api.wrapper import ExactlyOnce, exactly_once
 
-        found = {"ExactlyOnce": ExactlyOnce, "exactly_once": exactly_once}
-    return found[name]
+        exports = {"Recovery": Recovery, "Storage": Storage, "ExactlyOnce": ExactlyOnce, "exactly_once": exactly_once}
+    return exports[name]

@@ -69,7 +69,7 @@ PAGES: dict[Anomaly, Page] = {
         "the checkpoint was deleted, rolled back or replaced, and the next batch was cut otherwise; the source does "
         "not have the missing part any more",
         "compare the slices of both epochs with the offset log of the checkpoint. Of a real pipeline: "
-        "onceonly checkpoint show PATH",
+        "onceonly checkpoint PATH",
     ),
     Anomaly.EARLY: Page(
         "Rows of an epoch were visible before its bytes were staged, or before its commit was sent.",
@@ -102,7 +102,7 @@ PAGES: dict[Anomaly, Page] = {
         "staged files were removed before every sink had the epoch; a transaction or a lock of a dead driver stayed "
         "open; recovery was interrupted and cannot be repeated",
         "look at what the last driver said before it stopped, then at what the final reads list as left behind. Of a "
-        "real pipeline: onceonly txn list",
+        "real pipeline: onceonly status --in-doubt",
     ),
     Anomaly.NONDET: Page(
         "A batch that was computed again gave other rows, though its plan is said to be deterministic.",
@@ -136,14 +136,14 @@ PAGES: dict[Anomaly, Page] = {
         "time is written in a transaction of its own, beside the marker; what is noted follows what was said last; a "
         "position was put back and began no turn of its own",
         "compare the times of both epochs in the finding's lines: were both in the transaction of their rows, and of "
-        "one turn? Of a real pipeline: onceonly time history --query NAME",
+        "one turn? Of a real pipeline: onceonly time show --history --query NAME",
     ),
     Anomaly.PANE: Page(
         "The windows of an epoch hold other rows than the epochs up to it have brought.",
         "state was read before the fence stood, or under another driver's; state was committed in another transaction "
         "than the rows; an epoch that was computed again found what it had itself left in the state",
         "compare what the marker says of its windows with the rows of the epochs before, in the finding's lines: which "
-        "epoch is the first to differ, and when was its state read? Of a real pipeline: onceonly panes show --query "
+        "epoch is the first to differ, and when was its state read? Of a real pipeline: onceonly windows show --query "
         "NAME",
     ),
 }

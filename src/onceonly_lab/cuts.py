@@ -62,8 +62,8 @@ SHIPPED = Design("shipped", "", _newest, _meets)
 
 
 def _only_greater(table: pa.Table, rows: pa.Table) -> pa.Table:
-    stands = {(row["key"], row["place"]) for row in table.to_pylist()}
-    return _meets(table, _kept(rows, lambda row: (row["key"], row["place"]) not in stands))
+    existing = {(row["key"], row["place"]) for row in table.to_pylist()}
+    return _meets(table, _kept(rows, lambda row: (row["key"], row["place"]) not in existing))
 
 
 def _last_to_come(rows: pa.Table) -> pa.Table:
@@ -92,28 +92,28 @@ MUTANTS = (
 def play(design: Design, seed: int) -> str:
     """One run; what does not hold in it, empty where all does. An epoch that is refused ends it."""
     chance = Random(seed)
-    table, told, written = _of(()), list[Row](), list[list[Row]]()
+    table, changes, written = _of(()), list[Row](), list[list[Row]]()
     for part in _cut(chance, _changes(chance)):
-        again = chance.choice([*written, []])
-        if again and not design.skips:
-            table = design.meets(table, design.newest(_of(again)))
+        replayed_part = chance.choice([*written, []])
+        if replayed_part and not design.skips:
+            table = design.meets(table, design.newest(_of(replayed_part)))
         chance.shuffle(shuffled := list(part))
         try:
             table = design.meets(table, design.newest(_of(shuffled)))
         except DestinationError:
             return ""
         written.append(part)
-        told += part
-        stands = {row["key"]: row["number"] for row in table.to_pylist()}
-        if stands != (wanted := left(told)):
-            return f"after {len(written)} epochs changes {stands} stand, and one after the other {wanted} would"
+        changes += part
+        actual = {row["key"]: row["number"] for row in table.to_pylist()}
+        if actual != (expected := left(changes)):
+            return f"after {len(written)} epochs changes {actual} stand, and one after the other {expected} would"
     return ""
 
 
-def left(told: list[Row]) -> dict[int, int]:
+def left(changes: list[Row]) -> dict[int, int]:
     """Numbers of the changes that stand of each key, once all have come one after the other."""
     newest: dict[int, Row] = {}
-    for row in told:
+    for row in changes:
         if row["key"] not in newest or row["place"] >= newest[row["key"]]["place"]:
             newest[row["key"]] = row
     return {key: row["number"] for key, row in newest.items() if not row["gone"]}
@@ -124,10 +124,10 @@ def _changes(chance: Random) -> Iterator[Row]:
     removed: dict[int, int] = {}
     for number in range(CHANGES):
         key = chance.randrange(KEYS)
-        place, gone = chance.randrange(removed.get(key, 0), PLACES), chance.random() < 0.25
+        sequence, gone = chance.randrange(removed.get(key, 0), PLACES), chance.random() < 0.25
         if gone:
-            removed[key] = place
-        yield {"key": key, "place": place, "number": number, "gone": gone}
+            removed[key] = sequence
+        yield {"key": key, "place": sequence, "number": number, "gone": gone}
 
 
 def _cut(chance: Random, changes: Iterator[Row]) -> Iterator[list[Row]]:

@@ -96,15 +96,15 @@ class Driver:
         """
         scratch = log.with_name(f"{log.name}.scratch")
         scratch.mkdir(parents=True, exist_ok=True)
-        given = dict(env or {})
-        options = given.get("SPARK_SUBMIT_OPTS", os.environ.get("SPARK_SUBMIT_OPTS", ""))
+        environment = dict(env or {})
+        options = environment.get("SPARK_SUBMIT_OPTS", os.environ.get("SPARK_SUBMIT_OPTS", ""))
         python = {
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONUNBUFFERED": "1",
             "SPARK_LOCAL_DIRS": str(scratch),
             "SPARK_SUBMIT_OPTS": f"{options} -Djava.io.tmpdir={shlex.quote(str(scratch))}".strip(),
         }
-        driver = cls.command([sys.executable, "-m", name, *arguments], log, {**given, **python}, cwd)
+        driver = cls.command([sys.executable, "-m", name, *arguments], log, {**environment, **python}, cwd)
         driver._scratch = scratch
         return driver
 
@@ -132,13 +132,13 @@ class Driver:
         """Complete stdout lines that were not returned yet."""
         with self.out.open("rb") as out:
             out.seek(self._read)
-            whole, newline, _ = out.read().rpartition(b"\n")
-        self._read += len(whole) + len(newline)
+            complete, newline, _ = out.read().rpartition(b"\n")
+        self._read += len(complete) + len(newline)
         lines, self._kept = self._kept, []
-        return lines + (whole.decode(errors="replace").split("\n") if newline else [])
+        return lines + (complete.decode(errors="replace").split("\n") if newline else [])
 
-    def wait_for(self, wanted: Callable[[str], bool], timeout: float) -> str:
-        """Read lines until one is ``wanted`` and return it; the lines before it are dropped, those after it are kept.
+    def wait_for(self, predicate: Callable[[str], bool], timeout: float) -> str:
+        """Read lines until one is ``predicate``, and return it. Lines before it are dropped, those after it are kept.
 
         Raises:
             DriverEnded: the program ended without it.
@@ -149,7 +149,7 @@ class Driver:
             ended = self.poll()
             lines = self.lines()
             for index, line in enumerate(lines):
-                if wanted(line):
+                if predicate(line):
                     self._kept = lines[index + 1 :]
                     return line
             if ended is not None:

@@ -45,12 +45,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [
         report for group in terminalreporter.stats.values() for report in group if hasattr(report, "user_properties")
     ]
-    said = dict.fromkeys(
+    lines = dict.fromkeys(
         (report.nodeid, str(text)) for report in reports for name, text in report.user_properties if name == _SAID
     )
-    if said:
+    if lines:
         terminalreporter.section("chaos")
-    for nodeid, text in said:
+    for nodeid, text in lines:
         terminalreporter.write_line(f"{nodeid}: {text}")
 
 
@@ -62,24 +62,24 @@ def chaos(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         from onceonly_lab.chaos import campaign
         from onceonly_lab.schedule import Action, Level, load_schedule
 
-        asked = request.config.getoption
+        get_option = request.config.getoption
         folder = tmp_path_factory.mktemp("chaos")
-        level = asked("--chaos-level") or _marked(request, "chaos_level")
-        file = asked("--chaos-replay")
+        level = get_option("--chaos-level") or _marked(request, "chaos_level")
+        file = get_option("--chaos-replay")
         if file is not None:
             return noted(campaign.replay(load_schedule(file), job, folder, level and Level(level)))
         only = _marked(request, "chaos_only")
-        given = asked("--chaos-seed")
+        seed_option = get_option("--chaos-seed")
         return noted(
             campaign.chaos(
                 job,
                 folder,
-                asked("--chaos-budget") or budget,
-                seed=seed if given is None else given,
+                get_option("--chaos-budget") or budget,
+                seed=seed if seed_option is None else seed_option,
                 level=Level(level or Level.WARM),
                 only=only and Action(only),
-                at_least=asked("--chaos-at-least") or at_least,
-                told=print,
+                at_least=get_option("--chaos-at-least") or at_least,
+                progress=print,
             )
         )
 

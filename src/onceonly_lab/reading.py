@@ -48,21 +48,21 @@ class Columns:
         named = (self.identity, self.key, self.epoch, *self.values)
         return list(dict.fromkeys(name for name in named if name is not None))
 
-    def rows(self, found: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
+    def rows(self, raw_rows: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
         """The lab's rows of a sink's rows, in their order."""
-        return tuple(self.row(one) for one in found)
+        return tuple(self.row(raw_row) for raw_row in raw_rows)
 
     def record(self, key: bytes | None, value: bytes) -> Mapping[str, Any]:
         """A record of a topic as a row: its value is one, as JSON."""
-        found: Mapping[str, Any] = json.loads(value)
-        return found
+        raw_row: Mapping[str, Any] = json.loads(value)
+        return raw_row
 
-    def row(self, found: Mapping[str, Any]) -> Row:
+    def row(self, raw_row: Mapping[str, Any]) -> Row:
         """The lab's row of a sink's row."""
-        key = None if self.key is None or found[self.key] is None else str(found[self.key])
-        epoch = None if self.epoch is None or found[self.epoch] is None else int(found[self.epoch])
-        value = fingerprint(found[name] for name in self.values) if self.values else None
-        return Row(str(found[self.identity]), epoch, key, value)
+        key = None if self.key is None or raw_row[self.key] is None else str(raw_row[self.key])
+        epoch = None if self.epoch is None or raw_row[self.epoch] is None else int(raw_row[self.epoch])
+        value = fingerprint(raw_row[name] for name in self.values) if self.values else None
+        return Row(str(raw_row[self.identity]), epoch, key, value)
 
 
 def fingerprint(values: Iterable[object]) -> str:
@@ -110,10 +110,10 @@ class PostgresReader:
                 connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
                 connection.read_only = True
                 connection.execute("SELECT set_config('statement_timeout', %s, false)", (f"{_PATIENCE_S}s",))
-                seen = self._read(connection)
+                snapshot = self._read(connection)
                 # Waited for: a server that learns late of the end of a connection shows the next reader a leak.
                 connection.rollback()
-                return seen
+                return snapshot
         except psycopg.Error as error:
             raise SinkUnreachable(self.sink, mask(str(error).strip() or type(error).__name__)) from error
 
@@ -137,19 +137,27 @@ class PostgresReader:
 def there(connection: Any, table: str) -> bool:
     """Whether there is a table of this name."""
     quoted = ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
-    (found,) = connection.execute("SELECT to_regclass(%s)", (quoted,)).fetchone()
-    return found is not None
+    (relation,) = connection.execute("SELECT to_regclass(%s)", (quoted,)).fetchone()
+    return relation is not None
 
 
 def _mark(marker: Mapping[str, Any], generation: int, rows: int) -> Mark:
     digest = marker["epoch"]["digest"]
-    said = f"{digest['rows']}:{digest['high']}:{digest['low']}"
+    digest_text = f"{digest['rows']}:{digest['high']}:{digest['low']}"
     filtered, bad = _beside(marker["epoch"].get("outputs", ()), marker["sink"])
-    return Mark(marker["epoch"]["number"], generation, rows, said, filtered, bad, _time(marker["epoch"].get("time")))
+    return Mark(
+        marker["epoch"]["number"], generation, rows, digest_text, filtered, bad, _time(marker["epoch"].get("time"))
+    )
 
 
-def _time(said: Mapping[str, Any] | None) -> MarkTime | None:
-    return None if said is None else MarkTime(said.get("noted"), said.get("lower"), said.get("turn", 0))
+def _time(epoch_time: Mapping[str, Any] | None) -> MarkTime | None:
+    return (
+        None
+        if epoch_time is None
+        else MarkTime(
+            epoch_time.get("complete_until"), epoch_time.get("dataset_complete_until"), epoch_time.get("resets", 0)
+        )
+    )
 
 
 def _beside(outputs: Sequence[Mapping[str, Any]], sink: str) -> tuple[int | None, int | None]:
@@ -258,10 +266,10 @@ class KafkaReader:
     def _partitions(self, consumer: Any) -> list[Any]:
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-        found = consumer.list_topics(self.topic, timeout=self.patience).topics[self.topic]
-        if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise KafkaException(found.error)
-        return [TopicPartition(self.topic, partition, _BEGINNING) for partition in sorted(found.partitions)]
+        metadata = consumer.list_topics(self.topic, timeout=self.patience).topics[self.topic]
+        if metadata.error is not None and metadata.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise KafkaException(metadata.error)
+        return [TopicPartition(self.topic, partition, _BEGINNING) for partition in sorted(metadata.partitions)]
 
     def _rows(self, consumer: Any, partition: Any) -> Iterator[Mapping[str, Any]]:
         from confluent_kafka import KafkaError, KafkaException
@@ -284,13 +292,16 @@ class KafkaReader:
         admin: Any = import_module("confluent_kafka.admin")
         client = admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         latest = admin.OffsetSpec.latest()
-        asked = {TopicPartition(partition.topic, partition.partition): latest for partition in partitions}
+        offset_specs = {TopicPartition(partition.topic, partition.partition): latest for partition in partitions}
 
         def ends(isolation: IsolationLevel) -> dict[int, int]:
-            found = client.list_offsets(asked, isolation_level=isolation, request_timeout=self.patience)
-            return {one.partition: int(answer.result(self.patience).offset) for one, answer in found.items()}
+            futures = client.list_offsets(offset_specs, isolation_level=isolation, request_timeout=self.patience)
+            return {
+                topic_partition.partition: int(answer.result(self.patience).offset)
+                for topic_partition, answer in futures.items()
+            }
 
-        if asked:
+        if offset_specs:
             stable, last = ends(IsolationLevel.READ_COMMITTED), ends(IsolationLevel.READ_UNCOMMITTED)
-            late = [one for one in sorted(last) if stable[one] < last[one]]
-            yield from (f"open transaction in {self.topic}/{one} from offset {stable[one]} on" for one in late)
+            late = [number for number in sorted(last) if stable[number] < last[number]]
+            yield from (f"open transaction in {self.topic}/{number} from offset {stable[number]} on" for number in late)

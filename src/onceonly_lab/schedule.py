@@ -224,8 +224,8 @@ class Schedule:
         """
         pickers = tuple(sink for sink, gets in zip(sinks, self.gets, strict=False) if gets is Gets.PICKED)
         aside = [sink for sink, gets in zip(sinks, self.gets, strict=False) if gets is Gets.BAD]
-        wanted, bad = (one[(number - 1) % len(one)] if one else 0 for one in (self.wants, self.bad))
-        return Division(wanted, pickers, bad, *aside)
+        picked_records, bad = (masks[(number - 1) % len(masks)] if masks else 0 for masks in (self.wants, self.bad))
+        return Division(picked_records, pickers, bad, *aside)
 
     @property
     def alone(self) -> Schedule:
@@ -247,10 +247,10 @@ class Schedule:
         Raises:
             UnreadableSchedule: it is none, or of another version.
         """
-        found = _object("schedule", value)
-        if found.get("schedule") != FORMAT:
-            raise UnreadableSchedule(f"schedule: wants version {FORMAT}, got {found.get('schedule')!r}")
-        made: Self = _built(cls, "schedule", {name: cell for name, cell in found.items() if name != "schedule"})
+        document = _object("schedule", value)
+        if document.get("schedule") != FORMAT:
+            raise UnreadableSchedule(f"schedule: wants version {FORMAT}, got {document.get('schedule')!r}")
+        made: Self = _built(cls, "schedule", {name: cell for name, cell in document.items() if name != "schedule"})
         return made
 
     def to_json(self) -> dict[str, Any]:
@@ -398,14 +398,14 @@ def _object(where: str, value: object) -> Mapping[str, Any]:
     return value
 
 
-def _built(kind: Callable[..., Any], where: str, found: Mapping[str, Any]) -> Any:
+def _built(kind: Callable[..., Any], where: str, cells: Mapping[str, Any]) -> Any:
     readers = _READERS[kind]
-    for name in found.keys() - readers.keys():
+    for name in cells.keys() - readers.keys():
         raise UnreadableSchedule(f"{where}: no field {name!r}; known: {', '.join(readers)}")
     for field in fields(kind):  # type: ignore[arg-type]
-        if field.name not in found and field.default is field.default_factory:
+        if field.name not in cells and field.default is field.default_factory:
             raise UnreadableSchedule(f"{where}: no {field.name!r}")
-    return kind(**{name: readers[name](f"{where}.{name}", cell) for name, cell in found.items()})
+    return kind(**{name: readers[name](f"{where}.{name}", cell) for name, cell in cells.items()})
 
 
 def _integer(where: str, value: object) -> int:
@@ -432,10 +432,12 @@ def _text(where: str, value: object) -> str:
 
 def _one_of(kind: Collection[Enum] | type[Enum]) -> Callable[[str, object], Enum]:
     def read(where: str, value: object) -> Enum:
-        found = next((one for one in kind if one.value == value), None)
-        if found is None:
-            raise UnreadableSchedule(f"{where}: wants one of {', '.join(one.value for one in kind)}, got {value!r}")
-        return found
+        member = next((candidate for candidate in kind if candidate.value == value), None)
+        if member is None:
+            raise UnreadableSchedule(
+                f"{where}: wants one of {', '.join(candidate.value for candidate in kind)}, got {value!r}"
+            )
+        return member
 
     return read
 

@@ -29,7 +29,7 @@ else:
         from pyspark.sql.types import StructType
 
     class DefaultSource(DataSource):  # type: ignore[misc]
-        """The sink. For its options see "Spark Connect, pipelines and SQL-minded jobs" in the documentation."""
+        """The sink. For its options see "Spark Connect, declarative pipelines" in the documentation."""
 
         @classmethod
         def name(cls) -> str:

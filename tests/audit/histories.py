@@ -10,8 +10,7 @@ from onceonly.audit.facts import Facts, LedgerFacts, SinkFacts
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, ResumePoint
-from onceonly_checkpoints.epoch_time import EpochTime
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import EpochTime, EpochWindows
 from onceonly_checkpoints.ledger import Intent, Pipeline
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
 
@@ -49,7 +48,7 @@ def epoch_after(
     if isinstance(adoption, str):
         kind, _, reason = adoption.partition(": ")
         adoption = Adoption(AdoptionKind(kind), sinks=tuple(sinks), reason=reason)
-    before = previous.standing if previous else ResumePoint()
+    before = previous.resume_point if previous else ResumePoint()
     epoch = Epoch(
         number=number,
         written=covered,
@@ -64,7 +63,7 @@ def epoch_after(
         carried=ResumePoint(before.lineage, (*before.accepted, adoption)) if adoption else None,
         outputs=outputs,
         time=time,
-        panes=panes,
+        windows=panes,
     )
     return chain.linked(epoch)
 

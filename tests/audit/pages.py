@@ -11,14 +11,14 @@ from tests.audit.histories import epoch_after
 
 from onceonly.audit import AuditResult, Facts, SinkFacts, judge
 from onceonly.audit.facts import LedgerFacts
-from onceonly.audit.page import Taken
+from onceonly.audit.page import Provenance
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Pipeline
 from onceonly_checkpoints.model import Slice, SourceOffsets
 
 SINKS = ("postgres:orders", "kafka:orders", "delta:orders")
 BEGAN_MS = 1_790_000_000_000
-TAKEN = Taken(BEGAN_MS + 3_600_000, "0.1.0", "3.11.0")
+TAKEN = Provenance(BEGAN_MS + 3_600_000, "0.1.0", "3.11.0")
 _PHASES = ("open", "stage", "prepare", "commit", "record")
 
 
@@ -72,7 +72,7 @@ def _events(line: Sequence[Epoch], name: str) -> list[Event]:
         found.append(Event(name, EventKind.OPENED, f"the sinks stand at epoch {number - 1}", number, life, at - 4_000))
         what = "kafka:orders brought to the epoch, which the other sinks held already"
         found.append(Event(name, EventKind.RESOLVED, what, number - 1, life, at - 3_500))
-        what = f"batch {number - 2}: same query id, batch id, slice and batch timestamp"
+        what = f"batch {number - 2}: same query id, batch id, offset range and batch timestamp"
         found.append(Event(name, EventKind.SKIPPED, what, number - 1, life, at - 3_000))
     return found
 

@@ -177,4 +177,4 @@ def test_the_doctor_finds_a_setting_that_loses_commits(dsn: str, setting: str) -
     sql(dsn, f'ALTER DATABASE "{name}" SET {setting} = off')
     problems = [check for check in destination(dsn) if check.state is State.PROBLEM]
     assert len(problems) == 1
-    assert setting in problems[0].said
+    assert setting in problems[0].message

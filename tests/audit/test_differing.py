@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from onceonly.protocol.capabilities import GONE, OpenWindow, StateRow
-from onceonly.windows.diff import of_results, of_state
+from onceonly.windows.read_results import of_results, of_state
 from onceonly.windows.results import UnreadableResults
-from onceonly_checkpoints.epoch_windows import ResultSchema
+from onceonly_checkpoints.epoch_time import ResultSchema
 
 FORM = ResultSchema((("team", "string"),), (("total", "bigint"),), "retracting")
 UPSERTS = replace(FORM, upserts=True)

@@ -15,7 +15,7 @@ from onceonly.audit.finding import Finding
 from onceonly.audit.page.figures import FINDINGS, document_of
 from onceonly.audit.page.outcomes import grid_of
 from onceonly.audit.result import foremost, urgency
-from onceonly.protocol import ExternalChange
+from onceonly.protocol.values import ExternalChange
 
 
 def at(code: str, epoch: int | None = None, sink: str | None = SINK) -> Finding:

@@ -18,8 +18,7 @@ from tests.audit.pages import BEGAN_MS, SINKS, TAKEN, damaged, judged, line_of, 
 
 from onceonly.audit import RULES, Facts, Verdict
 from onceonly.audit.finding import Finding
-from onceonly.audit.page import LabRun, render, write
-from onceonly.audit.page.view import commands_in
+from onceonly.audit.page import LabRun, commands_in, render, write
 from onceonly.page import Undrawable, svg
 from onceonly_checkpoints.ledger import Event, EventKind
 

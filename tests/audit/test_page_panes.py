@@ -16,17 +16,17 @@ from tests.cli.scores import Scores
 
 from onceonly.audit import Facts
 from onceonly.audit.page import render
-from onceonly.audit.page.windows_chart import picture, windows_of
+from onceonly.audit.page.time_charts import windows_of, windows_picture
 from onceonly.windows import AtCount, AtWatermark
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epoch_windows import EpochWindows, ResultCounts
+from onceonly_checkpoints.epoch_time import EpochWindows, ResultCounts
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 
 
 def at(windows: int, early: int = 0, on_time: int = 0, late: int = 0, dropped: int = 0) -> EpochWindows:
     return EpochWindows(
-        "whole", "meaning", Digest(windows), 9, dropped, 1000, results=ResultCounts(early, on_time, late)
+        "whole", "meaning", Digest(windows), 9, dropped, 1000, result_counts=ResultCounts(early, on_time, late)
     )
 
 
@@ -67,7 +67,7 @@ def test_open_windows_and_results_by_when_are_shown_over_the_epochs_that_say_the
     assert told(text)["windows"] == {"open": [None, 3, 1200], "results": [None, [2, 0, 0], [1, 4, 2]]}
     known = windows_of(line)
     assert known
-    opened, written = picture(known, 600)["vconcat"]
+    opened, written = windows_picture(known, 600)["vconcat"]
     assert [(one["from"], one["open"]) for one in opened["layer"][0]["data"]["values"]] == [
         (1.5, 3),
         (2.5, 1200),
@@ -93,7 +93,7 @@ def test_an_operators_epoch_repeats_what_is_open_and_has_written_nothing() -> No
 def test_of_many_epochs_a_column_shows_what_the_last_left_and_the_results_of_all() -> None:
     known = windows_of(epochs(at(1, 1), at(5, 2), at(2, 0, 3)))
     assert known
-    opened, written = picture(known, 2)["vconcat"]
+    opened, written = windows_picture(known, 2)["vconcat"]
     assert [one["open"] for one in opened["layer"][0]["data"]["values"]] == [5, 2, 2]
     assert [(one["tip"], one["high"]) for one in written["layer"][0]["data"]["values"]] == [
         ("epochs 1 to 2: 3 early", 3),
@@ -107,22 +107,24 @@ def test_windows_that_write_nothing_leave_a_picture() -> None:
 
 @pytest.mark.parametrize("how", ["accumulating", "retracting"])
 def test_an_epoch_counts_the_results_that_its_sinks_got(tmp_path: Path, how: str) -> None:
-    scores = Scores(tmp_path / "scores", trigger=AtWatermark(AtCount(1), "closing"), lateness=5, accumulation=how)
+    scores = Scores(
+        tmp_path / "scores", trigger=AtWatermark(AtCount(1), "closing"), allowed_lateness=5, accumulation=how
+    )
     scores.writes([("a", 1, 5), ("b", 2, 7)], [("a", 12, 4)], [("a", 9, 1)], [("a", 30, 1)])
     sink = scores.sinks()[0]
     sink.open("orders")
     counted = Counter[tuple[int, str]]()
-    for epoch, row in sink.read_rows((1, 4)) or ():
+    for epoch, row in sink.read_by_epoch((1, 4)) or ():
         counted[epoch, row["timing"]] += row["sign"] > 0
     for marker, _ in sink.history():
-        told, number = marker.epoch.panes, marker.epoch.number
+        told, number = marker.epoch.windows, marker.epoch.number
         assert told is not None
         wanted = (counted[number, timing] for timing in ("EARLY", "ON_TIME", "LATE"))
-        assert told.results == ResultCounts(*wanted), number
+        assert told.result_counts == ResultCounts(*wanted), number
     assert counted[4, "LATE"] == 1
 
 
 def test_what_an_epoch_wrote_comes_back_from_its_marker() -> None:
     for one in (at(3, 1, 2, 3), at(0), replace(at(1, late=1), since=2)):
         assert EpochWindows.from_json(one.to_json()) == one
-    assert at(3, 1).given_up(7).results == ResultCounts()
+    assert at(3, 1).given_up(7).result_counts == ResultCounts()

@@ -15,7 +15,7 @@ from tests.audit.pages import SINKS, TAKEN, judged, ledger_facts, line_of, sink_
 from onceonly import page
 from onceonly.audit import Facts
 from onceonly.audit.page import render
-from onceonly.audit.page.event_time_chart import Silence, picture, steps_of, up_to_when
+from onceonly.audit.page.time_charts import Silence, event_time_picture, steps_of, up_to_when
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import END, EpochTime, Unit
 
@@ -23,7 +23,7 @@ NOON = 1_767_268_800_000
 
 
 def at(lower: int | None, high: int | None, *silent: str, unit: Unit = "integer", **said: int) -> EpochTime:
-    return EpochTime(unit, lower, lower, high, silent=silent, **said)
+    return EpochTime(unit, lower, lower, high, timed_out=silent, **said)
 
 
 def epochs(*times: EpochTime | None) -> list[Epoch]:
@@ -62,7 +62,7 @@ LOWER, UPPER, LATE = "var(--exact)", "var(--marked)", "var(--gap)"
 def drawn(*times: EpochTime | None, at_most: int = 600) -> dict[str, Any]:
     known = up_to_when(epochs(*times))
     assert known
-    return picture(known, at_most)
+    return event_time_picture(known, at_most)
 
 
 def test_where_no_epoch_says_anything_of_time_there_is_no_panel_and_no_number() -> None:
@@ -86,7 +86,7 @@ def test_lower_and_upper_are_lines_over_the_epochs_that_say_them() -> None:
 @pytest.mark.parametrize("unit", ["ms", "integer"])
 def test_a_line_goes_from_epoch_to_epoch_also_where_its_times_are_alike_or_less(unit: Unit) -> None:
     spoken = (at(NOON, NOON + 5, unit=unit), at(NOON + 3, NOON + 5, unit=unit), at(NOON + 3, NOON + 9, unit=unit))
-    svg = page.svg(drawn(*spoken, at(NOON - 9, NOON - 1, unit=unit, turn=1)), "time")
+    svg = page.svg(drawn(*spoken, at(NOON - 9, NOON - 1, unit=unit, resets=1)), "time")
     for color in (LOWER, UPPER):
         (path,) = (one for one in re.findall("<path[^>]*>", svg) if f'stroke="{color}"' in one)
         along = [float(x) for x in re.findall(r"[ML](-?[\d.]+),", path)]
@@ -95,8 +95,8 @@ def test_a_line_goes_from_epoch_to_epoch_also_where_its_times_are_alike_or_less(
 
 
 def test_late_rows_are_marks_at_the_time_of_the_earliest() -> None:
-    late = {"first": 2, "horizon": 5, "late": 3}
-    spec = drawn(at(5, 9), at(5, 9, **late), at(6, 9, first=3, horizon=5))
+    late = {"earliest": 2, "late_before": 5, "late_rows": 3}
+    spec = drawn(at(5, 9), at(5, 9, **late), at(6, 9, earliest=3, late_before=5))
     assert [(value["from"], value["time"]) for value in values(spec, LATE)] == [(2, 2)]
     assert values(spec, LATE)[0]["tip"] == "epoch 2: 3 late, one of 2"
     text = shown(at(5, 9), at(5, 9, **late), at(6, 9))
@@ -121,13 +121,13 @@ def test_a_silent_writer_is_a_band_from_its_first_epoch_to_its_last_each_time() 
 
 
 def test_a_new_turn_is_an_edge_and_its_numbers_may_be_less() -> None:
-    spec = drawn(at(5, 9), at(6, 9), at(2, 3, turn=1), at(3, 3, turn=1))
+    spec = drawn(at(5, 9), at(6, 9), at(2, 3, resets=1), at(3, 3, resets=1))
     assert [value["from"] for value in values(spec, "var(--muted)")] == [2.5]
     assert [value["time"] for value in values(spec, UPPER)] == [9, 9, 3, 3, 3]
 
 
 def test_the_facts_behind_the_page_have_the_numbers_of_all_epochs() -> None:
-    found = told(shown(None, at(5, 9, first=2, horizon=5, late=3), at(6, 9, "app"), at(7, 9, "app")))
+    found = told(shown(None, at(5, 9, earliest=2, late_before=5, late_rows=3), at(6, 9, "app"), at(7, 9, "app")))
     assert found["time"] == {
         "unit": "integer",
         "lower": [None, 5, 6, 7],
@@ -139,8 +139,8 @@ def test_the_facts_behind_the_page_have_the_numbers_of_all_epochs() -> None:
 
 
 def test_of_many_epochs_a_column_shows_the_last_word_all_late_rows_and_the_worst_of_them() -> None:
-    late = [{"first": 40 - number, "horizon": 50, "late": number} for number in (1, 2, 3)]
-    known = up_to_when(epochs(*(at(50 + one["late"], 60 + one["late"], **one) for one in late), at(60, 70)))
+    late = [{"earliest": 40 - number, "late_before": 50, "late_rows": number} for number in (1, 2, 3)]
+    known = up_to_when(epochs(*(at(50 + one["late_rows"], 60 + one["late_rows"], **one) for one in late), at(60, 70)))
     assert known
     first, second = steps_of(known, 2)
     assert (first.name, first.lower, first.upper, first.late, first.earliest) == ("epochs 1 to 2", 52, 62, 3, 38)
@@ -149,7 +149,7 @@ def test_of_many_epochs_a_column_shows_the_last_word_all_late_rows_and_the_worst
 
 
 def test_moments_are_drawn_as_such_and_the_end_of_time_is_said_and_not_drawn() -> None:
-    times = (at(NOON, NOON + 5, unit="ms"), replace(at(END, NOON + 5, unit="ms"), noted=END))
+    times = (at(NOON, NOON + 5, unit="ms"), replace(at(END, NOON + 5, unit="ms"), complete_until=END))
     spec = drawn(*times)
     assert [value["time"] for value in values(spec, LOWER)] == [NOON, None, None]
     assert spec["layer"][0]["encoding"]["y"]["type"] == "temporal"
@@ -161,7 +161,9 @@ def test_moments_are_drawn_as_such_and_the_end_of_time_is_said_and_not_drawn() -
 @pytest.mark.parametrize("unit", ["ms", "integer"])
 def test_every_extreme_of_time_can_be_drawn(unit: Unit) -> None:
     edges = (None, -END - 1, 0, END)
-    times = [EpochTime(unit, edge, edge, two, first=edge, horizon=two, late=1) for edge in edges for two in edges]
+    times = [
+        EpochTime(unit, edge, edge, two, earliest=edge, late_before=two, late_rows=1) for edge in edges for two in edges
+    ]
     assert "Up to when" in shown(*times)
 
 

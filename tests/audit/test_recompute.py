@@ -26,7 +26,7 @@ class Source:
     rows: dict[int, Digest | None]
     starts: list[range] = field(default_factory=list)
 
-    def together(self, epochs: range, left_out: frozenset[str]) -> Digest:
+    def compute_combined(self, epochs: range, left_out: frozenset[str]) -> Digest:
         self.starts.append(epochs)
         found = [self.rows[number] for number in epochs if number in self.rows]
         if None in found:

@@ -12,7 +12,7 @@ from onceonly.audit import Facts, SinkFacts, Verdict, judge
 from onceonly.audit.facts import Content
 from onceonly.audit.page import render
 from onceonly.audit.page.outcomes import grid_of
-from onceonly.protocol import ExpiredRows, PrunedEpochs
+from onceonly.protocol.values import ExpiredRows, PrunedEpochs
 from onceonly_checkpoints.digests import BAD, Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
 
@@ -67,7 +67,7 @@ def test_rows_that_are_set_aside_are_told_and_are_nothing_to_do() -> None:
     assert (result.verdict, result.exit_code) == (Verdict.EXACTLY_ONCE, 0)
     assert said(facts(), "A163") == "epochs 1, 3 to 4 set 9 rows aside (small 9)"
     (finding,) = result.findings
-    assert finding.remedy.startswith("see what they broke: onceonly quarantine show --query orders")
+    assert finding.remedy.startswith("see their reasons: onceonly quarantine show --query orders")
     assert "9 rows counted" in result.scope
 
 

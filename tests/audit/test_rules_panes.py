@@ -22,7 +22,7 @@ from onceonly.windows.read_results import StateFacts, read_state
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 
 STATE = EpochWindows("whole", "meaning", Digest(3, 3, 3), 10, 0, 1000)
@@ -44,7 +44,7 @@ def of_panes(epochs: Sequence[Epoch], state: Digest | None = None) -> list[Findi
 @pytest.mark.parametrize(
     ("changed", "evidence"),
     [
-        ({"meaning": "another"}, "mean something else"),
+        ({"result_definition": "another"}, "mean something else"),
         ({"definition": "another"}, "trigger or lateness changed with epoch 2, and epoch 1 left 3 windows open"),
         ({"clock": 999}, "ran to 1000, those of epoch 2 to 999"),
         ({"since": 2}, "counts state from epoch 2 on, epoch 1 from 1"),
@@ -76,7 +76,7 @@ def test_windows_that_go_on_are_not_found(epochs: list[Epoch]) -> None:
 
 
 def test_a_new_series_begins_windows_anew() -> None:
-    one, two = line(replace(STATE, meaning="another", clock=1, since=1))
+    one, two = line(replace(STATE, result_definition="another", clock=1, since=1))
     assert of_panes(relinked([one, replace(two, series=2, replaces=(1, 1))])) == []
 
 
@@ -140,8 +140,8 @@ def test_state_that_was_really_written_hashes_to_what_its_epochs_say(scores: Sco
         scores.writes(rows)
         head = scores.ledger.head("orders")
         assert head is not None
-        assert head.epoch.panes is not None
-        assert read(scores) == head.epoch.panes.open
+        assert head.epoch.windows is not None
+        assert read(scores) == head.epoch.windows.open
     assert judged(scores) == []
 
 
@@ -189,7 +189,7 @@ def test_a_row_that_somebody_changed_is_found_and_the_way_out_works(scores: Scor
     log[-1] = replace(log[-1], rows=type(rows).from_pylist(changed, schema=rows.schema))
     [found] = judged(scores)
     assert found.code == "A176"
-    printed = re.search(r"onceonly (panes reset .*--accept-loss)", found.remedy)
+    printed = re.search(r"onceonly (recover reset-windows .*--accept-loss)", found.remedy)
     assert printed
     result = CliRunner().invoke(app, [*shlex.split(printed[1]), "--yes"])
     assert result.exit_code == 0, result.output

@@ -25,7 +25,7 @@ from tests.audit.histories import (
 from onceonly.audit import Verdict, catalogue, judge
 from onceonly.audit.catalogue import RULES, Severity
 from onceonly.audit.facts import EngineFacts, Facts, LedgerFacts, SinkFacts
-from onceonly.audit.finding import found
+from onceonly.audit.finding import finding
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Fence
 
@@ -101,7 +101,7 @@ def test_an_unreadable_ledger_is_a_warning_and_the_sinks_are_judged() -> None:
 
 def test_a_ledger_behind_the_sink_is_an_ordinary_crash_window() -> None:
     facts = replace(true_facts(), ledger=ledger_of(epochs()[:3]))
-    assert "epochs 4 stand" in only(facts, "A130").evidence
+    assert "epochs 4 are in the sink" in only(facts, "A130").evidence
     assert judge(facts).verdict == Verdict.EXACTLY_ONCE
 
 
@@ -221,7 +221,7 @@ def test_batches_that_spark_finished_and_no_epoch_knows_are_a_gap() -> None:
     result = judge(facts)
     assert [finding.code for finding in result.findings] == ["A180"]
     assert (result.verdict, result.exit_code) == (Verdict.GAPS, 1)
-    assert "queries rewind orders --ledger sqlite:///l.db --to 4" in result.findings[0].remedy
+    assert "recover rewind orders --ledger sqlite:///l.db --to 4" in result.findings[0].remedy
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_no_code_is_given_twice() -> None:
 
 def test_every_code_has_whole_sentences_and_a_remedy() -> None:
     facts = true_facts()
-    remedies = {code: found(code, PIPELINE, None, 1, "seen").advised(facts).remedy for code in RULES}
+    remedies = {code: finding(code, PIPELINE, None, 1, "seen").advised(facts).remedy for code in RULES}
     assert [code for code, rule in RULES.items() if not (rule.title.endswith(".") and rule.meaning.endswith("."))] == []
     assert {code: remedy for code, remedy in remedies.items() if not remedy or "{" in remedy} == {}
 

@@ -66,8 +66,8 @@ HOW = {
     "discarding": {"accumulation": "discarding"},
     "accumulating": {"accumulation": "accumulating"},
     "retracting": {"accumulation": "retracting"},
-    "upserts": {"accumulation": "accumulating", "rows": "upserts"},
-    "upserts of what is taken back": {"accumulation": "retracting", "rows": "upserts"},
+    "upserts": {"accumulation": "accumulating", "results": "upserts"},
+    "upserts of what is taken back": {"accumulation": "retracting", "results": "upserts"},
 }
 
 
@@ -141,21 +141,24 @@ def test_epochs_before_since_are_not_told(scores: Scores) -> None:
 class Mute(MemorySink):
     """Shows neither state nor rows."""
 
-    count_windows = None  # type: ignore[assignment]
-
-    def read_rows(self, span: Span) -> None:
+    def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> None:
         return None
 
-    def standing_rows(self, span: Span) -> None:
+    def read_by_epoch(self, span: Span) -> None:
+        return None
+
+    def read_current(self, span: Span) -> None:
         return None
 
 
 def test_state_and_results_that_cannot_be_read_are_said(scores: Scores) -> None:
     plain = scores.sinks()
-    mute: list[MemorySink] = [Mute(one.id, one.store, key=one._merge.key, delete=one._merge.delete) for one in plain]
+    mute: list[MemorySink] = [
+        Mute(one.id, one.store, key=one._merge.key, delete_flag=one._merge.delete) for one in plain
+    ]
     found = judged(mute)
     assert [(one.code, one.sink, one.evidence) for one in found] == [
-        ("A178", "memory:scores", "results: the sink does not tell its rows by their epoch"),
+        ("A178", "memory:scores", "results: the sink does not know the epoch of its rows"),
         ("A178", plain[1].id, "state: the sink does not show the state of windows"),
     ]
     assert {one.verdict for one in found} == {None}

@@ -69,7 +69,7 @@ def test_why_they_were_set_aside_is_told_and_so_what_was_given_up() -> None:
     second = line()[1]
     cut = (RemovedEpoch(PIPELINE, second, why(1, (2,)), 7),)
     said = told(with_ledger(true_facts(), superseded=cut))
-    assert "rows, set aside when every sink stood at epoch 1 and the loss of epochs 2..2 was accepted: " in said
+    assert "rows, set aside when every sink was at epoch 1 and the loss of epochs 2..2 was accepted: " in said
 
 
 @pytest.mark.parametrize("at", [0, 1])

@@ -29,7 +29,7 @@ from onceonly.audit import Severity, Verdict, judge, rules_sink
 from onceonly.audit.facts import Content, Facts
 from onceonly.audit.finding import exit_code_of
 from onceonly.audit.sink_history import line_of
-from onceonly.protocol import ExternalChange, PrunedEpochs, RowTotals, ToleratedChanges
+from onceonly.protocol.values import ExternalChange, PrunedEpochs, RowTotals, ToleratedChanges
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets
@@ -67,11 +67,11 @@ def test_a_sink_that_holds_the_rows_of_an_older_epoch_is_taken_back_there() -> N
     """As where a table was filled from a dump under its markers: the source has the rest, and nothing is lost."""
     facts = with_sink(true_facts(), rows={1: 10}, holds=2)
     remedy = next(finding for finding in judge(facts).findings if finding.code == "A121").remedy
-    assert "onceonly queries rewind orders --ledger sqlite:///l.db --to 2" in remedy
-    assert remedy.index("queries rewind") < remedy.index("epochs rerun 3..3 --query orders --ledger sqlite:///l.db")
+    assert "onceonly recover rewind orders --ledger sqlite:///l.db --to 2" in remedy
+    assert remedy.index("recover rewind") < remedy.index("replay run 3..3 --query orders --ledger sqlite:///l.db")
     for holds in (None, 4):
         remedy = only(with_rows(with_sink(true_facts(), holds=holds), e3=6), "A121").remedy
-        assert "queries rewind" not in remedy, "some rows are gone, and the sink stands at no older epoch"
+        assert "recover rewind" not in remedy, "some rows are gone, and the sink stands at no older epoch"
 
 
 def test_an_epoch_without_any_row_left_is_a_gap() -> None:

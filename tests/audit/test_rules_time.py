@@ -52,17 +52,17 @@ def said(given: Facts) -> list[str]:
     "times",
     [
         pytest.param((at(None), at(5), at(5), at(9)), id="a word that grows"),
-        pytest.param((at(9), at(3, turn=1), at(2, turn=2)), id="each turn begins anew"),
+        pytest.param((at(9), at(3, resets=1), at(2, resets=2)), id="each turn begins anew"),
         pytest.param((None, at(5), carried(at(5)), at(6)), id="epochs before the first word, and an operator's"),
         pytest.param((at(5), at(END)), id="a writer that is retired"),
-        pytest.param((at(5), EpochTime("ms", 1, 1, 1, turn=1)), id="another unit in another turn"),
-        pytest.param((at(9, 7, observed=(mark("app", 7),)), at(9, 7, observed=(mark("app", 7),))), id="of two writers"),
+        pytest.param((at(5), EpochTime("ms", 1, 1, 1, resets=1)), id="another unit in another turn"),
+        pytest.param((at(9, 7, writers=(mark("app", 7),)), at(9, 7, writers=(mark("app", 7),))), id="of two writers"),
         pytest.param(
-            (at(9, 7, observed=(mark("app", 7),)), at(9, 3, observed=(mark("app", 3, turn=1),))),
+            (at(9, 7, writers=(mark("app", 7),)), at(9, 3, writers=(mark("app", 3, turn=1),))),
             id="another writer was put back, so that what was concluded from it is void",
         ),
         pytest.param(
-            (at(9, 8, observed=(mark("app", 8),)), at(9, 8, observed=(mark("app", 8), mark("new", 2)))),
+            (at(9, 8, writers=(mark("app", 8),)), at(9, 8, writers=(mark("app", 8), mark("new", 2)))),
             id="a writer that joins late is not waited for until it has passed",
         ),
     ],
@@ -94,7 +94,7 @@ def test_epochs_of_several_writers_that_go_back_and_come_again_are_no_finding() 
     ("times", "found", "evidence"),
     [
         pytest.param(
-            (at(9, 7, observed=(mark("app", 9),)), at(8, 7, observed=(mark("app", 9),))),
+            (at(9, 7, writers=(mark("app", 9),)), at(8, 7, writers=(mark("app", 9),))),
             ("A168", 2),
             "epoch 1 noted 9, epoch 2 noted 8",
             id="noted",
@@ -106,12 +106,14 @@ def test_epochs_of_several_writers_that_go_back_and_come_again_are_no_finding() 
             id="all that was said",
         ),
         pytest.param(
-            (at(9, observed=(mark("app", 9),)), at(9, 7, observed=(mark("app", 9),))),
+            (at(9, writers=(mark("app", 9),)), at(9, 7, writers=(mark("app", 9),))),
             ("A168", 2),
             "epoch 1 concluded 9, epoch 2 concluded 7",
             id="lower",
         ),
-        pytest.param((at(9, turn=2), at(9, turn=1)), ("A168", 2), "epoch 1 is of turn 2, epoch 2 of turn 1", id="turn"),
+        pytest.param(
+            (at(9, resets=2), at(9, resets=1)), ("A168", 2), "epoch 1 is of turn 2, epoch 2 of turn 1", id="turn"
+        ),
         pytest.param(
             (at(9), EpochTime("ms", 9, 9, 9)),
             ("A168", 2),
@@ -125,13 +127,13 @@ def test_epochs_of_several_writers_that_go_back_and_come_again_are_no_finding() 
             id="a lower that its only writer did not note",
         ),
         pytest.param(
-            (at(9, 12, observed=(mark("app", 11), mark("io", None))),),
+            (at(9, 12, writers=(mark("app", 11), mark("io", None))),),
             ("A169", 1),
             "epoch 1 says that all before 12 is there, and its writers noted at most 11 (app 11, io nothing, orders 9)",
             id="a lower that none of its writers noted",
         ),
         pytest.param(
-            (at(9, 7, observed=(mark("app", 7), mark("web", 8))), at(9, 8, observed=(mark("web", 8),))),
+            (at(9, 7, writers=(mark("app", 7), mark("web", 8))), at(9, 8, writers=(mark("web", 8),))),
             ("A170", 2),
             "epoch 1 observed app, epoch 2 does not",
             id="a writer that is forgotten",
@@ -183,7 +185,7 @@ def test_what_is_judged_begins_where_it_was_asked_for() -> None:
 
 
 def test_late_rows_are_counted_and_are_nothing_to_do() -> None:
-    late = (at(9), at(9, first=3, horizon=9, late=2), at(9), at(9, first=8, horizon=9, late=1))
+    late = (at(9), at(9, earliest=3, late_before=9, late_rows=2), at(9), at(9, earliest=8, late_before=9, late_rows=1))
     result = judge(told(*late, sinks=(SINK, "memory:copy")))
     (finding,) = result.findings
     assert (finding.code, finding.epoch, finding.last, result.exit_code) == ("A172", 2, 4, 0)
@@ -200,7 +202,9 @@ def test_late_rows_are_counted_and_are_nothing_to_do() -> None:
 
 def deep(times: dict[int, RowTimes], time: EpochTime | None = None, **of_sink: object) -> Facts:
     """Ten rows by their column, of which two are late, and what a deep audit counted."""
-    given = told(at(9), time or at(9, first=3, last=9, horizon=9, late=2, untimed=1, column="at"))
+    given = told(
+        at(9), time or at(9, earliest=3, latest=9, late_before=9, late_rows=2, rows_without_time=1, column="at")
+    )
     digests = {epoch.number: epoch.digest for epoch in given.sinks[0].epochs}
     return with_sink(given, content=Content(digests, times=times), **of_sink)
 
@@ -241,7 +245,7 @@ HERE, THERE = "memory:here", "memory:there"
 
 def dealt_out(here: RowTimes | None, there: RowTimes | None, *, over: int = 0) -> Facts:
     """Ten rows of one epoch, of which four are in one sink and six in another, and none in a third."""
-    time = at(9, first=3, last=9, horizon=9, late=2, untimed=1, column="at")
+    time = at(9, earliest=3, latest=9, late_before=9, late_rows=2, rows_without_time=1, column="at")
     rows = {HERE: Digest(4, 100, 70), THERE: Digest(6, 210 + over, 100)}
     outputs = [OutputDigest(sink[7:], (sink,), "schema", rows[sink], 10 - rows[sink].rows) for sink in (HERE, THERE)]
     outputs.append(OutputDigest("none", ("memory:none",), "schema", Digest(0), 10))
@@ -279,7 +283,7 @@ def test_shares_that_are_not_known_to_be_all_rows_of_an_epoch_say_nothing_of_its
 
 
 def test_an_output_that_holds_all_rows_as_they_came_is_counted_like_a_sink_without_one() -> None:
-    time = at(9, first=3, last=9, horizon=9, late=2, column="at")
+    time = at(9, earliest=3, latest=9, late_before=9, late_rows=2, column="at")
     plain = epoch_after(None, 10, time=time, sinks=(HERE,))
     output = OutputDigest("all", (HERE,), plain.schema, plain.digest)
     epoch = epoch_after(None, 10, time=time, sinks=(HERE,), outputs=(output,))

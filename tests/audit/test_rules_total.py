@@ -12,11 +12,11 @@ from onceonly.audit import Facts, Verdict, judge
 from onceonly.audit.finding import exit_code_of, verdict_of
 from onceonly.audit.rules_total import ids_known, rows_in_all, rows_uncounted
 from onceonly.audit.sink_history import line_of
-from onceonly.protocol import ExpiredRows, ExternalChange, Leaves, PrunedEpochs, Total
+from onceonly.protocol.values import ExpiredRows, ExternalChange, Leaves, PrunedEpochs, Total
 from onceonly.windows.read_results import StateFacts
-from onceonly_checkpoints.digests import SEEN, STATE, Digest, OutputDigest
+from onceonly_checkpoints.digests import SEEN_IDS, STATE, Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 
 
@@ -145,17 +145,17 @@ def told(facts: Facts) -> list[tuple[str, int | None, str]]:
 
 
 def test_ids_are_counted_for_as_long_as_they_are_kept() -> None:
-    whole = ours(SEEN, (3, 4, 5), rows={1: 3, 2: 4, 3: 5})
+    whole = ours(SEEN_IDS, (3, 4, 5), rows={1: 3, 2: 4, 3: 5})
     assert told(whole) == []
     assert f"{SINK} holds epochs 1 to 3 by its chain; 12 ids counted." in judge(whole).scope
     lineage = whole.sinks[0].epochs[1].lineage
     assert lineage is not None
     aged = ExpiredRows(1, 3, 3, before_ms=lineage.batch_timestamp_ms)
-    assert told(ours(SEEN, (3, 4, 5), rows={2: 4, 3: 5}, expired=aged)) == []
-    gone = ours(SEEN, (3, 4, 5), rows={3: 5})
+    assert told(ours(SEEN_IDS, (3, 4, 5), rows={2: 4, 3: 5}, expired=aged)) == []
+    gone = ours(SEEN_IDS, (3, 4, 5), rows={3: 5})
     assert told(gone) == [("A190", 1, "7 ids of epochs 1 to 2 are gone before their time")]
     assert judge(gone).verdict is Verdict.IN_DOUBT
-    assert told(ours(SEEN, (3, 4, 5))) == [("A119", None, "its rows replace one another")]
+    assert told(ours(SEEN_IDS, (3, 4, 5))) == [("A119", None, "its rows replace one another")]
 
 
 def test_open_windows_are_counted_against_what_the_newest_epoch_left() -> None:
@@ -171,7 +171,7 @@ def test_open_windows_are_counted_against_what_the_newest_epoch_left() -> None:
 
 def test_each_of_these_verdicts_has_one_code_that_it_hangs_on() -> None:
     """What these rules keep from being: a verdict without a scope, and an empty table that is called whole."""
-    gone = ours(SEEN, (3, 4, 5), rows={3: 5})
+    gone = ours(SEEN_IDS, (3, 4, 5), rows={3: 5})
     panes = EpochWindows("d", "m", Digest(6, 1, 1), 50, 0, 1000)
     wanted = {
         "EXACTLY ONCE of a sink that nobody counted": (upserted(29), {"A119"}),

@@ -18,7 +18,7 @@ from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 _numbers = itertools.count(1)
 
@@ -34,7 +34,9 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stored]:
     """The pipeline ``orders`` with four epochs."""
     if request.param == "postgres":
         sink: Sink = PostgresSink(
-            request.getfixturevalue("server").database(f"two_{next(_numbers)}"), "both", epoch_column=None
+            request.getfixturevalue("server").database(f"two_{next(_numbers)}"),
+            "both",
+            tuning=PostgresTuning(epoch_column=None),
         )
     else:
         sink = DeltaSink(tmp_path / "both") if request.param == "delta" else MemorySink()
@@ -59,7 +61,7 @@ def test_a_newcomer_learns_whose_rows_there_are(stored: Stored) -> None:
     newcomer = sink_from_address(stored.sink.address)
     newcomer.open("second")
     assert newcomer.look() == Peek(None, 0, strangers=True)
-    assert list(newcomer.writers()) == ["orders"]  # type: ignore[attr-defined]
+    assert list(newcomer.pipelines()) == ["orders"]  # type: ignore[attr-defined]
     newcomer.close()
 
 
@@ -67,7 +69,7 @@ def test_a_driver_that_only_opened_is_no_writer(stored: Stored) -> None:
     stranger = sink_from_address(stored.sink.address)
     stranger.open("second")
     stranger.install(Fence(1, "b" * 32))
-    assert list(stranger.writers()) == ["orders"]  # type: ignore[attr-defined]
+    assert list(stranger.pipelines()) == ["orders"]  # type: ignore[attr-defined]
     stranger.close()
 
 

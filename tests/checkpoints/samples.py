@@ -35,7 +35,7 @@ def epoch_after(previous: Epoch | None, end: SourceOffsets, batch: Lineage | Non
     number, before = (previous.number + 1, previous.chain) if previous else (1, chain.GENESIS)
     slice_, digest = Slice(start, end), Digest(rows, number, 2 * number)
     adoption = None if batch else Adoption(AdoptionKind.START, reason="moved by hand")
-    stood = previous.standing if previous else ResumePoint()
+    stood = previous.resume_point if previous else ResumePoint()
     epoch = Epoch(
         number=number,
         written=slice_,

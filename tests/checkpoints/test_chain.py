@@ -135,7 +135,7 @@ def test_what_stands_goes_through_epochs_without_a_batch_unchanged_and_is_hashed
     previous = epochs()[-1]
     once = epoch_after(previous, at(50), None)
     twice = epoch_after(once, at(50), None)
-    assert twice.standing.lineage == previous.lineage
-    assert [one.kind for one in twice.standing.accepted] == ["start", "start"]
-    assert epoch_after(twice, at(51), lineage(99)).standing == ResumePoint(lineage(99))
-    assert not chain.sound(replace(twice, carried=replace(twice.standing, lineage=lineage(3))))
+    assert twice.resume_point.lineage == previous.lineage
+    assert [one.kind for one in twice.resume_point.accepted] == ["start", "start"]
+    assert epoch_after(twice, at(51), lineage(99)).resume_point == ResumePoint(lineage(99))
+    assert not chain.sound(replace(twice, carried=replace(twice.resume_point, lineage=lineage(3))))

@@ -99,7 +99,7 @@ def test_a_damage_is_found_with_its_effect(storage: LocalStorage, name: str) -> 
     damage(storage)
     (problem,) = verify(storage)
     assert (problem.path, problem.effect) == (path, effect)
-    assert problem.found
+    assert problem.description
     assert problem.consequence.endswith(".")
     assert problem.remedy
 

@@ -92,7 +92,7 @@ def test_a_marker_comes_back_from_a_store_that_reorders_keys(marker: Marker) -> 
 @given(epochs)
 def test_an_epoch_says_what_was_offered_only_where_it_is_not_what_was_written(epoch: Epoch) -> None:
     assert ("offered" in epoch.to_json()) is (epoch.offered is not None)
-    assert ("standing" in epoch.to_json()) is (epoch.carried is not None)
+    assert ("resume" in epoch.to_json()) is (epoch.carried is not None)
     assert epoch.planned == (epoch.offered or epoch.written)
 
 
@@ -159,7 +159,7 @@ def _with(path: tuple[str, ...], marker: Marker) -> dict[str, Any]:
         ("epoch", "digest"),
         ("epoch", "lineage"),
         ("epoch", "adoption"),
-        ("epoch", "standing"),
+        ("epoch", "resume"),
     ],
     ids="/".join,
 )

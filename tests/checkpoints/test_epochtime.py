@@ -19,19 +19,19 @@ marks = st.builds(WriterProgress, names, counts, st.none() | numbers, numbers, c
 times = st.builds(
     EpochTime,
     unit=units,
-    noted=st.none() | numbers,
-    lower=st.none() | numbers,
-    high=st.none() | numbers,
-    closed=st.none() | numbers,
-    first=st.none() | numbers,
-    last=st.none() | numbers,
-    horizon=st.none() | numbers,
-    late=counts,
-    untimed=counts,
-    ingest=numbers,
-    observed=st.lists(marks, max_size=4).map(tuple),
-    silent=st.lists(names, max_size=3).map(tuple),
-    turn=counts,
+    complete_until=st.none() | numbers,
+    dataset_complete_until=st.none() | numbers,
+    max_time=st.none() | numbers,
+    closed_until=st.none() | numbers,
+    earliest=st.none() | numbers,
+    latest=st.none() | numbers,
+    late_before=st.none() | numbers,
+    late_rows=counts,
+    rows_without_time=counts,
+    batch_timestamp_ms=numbers,
+    writers=st.lists(marks, max_size=4).map(tuple),
+    timed_out=st.lists(names, max_size=3).map(tuple),
+    resets=counts,
     column=st.none() | names,
 )
 
@@ -42,13 +42,15 @@ def test_a_time_comes_back_as_it_was(time: EpochTime) -> None:
 
 
 def test_what_is_absent_is_not_said_and_nought_is() -> None:
-    said = EpochTime("integer", noted=0, lower=None, high=0, ingest=7).to_json()
-    assert said == {"unit": "integer", "noted": 0, "high": 0, "ingest": 7}
+    said = EpochTime(
+        "integer", complete_until=0, dataset_complete_until=None, max_time=0, batch_timestamp_ms=7
+    ).to_json()
+    assert said == {"unit": "integer", "complete_until": 0, "max_time": 0, "batch_timestamp_ms": 7}
 
 
 @pytest.mark.parametrize("place", ["record", "mark"])
 def test_a_member_that_nobody_knows_is_not_passed_over(place: str) -> None:
-    said = EpochTime("ms", 1, 1, 1, observed=(WriterProgress("web", 1, 1, 1),)).to_json()
-    (said if place == "record" else said["observed"][0])["zone"] = "UTC"
+    said = EpochTime("ms", 1, 1, 1, writers=(WriterProgress("web", 1, 1, 1),)).to_json()
+    (said if place == "record" else said["writers"][0])["zone"] = "UTC"
     with pytest.raises(UnreadableMarker, match="zone"):
         EpochTime.from_json(said)

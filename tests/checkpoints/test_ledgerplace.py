@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.checkpoints.samples import history
 
+from onceonly_checkpoints.install import hint
 from onceonly_checkpoints.ledger import LedgerUnavailable, databases
 from onceonly_checkpoints.ledger.databases import PostgresDatabase, SqliteFile
 from onceonly_checkpoints.ledger.location import place_of
@@ -101,7 +102,7 @@ except LedgerUnavailable as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert "pip install 'onceonly[postgres]'" in done.stdout
+    assert hint("postgres") in done.stdout
 
 
 class TestSqlite:

@@ -66,7 +66,7 @@ def test_after_the_first_batch_there_is_no_entry_before_it() -> None:
 
 
 def test_a_batch_that_a_sink_lacks_is_not_said_to_be_done() -> None:
-    found = texts(plan_rebuild(list(history(4)), 4, again=True))
+    found = texts(plan_rebuild(list(history(4)), 4, repeat_last=True))
     assert [path for path in found if path.startswith(("offsets", "commits"))] == ["offsets/2", "offsets/3"]
 
 
@@ -105,13 +105,13 @@ def test_files_that_only_the_damaged_checkpoint_still_holds_are_taken_from_it() 
     records = [replace(record, files=()) if record.epoch.number == 2 else record for record in history(4)]
     with pytest.raises(CannotRebuild, match="1 of 4"):
         plan_rebuild(records, 4)
-    found = texts(plan_rebuild(records, 4, known=[file(number) for number in range(4)]))
+    found = texts(plan_rebuild(records, 4, logged_files=[file(number) for number in range(4)]))
     assert list(filelog.parse_files(found["sources/0/1"], "0", "x")) == [file(1)]
 
 
 def test_what_the_ledger_recorded_goes_before_what_the_checkpoint_holds() -> None:
     forged = InputFile("file:/in/forged.csv", 1, 1, "0")
-    found = texts(plan_rebuild(list(history(3)), 3, known=[forged]))
+    found = texts(plan_rebuild(list(history(3)), 3, logged_files=[forged]))
     assert ("part%201.csv" in found["sources/0/1"], "forged" in found["sources/0/1"]) == (True, False)
 
 

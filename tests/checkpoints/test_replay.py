@@ -20,18 +20,13 @@ from tests.checkpoints.samples import (
     write,
 )
 
+from onceonly.replay.replay_files import Origin, plan_files, prepare
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.model import Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.spark import logs, offsets
-from onceonly_checkpoints.spark.replay_files import MARKER, Origin, plan_files, prepare
-from onceonly_checkpoints.spark.replay_plan import (
-    CannotReplay,
-    MissingInput,
-    StateFrom,
-    Step,
-    plan_steps,
-)
+from onceonly_checkpoints.spark.offsets import REPLAY
+from onceonly_checkpoints.spark.replay_plan import CannotReplay, MissingInput, StateFrom, Step, plan_steps
 from onceonly_checkpoints.storage import LocalStorage
 
 OWN = "11111111-1111-1111-1111-111111111111"
@@ -154,7 +149,7 @@ def test_state_is_copied_once_and_goes_on_in_the_replay_checkpoint() -> None:
 
 def test_state_is_grown_by_all_batches_before() -> None:
     steps = plan_steps(list(history(4)), 3, 4, stateful=True, state=StateFrom.BEGINNING)
-    assert [(step.batch_id, step.wanted, step.fresh) for step in steps] == [
+    assert [(step.batch_id, step.is_requested, step.fresh) for step in steps] == [
         (0, False, True), (1, False, False), (2, True, False), (3, True, False),
     ]  # fmt: skip
     assert not any(step.copies_state for step in steps)
@@ -199,7 +194,7 @@ def test_state_is_copied_in_the_version_with_which_the_batch_began(original: Loc
     prepare(step, storage, Origin(original), query_id=OWN, conf=SHUFFLES, about="ck")
     found = {str(path.relative_to(tmp_path / "replay")) for path in (tmp_path / "replay").rglob("*") if path.is_file()}
     assert found == {
-        MARKER, "metadata", "offsets/3", "offsets/4", "commits/3", "sources/0/4.compact",
+        REPLAY, "metadata", "offsets/3", "offsets/4", "commits/3", "sources/0/4.compact",
         "state/0/0/3.delta", "state/0/0/4.delta", "state/0/0/left/3_ab.zip", "state/0/_metadata/metadata",
     }  # fmt: skip
     assert storage.read("commits/3") == original.read("commits/3")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onceonly_checkpoints.model import SourceOffsets
-from onceonly_checkpoints.spark.previous_checkpoints import NEWEST, number_of, old_batches
+from onceonly_checkpoints.spark.offsets import NEWEST, number_of, old_batches
 from onceonly_checkpoints.storage import LocalStorage
 
 

@@ -12,17 +12,16 @@ from tests.core.several import offered
 from tests.panes.making import made
 
 from onceonly.machine import coordinator
+from onceonly.machine.division_rules import WindowsConfig
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.state import State
-from onceonly.machine.window_rules import WindowsConfig
 from onceonly.protocol.batch import ArrowBatch, Bound, Notes
 from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
-from onceonly.windows.epoch_step import EpochAggregates, Targets, WindowStepper
-from onceonly.windows.result_batch import WindowResultBatch
-from onceonly.windows.rules.local_partials import Row, partials_of
+from onceonly.windows.epoch_step import EpochAggregates, Targets, WindowResultBatch, WindowStepper
 from onceonly.windows.rules.spec import Definition
+from onceonly.windows.rules.step import Row, partials_of
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
@@ -61,16 +60,16 @@ class Scores:
         self._number = 0
 
     def sinks(self) -> list[MemorySink]:
-        keyed: dict[str, Any] = {"key": ("team", "window_start", "window_end"), "delete": "deleted"}
+        keyed: dict[str, Any] = {"key": ("team", "window_start", "window_end"), "delete_flag": "deleted"}
         sink = MemorySink("memory:scores", self.store, **(keyed if self.definition.form.upserts else {}))
-        return [sink, sink.state_keeper(beside=True)]
+        return [sink, sink.window_store(separate=True)]
 
     def writes(self, *batches: Sequence[Event]) -> Scores:
         sinks = self.sinks()
         stepping = WindowStepper(self.definition, sinks[1], Targets((sinks[0].id,), sinks[1].id))
         runner = Runner(sinks, self.ledger, staging=StagedEpochs(str(self.root / "staging"), "orders", sinks))
         told = self.definition
-        windows = WindowsConfig(told.fingerprint, told.meaning, told.lateness, told.panes.at_most)
+        windows = WindowsConfig(told.fingerprint, told.meaning, told.lateness, told.panes.max_open)
         state: State | None = None
         for rows in batches:
             self._number += 1

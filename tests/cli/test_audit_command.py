@@ -65,7 +65,7 @@ def test_one_pipeline_can_be_chosen(on: Run, tmp_path: Path) -> None:
     assert [one["pipeline"] for one in document(result)["pipelines"]] == ["orders"]
 
 
-@pytest.mark.parametrize("verb", [("audit",), ("watch", "--count", "1")], ids=lambda verb: verb[0])
+@pytest.mark.parametrize("verb", [("audit",), ("status", "--watch", "--count", "1")], ids=lambda verb: verb[0])
 def test_a_name_may_stand_where_other_verbs_have_it(on: Run, tmp_path: Path, verb: tuple[str, ...]) -> None:
     other = World(tmp_path, "payments").write_all((1, 2))
     for said in (["orders"], ["--query", "orders"], ["orders", "-q", "orders"]):
@@ -181,15 +181,14 @@ def test_fail_on_info_is_heard(run: Run, world: World) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--recompute", "1..4"], "go together"),
-        (["--with", "jobs:stream"], "go together"),
-        (["--recompute", "4..1", "--with", "shlex:quote"], "--recompute '4..1' names no epochs"),
-        (["--recompute", "1..4", "--with", "no.such:stream"], "names no function"),
-        (["--recompute", "1..4", "--with", "shlex"], "names no function"),
-        (["--recompute", "1..4", "--with", "shlex:quote", "--before", "shlex:nothing"], "--before"),
+        (["1..4"], "--with"),
+        (["4..1", "--with", "shlex:quote"], "'4..1' names no epochs"),
+        (["1..4", "--with", "no.such:stream"], "names no function"),
+        (["1..4", "--with", "shlex"], "names no function"),
+        (["1..4", "--with", "shlex:quote", "--transform", "shlex:nothing"], "--transform"),
     ],
 )
 def test_epochs_are_computed_again_by_a_query_that_can_be_found(on: Run, given: list[str], said: str) -> None:
-    result = on("audit", *given)
+    result = on("replay", "check", *given)
     assert result.exit_code == 2
     assert said in result.stderr

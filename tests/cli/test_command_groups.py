@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -13,8 +15,9 @@ from typer.testing import CliRunner, Result
 from onceonly.cli import explain
 from onceonly.cli.explain import all_codes, page_of
 from onceonly.cli.plugins import GROUP, published
-from onceonly.cli.tree import WORDS, command_tree
+from onceonly.cli.tree import MOVED, TREE, Noun, command_tree
 from onceonly.errors import ConfigurationError
+from onceonly_checkpoints.install import hint
 
 
 def invoked(points: list[EntryPoint], *arguments: str) -> Result:
@@ -35,24 +38,18 @@ def test_the_lab_publishes_its_two_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "wanted"),
-    [
-        (["lab"], "onceonly-lab"),
-        (["lab", "run", "--level", "L3"], "onceonly-lab"),
-        (["lab", "--help"], "onceonly-lab"),
-        (["demo", "--quick"], "'onceonly-lab[demo]'"),
-    ],
+    "arguments", [["lab"], ["lab", "run", "--level", "L3"], ["lab", "--help"], ["demo", "--quick"]]
 )
-def test_without_the_lab_its_words_say_in_one_sentence_how_to_get_it(arguments: list[str], wanted: str) -> None:
+def test_without_the_lab_its_words_say_in_one_sentence_how_to_get_it(arguments: list[str]) -> None:
     result = invoked([], *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"onceonly {arguments[0]} needs the package onceonly-lab: pip install {wanted}\n"
+    assert result.stderr == f"onceonly {arguments[0]} needs onceonly-lab: {hint(arguments[0])}\n"
 
 
 def test_who_asks_for_json_gets_the_sentence_as_json_too() -> None:
     result = invoked([], "lab", "run", "--output", "json")
     assert result.exit_code == 2
-    assert json.loads(result.stdout)["error"]["message"].startswith("onceonly lab needs the package onceonly-lab")
+    assert json.loads(result.stdout)["error"]["message"].startswith("onceonly lab needs onceonly-lab")
 
 
 def test_every_other_command_runs_without_the_lab() -> None:
@@ -76,7 +73,7 @@ def test_a_group_that_lacks_a_package_leaves_the_others_alone() -> None:
     result = invoked(points, "lab")
     assert (result.exit_code, result.stderr.strip()) == (
         2,
-        "onceonly lab needs no_such_package_at_all: pip install onceonly-lab",
+        f"onceonly lab needs no_such_package_at_all: {hint('lab')}",
     )
     assert invoked(points, "explain", "E101").exit_code == 0
 
@@ -88,29 +85,70 @@ def test_pages_of_anomalies_come_with_the_lab(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ConfigurationError) as refused:
         page_of("X-LOSS")
     assert refused.value.code == "E110"
-    assert refused.value.remedy == "pip install onceonly-lab"
+    assert refused.value.remedy == hint("lab")
 
 
-def tree(*typed: str) -> Any:
-    return typer.main.get_command(command_tree(published(), typed))
+def loaded(*words: str) -> set[str]:
+    """Modules of the command line and of the lab that a command line imports, in a process of its own."""
+    script = (
+        "import sys\nfrom onceonly.cli import main\n"
+        f"sys.argv = ['onceonly', *{words!r}]\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print(*(name for name in sys.modules if name.startswith(('onceonly.cli.', 'onceonly_lab'))), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stderr.splitlines()[-1].split())
 
 
-def verbs_of(command: Any) -> set[str]:
-    return set(getattr(command, "commands", ()))
+VERBS = {"audit", "checkpoint", "doctor", "epochs", "explain", "ledger", "metrics", "quarantine", "replay", "status"}
+"""Modules of commands below ``onceonly.cli``; those of ``recover`` lie in a folder."""
 
 
-def test_a_word_that_was_typed_brings_its_command_alone_with_all_its_verbs() -> None:
-    whole = tree()
-    for word in WORDS:
-        alone = tree(word)
-        assert list(alone.commands) == [word]
-        assert verbs_of(alone.commands[word]) == verbs_of(whole.commands[word]), word
+def commands_in(modules: set[str]) -> set[str]:
+    """Modules of commands, the lab's included."""
+    rooms = ("onceonly_lab", "onceonly.cli.recover.")
+    ours = {f"onceonly.cli.{name}" for name in VERBS | {"time", "windows"}}
+    return {name for name in modules if name in ours or name.startswith(rooms)}
 
 
-def test_a_verb_that_lies_elsewhere_is_there_when_it_is_typed_and_in_the_help() -> None:
-    for typed in (["epochs", "rerun"], ["epochs"], ["epochs", "no-verb"]):
-        assert {"rerun", "publish"} <= verbs_of(tree(*typed).commands["epochs"]), typed
+def test_the_version_and_the_help_load_no_command() -> None:
+    for words in (["--version"], ["--help"], ["recover", "--help"], ["recover"]):
+        assert commands_in(loaded(*words)) == set(), words
 
 
-def test_a_word_that_nobody_knows_is_answered_with_all_that_are_known() -> None:
-    assert set(tree("audits").commands) >= set(WORDS)
+def test_a_command_loads_the_module_of_its_own() -> None:
+    assert commands_in(loaded("audit", "--help")) == {"onceonly.cli.audit"}
+    assert commands_in(loaded("recover", "forget", "--help")) == {"onceonly.cli.recover.removal"}
+
+
+def test_a_word_that_nobody_knows_is_answered_in_one_sentence() -> None:
+    assert "No such command 'audits'. Did you mean 'audit'?" in invoked([], "audits").stderr
+
+
+def test_the_help_of_the_tree_names_every_verb_that_it_has() -> None:
+    lacking = {}
+    for word, entry in TREE.items():
+        if isinstance(entry, Noun):
+            listed = invoked([], word, "--help").stdout
+            lacking |= {f"{word} {verb}": listed for verb in entry.verbs if f"\n  {verb} " not in listed}
+    assert lacking == {}
+
+
+def test_an_old_command_line_ends_with_2_and_names_the_new_one() -> None:
+    wrong = {}
+    root: Any = typer.main.get_command(command_tree(published()))
+    for old, new in MOVED.items():
+        result = invoked([], *old.split(), "orders", "--yes")
+        said = f"onceonly {old} is now: onceonly {new}\n"
+        command: Any = root
+        for word in new.partition(" -")[0].split():
+            command = command.commands[word] if word.islower() else command
+        if (result.exit_code, result.stdout) != (2, "") or not result.stderr.startswith(said) or command is root:
+            wrong[old] = result.output
+    assert wrong == {}
+
+
+def test_an_old_command_line_is_answered_in_json_too() -> None:
+    result = invoked([], "queries", "rewind", "orders", "-o", "json")
+    error = json.loads(result.stdout)["error"]
+    assert (result.exit_code, error["next"]) == (2, "onceonly recover rewind --help")

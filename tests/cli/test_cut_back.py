@@ -68,7 +68,7 @@ def test_input_that_is_gone_is_looked_for_by_whoever_lists_it(run: Run, tmp_path
         forgets(job)
     said = job.said("E229" if ledger == "restored" else "E207", 5)
     (tmp_path / "in-3").unlink()
-    told = rewind(run, job, *printed(said, "queries rewind")[-2:], "--yes")
+    told = rewind(run, job, *printed(said, "recover rewind")[-2:], "--yes")
     assert "[ONCE-E230]" in told
     assert "epochs 3..3" in told
     assert str(tmp_path / "in-3") in told
@@ -79,7 +79,7 @@ def test_input_that_is_gone_is_looked_for_by_whoever_lists_it(run: Run, tmp_path
     job.writes(3, 4, 5)
     audited = " ".join(job.audited(run).split())
     if ledger == "without lists":
-        assert "set aside when every sink stood at epoch 2 and the loss of epochs 3..3 was accepted" in audited
+        assert "set aside when every sink was at epoch 2 and the loss of epochs 3..3 was accepted" in audited
 
 
 def test_input_of_a_batch_that_was_planned_and_never_written_is_looked_for_as_well(run: Run, tmp_path: Path) -> None:
@@ -97,14 +97,14 @@ def test_what_neither_ledger_nor_checkpoint_lists_is_said_not_to_be_asked(run: R
     told = rewind(run, job, "--to", "2")
     assert "[ONCE-E604]" in told
     job.checkpoint.create("sources/0/1.compact", render_files([job.file(1), job.file(2)]).encode())
-    plan = obeys(run, said, "queries rewind")
+    plan = obeys(run, said, "recover rewind")
     assert "for the files of 2 batches beyond epoch 2, which neither the ledger nor the checkpoint lists" in plan
 
 
 def test_what_is_no_file_is_said_not_to_be_asked(run: Run, tmp_path: Path) -> None:
     job = wrecked(Job(tmp_path))
-    plan = run(*printed(job.said("E207", 5), "queries rewind"))
-    assert "whether topic events still holds what lies beyond epoch 2" in " ".join(plan.stdout.split())
+    plan = run(*printed(job.said("E207", 5), "recover rewind"))
+    assert "whether topic events still holds the input after epoch 2" in " ".join(plan.stdout.split())
 
 
 # ---- a checkpoint that cannot be cut back
@@ -117,7 +117,7 @@ def test_state_that_is_gone_refuses_and_the_rows_are_given_up_by_the_printed_com
     job = wrecked(Job(tmp_path), ledger=ledger)
     said = job.said("E229" if ledger else "E207", 5)
     job.checkpoint.create("state/0/0/4.delta", b"state")
-    told = rewind(run, job, *printed(said, "queries rewind")[-2:], "--yes")
+    told = rewind(run, job, *printed(said, "recover rewind")[-2:], "--yes")
     assert "[ONCE-E235]" in told
     assert "holds no version 2 of it" in told
     assert not job.pipeline.events(EventKind.REWOUND)
@@ -133,11 +133,11 @@ def test_a_checkpoint_that_lies_elsewhere_is_rebuilt_by_the_printed_command(run:
     shutil.rmtree(tmp_path / "checkpoint")
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "notes.txt").touch()
-    plan = obeys(run, said, "queries rewind")
-    assert "not cut back here" in plan
+    plan = obeys(run, said, "recover rewind")
+    assert "not reset here" in plan
     assert "it holds other things: notes.txt" in " ".join(plan.split())
     (tmp_path / "checkpoint" / "notes.txt").unlink()
-    obeys(run, plan, "checkpoint rebuild")
+    obeys(run, plan, "recover rebuild-checkpoint")
     job.writes(3, 4, 5)
     job.holds(5)
     assert job.audited(run).startswith("EXACTLY ONCE")
@@ -148,7 +148,7 @@ def test_a_checkpoint_that_nothing_can_rebuild_leaves_the_ledger_as_it_is(run: R
     said = job.said("E207", 5)
     forgets(job)
     shutil.rmtree(tmp_path / "checkpoint" / "sources")
-    told = rewind(run, job, *printed(said, "queries rewind")[-2:], "--yes")
+    told = rewind(run, job, *printed(said, "recover rewind")[-2:], "--yes")
     assert "[ONCE-E604]" in told
     assert job.pipeline.ledger.head("orders").epoch.number == 4
     obeys(run, told, "--accept-loss 3..4")
@@ -180,12 +180,12 @@ def test_what_a_driver_records_that_was_asleep_is_cut_back_again(run: Run, tmp_p
 
     def meanwhile() -> None:
         job.restore(2, *NAMES)
-        obeys(run, job.said("E207", 4), "queries rewind")
+        obeys(run, job.said("E207", 4), "recover rewind")
         job.writes(*range(3, 3 + wrote))
 
     wakes(job, meanwhile)
     assert job.pipeline.ledger.head("orders").epoch.number == 4
-    obeys(run, job.said("E207", 5), "queries rewind")
+    obeys(run, job.said("E207", 5), "recover rewind")
     job.writes(*range(3 + wrote, 6))
     job.holds(5)
     assert job.audited(run).startswith("EXACTLY ONCE")
@@ -198,14 +198,14 @@ def test_a_driver_that_runs_meets_what_another_recorded_that_was_asleep(run: Run
 
     def meanwhile() -> None:
         job.restore(2, *NAMES)
-        obeys(run, job.said("E207", 4), "queries rewind")
+        obeys(run, job.said("E207", 4), "recover rewind")
         driver.writes(3)
 
     wakes(job, meanwhile)
     with pytest.raises(OnceOnlyError) as met:
         driver.writes(4)
     assert met.value.code == "E511"
-    obeys(run, job.said("E210", 5), "ledger rebuild")
+    obeys(run, job.said("E210", 5), "recover rebuild-ledger")
     job.pipeline.driver().writes(5)
     job.holds(5)
     assert job.audited(run).startswith("EXACTLY ONCE")

@@ -13,10 +13,10 @@ from tests.cli.test_quarantine_command import Aside, Start
 from tests.cli.test_ways_out import obeys, printed
 from tests.core.several import crashed
 
-from onceonly.cli.recover import drop_sink
+from onceonly.cli.recover import removal
 from onceonly.errors import IdentityError
 from onceonly.faults import Point
-from onceonly.runtime import removed_sink
+from onceonly.runtime import sink_gaps
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def unstaged(aside: Aside) -> None:
 
 def test_a_sink_that_is_behind_is_brought_level_before_it_goes(run: Run, behind: Aside) -> None:
     said = left_out(behind)
-    assert said.index("onceonly txn resolve") < said.index("give it back") < said.index("drop-sink")
+    assert said.index("onceonly recover resolve") < said.index("give it back") < said.index("drop-sink")
     plan = obeys(run, said, "drop-sink")
     assert "memory:b first to epoch 2, 2 rows" in plan
     assert "it misses everything after epoch 2" in plan
@@ -73,9 +73,9 @@ def test_a_sink_that_is_behind_is_brought_level_before_it_goes(run: Run, behind:
 
 def test_the_way_that_is_printed_first_brings_every_row(run: Run, behind: Aside) -> None:
     said = left_out(behind)
-    assert run(*printed(said, "txn resolve"), "--yes").exit_code == 0
+    assert run(*printed(said, "recover resolve"), "--yes").exit_code == 0
     assert len(bad_rows(behind)) == 4
-    assert "txn resolve" not in left_out(behind)
+    assert "recover resolve" not in left_out(behind)
     obeys(run, left_out(behind), "drop-sink")
 
 
@@ -141,12 +141,10 @@ def test_an_acceptance_that_does_not_count_is_called_by_the_audit(
     command = [*printed(said, "drop-sink"), "2..2"]
     if broken == "it does not look, so it neither heals nor counts":
         command.pop()
-        monkeypatch.setattr(
-            removed_sink, "stand", lambda *_: removed_sink.Stand(2, 2)
-        )  # it takes the newest for granted
+        monkeypatch.setattr(sink_gaps, "stand", lambda *_: sink_gaps.Stand(2, 2))  # it takes the newest for granted
     else:
-        record = drop_sink._decided
-        monkeypatch.setattr(drop_sink, "_decided", lambda typed, _: record(typed, removed_sink.Lacking()))
+        record = removal._decided
+        monkeypatch.setattr(removal, "_decided", lambda typed, _: record(typed, sink_gaps.Lacking()))
     assert run(*command, "--yes").exit_code == 0
     del behind.stores["b"]
     goes_on(behind)

@@ -1,4 +1,4 @@
-"""``epochs tail`` and ``diff``, ``watch``, ``ledger prune`` and ``export``, ``audit --html`` as a user runs them."""
+"""``epochs list --follow``, ``status --watch``, ``ledger prune`` and ``audit --html`` as a user runs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.audit.histories import slice_
 from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless, document
 
-from onceonly.cli.watch import glance, spell
+from onceonly.cli.status import glance, spell
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import EventKind
 
@@ -34,8 +34,8 @@ def growing(world: World) -> Iterator[World]:
     writer.join()
 
 
-def test_tail_prints_the_newest_and_then_what_is_committed(on: Run, growing: World) -> None:
-    result = on("epochs", "tail", "--limit", "1", "--every", "0.1", "--count", "2")
+def test_following_prints_the_newest_and_then_what_is_committed(on: Run, growing: World) -> None:
+    result = on("epochs", "list", "--follow", "--limit", "1", "--every", "0.1", "--count", "2")
     assert result.exit_code == 0, result.stderr
     lines = result.stdout.splitlines()
     numbers = [int(line.split(" epoch ")[1].split()[0]) for line in lines]
@@ -59,36 +59,21 @@ def test_an_epoch_that_is_not_recorded_yet_is_told_at_the_next_look(
             world.ledger.record(looks[1])
 
     monkeypatch.setattr("onceonly.cli.epochs.time.sleep", between_two_looks)
-    result = on("epochs", "tail", "--limit", "1", "--count", "1")
+    result = on("epochs", "list", "--follow", "--limit", "1", "--count", "1")
     assert len(looks) == 3, "looked once more"
     assert result.stdout.splitlines()[-1].endswith("memory:orders commit 10 ms" if recorded else "memory:orders")
 
 
-def test_tail_writes_one_json_object_a_line(on: Run, growing: World) -> None:
-    result = on("epochs", "tail", "-n", "2", "--every", "0.1", "--count", "1", "-o", "json")
+def test_following_writes_one_json_object_a_line(on: Run, growing: World) -> None:
+    result = on("epochs", "list", "--follow", "-n", "2", "--every", "0.1", "--count", "1", "-o", "json")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(lines) == 3
     assert {line["schema_version"] for line in lines} == {1}
 
 
-def test_diff_marks_what_is_alike(on: Run) -> None:
-    result = on("epochs", "diff", "1", "3")
-    assert result.exit_code == 0, result.stderr
-    rows = {line[3:].split("  ")[0]: line for line in result.stdout.splitlines()}
-    assert rows["schema"].startswith("=")
-    assert rows["rows"].split() == ["rows", "10", "7"]
-    found = document(on("epochs", "diff", "1", "3", "-o", "json"))
-    assert "rows" in found["differs"]
-    assert "schema" not in found["differs"]
-
-
-def test_diff_of_an_unknown_epoch_is_answered_in_words(on: Run) -> None:
-    assert_answerless(on("epochs", "diff", "1", "30"), "the newest is epoch 4")
-
-
 def test_watch_shows_epochs_phases_and_what_is_in_doubt(on: Run, world: World) -> None:
     world.intend(5, slice_(400, 500), ago_s=61)
-    result = on("watch", "--count", "1")
+    result = on("status", "--watch", "--count", "1")
     assert result.exit_code == 0, result.stderr
     assert "orders  generation 1" in result.stdout
     assert re.search(r"epoch 5 IN DOUBT for 6\d s", result.stdout)  # a loaded machine is slow to look
@@ -114,7 +99,7 @@ def test_a_length_of_time_has_one_unit(milliseconds: int, words: str) -> None:
 
 def test_prune_prints_its_plan_and_waits_for_a_yes(on: Run, world: World) -> None:
     result = on("ledger", "prune", "--keep-epochs", "1")
-    assert result.exit_code == 2
+    assert result.exit_code == 4
     assert "epochs 1 to 3" in result.stdout
     assert len(world.ledger.epochs("orders")) == 4
 
@@ -149,34 +134,20 @@ def test_the_plan_names_epochs_that_nothing_else_proves(on: Run, world: World) -
 
 
 def test_forget_prints_its_plan_and_waits_for_a_yes(on: Run, world: World) -> None:
-    result = on("queries", "forget", "orders")
-    assert result.exit_code == 2
+    result = on("recover", "forget", "orders")
+    assert result.exit_code == 4
     assert "4 epochs and 1 events" in result.stdout
     assert [entry.name for entry in world.ledger.pipelines()] == ["orders"]
 
 
 def test_a_forgotten_pipeline_leaves_the_ledger_and_not_its_sinks(on: Run, world: World) -> None:
     world.intend(5, slice_(400, 500))
-    assert on("queries", "forget", "orders", "--yes").exit_code == 0
+    assert on("recover", "forget", "orders", "--yes").exit_code == 0
     ledger = world.ledger
     assert (list(ledger.pipelines()), list(ledger.epochs("orders")), list(ledger.events("orders"))) == ([], [], [])
     assert ledger.intent("orders", 5) is None
     assert len(world.sink.rows()) > 0
-    assert_answerless(on("queries", "forget", "orders", "--yes"), "does not know a pipeline")
-
-
-def test_an_export_holds_every_epoch_and_event_a_line_each(on: Run, world: World) -> None:
-    result = on("ledger", "export")
-    lines = [json.loads(line) for line in result.stdout.splitlines()]
-    assert (lines[0]["kind"], lines[0]["schema_version"]) == ("ledger", 1)
-    assert [line["epoch"]["number"] for line in lines if line["kind"] == "epoch"] == [1, 2, 3, 4]
-    assert [line["what"] for line in lines if line["kind"] == "event"] == ["opened"]
-    assert lines[2]["files"]
-    assert lines[2]["phases"] == {"prepare": 0.2, "commit": 0.01}
-
-
-def test_an_export_of_an_unknown_pipeline_is_answered_in_words(on: Run) -> None:
-    assert_answerless(on("ledger", "export", "-q", "nosuch"), "does not know a pipeline", "orders")
+    assert_answerless(on("recover", "forget", "orders", "--yes"), "does not know a pipeline")
 
 
 def test_the_audit_page_is_written_beside_the_answer(on: Run, world: World, tmp_path: Path) -> None:
@@ -194,6 +165,6 @@ def test_a_page_that_cannot_be_written_is_no_answer(on: Run, tmp_path: Path) -> 
 
 
 def test_watching_a_pipeline_that_nobody_knows_is_no_answer(on: Run) -> None:
-    result = on("watch", "-q", "nosuch", "--count", "1")
+    result = on("status", "--watch", "-q", "nosuch", "--count", "1")
     assert result.exit_code == 2
     assert 'does not know a pipeline "nosuch"' in result.stderr

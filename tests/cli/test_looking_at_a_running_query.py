@@ -10,7 +10,12 @@ import pytest
 from tests.cli.conftest import Run
 from tests.core.several import Pipeline
 
-COMMANDS = (("audit", "--limit", "1"), ("txn", "list"), ("audit", "--limit", "1"), ("watch", "--count", "1"))
+COMMANDS = (
+    ("audit", "--limit", "1"),
+    ("status", "--in-doubt"),
+    ("audit", "--limit", "1"),
+    ("status", "--watch", "--count", "1"),
+)
 
 
 @pytest.fixture

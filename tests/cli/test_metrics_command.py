@@ -25,10 +25,9 @@ from onceonly.cli.app import app
 from onceonly.metrics import Exporter
 from onceonly.metrics.listener import Listener
 from onceonly.runtime.events import late
-from onceonly_checkpoints.digests import BAD, SEEN, Digest, OutputDigest
+from onceonly_checkpoints.digests import BAD, SEEN_IDS, Digest, OutputDigest
 from onceonly_checkpoints.epoch import Fence
-from onceonly_checkpoints.epoch_time import END, EpochTime
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import END, EpochTime, EpochWindows
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
@@ -121,13 +120,15 @@ def test_what_epochs_say_of_time_is_told_and_where_none_does_there_is_no_such_se
     exporter.look(0)
     assert value(exporter, "onceonly_lower_seconds") is None
     assert value(exporter, "onceonly_rows_behind_time_total") == 0
-    world.write(9, time=EpochTime("ms", 5_000, 5_000, 9_000, late=2, ingest=11_500))
-    world.write(9, time=EpochTime("ms", 6_000, 6_500, 9_000, late=1, ingest=11_500))
+    world.write(9, time=EpochTime("ms", 5_000, 5_000, 9_000, late_rows=2, batch_timestamp_ms=11_500))
+    world.write(9, time=EpochTime("ms", 6_000, 6_500, 9_000, late_rows=1, batch_timestamp_ms=11_500))
     exporter.look(0)
     assert value(exporter, "onceonly_lower_seconds") == 6.5
     assert value(exporter, "onceonly_time_lag_seconds") == 5.5
     assert value(exporter, "onceonly_rows_behind_time_total") == 3
-    world.write(9, time=EpochTime("ms", END, END, 9_000, ingest=11_500))  # a drain, or a writer that was retired
+    world.write(
+        9, time=EpochTime("ms", END, END, 9_000, batch_timestamp_ms=11_500)
+    )  # a drain, or a writer that was retired
     exporter.look(0)
     assert value(exporter, "onceonly_lower_seconds") == math.inf
     assert value(exporter, "onceonly_time_lag_seconds") == 0
@@ -194,7 +195,9 @@ def test_rows_that_were_set_aside_are_counted_beside_those_that_were_not(world: 
 def test_rows_whose_id_had_been_seen_before_are_counted_beside_those_that_were_let_through(world: World) -> None:
     exporter = Exporter(world.ledger)
     exporter.look(0)
-    world.write(9, outputs=(OutputDigest(SEEN, ("pg:seen",), "columns", Digest(9), repeated=Digest(3), offered=12),))
+    world.write(
+        9, outputs=(OutputDigest(SEEN_IDS, ("pg:seen",), "columns", Digest(9), repeated=Digest(3), offered=12),)
+    )
     world.write(5)
     exporter.look(0)
     assert value(exporter, "onceonly_repeated_rows_total") == 3

@@ -79,11 +79,11 @@ def plain(said: str) -> str:
 
 
 SHOWN = {
-    ("queries", "list"): ["orders-by-customer", _ADDRESS, _ID],
-    ("queries", "show", "orders-by-customer"): ["s3a://lake/checkpoints/orders", _ADDRESS],
+    ("status",): ["orders-by-customer", _ADDRESS, _ID],
+    ("status", "orders-by-customer"): ["s3a://lake/checkpoints/orders", _ADDRESS],
     ("epochs", "list"): [_END, "postgres:silver.orders_by_customer_and_day"],
     ("audit",): ["postgres:silver.orders_by_customer_and_day"],
-    ("watch", "--count", "1"): ["12,034"],
+    ("status", "--watch", "--count", "1"): ["12,034"],
 }
 """Command to texts that somebody copies from its table."""
 
@@ -105,7 +105,7 @@ def test_nothing_is_cut_on_a_real_terminal_which_tells_its_width_by_itself(ledge
     main, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 60, 0, 0))
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
-    command = [sys.executable, "-m", "onceonly", "queries", "list", "--ledger", str(ledger)]
+    command = [sys.executable, "-m", "onceonly", "status", "--ledger", str(ledger)]
     running = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=subprocess.DEVNULL, env=env)
     os.close(terminal)
     said = b""
@@ -121,7 +121,7 @@ def test_nothing_is_cut_on_a_real_terminal_which_tells_its_width_by_itself(ledge
     assert running.wait() == 0
     told = plain(said.decode())
     assert "…" not in told
-    assert [text for text in SHOWN["queries", "list"] if text not in told] == []
+    assert [text for text in SHOWN["status",] if text not in told] == []
     narrow = [line for line in told.splitlines() if _ADDRESS not in line]
     assert max(map(len, narrow)) <= 60
 

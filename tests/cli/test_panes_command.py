@@ -1,4 +1,4 @@
-"""``panes show`` and ``panes reset``: what is open out of the state itself, and what giving it up does and costs."""
+"""``windows show`` and ``recover reset-windows``: open windows from their state, and the cost of giving them up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cli.conftest import Run, assert_answerless, document
 from tests.cli.scores import Event, Scores
 from tests.panes.making import made
 
-from onceonly.cli import window_state
+from onceonly.cli.windows import shown as window_row
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol.capabilities import OpenWindow, StateRow
 from onceonly.runtime import operator
@@ -42,7 +42,7 @@ def at(run: Run, scores: Scores) -> Run:
 
 
 def test_what_is_open_is_shown_by_what_closes_first(at: Run) -> None:
-    found = document(at("panes", "show", "orders", "-o", "json"))
+    found = document(at("windows", "show", "orders", "-o", "json"))
     assert (found["epoch"], found["open"], found["counted"], found["dropped"]) == (2, 1, 1, 1)
     assert (found["unit"], found["lower"], found["closed"]) == ("integer", 26, 26)
     assert found["windows"] == [
@@ -61,20 +61,20 @@ def test_what_is_open_is_shown_by_what_closes_first(at: Run) -> None:
 
 
 def test_people_read_a_line_for_each_window_and_a_summary(at: Run) -> None:
-    result = at("panes", "show", "--query", "orders")
+    result = at("windows", "show", "--query", "orders")
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.stdout.splitlines()]
-    assert ['["c"]', "20", "30", "2", "0", "no", "once", "30", "is", "noted"] in lines
+    assert ['["c"]', "20", "30", "2", "0", "no", "when", "complete", "until", "30"] in lines
     assert ["open", "1", "window", "by", "epoch", "2"] in lines
     assert "dropped 1 row in no window, as it was closed or they have no time" in map(" ".join, lines)
-    assert ["complete", "through", "26"] in lines
+    assert ["complete", "until", "26"] in lines
     assert ["closed", "through", "26"] in lines
 
 
 def test_a_window_that_had_panes_says_how_many_and_how_many_rows_came_since(run: Run, tmp_path: Path) -> None:
-    early = Scores(tmp_path / "early", trigger=AtWatermark(early=AtCount(2)), lateness=10)
+    early = Scores(tmp_path / "early", trigger=AtWatermark(early=AtCount(2)), allowed_lateness=10)
     early.writes([("a", 1, 5), ("a", 2, 7)], [("a", 3, 1)], [("b", 11, 1)])
-    result = run("panes", "show", "orders", "-o", "json", "--ledger", str(tmp_path / "early" / "ledger.db"))
+    result = run("windows", "show", "orders", "-o", "json", "--ledger", str(tmp_path / "early" / "ledger.db"))
     told = {one["key"][0]: one for one in document(result)["windows"]}
     assert (told["a"]["rows"], told["a"]["panes"], told["a"]["passed"], told["a"]["wake_time"]) == (0, 2, True, 20)
     assert (told["b"]["rows"], told["b"]["panes"], told["b"]["passed"], told["b"]["wake_time"]) == (1, 0, False, 20)
@@ -83,14 +83,14 @@ def test_a_window_that_had_panes_says_how_many_and_how_many_rows_came_since(run:
 @pytest.mark.parametrize("key", ['"c"', '["c"]', ' [ "c" ] '])
 def test_windows_of_one_key_are_asked_for_by_its_value(at: Run, scores: Scores, key: str) -> None:
     scores.writes([("a", 27, 1), ("b", 28, 1)])
-    found = document(at("panes", "show", "orders", "-o", "json", "--key", key))
+    found = document(at("windows", "show", "orders", "-o", "json", "--key", key))
     assert [one["key"] for one in found["windows"]] == [["c"]]
     assert found["counted"] == 3
 
 
 def test_no_more_are_shown_than_was_asked_for(at: Run, scores: Scores) -> None:
     scores.writes([("a", 27, 1), ("b", 28, 1)])
-    found = document(at("panes", "show", "orders", "-o", "json", "--limit", "2"))
+    found = document(at("windows", "show", "orders", "-o", "json", "--limit", "2"))
     assert ([one["key"] for one in found["windows"]], found["counted"]) == ([["a"], ["b"]], 3)
 
 
@@ -98,34 +98,34 @@ def test_a_table_that_holds_other_windows_than_the_epoch_says_ends_with_1(at: Ru
     scores.writes([("a", 27, 1), ("b", 28, 1)])
     log = scores.sinks()[1].store._log
     log[-1] = replace(log[-1], rows=None)
-    result = at("panes", "show", "orders")
+    result = at("windows", "show", "orders")
     assert result.exit_code == 1, result.output
     assert "onceonly audit --deep" in result.stdout
 
 
 def test_a_key_that_is_no_json_is_refused_and_the_way_out_is_one(at: Run) -> None:
-    result = at("panes", "show", "orders", "--key", "ann")
+    result = at("windows", "show", "orders", "--key", "ann")
     assert_answerless(result, "--key ann is not JSON")
     printed = re.findall(r"(--key '[^']*')", result.stderr)
     assert len(printed) == 2
     for way in printed:
-        assert at("panes", "show", "orders", *shlex.split(way)).exit_code == 0
+        assert at("windows", "show", "orders", *shlex.split(way)).exit_code == 0
 
 
 def test_a_pipeline_without_windows_is_told_so(on: Run) -> None:
-    assert_answerless(on("panes", "show", "orders"), "says nothing of windows")
-    assert_answerless(on("panes", "reset", "orders", "--accept-loss"), "nothing to give up")
+    assert_answerless(on("windows", "show", "orders"), "has no windows")
+    assert_answerless(on("recover", "reset-windows", "orders", "--accept-loss"), "nothing to give up")
 
 
 def test_state_that_nobody_can_read_names_its_window_and_a_next_step() -> None:
     with pytest.raises(OnceOnlyError, match='key \\["a"\\] from 10 on cannot be read') as refused:
-        window_state.shown(OpenWindow(StateRow('["a"]', 10, 20, "[]", 3), None, 20))
+        window_row(OpenWindow(StateRow('["a"]', 10, 20, "[]", 3), None, 20))
     assert "onceonly audit --deep" in str(refused.value)
 
 
 def test_showing_changes_nothing(at: Run, scores: Scores) -> None:
     before = [sink.store.newest(sink._writer) for sink in _opened(scores)]
-    at("panes", "show", "orders")
+    at("windows", "show", "orders")
     assert [sink.store.newest(sink._writer) for sink in _opened(scores)] == before
 
 
@@ -147,43 +147,43 @@ def test_an_epoch_says_its_windows(at: Run) -> None:
 
 
 def test_what_would_be_lost_is_said_before_it_is_accepted(at: Run, scores: Scores) -> None:
-    refused = at("panes", "reset", "--query", "orders")
-    assert_answerless(refused, "1 window with 2 rows since the last pane", "--accept-loss")
-    planned = at("panes", "reset", "--query", "orders", "--accept-loss")
-    assert planned.exit_code == 2
-    assert "1 window with 2 rows since the last pane" in planned.stdout
+    refused = at("recover", "reset-windows", "--query", "orders")
+    assert_answerless(refused, "1 window with 2 rows since the last result", "--accept-loss")
+    planned = at("recover", "reset-windows", "--query", "orders", "--accept-loss")
+    assert planned.exit_code == 4
+    assert "1 window with 2 rows since the last result" in planned.stdout
     assert "Nothing was changed" in planned.stderr
     assert scores.ledger.head("orders").epoch.number == 2  # type: ignore[union-attr]
 
 
 def test_after_it_no_window_is_open_and_rows_that_come_begin_from_nothing(at: Run, scores: Scores) -> None:
-    planned = at("panes", "reset", "orders", "--accept-loss", "--reason", "wrong zone")
+    planned = at("recover", "reset-windows", "orders", "--accept-loss", "--reason", "wrong zone")
     done = at(*shlex.split(planned.stderr.splitlines()[-1])[1:])
     assert done.exit_code == 0, done.output
     assert "epoch 3 adopted: no window of orders is open" in done.stdout
     head = scores.ledger.head("orders")
     assert head is not None
-    assert head.epoch.panes is not None
-    assert (head.epoch.panes.open.rows, head.epoch.panes.since) == (0, 3)
-    assert head.epoch.panes.open.high == head.epoch.panes.open.low == 0
-    found = document(at("panes", "show", "orders", "-o", "json"))
+    assert head.epoch.windows is not None
+    assert (head.epoch.windows.open.rows, head.epoch.windows.since) == (0, 3)
+    assert head.epoch.windows.open.high == head.epoch.windows.open.low == 0
+    found = document(at("windows", "show", "orders", "-o", "json"))
     assert (found["open"], found["counted"], found["windows"], found["dropped"]) == (0, 0, [], 1)
     scores.writes([("c", 27, 40)], [("d", 31, 1)])
     assert [result for result in scores.results() if result[1] == 20] == [("c", 20, 40, 0)]
-    assert at("panes", "show", "orders").exit_code == 0
-    assert scores.ledger.head("orders").epoch.panes.since == 3  # type: ignore[union-attr]
-    assert at("panes", "reset", "orders", "--accept-loss", "--yes").exit_code == 0
+    assert at("windows", "show", "orders").exit_code == 0
+    assert scores.ledger.head("orders").epoch.windows.since == 3  # type: ignore[union-attr]
+    assert at("recover", "reset-windows", "orders", "--accept-loss", "--yes").exit_code == 0
 
 
 def test_with_nothing_open_there_is_nothing_to_give_up(at: Run) -> None:
-    assert at("panes", "reset", "orders", "--accept-loss", "--yes").exit_code == 0
-    assert_answerless(at("panes", "reset", "orders", "--accept-loss", "--yes"), "nothing to give up")
+    assert at("recover", "reset-windows", "orders", "--accept-loss", "--yes").exit_code == 0
+    assert_answerless(at("recover", "reset-windows", "orders", "--accept-loss", "--yes"), "nothing to give up")
 
 
 def test_a_plan_about_another_epoch_is_not_carried_out(scores: Scores) -> None:
     sinks, ledger = scores.sinks(), SqlLedger(str(scores.root / "ledger.db"))
     for shown in (1, 0):
-        with pytest.raises(OnceOnlyError, match=f"stands at epoch 2, and {shown} was shown"):
+        with pytest.raises(OnceOnlyError, match=f"is at epoch 2, and the plan was for epoch {shown}"):
             operator.reset_panes(sinks, ledger, "orders", Adoption(AdoptionKind.RESET_PANES, last=shown))
     ledger.close()
 
@@ -192,7 +192,7 @@ def test_a_driver_that_runs_is_fenced_out(at: Run, scores: Scores) -> None:
     before = scores.sinks()[1]
     before.open("orders")
     fence = before.fence()
-    assert at("panes", "reset", "orders", "--accept-loss", "--yes").exit_code == 0
+    assert at("recover", "reset-windows", "orders", "--accept-loss", "--yes").exit_code == 0
     after = before.fence()
     assert fence is not None
     assert after is not None
@@ -209,7 +209,7 @@ def test_state_that_somebody_changed_stops_the_query_and_the_printed_way_out_goe
         scores.writes([("c", 28, 1)])
     assert refused.value.code == "E226"
     scores._number -= 1  # that batch was not written: it is offered again
-    rebuilt, shown, given_up = re.findall(r"onceonly panes .*", refused.value.remedy)
+    rebuilt, shown, given_up = re.findall(r"onceonly (?:recover|windows) .*", refused.value.remedy)
     assert "rebuild" in rebuilt  # through Spark: integration/test_panes_again.py
     assert_answerless(at(*shlex.split(shown)[1:]), '["c"]')
     assert at(*shlex.split(given_up)[1:], "--yes").exit_code == 0
@@ -220,17 +220,17 @@ def test_state_that_somebody_changed_stops_the_query_and_the_printed_way_out_goe
 def test_too_many_windows_stop_the_query_until_more_are_allowed_and_the_printed_command_shows_them(
     run: Run, tmp_path: Path
 ) -> None:
-    few = Scores(tmp_path / "few", at_most=2).writes([("a", 1, 5)])
+    few = Scores(tmp_path / "few", max_open=2).writes([("a", 1, 5)])
     with pytest.raises(OnceOnlyError) as refused:
         few.writes([("b", 2, 1), ("c", 3, 1)])
     assert refused.value.code == "E527"
-    printed = re.search(r"onceonly panes show [^;]*", refused.value.remedy)
+    printed = re.search(r"onceonly windows show [^\n]*", refused.value.remedy)
     assert printed
     shown = run(*shlex.split(printed[0])[1:])
     assert shown.exit_code == 0, shown.output
     assert '["a"]' in shown.stdout
     few._number -= 1  # that batch was not written: it is offered again
-    few.definition = made(at_most=3)
+    few.definition = made(max_open=3)
     few.writes([("b", 2, 1), ("c", 3, 1)], [("d", 31, 1)])
     assert [result[:3] for result in few.results()] == [("a", 0, 5), ("b", 0, 1), ("c", 0, 1)]
 
@@ -239,10 +239,10 @@ def test_too_many_windows_stop_the_query_until_more_are_allowed_and_the_printed_
 
 
 def test_the_position_is_not_moved_under_open_windows_and_both_ways_on_work(at: Run, scores: Scores) -> None:
-    typed = ("queries", "adopt", "orders", "--start", '{"topic":{"0":5}}')
+    typed = ("recover", "adopt", "orders", "--start", '{"topic":{"0":5}}')
     refused = at(*typed, "--yes")
     assert_answerless(refused, "ONCE-E142", "--start moves the position, and 1 window open", "queryName(...)")
-    printed = re.search(r"(onceonly panes reset [^;]*--accept-loss)", refused.stderr)
+    printed = re.search(r"(onceonly recover reset-windows [^;]*--accept-loss)", refused.stderr)
     assert printed
     assert at(*shlex.split(printed[1])[1:], "--yes").exit_code == 0
     again = at(*typed, "--yes")

@@ -12,7 +12,7 @@ import pytest
 from tests.audit.stores import Stored
 from tests.cli.conftest import Run
 
-from onceonly.cli.options import without_password
+from onceonly.cli.change import without_password
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.servers.postgres import temporary_postgres
 from onceonly_sinks.postgres import PostgresSink
@@ -62,7 +62,7 @@ def test_the_server_refuses_whoever_brings_no_password(guarded: str) -> None:
         psycopg.connect(guarded)
 
 
-@pytest.mark.parametrize("words", [("audit",), ("epochs", "list"), ("txn", "list")])
+@pytest.mark.parametrize("words", [("audit",), ("epochs", "list"), ("status", "--in-doubt")])
 def test_a_sink_in_the_ledgers_database_is_read_with_the_ledgers_password(
     run: Run, ledger: str, words: tuple[str, ...]
 ) -> None:
@@ -80,13 +80,13 @@ def test_the_doctor_reads_it_with_the_ledgers_password_too(run: Run, ledger: str
 def test_a_password_is_never_sent_to_another_server_user_or_database(guarded: str) -> None:
     for other in (guarded.replace("127.0.0.1", "localhost"), guarded.replace("app@", "eve@"), f"{guarded}2"):
         sink = PostgresSink(other, "orders")
-        sink.log_in_like(with_password(guarded))
+        sink.use_ledger_login(with_password(guarded))
         assert _SECRET not in (sink.ledger_url or ""), other
 
 
 def test_a_password_in_the_address_of_the_sink_stays(guarded: str) -> None:
     sink = PostgresSink(with_password(guarded, "own"), "orders")
-    sink.log_in_like(with_password(guarded))
+    sink.use_ledger_login(with_password(guarded))
     assert ":own@" in (sink.ledger_url or "")
 
 
@@ -120,8 +120,8 @@ def test_the_command_that_a_plan_prints_runs_once_the_password_is_where_it_says(
 ) -> None:
     said = spelled(ledger, form)
     where = [f"--ledger={said}"] if joined else ["--ledger", said]
-    result = run("queries", "forget", "orders", *where)
-    assert result.exit_code == 2, (result.stdout, result.stderr)
+    result = run("recover", "forget", "orders", *where)
+    assert result.exit_code == 4, (result.stdout, result.stderr)
     assert _SECRET not in result.stdout + result.stderr
     assert "***" not in result.stderr
     assert "PGPASSWORD" in result.stderr
@@ -153,6 +153,6 @@ def test_a_word_without_its_password_leads_to_the_same_place(word: str, left: st
 
 
 def test_a_plan_without_a_password_says_nothing_of_one(on: Run) -> None:
-    result = on("queries", "forget", "orders")
-    assert result.exit_code == 2
+    result = on("recover", "forget", "orders")
+    assert result.exit_code == 4
     assert "PGPASSWORD" not in result.stderr

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from onceonly.audit.catalogue import RULES
 from onceonly.cli.app import app
+from onceonly.cli.tree import MOVED
 from onceonly.doctor import PAGES as ILLS
 from onceonly.errors.codes import CATALOGUE
 from onceonly_lab.anomalies import PAGES as ANOMALIES
@@ -33,7 +34,7 @@ DETAIL = re.compile(r"\{[^{}]*\}")
 SOURCES = sorted(
     page for room in ("src", "sinks") for page in (ROOT / room).rglob("*.py") if page.name != "catalogue.py"
 )
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / ".github").rglob("*.*")])
 
 
 def commands(text: str) -> list[list[str]]:
@@ -113,8 +114,15 @@ def test_every_printed_command_can_be_parsed(texts: Texts, known: list[str]) -> 
 def test_a_command_that_does_not_exist_is_noticed() -> None:
     wrong = (
         "queries rename orders",
-        "queries adopt orders --accept",
-        "checkpoint rebuild --entry x",
+        "recover adopt orders --accept",
+        "recover rebuild-checkpoint --entry x",
         "audit --quietly",
     )
     assert [line for line in wrong if not problem(line.split())] == []
+
+
+def test_no_text_names_a_command_of_before() -> None:
+    words = [old.replace(" --", " .*--") for old in MOVED]
+    old = re.compile(rf"\bonceonly (?:{'|'.join(words)})(?![\w-])")
+    texts = [*of_messages(), *of_sources(), *of_pages()]
+    assert {(where, found) for where, text in texts for found in old.findall(text)} == set()

@@ -153,14 +153,14 @@ def test_rows_that_somebody_took_away_are_missed_aloud(asked: Run, aside: Aside)
     place = next(index for index, entry in enumerate(log) if entry.epoch == 1)
     log[place] = replace(log[place], rows=None)
     text = asked("show").stdout
-    assert "2 rows of 4 that were set aside" in text
+    assert "2 rows of 4 quarantined" in text
 
 
 def test_where_nothing_is_expected_that_is_said(on: Run, asked: Run, aside: Aside) -> None:
-    assert "Nothing is expected of rows" in on("quarantine", "list").stdout
-    assert "Nothing is expected of rows" in on("quarantine", "show").stdout
-    assert 'No row of "orders" was set aside in 1 epoch.' in asked("list", "--epoch", "2").stdout
-    assert 'set aside for "tall" in 3 epochs' in asked("show", "--reason", "tall").stdout
+    assert "No expectation applies to rows" in on("quarantine", "list").stdout
+    assert "No expectation applies to rows" in on("quarantine", "show").stdout
+    assert 'No row of "orders" was quarantined in 1 epoch.' in asked("list", "--epoch", "2").stdout
+    assert 'quarantined for "tall" in 3 epochs' in asked("show", "--reason", "tall").stdout
     assert document(asked("show", "--epoch", "2", "-o", "json"))["rows"] == []
 
 

@@ -1,4 +1,4 @@
-"""``epochs``, ``queries list|show`` and ``checkpoint offsets``."""
+"""``epochs`` and ``status``."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def test_an_epoch_is_shown_in_full(on: Run, world: World) -> None:
 
 def test_what_an_epoch_says_of_time_is_shown_in_words(on: Run, world: World) -> None:
     noon = 1767268800000
-    world.write(7, time=EpochTime("ms", noon, noon, noon + 9, noon, noon - 5, noon + 9, noon - 1, 2, 1, ingest=noon))
+    world.write(
+        7, time=EpochTime("ms", noon, noon, noon + 9, noon, noon - 5, noon + 9, noon - 1, 2, 1, batch_timestamp_ms=noon)
+    )
     world.write(7, time=EpochTime("integer", None, None, None))
     text = on("epochs", "show", "5").stdout
     assert re.search(r"complete +through 2026-01-01T12:00:00Z\n", text)
@@ -71,23 +73,23 @@ def test_what_an_epoch_says_of_time_is_shown_in_words(on: Run, world: World) -> 
     assert re.search(r"untimed +1 rows", text)
     assert re.search(r"complete +through nothing yet", on("epochs", "show", "6").stdout)
     assert "complete" not in on("epochs", "show", "4").stdout
-    assert document(on("epochs", "show", "5", "-o", "json"))["epoch"]["time"]["lower"] == noon
+    assert document(on("epochs", "show", "5", "-o", "json"))["epoch"]["time"]["dataset_complete_until"] == noon
 
 
 def test_plans_are_listed_with_what_the_newest_changes(on: Run, world: World) -> None:
-    assert document(on("epochs", "plans", "-o", "json"))["plans"] == []
+    assert document(on("epochs", "show", "--plan", "-o", "json"))["plans"] == []
     first = KeptPlan("orders", "1-4.2-3.11-aa", "Filter\n  Literal value=1\n  relation", 1)
     other = KeptPlan("orders", "1-4.2-3.11-bb", "Filter\n  Literal value=2\n  relation", 3)
     for plan in (first, other):
         world.ledger.keep_plan(plan)
-    lines = on("epochs", "plans").stdout.splitlines()
+    lines = on("epochs", "show", "--plan").stdout.splitlines()
     assert [line for line in lines if line[:1] in "+-"] == [
         "--- 1-4.2-3.11-aa",
         "+++ 1-4.2-3.11-bb",
         "-  Literal value=1",
         "+  Literal value=2",
     ]
-    found = document(on("epochs", "plans", "-o", "json"))["plans"]
+    found = document(on("epochs", "show", "--plan", "-o", "json"))["plans"]
     assert [(one["first_epoch"], one["plan"]) for one in found] == [(1, first.plan), (3, other.plan)]
 
 
@@ -134,62 +136,62 @@ def test_the_ledger_alone_answers_when_the_sink_is_gone(on: Run, world: World) -
     result = on("epochs", "list", "-o", "json")
     assert [epoch["number"] for epoch in document(result)["epochs"]] == [1, 2, 3, 4]
     assert "cannot be found" in result.stderr
-    assert on("checkpoint", "offsets").stdout == '{"events":{"0":400}}\n'
+    assert on("epochs", "show", "--offsets").stdout == '{"events":{"0":400}}\n'
 
 
 def test_queries_are_listed(on: Run, world: World) -> None:
-    found = document(on("queries", "list", "-o", "json"))["pipelines"]
+    found = document(on("status", "-o", "json"))["pipelines"]
     assert [(one["name"], one["epoch"], one["generation"]) for one in found] == [("orders", 4, 1)]
     assert found[0]["sinks"] == {world.sink.id: world.sink.address}
-    assert "orders" in on("queries", "list").stdout
+    assert "orders" in on("status").stdout
 
 
 def test_one_query_is_shown_with_its_events(on: Run) -> None:
-    assert "first start" in on("queries", "show", "orders").stdout
-    found = document(on("queries", "show", "orders", "-o", "json"))
+    assert "first start" in on("status", "orders").stdout
+    found = document(on("status", "orders", "-o", "json"))
     assert [event["kind"] for event in found["events"]] == ["opened"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["list", "--ledger", "/no/such.db"], ["There is no ledger at"]),
-        (["show", "nosuch"], ["does not know a pipeline", "orders"]),
-        (["list", "--ledger", "mongodb://h/d"], ["is not the place of a ledger"]),
+        (["--ledger", "/no/such.db"], ["There is no ledger at"]),
+        (["nosuch"], ["does not know a pipeline", "orders"]),
+        (["--ledger", "mongodb://h/d"], ["is not the place of a ledger"]),
     ],
 )
 def test_bad_input_to_queries_is_answered_in_words(on: Run, arguments: list[str], words: list[str]) -> None:
-    assert_answerless(on("queries", *arguments), *words)
+    assert_answerless(on("status", *arguments), *words)
 
 
 def test_queries_without_a_ledger_are_answered_in_words(run: Run) -> None:
-    assert_answerless(run("queries", "list"), "No ledger was named")
-    assert_answerless(run("queries", "show", "orders"), "No ledger was named")
+    assert_answerless(run("status"), "No ledger was named")
+    assert_answerless(run("status", "orders"), "No ledger was named")
 
 
 def test_offsets_can_be_pasted_as_starting_offsets(on: Run) -> None:
-    result = on("checkpoint", "offsets", "--query", "orders")
+    result = on("epochs", "show", "--offsets", "--query", "orders")
     assert result.exit_code == 0
     assert result.stdout == '{"events":{"0":400}}\n'
     assert "startingOffsets" in result.stderr
 
 
 def test_offsets_of_an_older_epoch_are_there_too(on: Run) -> None:
-    assert json.loads(on("checkpoint", "offsets", "--epoch", "2").stdout) == {"events": {"0": 200}}
-    found = document(on("checkpoint", "offsets", "--epoch", "2", "-o", "json"))
+    assert json.loads(on("epochs", "show", "2", "--offsets").stdout) == {"events": {"0": 200}}
+    found = document(on("epochs", "show", "2", "--offsets", "-o", "json"))
     assert (found["epoch"], found["offsets"]) == (2, {"0": {"events": {"0": 200}}})
 
 
 def test_offsets_come_from_the_sink_when_the_ledger_is_gone(run: Run, world: World) -> None:
     world.delete_ledger()
-    result = run("checkpoint", "offsets", "-q", "orders", "--sink", world.sink.address)
+    result = run("epochs", "show", "--offsets", "-q", "orders", "--sink", world.sink.address)
     assert json.loads(result.stdout) == {"events": {"0": 400}}
 
 
 def test_offsets_of_several_sources_are_named(on: Run, world: World) -> None:
     both = SourceOffsets.of({"a": '{"logOffset":3}', "b": None})
     world.write(1, written=type(slice_(0, 1))(at(400), both))
-    result = on("checkpoint", "offsets")
+    result = on("epochs", "show", "--offsets")
     assert json.loads(result.stdout) == {"a": {"logOffset": 3}, "b": None}
     assert "no starting offsets" in result.stderr
 
@@ -197,13 +199,13 @@ def test_offsets_of_several_sources_are_named(on: Run, world: World) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--epoch", "99"], ["knows epoch 99"]),
+        (["99"], ["knows epoch 99"]),
         (["--query", "nosuch"], ["does not know a pipeline"]),
         (["--query", "orders", "--sink", "x"], ["is not the address of a sink"]),
     ],
 )
 def test_bad_input_to_offsets_is_answered_in_words(on: Run, arguments: list[str], words: list[str]) -> None:
-    assert_answerless(on("checkpoint", "offsets", *arguments), *words)
+    assert_answerless(on("epochs", "show", "--offsets", *arguments), *words)
 
 
 def test_several_pipelines_must_be_told_apart(on: Run, tmp_path: Path) -> None:
@@ -213,5 +215,5 @@ def test_several_pipelines_must_be_told_apart(on: Run, tmp_path: Path) -> None:
 
 def test_a_pipeline_without_an_epoch_has_no_offsets(run: Run, tmp_path: Path) -> None:
     fresh = World(tmp_path, "fresh", ledger="fresh.db")
-    result = run("checkpoint", "offsets", ONCEONLY_LEDGER=str(fresh.path))
+    result = run("epochs", "show", "--offsets", ONCEONLY_LEDGER=str(fresh.path))
     assert_answerless(result, "has no epoch yet")

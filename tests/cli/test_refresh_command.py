@@ -1,4 +1,4 @@
-"""``queries refresh``: what it shows, what it refuses, and that the next query that begins anew replaces all rows."""
+"""``recover refresh``: what it shows, what it refuses, and that the next query that begins anew replaces all rows."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def three(tmp_path: Path) -> Pipeline:
 
 
 def typed(pipeline: Pipeline, *more: str) -> list[str]:
-    return ["queries", "refresh", "orders", "--ledger", str(pipeline.root / "ledger.db"), *more]
+    return ["recover", "refresh", "orders", "--ledger", str(pipeline.root / "ledger.db"), *more]
 
 
 def test_the_printed_command_shows_the_rows_at_stake_and_then_replaces_them(run: Run, three: Pipeline) -> None:
     with pytest.raises(IdentityError) as stopped:
         begins_anew(three.driver(), 0, on_refresh="stop")
-    (line,) = (line for line in str(stopped.value).splitlines() if "queries refresh" in line)
+    (line,) = (line for line in str(stopped.value).splitlines() if "recover refresh" in line)
     printed = shlex.split(line.partition("onceonly ")[2])
     plan = run(*printed)
-    assert plan.exit_code == 2
+    assert plan.exit_code == 4
     assert "epochs 1..3 (3 epochs, 30 rows)" in " ".join(plan.stdout.split())
     three.holds(3)
     done = run(*printed, "--yes")
     assert done.exit_code == 0, done.output
-    assert "the next query that begins anew replaces the rows of epochs 1..3" in " ".join(done.stdout.split())
+    assert "the next query with a new checkpoint replaces the rows of epochs 1..3" in " ".join(done.stdout.split())
     begins_anew(three.driver(), 0, on_refresh="stop")
     holds(three, NEW, epochs=5, series=5)
 

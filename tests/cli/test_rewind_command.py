@@ -1,4 +1,4 @@
-"""``onceonly queries rewind``: what a refusal prints is obeyed, killed, obeyed again, and nothing is lost."""
+"""``onceonly recover rewind``: what a refusal prints is obeyed, killed, obeyed again, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.core.several import Crash, Pipeline, crash, offered, rows
 from tests.core.test_publish import LINE
 
 from onceonly import faults
-from onceonly.api.arguments import Staging
+from onceonly.api.arguments import Storage
 from onceonly.cli.recover import rewind as cut_plan
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
@@ -119,7 +119,7 @@ def test_sinks_that_were_all_set_back_are_gone_on_from_and_nothing_is_lost(run: 
     job.writes(1, 2, 3, 4)
     job.restore(2, *NAMES)
     said = job.said("E207", 5)
-    plan = obeys(run, said, "queries rewind orders")
+    plan = obeys(run, said, "recover rewind orders")
     assert "2 epochs, 20 rows of the ledger" in plan
     assert "fences every running driver out" in plan
     assert spark_offsets.offset_ids(job.checkpoint)[-1] == 1  # Spark goes on with batch 2
@@ -132,7 +132,7 @@ def test_sinks_that_were_all_set_back_are_gone_on_from_and_nothing_is_lost(run: 
     aside = job.pipeline.ledger.superseded("orders")
     assert [one.epoch.number for one in aside] == [3, 4]
     told = job.pipeline.events(EventKind.REWOUND)
-    assert told == ["every sink stands at epoch 2; 2 epochs beyond it set aside, to be read from the source again"]
+    assert told == ["every sink is at epoch 2; 2 epochs after it taken back, to be read from the source again"]
 
 
 @pytest.mark.parametrize("point", [one for one in POINTS if one.value.partition(".")[0] not in ("prepare", "commit")])
@@ -140,7 +140,7 @@ def test_a_cut_back_that_is_killed_is_given_again(run: Run, tmp_path: Path, poin
     job = Job(tmp_path)
     job.writes(1, 2, 3, 4)
     job.restore(2, *NAMES)
-    command = printed(job.said("E207", 5), "queries rewind")
+    command = printed(job.said("E207", 5), "recover rewind")
     faults.arm(point, crash)
     with pytest.raises(Crash):
         run(*command, "--yes")
@@ -157,7 +157,7 @@ def test_a_driver_that_was_stopped_before_its_commit_is_fenced_out_by_a_cut_back
     sleeper = job.pipeline.sinks_open()[0]
     fence = sleeper.fence()
     job.restore(2, *NAMES)
-    obeys(run, job.said("E207", 5), "queries rewind")
+    obeys(run, job.said("E207", 5), "recover rewind")
     now = job.pipeline.sinks_open()[0].fence()
     assert fence is not None
     assert now is not None
@@ -173,12 +173,12 @@ def test_a_sink_several_epochs_behind_gets_them_from_what_stayed_staged(run: Run
     job.writes(*range(1, newest + 1))
     job.restore(2, "b")
     said = job.said("E207", newest + 1)
-    plan = obeys(run, said, "queries rewind orders")
+    plan = obeys(run, said, "recover rewind orders")
     assert f"gets epochs 3..{newest}, {behind * 10} rows: {behind} from stage" in plan
     job.writes(newest + 1)
     job.holds(newest + 1)
     assert job.audited(run).startswith("EXACTLY ONCE")
-    [told] = job.pipeline.events(EventKind.BROUGHT_UP)
+    [told] = job.pipeline.events(EventKind.ROLLED_FORWARD)
     assert told == f"memory:b brought from epoch 2 to {newest}, rows from: stage"
 
 
@@ -190,8 +190,8 @@ def test_what_the_audit_prints_before_any_start_is_obeyed_and_loses_nothing(run:
     found = document(run("audit", "--ledger", place, "-o", "json"))["findings"]
     said = {one["code"]: one["remedy"] for one in found if one["code"] in ("A132", "A142")}
     assert sorted(said) == ["A132", "A142"]
-    [remedy] = {printed(one, "queries rewind")[-1]: one for one in said.values()}.values()
-    obeys(run, remedy, "queries rewind orders")
+    [remedy] = {printed(one, "recover rewind")[-1]: one for one in said.values()}.values()
+    obeys(run, remedy, "recover rewind orders")
     job.writes(5)
     job.holds(5)
     assert job.audited(run).startswith("EXACTLY ONCE")
@@ -203,7 +203,7 @@ def test_a_bring_up_that_is_killed_is_given_again(run: Run, tmp_path: Path, poin
     job = Job(tmp_path, keep=4)
     job.writes(1, 2, 3, 4)
     job.restore(1, "b")
-    command = printed(job.said("E207", 5), "queries rewind")
+    command = printed(job.said("E207", 5), "recover rewind")
     fires = hit == 1 or point not in (Point.REINDEX_AFTER, Point.RECORD_BEFORE, Point.RECORD_AFTER)
     faults.arm(point, crash, hit=hit)
     if fires:
@@ -220,7 +220,7 @@ def test_of_two_operators_at_once_one_brings_the_epochs_and_the_other_is_told(ru
     job = Job(tmp_path, keep=4)
     job.writes(1, 2, 3, 4)
     job.restore(1, "b")
-    command = printed(job.said("E207", 5), "queries rewind")
+    command = printed(job.said("E207", 5), "recover rewind")
 
     def another() -> None:
         faults.disarm()
@@ -239,7 +239,7 @@ def test_a_sink_that_was_made_anew_is_filled_from_the_first_epoch_on(run: Run, t
     job = Job(tmp_path, keep=9)
     job.writes(1, 2, 3, 4)
     job.pipeline.stores["b"].recreate()
-    obeys(run, job.said("E208", 5), "queries rewind orders")
+    obeys(run, job.said("E208", 5), "recover rewind orders")
     job.writes(5)
     job.holds(5)
     assert job.audited(run).startswith("EXACTLY ONCE")
@@ -252,7 +252,7 @@ def test_all_sinks_are_brought_up_from_the_stage_without_the_source(run: Run, tm
     job.said("E207", 5)
     ledger = str(tmp_path / "ledger.db")
     named = [word for name in NAMES for word in ("--sink", f"memory:{name}")]
-    done = run("queries", "rewind", "orders", "--ledger", ledger, "--to", "2", *named, "--from", "stage", "--yes")
+    done = run("recover", "rewind", "orders", "--ledger", ledger, "--to", "2", *named, "--from", "stage", "--yes")
     assert done.exit_code == 0, done.output
     job.writes(5)
     job.holds(5)
@@ -263,7 +263,7 @@ def test_of_two_operators_who_cut_back_at_once_the_late_one_loses_nothing(run: R
     job = Job(tmp_path, keep=1)
     job.writes(1, 2, 3, 4)
     job.restore(2, *NAMES)
-    command = printed(job.said("E207", 5), "queries rewind")
+    command = printed(job.said("E207", 5), "recover rewind")
 
     def another() -> None:
         faults.disarm()
@@ -281,7 +281,7 @@ def test_of_two_operators_who_cut_back_at_once_the_late_one_loses_nothing(run: R
 
 
 def rewind(run: Run, job: Job, *words: str) -> str:
-    found = run("queries", "rewind", "orders", "--ledger", str(job.pipeline.root / "ledger.db"), *words)
+    found = run("recover", "rewind", "orders", "--ledger", str(job.pipeline.root / "ledger.db"), *words)
     assert found.exit_code == 2, found.output
     return str(found.stderr)
 
@@ -351,7 +351,7 @@ def test_as_many_staged_epochs_stay_as_was_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keep", [0, -1, True, "2"])
 def test_staging_that_keeps_nothing_is_refused(keep: object) -> None:
     with pytest.raises(ConfigurationError) as error:
-        Staging(keep=keep)  # type: ignore[arg-type]
+        Storage(keep_epochs=keep)  # type: ignore[arg-type]
     assert error.value.code == "E110"
 
 
@@ -377,12 +377,12 @@ def test_a_cut_back_names_what_spark_does_not_read_again_and_counts_the_rest(tmp
     refreshed, brought = replace(LINE[3], number=5, replaces=(1, 4)), replace(LINE[3], number=5, lineage=None)
     batch, decided = replace(LINE[2], number=6), replace(brought, number=7, digest=Digest(0))
     again = "epoch 5, which published orders~v2 (10 rows): before the query starts, publish it again: "
-    stand = "epoch 5, a full refresh (10 rows): rows of epochs 1..4 stand again; refresh anew: "
+    stand = "epoch 5, a full refresh (10 rows): rows of epochs 1..4 are current again; refresh once more: "
     by_hand = "epoch 5, which an operator brought (10 rows): "
     expected = {
-        "a publication": (published, [f"{again}onceonly epochs publish 'orders~v2' --over orders --ledger l.db"]),
-        "a refresh": (refreshed, [f"{stand}onceonly queries refresh orders --ledger l.db --how replace"]),
-        "an operator's rows": (brought, [f"{by_hand}decide it anew once the query has gone on"]),
+        "a publication": (published, [f"{again}onceonly replay publish 'orders~v2' --over orders --ledger l.db"]),
+        "a refresh": (refreshed, [f"{stand}onceonly recover refresh orders --ledger l.db --how replace"]),
+        "an operator's rows": (brought, [f"{by_hand}decide it again once the query has continued"]),
     }
     told = {what: plan_of(ledger, epoch, batch, decided) for what, (epoch, _) in expected.items()}
     assert {what: plan["undoes"] for what, plan in told.items()} == {what: said for what, (_, said) in expected.items()}
@@ -398,7 +398,7 @@ def test_a_sink_is_brought_level_by_the_printed_command_where_the_ledger_is_lost
     job.writes(1, 2, 3, 4)
     job.restore(1, "a")
     job.pipeline.ledger.forget("orders")
-    obeys(run, job.said("E207", 5), "queries rewind orders")
+    obeys(run, job.said("E207", 5), "recover rewind orders")
     job.writes(5)
     job.holds(5)
     assert job.audited(run).startswith("EXACTLY ONCE")

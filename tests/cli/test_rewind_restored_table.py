@@ -66,9 +66,9 @@ def test_a_table_that_was_restored_gets_its_epochs_again(run: Run, tmp_path: Pat
     job.writes(1, 2, 3, 4)
     job.restores(2)
     said = job.said("E209", 5)
-    assert said.index("queries rewind") < said.index("onceonly audit")
-    plan = obeys(run, said, "queries rewind orders")
-    assert "holds the rows of epoch 2, and is put there" in plan
+    assert said.index("recover rewind") < said.index("onceonly audit")
+    plan = obeys(run, said, "recover rewind orders")
+    assert "holds the rows of epoch 2, and is reset" in plan
     assert "gets epochs 3..4, 20 rows: 2 from stage" in plan
     job.writes(5)
     job.holds(5)
@@ -85,8 +85,8 @@ def test_a_table_that_was_restored_to_a_moment_gets_its_epochs_again(run: Run, t
     time.sleep(0.02)
     job.writes(3, 4)
     DeltaTable(tmp_path / "first").restore(datetime.fromtimestamp(noon / 1000, UTC))
-    plan = obeys(run, job.said("E209", 5), "queries rewind orders")
-    assert "holds the rows of epoch 2, and is put there" in plan
+    plan = obeys(run, job.said("E209", 5), "recover rewind orders")
+    assert "holds the rows of epoch 2, and is reset" in plan
     job.writes(5)
     job.holds(5)
     assert job.audited(run).startswith("EXACTLY ONCE")
@@ -106,7 +106,7 @@ def left_behind_and_restored(root: Path) -> TableJob:
 
 def test_a_change_of_a_table_that_is_healed_as_well_is_accepted_on_record(run: Run, tmp_path: Path) -> None:
     job = left_behind_and_restored(tmp_path)
-    assert "nothing had to be accepted" not in obeys(run, job.said("E209", 3), "--accept-change")
+    assert "nothing to accept" not in obeys(run, job.said("E209", 3), "--accept-change")
     [accepted] = [epoch.epoch for epoch in job.pipeline.ledger.epochs("orders") if epoch.epoch.adoption]
     assert accepted.number == 4
     job.writes(3, 4)
@@ -116,8 +116,8 @@ def test_a_change_of_a_table_that_is_healed_as_well_is_accepted_on_record(run: R
 
 def test_a_table_that_a_crash_left_behind_and_that_was_restored_gets_both_epochs(run: Run, tmp_path: Path) -> None:
     job = left_behind_and_restored(tmp_path)
-    plan = obeys(run, job.said("E209", 3), "queries rewind orders")
-    assert "holds the rows of epoch 1, and is put there" in plan
+    plan = obeys(run, job.said("E209", 3), "recover rewind orders")
+    assert "holds the rows of epoch 1, and is reset" in plan
     assert "gets epochs 2..3" in plan
     job.writes(3, 4)
     job.holds(4)
@@ -130,8 +130,8 @@ def test_an_audit_prints_the_rewind_that_the_query_prints(run: Run, tmp_path: Pa
     job.restores(2)
     found = document(run("audit", "--ledger", str(tmp_path / "ledger.db"), "--output", "json"))
     [remedy] = [one["remedy"] for one in found["findings"] if one["code"] == "A126"]
-    assert printed(remedy, "queries rewind") == printed(job.said("E209", 4), "queries rewind")
-    obeys(run, remedy, "queries rewind")
+    assert printed(remedy, "recover rewind") == printed(job.said("E209", 4), "recover rewind")
+    obeys(run, remedy, "recover rewind")
     job.writes(4)
     job.holds(4)
     assert job.audited(run).startswith("EXACTLY ONCE")
@@ -141,7 +141,7 @@ def test_it_is_restored_below_its_first_epoch_and_gets_all_of_them_again(run: Ru
     job = TableJob(tmp_path)
     job.writes(1, 2, 3)
     DeltaTable(tmp_path / "first").restore(0)
-    obeys(run, job.said("E209", 4), "queries rewind orders")
+    obeys(run, job.said("E209", 4), "recover rewind orders")
     job.writes(4)
     job.holds(4)
     assert job.audited(run).startswith("EXACTLY ONCE")
@@ -152,7 +152,7 @@ def test_an_upsert_that_was_restored_gets_its_changes_again(run: Run, tmp_path: 
     job = TableJob(tmp_path, key="id")
     job.writes(1, 2, 3, 4)
     job.restores(2)
-    obeys(run, job.said("E209", 5), "queries rewind orders")
+    obeys(run, job.said("E209", 5), "recover rewind orders")
     job.writes(5)
     job.holds(5)
     assert job.audited(run, "--uncounted-ok").startswith("NOT COUNTED")
@@ -162,7 +162,7 @@ def test_the_only_table_is_gone_on_from_and_the_source_is_read_again(run: Run, t
     job = TableJob(tmp_path, ("first",), keep=1)
     job.writes(1, 2, 3, 4)
     job.restores(2)
-    plan = obeys(run, job.said("E209", 5), "queries rewind orders")
+    plan = obeys(run, job.said("E209", 5), "recover rewind orders")
     assert "2 epochs, 20 rows of the ledger" in plan
     job.writes(3, 4, 5)
     job.holds(5)
@@ -189,7 +189,7 @@ def test_a_rewind_of_it_that_is_killed_is_given_again(run: Run, tmp_path: Path, 
     job = TableJob(tmp_path)
     job.writes(1, 2, 3, 4)
     job.restores(2)
-    command = printed(job.said("E209", 5), "queries rewind")
+    command = printed(job.said("E209", 5), "recover rewind")
     killed(["onceonly", *command], point, hit)
     assert run(*command, "--yes").exit_code == 0
     job.writes(5)
@@ -201,9 +201,9 @@ def test_a_query_that_starts_after_a_rewind_was_killed_prints_the_rest_of_it(run
     job = TableJob(tmp_path)
     job.writes(1, 2, 3, 4)
     job.restores(1)
-    command = printed(job.said("E209", 5), "queries rewind")
+    command = printed(job.said("E209", 5), "recover rewind")
     killed(["onceonly", *command], Point.COMMIT_AFTER)
-    obeys(run, job.said("E207", 5), "queries rewind orders")
+    obeys(run, job.said("E207", 5), "recover rewind orders")
     job.writes(5)
     job.holds(5)
 
@@ -212,7 +212,7 @@ def test_rows_that_are_nowhere_are_given_up_as_the_change_that_took_them(run: Ru
     job = TableJob(tmp_path, keep=1)
     job.writes(1, 2, 3, 4)
     job.restores(2)
-    command = printed(job.said("E209", 5), "queries rewind")
+    command = printed(job.said("E209", 5), "recover rewind")
     said = run(*command, "--from", "stage", "--yes").stderr
     assert "[ONCE-E232]" in said
     obeys(run, said, "--accept-change")
@@ -245,7 +245,7 @@ def test_rows_that_are_no_epochs_are_not_taken_for_one(
     else:
         job.restores(2)
         changes(path)
-    assert "queries rewind" not in job.said("E209", 4)
+    assert "recover rewind" not in job.said("E209", 4)
 
 
 def test_a_table_that_was_restored_again_and_again_holds_the_rows_of_the_last_time(run: Run, tmp_path: Path) -> None:
@@ -255,11 +255,11 @@ def test_a_table_that_was_restored_again_and_again_holds_the_rows_of_the_last_ti
     again = DeltaTable(tmp_path / "first").version()
     job.restores(1)
     DeltaTable(tmp_path / "first").restore(again)
-    plan = obeys(run, job.said("E209", 5), "queries rewind orders")
+    plan = obeys(run, job.said("E209", 5), "recover rewind orders")
     assert "holds the rows of epoch 3" in plan
     job.writes(5)
     job.restores(4)  # of the rows that were brought again
-    obeys(run, job.said("E209", 6), "queries rewind orders")
+    obeys(run, job.said("E209", 6), "recover rewind orders")
     job.writes(6)
     job.holds(6)
     assert job.audited(run).startswith("EXACTLY ONCE")
@@ -277,7 +277,7 @@ def test_a_restore_to_files_that_vacuum_took_stops_and_says_that_only_a_backup_h
     table.restore(before, ignore_missing_files=True)
     said = job.said("E209", 3)
     assert "VACUUM took 4 of its data files, which only a backup brings back" in " ".join(said.split())
-    assert "queries rewind" not in said
+    assert "recover rewind" not in said
     obeys(run, said, "--accept-change")
     job.writes(3)
     assert "EXACTLY ONCE" not in run("audit", "--ledger", str(tmp_path / "ledger.db")).stdout

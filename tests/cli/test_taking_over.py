@@ -78,13 +78,13 @@ def job(tmp_path: Path) -> OldJob:
 
 def adopts(run: Run, job: OldJob, *options: str):
     place = ("--from-checkpoint", str(job.checkpoint), "--sink", job.address)
-    return run("queries", "adopt", "orders", *place, *options)
+    return run("recover", "adopt", "orders", *place, *options)
 
 
 def takes_over(run: Run, job: OldJob, *options: str) -> str:
     """With ``--yes``; without it nothing may change."""
     planned = adopts(run, job, *options)
-    assert planned.exit_code == 2, planned.output
+    assert planned.exit_code == 4, planned.output
     assert "Nothing was changed" in planned.stderr
     assert not ledger_of(job).exists()
     done = adopts(run, job, *options, "--yes")
@@ -222,12 +222,12 @@ def test_another_application_proves_nothing(run: Run, job: OldJob) -> None:
 def test_a_sink_without_transactions_is_told_from_one_with_another(run: Run, job: OldJob) -> None:
     sink = MemorySink("memory:orders", MemoryStore("taken"))  # the command line finds it while somebody holds it
     place = ("--from-checkpoint", str(job.checkpoint), "--sink", sink.address, "--from-delta-txn", APP)
-    assert_answerless(run("queries", "adopt", "orders", *place), "E221", "keeps no application transactions")
+    assert_answerless(run("recover", "adopt", "orders", *place), "E221", "keeps no application transactions")
 
 
 def test_a_damaged_checkpoint_is_no_starting_point(run: Run, job: OldJob) -> None:
     (job.checkpoint / "offsets" / "2").write_text("v1\n{}")
-    assert_answerless(adopts(run, job, "--yes"), "E221", "checkpoint verify")
+    assert_answerless(adopts(run, job, "--yes"), "E221", "--verify")
 
 
 def test_a_job_that_never_finished_a_batch_has_nothing_to_take_over(run: Run, tmp_path: Path) -> None:
@@ -237,11 +237,11 @@ def test_a_job_that_never_finished_a_batch_has_nothing_to_take_over(run: Run, tm
 
 def test_a_pipeline_begins_once(run: Run, job: OldJob) -> None:
     takes_over(run, job)
-    assert_answerless(adopts(run, job, "--yes"), "E110", "stands at epoch 1 already")
+    assert_answerless(adopts(run, job, "--yes"), "E110", "is at epoch 1 already")
 
 
 @pytest.mark.parametrize(
     "given", [("--from-delta-txn", APP), ("--from-checkpoint", "ck"), ("--from-checkpoint", "ck", "--continue")]
 )
 def test_what_is_needed_is_said(run: Run, given: tuple[str, ...]) -> None:
-    assert_answerless(run("queries", "adopt", "orders", *given), "E110")
+    assert_answerless(run("recover", "adopt", "orders", *given), "E110")

@@ -100,7 +100,7 @@ def printed(said: str, words: str) -> list[str]:
 def obeys(run: Run, said: str, words: str) -> str:
     """Run a printed command; it must change nothing, and print the one that does."""
     planned = run(*printed(said, words))
-    assert planned.exit_code == 2, planned.output
+    assert planned.exit_code == 4, planned.output
     assert "Nothing was changed" in planned.stderr
     done = run(*printed(planned.stderr, "--yes"))
     assert done.exit_code == 0, done.output
@@ -215,14 +215,14 @@ def test_bad_input_to_drop_sink_changes_nothing(
     run: Run, three: Pipeline, arguments: list[str], words: list[str]
 ) -> None:
     ledger = str(three.root / "ledger.db")
-    assert_answerless(run("queries", "drop-sink", "orders", *arguments, "--ledger", ledger, "--yes"), *words)
+    assert_answerless(run("recover", "drop-sink", "orders", *arguments, "--ledger", ledger, "--yes"), *words)
     three.driver().writes(3)
     three.holds(3)
 
 
 def test_the_last_sink_is_never_dropped(run: Run, one: Pipeline) -> None:
     ledger = str(one.root / "ledger.db")
-    result = run("queries", "drop-sink", "orders", "memory:a", "--accept-loss", "--ledger", ledger, "--yes")
+    result = run("recover", "drop-sink", "orders", "memory:a", "--accept-loss", "--ledger", ledger, "--yes")
     assert_answerless(result, "is the last sink")
     one.driver().writes(3)
     one.holds(3)
@@ -250,7 +250,7 @@ def test_offsets_that_do_not_fit_are_replaced_by_here(tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path, ("a",))
     pipeline.stores["a"].append_foreign(rows(1))
     said = refused(pipeline, "E218", offer(cut(20, 30), 4), adopt=at(10))
-    assert 'use adopt="here"' in said
+    assert 'use recovery=Recovery(adopt="here")' in said
     starts(pipeline, offer(cut(20, 30), 4), rows(3), adopt="here")
     assert ids(pipeline, "a") == [*range(10), *range(20, 30)]
 
@@ -269,7 +269,7 @@ def test_offsets_that_fit_are_taken(tmp_path: Path) -> None:
 def test_an_overlap_is_written_again_when_that_is_said(run: Run, one: Pipeline) -> None:
     again = offer(cut(10, 30), 0, "q2")
     plan = obeys(run, refused(one, "E203", again), "accept-duplicates")
-    assert "the batch starts there that was refused last" in plan
+    assert "where the batch starts that was refused last" in plan
     starts(one, again, rows(2))
     assert ids(one, "a") == sorted([*range(20), *range(10, 20)])
 
@@ -287,15 +287,15 @@ def test_a_ledger_with_a_hole_is_filled_and_the_batch_is_proven(run: Run, one: P
     one.ledger.discard("orders", 2)
     one.ledger.record(newest)  # as a driver did that was fenced out while the ledger lost the one before
     said = refused(one, "E203", offered(1))
-    assert said.index("ledger rebuild") < said.index("checkpoint rebuild")
-    obeys(run, said, "ledger rebuild")
+    assert said.index("recover rebuild-ledger") < said.index("recover rebuild-checkpoint")
+    obeys(run, said, "recover rebuild-ledger")
     assert starts(one, offered(1), rows(1)).work.skipped
 
 
 def test_a_start_further_back_is_written_again_although_epochs_hold_it(run: Run, one: Pipeline) -> None:
     start = at(10).entries[0][1] or ""
     place = ("--ledger", str(one.root / "ledger.db"), "--yes")
-    assert run("queries", "adopt", "orders", "--start", start, *place).exit_code == 0
+    assert run("recover", "adopt", "orders", "--start", start, *place).exit_code == 0
     starts(one, offered(2), rows(2))  # its checkpoint was rolled back to there
     starts(one, offered(3), rows(3))
     assert ids(one, "a") == sorted([*range(30), *range(10, 20)])
@@ -306,7 +306,7 @@ def test_where_a_pipeline_stands_is_printed_for_an_overlap(run: Run, one: Pipeli
         ("E203", offer(cut(10, 30), 0, "q2"), {}),
         ("E220", offer(cut(None, 30), 0, "q2"), {"overlap": "trim"}),
     ):
-        command = printed(refused(one, code, what, **options), "checkpoint offsets")
+        command = printed(refused(one, code, what, **options), "epochs show --offsets")
         assert run(*command).stdout.strip() == '{"events":{"0":20}}'
 
 
@@ -330,11 +330,11 @@ def begins(start: int, end: int, batch: int = 0, **options: object) -> Offer:
 
 
 def ways(said: str) -> list[list[str]]:
-    """Every printed command of ``queries adopt``, as a shell would split it."""
+    """Every printed command of ``recover adopt``, as a shell would split it."""
     return [words for line in re.findall(r"onceonly ([^\n]*)", said) if (words := shlex.split(line))[:2] == ADOPT]
 
 
-ADOPT = ["queries", "adopt"]
+ADOPT = ["recover", "adopt"]
 
 WALKS = {
     "earliest": (begins(0, 30), "E203", range(20)),
@@ -358,7 +358,7 @@ def test_a_new_checkpoint_over_kafka_goes_on_by_obeying_what_is_printed(run: Run
         assert asked <= 1 + what.stateful, said  # lost state is one question, the position another
         command, *_ = ways(said)
         planned = run(*command)
-        assert planned.exit_code == 2, planned.output
+        assert planned.exit_code == 4, planned.output
         done = run(*printed(planned.stderr, "--yes"))
         assert done.exit_code == 0, done.output
         said = refusal(one, what, written)
@@ -393,7 +393,7 @@ def test_a_batch_that_repeats_rows_and_skips_others_is_not_taken_as_duplicates(r
     said = refused(one, "E203", torn)
     assert "accept-duplicates" not in said
     place = ("--ledger", str(one.root / "ledger.db"), "--yes")
-    assert_answerless(run("queries", "adopt", "orders", "--accept-duplicates", "1..2", *place), "Nothing that")
+    assert_answerless(run("recover", "adopt", "orders", "--accept-duplicates", "1..2", *place), "Nothing that")
 
 
 def test_a_sink_that_was_moved_with_its_rows_is_taken_after_a_check(run: Run, one: Pipeline) -> None:
@@ -423,11 +423,10 @@ def test_every_command_names_the_place_that_the_sink_has_now(run: Run, one: Pipe
     one.stores["a"]._mishaps.clear()
     said = refused(one, "E207", offered(5))
     found = [line for line in said.splitlines() if "onceonly " in line]
-    assert ["queries rewind" in found[0], "--accept-loss" in found[1]] == [True, True]
+    assert ["recover rewind" in found[0], "--accept-loss" in found[1]] == [True, True]
     assert all(place in line for line in found), said
-    assert (
-        run(*printed(said, "queries rewind")).exit_code == 2
-    )  # its plan; what it does to checkpoints is shown elsewhere
+    # Its plan; what it does to checkpoints is shown elsewhere.
+    assert run(*printed(said, "recover rewind")).exit_code == 4
     obeys(run, said, "--accept-loss")
     starts(one, offered(5), rows(5))
     assert ids(one, "a") == [*range(20), *range(40, 50)]
@@ -445,7 +444,7 @@ def test_an_audit_that_is_printed_asks_the_sink_that_is_running(run: Run, one: P
 def test_a_server_that_was_moved_is_not_told_that_its_rows_are_gone(run: Run, one: Pipeline) -> None:
     place = moved_away(one, "another server")
     said = refused(one, "E208", offered(3))
-    assert "if it was moved, it may hold all of it" in said
+    assert "One that was moved may hold all of them." in said
     commands = ways(said)
     assert [place in shlex.join(command) for command in commands] == [True, True]
     assert ["--same-data" in command for command in commands] == [True, False]
@@ -477,11 +476,11 @@ def test_a_sink_that_was_set_back_is_told_first_what_loses_nothing(run: Run, one
     one.stores["a"]._mishaps.clear()  # a backup knows nothing of what came after it
     said = refused(one, "E207", offered(5))
     found = [line for line in said.splitlines() if "onceonly" in line]
-    assert ["queries rewind" in found[0], "--accept-loss 3..4" in found[1]] == [True, True]
+    assert ["recover rewind" in found[0], "--accept-loss 3..4" in found[1]] == [True, True]
     assert found[0].endswith("--to 2")
     assert "2 epochs, 20 rows" in found[1]
     one.ledger.supersede("orders", 3, "as a rewind does, whose checkpoint was not there")
-    assert "says that batch 3 is done" in refused(one, "E229", offered(5))
+    assert "it has batch 3 as done" in refused(one, "E229", offered(5))
     starts(one, offered(3), rows(3))  # as Spark offers it once its checkpoint was set back
     assert ids(one, "a") == list(range(30))
 
@@ -502,7 +501,9 @@ def test_a_gap_that_was_given_up_is_behind_a_checkpoint_that_is_put_back(run: Ru
     obeys(run, refused(one, "E229", ahead), "--accept-loss")
     head = one.ledger.head("orders")
     assert head is not None
-    assert head.epoch.reached == head.epoch.written.end == at(50)  # this is where `checkpoint rebuild` lets Spark go on
+    assert (
+        head.epoch.reached == head.epoch.written.end == at(50)
+    )  # this is where `recover rebuild-checkpoint` lets Spark go on
     starts(one, ahead, rows(6))
     assert ids(one, "a") == [*range(30), *range(50, 60)]
 
@@ -558,8 +559,8 @@ def test_one_of_several_that_was_set_back_by_an_epoch_gets_it_from_what_was_stag
     three.stores["b"]._mishaps.clear()  # a backup knows nothing of what came after it
     said = refused(three, "E207", offered(4))
     assert "accept-loss" not in said
-    assert "nothing is lost by: onceonly txn resolve" in said
-    obeys(run, said, "txn resolve")
+    assert "so this loses nothing: onceonly recover resolve" in said
+    obeys(run, said, "recover resolve")
     three.driver().writes(4)
     three.holds(4)
 
@@ -570,10 +571,10 @@ def test_staged_bytes_that_are_gone_are_not_counted_on(run: Run, three: Pipeline
     three.stores["b"]._mishaps.clear()
     said = refused(three, "E207", offered(4))
     bereft(three)
-    planned = run(*printed(said, "txn resolve"), "--yes")
+    planned = run(*printed(said, "recover resolve"), "--yes")
     assert "[ONCE-E219]" in planned.stderr
     said = refused(three, "E207", offered(4))
-    assert "txn resolve" not in said
+    assert "recover resolve" not in said
     obeys(run, said, "accept-loss")
     three.driver().writes(4)
     assert ids(three, "b") == [*range(20), *range(30, 40)]
@@ -587,7 +588,7 @@ def test_lost_state_prints_both_commands_and_the_query_goes_on_after_them(run: R
     assert len(commands) == 1 + (int(_at(what)) != 20)
     for command in commands:
         planned = run(*command)
-        assert planned.exit_code == 2, planned.output
+        assert planned.exit_code == 4, planned.output
         assert run(*printed(planned.stderr, "--yes")).exit_code == 0
     starts(one, what, written)
     assert Counter(ids(one, "a")) == Counter([*range(20), *range(int(_at(what)), 30)])
@@ -599,8 +600,8 @@ def test_one_of_several_that_was_set_back_by_more_is_told_what_brings_it_level(r
     three.stores["b"].restore(2)
     three.stores["b"]._mishaps.clear()
     said = refused(three, "E207", offered(5))
-    planned = run(*printed(said, "queries rewind orders"))
-    assert planned.exit_code == 2
+    planned = run(*printed(said, "recover rewind orders"))
+    assert planned.exit_code == 4
     assert "gets epochs 3..4, 20 rows: 1 from sink:memory:a, 1 from stage" in planned.stdout
 
 
@@ -653,7 +654,7 @@ def test_a_hole_is_given_up_only_as_a_loss(run: Run, tmp_path: Path) -> None:
     pipeline = bereft(left_behind(tmp_path))
     ledger = str(pipeline.root / "ledger.db")
     refused(pipeline, "E219", offered(2))
-    assert_answerless(run("queries", "adopt", "orders", "--accept-change", "--ledger", ledger, "--yes"), "stops")
+    assert_answerless(run("recover", "adopt", "orders", "--accept-change", "--ledger", ledger, "--yes"), "stops")
     with pytest.raises(IdentityError, match="ONCE-E219"):
         adopt(pipeline.sinks(), pipeline.ledger, "orders", Adoption(AdoptionKind.ACCEPT_LOSS, ("memory:b",), 2, 2))
 
@@ -662,9 +663,9 @@ def test_bytes_that_are_still_there_are_written_and_nothing_is_accepted(run: Run
     pipeline = left_behind(tmp_path)
     ledger = str(pipeline.root / "ledger.db")
     lost = ("--accept-loss", "2..2", "--sink", "memory:b", "--sink", "memory:c")
-    done = run("queries", "adopt", "orders", *lost, "--ledger", ledger, "--yes")
+    done = run("recover", "adopt", "orders", *lost, "--ledger", ledger, "--yes")
     assert done.exit_code == 0, done.output
-    assert "nothing had to be accepted" in done.stdout
+    assert "nothing to accept" in done.stdout
     assert all(ids(pipeline, name) == list(range(20)) for name in pipeline.stores)
     assert pipeline.events(EventKind.ADOPTED) == []
 
@@ -740,7 +741,7 @@ def test_a_loss_that_the_ledger_did_not_learn_of_is_read_back_by_a_rebuild(run: 
     one.stores["a"].restore(1)
     one.stores["a"]._mishaps.clear()
     cut_off(one, refused(one, "E207", offered(3)), run, Point.COMMIT_SENT, crash)
-    obeys(run, refused(one, "E210", offered(3)), "ledger rebuild")
+    obeys(run, refused(one, "E210", offered(3)), "recover rebuild-ledger")
     one.driver().writes(3)
     assert ids(one, "a") == [*range(10), *range(20, 30)]
     assert audited(run, one) == {"A116"}
@@ -828,9 +829,9 @@ def test_the_audit_gives_nothing_up_that_was_staged(run: Run, three: Pipeline) -
     three.stores["b"].restore(2)
     three.stores["b"]._mishaps.clear()
     said = advice(run, three)["A132", "memory:b"]
-    assert said.startswith("stop every driver; the rows that it lacks were staged for all sinks, so nothing is lost by")
+    assert said.startswith("stop every driver; its missing rows were staged for all sinks, so this loses nothing: ")
     assert "accept-loss" not in said
-    adopted_by_audit(run, three, "A132", "txn resolve")
+    adopted_by_audit(run, three, "A132", "recover resolve")
     three.driver().writes(4)
     three.holds(4)
 
@@ -841,9 +842,9 @@ def test_the_audit_counts_on_no_staged_bytes_that_are_gone(run: Run, three: Pipe
     three.stores["b"]._mishaps.clear()
     bereft(three)
     said = advice(run, three)["A132", "memory:b"]
-    assert said.startswith("stop every driver; a newer backup of the sink loses nothing, if there is one")
+    assert said.startswith("stop every driver; a newer backup of the sink loses nothing, if you have one")
     assert "No such file or directory" in said
-    assert "txn resolve" not in said
+    assert "recover resolve" not in said
     adopted_by_audit(run, three, "A132", "accept-loss")
     three.driver().writes(4)
     assert ids(three, "b") == [*range(20), *range(30, 40)]
@@ -875,10 +876,10 @@ def test_a_store_that_gives_no_answer_here_is_said_first_to_be_asked_from_elsewh
 ) -> None:
     pipeline = set_back_and_locked
     for said in (refused(pipeline, "E207", offered(4)), advice(run, pipeline)["A132", "memory:b"]):
-        assert "LookupError; run it where it is" in said
-        assert said.index("txn resolve") < said.index("accept-loss")
+        assert "LookupError. Run it where it is" in said
+        assert said.index("recover resolve") < said.index("accept-loss")
     fsspec.register_implementation("memory", MemoryFileSystem, clobber=True)  # where it does
-    assert run(*printed(said, "txn resolve"), "--yes").exit_code == 0
+    assert run(*printed(said, "recover resolve"), "--yes").exit_code == 0
     pipeline.driver().writes(4)
     pipeline.holds(4)
 
@@ -1067,7 +1068,7 @@ def test_what_a_look_prints_is_carried_out_where_the_table_is_now(
 
 
 def test_rows_that_others_deleted_by_leave_are_not_missed_in_a_copy(run: Run, tmp_path: Path) -> None:
-    copied = Copied(tmp_path, foreign="deletes")
+    copied = Copied(tmp_path, external_changes="deletes")
     DeltaTable(copied.old.path).delete("id in (12, 13)")
     copied.starts(copied.old, offered(3), rows(3))
     copied.moves()
@@ -1076,7 +1077,7 @@ def test_rows_that_others_deleted_by_leave_are_not_missed_in_a_copy(run: Run, tm
         version.write_text(version.read_text().replace(was, new))
     copied.refuses("E208", offered(4))
     place = ("--ledger", str(tmp_path / "ledger.db"), "--sink", "delta:rows", "--sink", f"delta:{copied.new.path}")
-    done = run("queries", "adopt", "orders", "--same-data", *place, "--yes")
+    done = run("recover", "adopt", "orders", "--same-data", *place, "--yes")
     assert done.exit_code == 0, done.output
     copied.starts(copied.new, offered(4), rows(4))
     assert len(copied.new.rows()) == 38

@@ -17,21 +17,20 @@ from tests.panes.oracle import Epoch as Said
 from tests.panes.oracle import Rules
 from tests.panes.streams import drawn_epochs, drawn_rules
 
-from onceonly import TimedEpoch
+from onceonly.event_time import TimedEpoch
 from onceonly.machine import coordinator
+from onceonly.machine.division_rules import WindowsConfig
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Offer
 from onceonly.machine.state import State
-from onceonly.machine.window_rules import WindowsConfig
 from onceonly.protocol.batch import ArrowBatch, Bound, Notes
 from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.runtime import shared_transaction
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
-from onceonly.windows.epoch_step import EpochAggregates, Targets, WindowStepper
-from onceonly.windows.result_batch import WindowResultBatch
-from onceonly.windows.rules.local_partials import Row, partials_of
+from onceonly.windows.epoch_step import EpochAggregates, Targets, WindowResultBatch, WindowStepper
 from onceonly.windows.rules.spec import Definition
+from onceonly.windows.rules.step import Row, partials_of
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import END
 from onceonly_sinks.memory import MemorySink
@@ -83,7 +82,7 @@ class Paned(Pipeline):
 
     def sinks(self) -> list[MemorySink]:
         made = {name: MemorySink(f"memory:{name}", store) for name, store in self.stores.items()}
-        return [one.state_keeper(beside=False) if name == "state" else one for name, one in made.items()]
+        return [one.window_store(separate=False) if name == "state" else one for name, one in made.items()]
 
     def panes(self, name: str = "a") -> list[list[dict[str, Any]]]:
         """Rows of panes, epoch by epoch."""

@@ -14,8 +14,8 @@ from tests.core.stories import cut, offer
 from onceonly import faults
 from onceonly.faults import Point
 from onceonly.machine import coordinator
+from onceonly.machine.division_rules import MaxBad
 from onceonly.machine.facts import Offer
-from onceonly.machine.output_rules import MaxBad
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime import operator, shared_transaction

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from onceonly.machine.facts import BatchFacts, Offer, OpeningFacts, Reading
 from onceonly.machine.source_order import kafka_identity
-from onceonly.protocol import ExternalChange, Peek, Position
+from onceonly.protocol import Peek, Position
+from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, ResumePoint
@@ -86,7 +87,7 @@ def changed(*line: Epoch, **changes: object) -> tuple[Epoch, ...]:
 
 def adoption(last: Epoch, kind: str, to: SourceOffsets, /, **named: object) -> Epoch:
     decided = replace(Adoption(AdoptionKind(kind)), **named)  # type: ignore[arg-type]
-    before = last.standing
+    before = last.resume_point
     moved = replace(
         last,
         number=last.number + 1,

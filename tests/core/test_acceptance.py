@@ -22,6 +22,7 @@ from onceonly.machine.source_order import Order, order
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "move-a-checkpoint.md"
+RUNBOOK = PAGE.with_name("recovery-runbook.md")
 END = at(20)
 
 
@@ -137,6 +138,14 @@ def test_the_page_lists_what_each_kind_covers() -> None:
     assert listed == {kind: (about.covers, about.words) for kind, about in KINDS.items()}
 
 
+def test_the_runbook_has_each_refusal_that_can_be_accepted_and_names_only_codes() -> None:
+    rows = re.findall(r"^\| ((?:E\d{3}(?:, )?)+) \|", RUNBOOK.read_text(), re.MULTILINE)
+    listed = [code for row in rows for code in row.split(", ")]
+    assert len(listed) == len(set(listed))
+    assert set(listed) <= set(CATALOGUE)
+    assert {code for about in KINDS.values() for code in about.covers} <= set(listed)
+
+
 def test_what_can_be_written_again_is_what_overlaps_and_what_lies_between_is_a_gap() -> None:
     doubled, lost = KINDS[AdoptionKind.ACCEPT_DUPLICATES].covers, KINDS[AdoptionKind.ACCEPT_LOSS].covers
     assert {code for code in CATALOGUE if code[0] == "E" and class_of(code) is OverlapError} == set(doubled)
@@ -176,7 +185,7 @@ def test_a_kind_is_a_value_wherever_the_product_asks_for_one() -> None:
         for text in loose_kinds(ast.parse(path.read_text()))
         if not re.search("^class AdoptionKind", path.read_text(), re.MULTILINE)
     }
-    assert found == {("status", "drop-sink")}  # the command's own name
+    assert found == {("tree", "drop-sink"), ("tree", "retire-writer")}  # names of commands
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from onceonly.machine.admission import (
     renamed,
 )
 from onceonly.machine.source_order import kafka_identity
-from onceonly.protocol import Names
-from onceonly.spark.writers import output_of
+from onceonly.protocol.values import Names
+from onceonly.spark.engine import output_of
 from onceonly_checkpoints.model import SourceIdentity
 
 PLAIN, CUTS, FOLDS = Names(), Names(most=8), Names(folds=True)

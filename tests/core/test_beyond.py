@@ -10,7 +10,7 @@ import pytest
 from tests.checkpoints.samples import QUERY, at, commit_text, epoch_after, history, lineage, offsets_text, write
 from tests.checkpoints.samples import write_checkpoint as sound
 
-from onceonly.replay.source_check import SourceAvailability, beyond, by_lists, is_there
+from onceonly.replay.source_check import SourceAvailability, by_lists, check_source, is_there
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.model import SourceIdentity
@@ -43,23 +43,23 @@ def log(tmp_path: Path) -> LocalStorage:
 
 
 def test_nothing_is_said_where_every_file_is_there(log: LocalStorage) -> None:
-    assert beyond(STOOD, known(), RECORDS, log, but()) == SourceAvailability({})
+    assert check_source(STOOD, known(), RECORDS, log, but()) == SourceAvailability({})
 
 
 def test_a_file_that_is_gone_is_told_by_the_epoch_that_read_it_and_none_below_is_looked_for(log: LocalStorage) -> None:
-    assert beyond(STOOD, known(), RECORDS, log, but(1, 3)).gone == {4: "file:///in/part%203.csv"}
+    assert check_source(STOOD, known(), RECORDS, log, but(1, 3)).gone == {4: "file:///in/part%203.csv"}
     assert by_lists(RECORDS, STOOD.number, but(1, 3)).gone == {4: "file:///in/part%203.csv"}
 
 
 def test_what_no_ledger_lists_is_looked_for_by_the_list_of_the_checkpoint(log: LocalStorage) -> None:
-    assert beyond(STOOD, known(), unlisted(), log, but(3)) == SourceAvailability({4: "file:///in/part%203.csv"})
+    assert check_source(STOOD, known(), unlisted(), log, but(3)) == SourceAvailability({4: "file:///in/part%203.csv"})
     assert by_lists(unlisted(), STOOD.number, but(3)) == SourceAvailability({})
 
 
 def test_batches_that_are_no_epochs_are_counted_on(log: LocalStorage) -> None:
     """Ledger and sinks restored together know two epochs; Spark has finished five batches."""
     few = RECORDS[:2]
-    assert beyond(STOOD, known(few), few, log, but(2, 4)).gone == {
+    assert check_source(STOOD, known(few), few, log, but(2, 4)).gone == {
         3: "file:///in/part%202.csv",
         5: "file:///in/part%204.csv",
     }
@@ -67,12 +67,12 @@ def test_batches_that_are_no_epochs_are_counted_on(log: LocalStorage) -> None:
 
 def test_an_entry_that_spark_has_planned_for_no_batch_belongs_to_the_epoch_behind_the_last(log: LocalStorage) -> None:
     write(log, **{"sources/0/5": 'v1\n{"path":"file:///in/part%205.csv","timestamp":1,"batchId":5}'})
-    assert beyond(STOOD, known(), RECORDS, log, but(5)).gone == {6: "file:///in/part%205.csv"}
+    assert check_source(STOOD, known(), RECORDS, log, but(5)).gone == {6: "file:///in/part%205.csv"}
 
 
 def test_entries_that_nobody_lists_are_counted_and_the_others_still_looked_for(log: LocalStorage) -> None:
     (Path(log.url) / "sources/0/3").write_text("torn")
-    found = beyond(STOOD, known(), unlisted(), log, but(2, 3, 4))
+    found = check_source(STOOD, known(), unlisted(), log, but(2, 3, 4))
     assert found.gone == {3: "file:///in/part%202.csv", 5: "file:///in/part%204.csv"}
     (said,) = found.unasked
     assert said.startswith("for the files of 1 batch beyond epoch 2, which neither the ledger nor the checkpoint lists")
@@ -85,23 +85,23 @@ def test_the_log_of_another_job_is_not_asked(tmp_path: Path) -> None:
         metadata='{"id": "another"}',
         **{"offsets/0": offsets_text('{"logOffset":9}'), "commits/0": commit_text()},
     )
-    found = beyond(STOOD, known(), unlisted(), other, but(2, 3, 4))
+    found = check_source(STOOD, known(), unlisted(), other, but(2, 3, 4))
     assert found.gone == {}
     assert "files of 3 batches beyond epoch 2" in found.unasked[0]
 
 
 def test_a_checkpoint_whose_metadata_a_killed_cut_has_deleted_is_still_its_own(log: LocalStorage) -> None:
     (Path(log.url) / "metadata").unlink()
-    assert beyond(STOOD, known(), unlisted(), log, but(3)).gone == {4: "file:///in/part%203.csv"}
+    assert check_source(STOOD, known(), unlisted(), log, but(3)).gone == {4: "file:///in/part%203.csv"}
 
 
 def test_without_a_checkpoint_batches_that_no_ledger_knows_are_named_as_not_asked() -> None:
-    (said,) = beyond(STOOD, known(), RECORDS, None, but()).unasked
+    (said,) = check_source(STOOD, known(), RECORDS, None, but()).unasked
     assert "that the ledger does not know: their checkpoint is not to be found" in said
 
 
 def test_files_that_nobody_here_can_look_for_are_counted(log: LocalStorage) -> None:
-    assert beyond(STOOD, known(), RECORDS, log, lambda _: None) == SourceAvailability(
+    assert check_source(STOOD, known(), RECORDS, log, lambda _: None) == SourceAvailability(
         {}, ("whether 3 input files are still there",)
     )
 
@@ -111,7 +111,7 @@ def test_epochs_of_an_earlier_job_are_looked_for_by_the_ledger_alone(log: LocalS
     records = list(RECORDS[:3])
     moved = epoch_after(records[-1].epoch, at(3), lineage(0, "another"))
     records.append(replace(RECORDS[3], epoch=moved, files=()))
-    found = beyond(STOOD, known(tuple(records)), tuple(records), log, but())
+    found = check_source(STOOD, known(tuple(records)), tuple(records), log, but())
     assert "1 batch beyond epoch 2" in found.unasked[0]
 
 
@@ -127,8 +127,8 @@ def test_what_other_sources_hold_is_named_as_not_asked(identity: str | None, cal
     offsets = replace(at(1), entries=(("0", '{"reservoirVersion":3}'),))
     epoch = epoch_after(None, offsets, lineage(0, QUERY))
     stood = chain.linked(replace(epoch, sources=(SourceIdentity("0", identity),)))
-    (said,) = beyond(stood, {1: stood}, (), None, but()).unasked
-    assert said.startswith(f"whether {called} still holds what lies beyond epoch 1")
+    (said,) = check_source(stood, {1: stood}, (), None, but()).unasked
+    assert said.startswith(f"whether {called} still holds the input after epoch 1")
 
 
 def test_a_file_is_there_is_not_or_cannot_be_asked_for(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_sources_are_told_by_their_own_offsets(tmp_path: Path) -> None:
     plan = query(tmp_path, '{"logOffset":3}', '{"topic":{"0":5}}', delta, "17").plan()
     assert [source.reads_files for source in plan.sources] == [True, False, False, False]
     assert [source.brokers is not None for source in plan.sources] == [False, True, False, False]
-    assert [reason.partition(":")[0] for reason in plan.unseen][1:] == ["a topic is deleted and made anew"]
+    assert [reason.partition(":")[0] for reason in plan.unseen][1:] == ["a topic is deleted and created again"]
     assert not plan.stateful
 
 

@@ -16,7 +16,7 @@ from onceonly.machine.callback_rules import ids_forgotten
 from onceonly.machine.facts import Happening, Offer
 from onceonly.runtime.events import EventLog
 from onceonly_checkpoints.code_version import Code, PlanFingerprint
-from onceonly_checkpoints.digests import SEEN, Digest, OutputDigest
+from onceonly_checkpoints.digests import SEEN_IDS, Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch, ResumePoint
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -57,7 +57,7 @@ def test_a_skip_under_other_code_is_warned_of_with_the_epoch_from_which_it_appli
     event, warning = said(skipping(Code("a", PLAN), Code("b", OTHER)))
     assert (event.kind, warning.kind) == CHANGED
     assert event.epoch == warning.epoch == TWO.number + 1
-    assert warning.reason.startswith('[ONCE-W711] Pipeline "orders" replays what version a (plan 1-4.2-3.11-0')
+    assert warning.reason.startswith('[ONCE-W711] Pipeline "orders" replays an epoch of version a (plan 1-4.2-3.11-0')
     assert "version b (plan 1-4.2-3.11-1111111111111111) applies from epoch 3" in warning.reason
 
 
@@ -152,11 +152,11 @@ def test_what_the_user_must_act_on_is_logged_as_a_warning_and_all_else_is_not(
 
 def test_another_key_of_ids_is_warned_of_across_what_an_operator_accepted_and_another_spelling_is_not() -> None:
     def keyed(epoch: Epoch, said: str) -> Epoch:
-        outputs = (OutputDigest(SEEN, ("memory:ids",), "", Digest(0), said=said),) if said else ()
+        outputs = (OutputDigest(SEEN_IDS, ("memory:ids",), "", Digest(0), definition=said),) if said else ()
         return replace(epoch, outputs=outputs)
 
     two, three = keyed(TWO, "key=['id']"), replace(TWO, number=3)
-    accepted = replace(adoption(TWO, "drop-sink", at(20)), carried=replace(TWO.standing, ids="key=['id']"))
+    accepted = replace(adoption(TWO, "drop-sink", at(20)), carried=replace(TWO.resume_point, ids="key=['id']"))
     cases = {
         "another one": (two, "key=['id', 'a']", True),
         "behind a decision": (accepted, "key=['id', 'a']", True),
@@ -170,4 +170,4 @@ def test_another_key_of_ids_is_warned_of_across_what_an_operator_accepted_and_an
     assert {case: bool(warned) for case, warned in found.items()} == {case: told for case, (*_, told) in cases.items()}
     [warning] = found["another one"]
     assert warning.reason.startswith("[ONCE-W713] Pipeline \"orders\" makes ids by key=['id', 'a'] from epoch 3 on")
-    assert ResumePoint.from_json(accepted.standing.to_json()).ids == "key=['id']"
+    assert ResumePoint.from_json(accepted.resume_point.to_json()).ids == "key=['id']"

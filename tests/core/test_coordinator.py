@@ -255,7 +255,7 @@ def test_an_absent_commit_opens_again_higher_before_anything_is_sent_twice():
 def test_an_epoch_that_was_taken_back_is_written_from_what_stands_under_a_higher_fence(committing: bool):
     machine = Machine(NEXT).opens(generation=4)
     machine = machine.prepares() if committing else machine.hears(c.Done())
-    machine.hears(c.Again("deadlock detected", "pid 7"))
+    machine.hears(c.RolledBack("deadlock detected", "pid 7"))
     assert machine.asks == c.Probe()
     assert machine.waits == 1
     assert machine.events[-1] is EventKind.RESOLVED
@@ -268,7 +268,7 @@ def test_an_epoch_that_was_taken_back_is_written_from_what_stands_under_a_higher
 def test_an_epoch_that_is_taken_back_again_and_again_stops_with_who_was_in_the_way():
     machine = Machine(NEXT)
     for _ in range(MAX_OPENINGS):
-        machine.opens().prepares().hears(c.Again("deadlock detected", "pid 7"))
+        machine.opens().prepares().hears(c.RolledBack("deadlock detected", "pid 7"))
     assert refusal(machine) == "E526"
     assert machine.state.refusal is not None
     assert dict(machine.state.refusal.details)["blocker"] == "pid 7"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.api.arguments import Staging
+from onceonly.api.arguments import Storage
 from onceonly.api.format_options import OURS, Options
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol.registry import keyed
@@ -73,14 +73,14 @@ def test_the_library_imports_no_other_package_and_no_pyspark_whatever_name_is_as
 
 def test_options_say_what_exactly_once_would_have_been_given() -> None:
     given = Options.parse({**SAID, "key": "id,line", "ledger": "/l.db", "pipeline": "p"}).arguments()
-    assert (given.name, given.ledger, given.ids) == ("p", "/l.db", ("delta:orders",))
+    assert (given.name, given.storage.ledger, given.ids) == ("p", "/l.db", ("delta:orders",))
     assert given.sinks[0].address == "delta:/lake/orders#key=id&key=line"
-    assert given.staging == Staging("/cp/orders.onceonly.staging")
-    assert given.on_refresh == "stop"
+    assert given.storage == Storage(ledger="/l.db", staging="/cp/orders.onceonly.staging")
+    assert given.recovery.on_refresh == "stop"
 
 
 def test_a_refresh_replaces_where_every_sink_can_take_rows_away() -> None:
-    assert Options.parse({**SAID, "on_refresh": "replace"}).arguments().on_refresh == "replace"
+    assert Options.parse({**SAID, "on_refresh": "replace"}).arguments().recovery.on_refresh == "replace"
     error = refused({**SAID, "on_refresh": "replace", "to": '["delta:/lake/a", "kafka:h:9092/t"]'})
     assert error.code == "E247"
     assert "kafka:t cannot replace" in str(error)
@@ -116,8 +116,8 @@ def test_a_connection_string_comes_from_the_environment(monkeypatch: pytest.Monk
         ({"to": "nowhere:x"}, "not the address of a sink"),
         ({"to": '["delta:/a", "delta:/b"]', "key": "id"}, "which of 2 sinks"),
         ({"to": "kafka:h:9092/t", "key": "id"}, "takes no key"),
-        ({"key": "id,,line"}, "column names"),
-        ({"deterministic": "yes"}, '"true" or "false"'),
+        ({"key": "id,,line"}, "a list of names"),
+        ({"deterministic": "yes"}, "deterministic is not true or false: 'yes'"),
         ({"on_refresh": "append"}, '"stop" or "replace"'),
         ({"checkpointlocation": ""}, "checkpointLocation"),
         ({"pipeline": " "}, "not blank"),
@@ -144,7 +144,7 @@ def test_the_page_names_every_option() -> None:
 
 
 def test_a_key_is_written_as_the_address_of_the_kind_spells_it() -> None:
-    assert keyed("postgres:host=h#orders", ("id", "a,b")) == "postgres:host=h#orders?key=id,a%252Cb"
+    assert keyed("postgres:host=h#orders", ("id", "a,b")) == "postgres:host=h#orders?key=id,a%2Cb"
     assert keyed("postgres:host=h#orders?id=x", ("id",)) == "postgres:host=h#orders?id=x&key=id"
     assert keyed("delta:/lake#id=x", ("id",)) == "delta:/lake#id=x&key=id"
 

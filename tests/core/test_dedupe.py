@@ -16,22 +16,22 @@ from onceonly import Dedupe, Output, Quality, exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator
-from onceonly.machine.output_rules import rows_in, unbalanced
-from onceonly.protocol import AsOf
-from onceonly.quality.local_dedupe import firsts, repeated
+from onceonly.machine.division_rules import rows_in, unbalanced
+from onceonly.protocol.batch import AsOf
+from onceonly.quality.spark_dedupe import firsts, repeated
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import BAD, SEEN, Digest, column_of
+from onceonly_checkpoints.digests import BAD, SEEN_IDS, Digest, column_of
 from onceonly_checkpoints.digests import OutputDigest as Held
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import Keep, PostgresSink, PostgresTuning
 
 PG = PostgresSink("postgresql://u@h/d", table="orders")
 
 
 def once(**said: Any) -> Dedupe:
-    return Dedupe(**{"key": "event_id", "within": "7 days", "keep": PG.table("orders_seen"), **said})
+    return Dedupe(**{"key": "event_id", "within": "7 days", "store": PG.table("orders_seen"), **said})
 
 
 # ---- what it is called with
@@ -48,12 +48,16 @@ def once(**said: Any) -> Dedupe:
         ({"within": "0 days"}, "E110", "Dedupe(within='0 days') is not understood"),
         ({"within": "1500 ms"}, "E110", "Dedupe(within='1500 ms') is not understood"),
         ({"within": 7}, "E110", "Dedupe(within=7) is not understood"),
-        ({"keep": None}, "E122", "No ids can be kept there: keep= is missing."),
-        ({"keep": "orders_seen"}, "E122", "keep='orders_seen' cannot hold ids and be asked for them"),
-        ({"keep": DeltaSink("/seen")}, "E122", "cannot hold ids and be asked for them"),
-        ({"keep": MemorySink(id="memory:seen")}, "E122", "cannot hold ids and be asked for them"),
-        ({"keep": PG.table("seen", key="id")}, "E122", "postgres:seen was told what stands in its table"),
-        ({"keep": PG.table("seen", epoch_column=None)}, "E122", "postgres:seen was told what stands in its table"),
+        ({"store": None}, "E122", "The deduplication store cannot be used: store= is missing."),
+        ({"store": "orders_seen"}, "E122", "store='orders_seen' cannot hold ids and be asked for them"),
+        ({"store": DeltaSink("/seen")}, "E122", "cannot hold ids and be asked for them"),
+        ({"store": MemorySink(id="memory:seen")}, "E122", "cannot hold ids and be asked for them"),
+        ({"store": PG.table("seen", key="id")}, "E122", "postgres:seen was given options of its table"),
+        (
+            {"store": PG.table("seen", tuning=PostgresTuning(epoch_column=None))},
+            "E122",
+            "postgres:seen was given options of its table",
+        ),
     ],
     ids=lambda one: one if isinstance(one, str) and one.startswith("E") else "",
 )
@@ -71,11 +75,11 @@ def test_a_dictionary_is_no_dedupe() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda kept: exactly_once(kept, dedupe=once(keep=kept)),
-        lambda kept: exactly_once(PG.table("orders_seen", id="postgres:other"), dedupe=once(keep=kept)),
-        lambda kept: exactly_once(PG.table("orders_seen", key="id"), dedupe=once(keep=kept)),
-        lambda kept: exactly_once(PG, Output(kept, name="few"), dedupe=once(keep=kept)),
-        lambda kept: exactly_once(PG, quality=Quality(expect={"a": "b"}, quarantine=kept), dedupe=once(keep=kept)),
+        lambda kept: exactly_once(kept, dedupe=once(store=kept)),
+        lambda kept: exactly_once(PG.table("orders_seen", id="postgres:other"), dedupe=once(store=kept)),
+        lambda kept: exactly_once(PG.table("orders_seen", key="id"), dedupe=once(store=kept)),
+        lambda kept: exactly_once(PG, Output(kept, name="few"), dedupe=once(store=kept)),
+        lambda kept: exactly_once(PG, quality=Quality(expect={"a": "b"}, quarantine=kept), dedupe=once(store=kept)),
     ],
 )
 def test_a_table_of_ids_takes_no_rows(call: Callable[[PostgresSink], object]) -> None:
@@ -85,22 +89,22 @@ def test_a_table_of_ids_takes_no_rows(call: Callable[[PostgresSink], object]) ->
 
 def test_a_table_of_another_database_is_another_table() -> None:
     elsewhere = PostgresSink("postgresql://u@h/e", table="orders", id="postgres:seen")
-    assert "postgres:seen" in str(exactly_once(PG, dedupe=once(keep=elsewhere)).explain())
+    assert "postgres:seen" in str(exactly_once(PG, dedupe=once(store=elsewhere)).explain())
 
 
 def test_the_sink_of_ids_is_found_again_by_its_address() -> None:
-    kept = once(keep=PG.table("orders_seen", markers=500)).keeper
-    assert kept.address.endswith("#orders_seen?keeps=604800%20seconds&markers=500")
+    kept = once(store=PG.table("orders_seen", keep=Keep(markers=500))).keeper
+    assert kept.address.endswith("#orders_seen?markers=500&keeps=604800%20seconds")
     assert PostgresSink.from_address(kept.address).address == kept.address
     assert not kept.capabilities.append_only
 
 
 @pytest.mark.parametrize(
-    "said", [{"key": "id"}, {"mode": "upsert"}, {"epoch_column": "e"}, {"schema": "add_columns"}, {"apply": print}]
+    "said", [{"key": "id"}, {"tuning": PostgresTuning(epoch_column="e")}, {"schema": "add_columns"}, {"apply": print}]
 )
 def test_what_stands_in_a_table_of_ids_is_not_the_callers_to_say(said: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=r"E110[^?]*keeps= together with"):
-        PG.table("orders_seen", keeps="7 days", **said)
+    with pytest.raises(ConfigurationError, match=r"E122[^?]*was given options of its table"):
+        once(store=PG.table("orders_seen", **said))
 
 
 def test_the_promise_says_what_makes_two_rows_one_and_who_knows() -> None:
@@ -116,7 +120,7 @@ def test_a_wrapper_shows_its_dedupe_and_not_the_sink_behind_it() -> None:
     shown = repr(exactly_once(PG, dedupe=once()))
     assert shown.startswith("exactly_once(PostgresSink(")
     assert shown.count("orders_seen") == 1
-    assert "dedupe=Dedupe(key='event_id', within='7 days', keep=PostgresSink(" in shown
+    assert "dedupe=Dedupe(key='event_id', within='7 days', store=PostgresSink(" in shown
 
 
 # ---- which rows repeat another
@@ -182,14 +186,14 @@ def test_ids_of_a_replaced_series_do_not_count() -> None:
 
 
 def seen(good: int, again: int, offered: int) -> Held:
-    return Held(SEEN, (SINK,), "columns", Digest(good), 0, repeated=Digest(again, 5, 6), offered=offered)
+    return Held(SEEN_IDS, (SINK,), "columns", Digest(good), 0, repeated=Digest(again, 5, 6), offered=offered)
 
 
 def test_a_row_that_is_neither_good_nor_bad_nor_repeated_stops_the_epoch() -> None:
     bad = Held(BAD, (), "", Digest(3), 10)
     assert unbalanced(Digest(10), (seen(10, 2, 15), bad)) is None
-    assert unbalanced(Digest(10), (seen(10, 2, 16), bad)) == (SEEN, 15, 16)
-    assert unbalanced(Digest(10), (seen(9, 2, 15), bad)) == (SEEN, 9, 10)
+    assert unbalanced(Digest(10), (seen(10, 2, 16), bad)) == (SEEN_IDS, 15, 16)
+    assert unbalanced(Digest(10), (seen(9, 2, 15), bad)) == (SEEN_IDS, 9, 10)
     assert rows_in(Digest(10), (seen(10, 2, 15), bad)) == 13
     lost = c.Staged("m", 10, Digest(10), (seen(10, 2, 13),))
     machine = divided().opens().hears(c.Done(), lost)
@@ -218,7 +222,7 @@ def test_an_epoch_with_repeated_rows_comes_back_from_its_form() -> None:
     assert told.outputs[0].text == "repeated 2"
     assert (one.repeated, one.computed) == (None, one.digest)
     assert ONE.repeated is None
-    assert column_of(SEEN) == "onceonly seen"
+    assert column_of(SEEN_IDS) == "onceonly seen"
 
 
 def test_an_output_that_drops_no_rows_has_the_text_that_it_had() -> None:

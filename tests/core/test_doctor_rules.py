@@ -24,7 +24,7 @@ from onceonly.doctor.rules import (
     too_short,
 )
 from onceonly.protocol.health import observe, spell
-from onceonly_checkpoints import period
+from onceonly_checkpoints import epoch_time
 from onceonly_checkpoints.epoch_time import EpochTime, WriterProgress
 
 SAFE = {"server_version": "18", "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
@@ -77,7 +77,7 @@ def test_a_new_checkpoint_that_stays_is_a_restart(queries: tuple[str, ...]) -> N
 def test_a_query_that_comes_back_after_another_one_means_two() -> None:
     [check] = judge_names(facts("a", "b", "a", "b"))
     assert check.code == "D403"
-    assert "query id b (file:/b) and query id a (file:/a)" in check.said
+    assert "query id b (file:/b) and query id a (file:/a)" in check.message
 
 
 def test_a_generation_beyond_the_ledgers_is_anothers() -> None:
@@ -92,10 +92,12 @@ def seen_of(*planned: int, left_out: int | None = None, first: int = 1) -> list[
     """What "web" says of time: it sees each epoch of "app" a second after that was planned, and then leaves it out."""
 
     def said(at: int, mark: WriterProgress, *silent: str) -> EpochTime:
-        return EpochTime("ms", 1, 1, 1, ingest=at, observed=(mark, WriterProgress("web", 1, 1, at)), silent=silent)
+        return EpochTime(
+            "ms", 1, 1, 1, batch_timestamp_ms=at, writers=(mark, WriterProgress("web", 1, 1, at)), timed_out=silent
+        )
 
     marks = [WriterProgress("app", number, 1, at) for number, at in enumerate(planned, start=first)]
-    told = [said(mark.ingest + 1000, mark) for mark in marks]
+    told = [said(mark.batch_timestamp_ms + 1000, mark) for mark in marks]
     # It stays silent in a second epoch, which leaves nobody out anew.
     out = [] if left_out is None else [said(left_out, marks[-1], "app"), said(left_out + 9**9, marks[-1], "app")]
     return [*told, *out]
@@ -114,15 +116,15 @@ def test_a_writer_that_is_left_out_before_three_of_its_epochs_could_have_come_is
 
 def test_the_longer_time_out_is_named_and_is_three_times_the_pace() -> None:
     [check] = judge_timeout("web", seen_of(*PACE, left_out=300_000))
-    assert '"web" left app out as silent after 60 s, and epochs of app are up to 60 s apart' in check.said
-    assert check.remedy.endswith('Dataset(..., timeout="180 seconds")')
-    assert period.milliseconds("180 seconds") == 3 * 60_000
+    assert '"web" left app out as silent after 60 s, and epochs of app are up to 60 s apart' in check.message
+    assert check.remedy.endswith('Writers(..., timeout="180 seconds")')
+    assert epoch_time.milliseconds("180 seconds") == 3 * 60_000
 
 
 def test_one_outage_says_nothing_of_the_pace_and_epochs_that_nobody_saw_are_counted() -> None:
     assert codes(judge_timeout("web", seen_of(0, 60_000, 120_000, 9_000_000, left_out=9_200_000))) == []
     every_other = [
-        replace(one, observed=(replace(one.observed[0], epoch=2 * at), one.observed[1]))
+        replace(one, writers=(replace(one.writers[0], epoch=2 * at), one.writers[1]))
         for at, one in enumerate(seen_of(0, 120_000, 240_000), start=1)
     ]
     [*_, out, _] = seen_of(240_000, left_out=240_000 + 180_000, first=6)
@@ -163,7 +165,7 @@ def test_a_checkpoint_needs_a_store_that_creates_files_atomically(url: str, moun
 def test_a_clock_is_told_only_where_it_certainly_differs(ahead: float, within: float, state: State | None) -> None:
     found: list[Check] = list(judge_clock("db", Clock(ahead, within)))
     assert codes(found) == ([("D401", state)] if state else [])
-    assert all(("ahead of" if ahead > 0 else "behind") in check.said for check in found)
+    assert all(("ahead of" if ahead > 0 else "behind") in check.message for check in found)
 
 
 # ---- a Postgres server

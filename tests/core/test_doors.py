@@ -37,8 +37,8 @@ DOORS = {
     "foreachBatch": (CALLBACK,),
     "start()": (("start", "start"), CALLBACK),
     'format("onceonly")': (("datasource", "stream_writer"), ("datasource", "commit")),
-    "epochs rerun": (("rerun", "rerun"),),
-    "publish": (("publish", "publish"), ("publish_swap", "plan")),
+    "replay run": (("rerun", "rerun"),),
+    "publish": (("publication", "publish"), ("publication", "plan")),
 }
 """Functions that are called from outside. Spark Connect sends the first one to its server (``_arrived`` makes a wrapper
 there); pipelines come in by ``foreachBatch`` or ``format("onceonly")``."""
@@ -133,12 +133,12 @@ def test_every_door_reaches_every_check_or_the_table_says_why_it_cannot() -> Non
 @pytest.mark.parametrize(
     ("module", "call", "doors"),
     [
-        ("api.wrapper", "admission.check_columns(", {"foreachBatch", "start()", "epochs rerun"}),
+        ("api.wrapper", "admission.check_columns(", {"foreachBatch", "start()", "replay run"}),
         ("api.datasource", "admission.check_columns(", {'format("onceonly")'}),
-        ("replay.publish_swap", "admission.check_names(", {"publish"}),
-        ("api.run_state", "check_output(", {"foreachBatch", 'format("onceonly")', "epochs rerun"}),
-        ("api.run_state", "Admission(", {"foreachBatch", "start()", 'format("onceonly")', "epochs rerun"}),
-        ("api.wrapper", "expression_check.check_route(", {"foreachBatch", "start()", "epochs rerun"}),
+        ("replay.publication", "admission.check_names(", {"publish"}),
+        ("api.run_state", "check_output(", {"foreachBatch", 'format("onceonly")', "replay run"}),
+        ("api.run_state", "Admission(", {"foreachBatch", "start()", 'format("onceonly")', "replay run"}),
+        ("quality.division", "expression_check.check_route(", {"foreachBatch", "start()", "replay run"}),
     ],
 )
 def test_a_door_without_a_check_is_called_by_its_name(module: str, call: str, doors: set[str]) -> None:

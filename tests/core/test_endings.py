@@ -155,10 +155,10 @@ def test_a_failure_while_a_call_opens_again_is_not_one_of_an_opening_that_stood(
 def test_a_failure_under_a_fence_that_is_only_proposed_is_of_no_generation(one):
     found = runner(one).run(opening(offered(1), "a"), ArrowBatch(rows(1)))
     newest = found.opening.last
-    proposed = replace(found.opening, fence=Fence(2, "us"), seen=PeekFacts(newest, 1), readings=(), last=newest)
+    proposed = replace(found.opening, fence=Fence(2, "us"), peek=PeekFacts(newest, 1), readings=(), last=newest)
     stopped = replace(found, phase=Phase.RECOLLECT, opening=proposed)
     assert in_doubt.failure("orders", RuntimeError("gone"), stopped).generation == 0
-    stood = replace(stopped, opening=replace(proposed, seen=None))
+    stood = replace(stopped, opening=replace(proposed, peek=None))
     assert in_doubt.failure("orders", RuntimeError("gone"), stood).generation == 2
 
 

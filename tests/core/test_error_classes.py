@@ -7,7 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from onceonly import errors, refusal
+from onceonly import errors
+from onceonly.cli.explain import page_of
 from onceonly.errors import (
     CheckpointError,
     ConfigurationError,
@@ -20,10 +21,12 @@ from onceonly.errors import (
     SupersededRun,
     UnresolvedOutcome,
     class_of,
+    refusal,
     refuse,
     repeat,
 )
 from onceonly.errors.codes import CATALOGUE, Family
+from onceonly.errors.read_refusal import read
 
 FAMILIES = {
     Family.CONFIGURATION: ConfigurationError,
@@ -62,11 +65,15 @@ def test_the_table_of_single_codes_names_codes_that_there_are() -> None:
     assert errors.CLASSES.keys() <= CATALOGUE.keys()
 
 
-def test_what_can_pass_by_itself_is_told_by_the_error() -> None:
-    assert refuse("E501", sink="s", reason="r", address="a").retryable
-    assert not refuse("E502", sink="s", reason="r", next="n").retryable
+def test_error_refusal_and_page_agree_whether_a_restart_alone_can_help() -> None:
+    wrong, helps = [], {"E301", "E302", "E501", "E510", "E511", "E514", "E516", "E526", "E529"}
+    for code in CATALOGUE:
+        refused = read(f"[ONCE-{code}] what\n  matter\n  Likely cause: c\n  Next: n")
+        page = {True: "can help", False: "does not help"}[code in helps] if code[0] == "E" else None
+        if refused is None or (refused.retry, page_of(code).get("a restart alone")) != (code in helps, page):
+            wrong.append(code)
+    assert wrong == []
     assert issubclass(class_of("E511"), DestinationUnavailable)
-    assert not class_of("E506").retryable
     assert issubclass(class_of("E506"), RowsRefused)
 
 

@@ -22,11 +22,11 @@ RULES = frozenset(f"src/onceonly/machine/{module}.py" for module in ("opening", 
 """Where an opening's refusals are made: the runner adds what the ledger knows before it raises them."""
 
 FORWARDING = {
-    "src/onceonly/cli/epochs.py::history": "raises what not_ours() says",
+    "src/onceonly/cli/records.py::history": "raises what not_ours() says",
     "src/onceonly/machine/opening.py::_for_all": "the refusal of one sink, naming all that have the like of it",
     "src/onceonly/runtime/remedies.py::error_of": "raises what the rules say, with what the ledger adds",
     "src/onceonly/runtime/remedies.py::_still_staged": "the same refusal, where staged bytes cannot be read any more",
-    "src/onceonly/replay/publish_swap.py::_decided": "raises what the rules of a publication say",
+    "src/onceonly/replay/publication.py::_decided": "raises what the rules of a publication say",
     "src/onceonly/runtime/runner.py::_stepped": "raises what the keeper of state says, with where the ledger is",
     "src/onceonly/runtime/runs.py::_raise": "raises what the rules of calls say",
     "src/onceonly_lab/fuzzer/world.py::_enter_beside": "raises what the rules of calls say",

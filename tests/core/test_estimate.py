@@ -8,8 +8,8 @@ import pytest
 from tests.core.stories import epochs
 
 from onceonly.machine.estimate import units
-from onceonly_checkpoints.digests import BAD, SEEN, Digest, OutputDigest
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.digests import BAD, SEEN_IDS, Digest, OutputDigest
+from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.model import Slice, SourceOffsets
 
 
@@ -43,8 +43,8 @@ def test_the_next_batch_is_as_large_as_the_last_one_was_before_windows_or_a_quar
     [plain] = epochs(10)
     assert plain.came == 10
     windows = EpochWindows("d", "d", Digest(3), rows=1_000, dropped=0, clock=0)
-    assert replace(plain, panes=windows).came == 1_000
+    assert replace(plain, windows=windows).came == 1_000
     bad = OutputDigest(BAD, ("memory:bad",), "schema", Digest(90))
     assert replace(plain, outputs=(bad,)).came == 100
-    seen = OutputDigest(SEEN, ("memory:seen",), "schema", Digest(10), repeated=Digest(40), offered=50)
+    seen = OutputDigest(SEEN_IDS, ("memory:seen",), "schema", Digest(10), repeated=Digest(40), offered=50)
     assert replace(plain, outputs=(seen,)).came == 50

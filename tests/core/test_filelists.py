@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.core.stories import epochs, recorded
 
-from onceonly.runtime.file_lists import find, listed_in
+from onceonly.runtime.ledger_sync import find, listed_in
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.model import InputFile, Slice, SourceIdentity, SourceOffsets

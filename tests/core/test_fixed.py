@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly.errors import OnceOnlyError
-from onceonly.machine.completeness import TimeWindow
-from onceonly.machine.fixed_windows import FixedWindow, FixedWindows
+from onceonly.machine.completeness import FixedWindow, FixedWindows, TimeWindow
 
 
 @given(st.integers(1, 50), st.integers(0, 49), st.integers(-300, 300), st.integers(-300, 300))

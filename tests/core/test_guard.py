@@ -24,7 +24,7 @@ def marker(number: int, previous: str, first: int = 1) -> Marker:
 
 def said(refused: Exception | None) -> str | Fence | None:
     if isinstance(refused, Superseded):
-        return refused.found
+        return refused.current_fence
     return refused.code if isinstance(refused, OnceOnlyError) else None
 
 

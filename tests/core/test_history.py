@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from onceonly import OnceOnlyError, history
 from onceonly.cli.app import app
 from onceonly_checkpoints.epoch import EpochRecord, Fence
+from onceonly_checkpoints.install import hint
 from onceonly_checkpoints.ledger import Pipeline as Entry
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
@@ -153,10 +154,10 @@ except onceonly.OnceOnlyError as refused:
     print(refused.code, refused.remedy)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.strip() == "E108 pip install 'onceonly[notebook]'"
+    assert said.strip() == f"E108 install its extra: {hint('notebook')}"
 
 
 def test_it_is_found_where_reading_is() -> None:
-    from onceonly.reading import read_point
+    from onceonly import reading
 
-    assert read_point.history is history
+    assert reading.history is history

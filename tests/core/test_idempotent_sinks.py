@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from onceonly import OnceOnlyError, Output, Quality, exactly_once
+from onceonly import OnceOnlyError, Output, Quality, Recovery, Storage, exactly_once
 from onceonly.api import guarantee
 from onceonly.api.arguments import refuse_plan
 from onceonly.errors.codes import CATALOGUE
 from onceonly.protocol import Capabilities
 from onceonly.spark import engine
-from onceonly.spark.determinism import Determinism
+from onceonly.spark.fingerprint import Determinism
 from onceonly_sinks.memory import MemorySink
 
 STATELESS = engine.QueryPlan(stateful=False, nondeterministic=None, sources=())
@@ -52,7 +52,7 @@ def test_the_weaker_promise_is_said_in_plain_words() -> None:
         "  because  each row is put by itself under its key, and the marker last, once every row was acknowledged "
         "(PUT by key)"
     )
-    assert "  because  an epoch that was cut off is put again, whole, by the replay of its batch" in lines
+    assert "  because  an interrupted epoch is put again, whole, by the replay of its batch" in lines
     [readers] = [line for line in lines if line.startswith("  readers")]
     assert readers.startswith("  readers  may see parts of an epoch, and rows put again; ")
 
@@ -68,11 +68,11 @@ def test_the_weaker_promise_claims_nothing_of_a_transaction_or_a_fence(plan: eng
     said = told(plan, Determinism(functions=("shout",), nondeterministic="rand() AS draw"))
     for claim in ("committed together", "fences older drivers out", "exactly", "stream once", "run that committed"):
         assert claim not in said
-    assert ("the function shout() gives something else for the same rows" in said) == (plan is not None)
+    assert ("the function shout() gives another result for the same rows" in said) == (plan is not None)
 
 
 def test_a_function_before_the_sink_is_named_where_a_cut_off_run_may_have_put_other_rows() -> None:
-    assert "before= gives something else for the same rows" in told(STATELESS, Determinism(), before=True)
+    assert "transform= gives another result for the same rows" in told(STATELESS, Determinism(), transform=True)
 
 
 def test_a_transactional_sink_is_promised_what_it_was() -> None:
@@ -99,14 +99,19 @@ def test_a_sink_that_contradicts_itself_is_refused(said: dict[str, Any], problem
 @pytest.mark.parametrize("first", [True, False])
 def test_it_stands_beside_no_other_sink(first: bool) -> None:
     sinks = [one_by_one("store"), MemorySink(id="other")]
-    with pytest.raises(OnceOnlyError, match="beside other") as caught:
+    with pytest.raises(OnceOnlyError, match="given with other") as caught:
         exactly_once(*(sinks if first else reversed(sinks)))
     assert caught.value.code == "E128"
     assert str(caught.value).startswith("[ONCE-E128] store ")
 
 
 @pytest.mark.parametrize(
-    ("chosen", "word"), [({"staging": "/nowhere"}, "staging="), ({"overlap": "trim"}, 'overlap="trim"')]
+    ("chosen", "word"),
+    [
+        ({"storage": Storage(staging="/nowhere")}, "staging="),
+        ({"storage": Storage(keep_epochs=2)}, "keep_epochs="),
+        ({"recovery": Recovery(overlap="trim")}, 'overlap="trim"'),
+    ],
 )
 def test_what_hangs_on_a_transaction_is_refused_by_name(chosen: dict[str, Any], word: str) -> None:
     with pytest.raises(OnceOnlyError) as caught:
@@ -123,11 +128,13 @@ def test_rows_of_a_part_of_its_own_are_refused_with_the_way_out() -> None:
         with pytest.raises(OnceOnlyError) as caught:
             exactly_once(*given, **said)
         assert caught.value.code == "E128"
-        assert "before=lambda df: df.where(...)" in caught.value.remedy
+        assert "transform=lambda df: df.where(...)" in caught.value.remedy
 
 
 def test_alone_with_keys_it_is_taken() -> None:
-    assert exactly_once(one_by_one(), overlap="stop", adopt="here", ledger="x.db", name="orders")
+    assert exactly_once(
+        one_by_one(), recovery=Recovery(overlap="stop", adopt="here"), storage=Storage(ledger="x.db"), name="orders"
+    )
 
 
 DRAWN = replace(STATELESS, nondeterministic="rand() AS draw")

@@ -170,7 +170,7 @@ def test_what_a_look_found_is_read_again_under_the_fence():
         c.Recollected((TWO,)),
     ):
         state = coordinator.apply(state, answer)
-    assert (state.opening.seen, state.opening.last, state.work.descent, state.opening.held) == (None, None, None, None)
+    assert (state.opening.peek, state.opening.last, state.work.descent, state.opening.held) == (None, None, None, None)
 
 
 def copy_of(pipeline: Pipeline, ledger: SqlLedger) -> Runner:

@@ -55,19 +55,19 @@ class Dataset:
         last = self.newest.get(writer)
         polled = tuple(one for name, one in self.newest.items() if name != writer) if sees is None else sees
         vectors = [one.observed for one in (*polled, *((last,) if last else ()))]
-        turn = next_reset(writer, *vectors) if back else last.time.turn if last else 0
-        before = last.time.noted if last and not back else None
+        turn = next_reset(writer, *vectors) if back else last.time.resets if last else 0
+        before = last.time.complete_until if last and not back else None
         own = WriterProgress(writer, last.epoch + 1 if last else 1, clamped(said, before), ingest, turn)
         view = concluded(own, last, polled, self.writers)
         time = EpochTime(
             self.unit,
-            own.noted,
+            own.complete_until,
             view.lower,
-            high=said,
-            ingest=ingest,
-            observed=view.observed,
-            silent=view.silent,
-            turn=turn,
+            max_time=said,
+            batch_timestamp_ms=ingest,
+            writers=view.observed,
+            timed_out=view.silent,
+            resets=turn,
         )
         self.newest[writer] = TimedMarker(writer, own.epoch, time)
         return self.newest[writer]
@@ -97,7 +97,7 @@ def alone(writer: str, epoch: int, noted: int, *, high: int | None = None, close
 
 def test_nothing_is_complete_before_every_declared_writer_has_noted_something() -> None:
     data = Dataset()
-    assert data.commit("A", 100, 0).time.lower is None
+    assert data.commit("A", 100, 0).time.dataset_complete_until is None
     assert data.window.lower is None
     assert names(data.window.held) == ("B",)
     data.commit("B", 70, 0)
@@ -116,11 +116,11 @@ def test_a_silent_writer_is_left_out_on_record_and_counts_again_from_its_return(
     data.commit("A", 130, 30)
     assert (data.window.lower, names(data.window.held), data.window.without) == (70, ("B",), ())
     excluding = data.commit("A", 130, 61)
-    assert excluding.time.silent == ("B",)
+    assert excluding.time.timed_out == ("B",)
     assert (data.window.lower, data.window.silent, data.window.without) == (130, ("B",), ("B",))
     assert names(data.window.held) == ("A",)
     back = data.commit("B", 90, 70)
-    assert (back.time.lower, back.time.silent) == (130, ())
+    assert (back.time.dataset_complete_until, back.time.timed_out) == (130, ())
     assert (data.window.lower, data.window.without, names(data.window.held)) == (130, ("B",), ("A", "B"))
     data.commit("A", 200, 80)
     assert data.window.lower == 130
@@ -131,13 +131,17 @@ def test_a_silent_writer_is_left_out_on_record_and_counts_again_from_its_return(
 def test_the_clock_that_times_a_writer_out_is_that_of_epochs_and_the_limit_itself_is_too_long() -> None:
     data = Dataset()
     data.commit("B", 70, 0)
-    assert data.commit("A", 100, 59).time.silent == ()
-    assert data.commit("A", 100, 60).time.silent == ("B",)
+    assert data.commit("A", 100, 59).time.timed_out == ()
+    assert data.commit("A", 100, 60).time.timed_out == ("B",)
 
 
 def test_a_declared_writer_that_never_comes_is_timed_out_from_the_epoch_that_declared_it() -> None:
     data = Dataset()
-    assert [data.commit("A", 100 + at, at).time.lower for at in (1000, 1059, 1060)] == [None, None, 1160]
+    assert [data.commit("A", 100 + at, at).time.dataset_complete_until for at in (1000, 1059, 1060)] == [
+        None,
+        None,
+        1160,
+    ]
     assert by_name(data.window.at)["B"] == WriterProgress("B", 0, None, 1000)
     assert data.window.without == ("B",)
 
@@ -154,14 +158,14 @@ def test_what_is_noted_never_goes_back_whatever_is_said() -> None:
 
 def test_without_a_time_out_a_declared_writer_is_waited_for_without_end() -> None:
     data = Dataset(WriterSet(("A", "B")))
-    assert data.commit("A", 100, 10**15).time.lower is None
+    assert data.commit("A", 100, 10**15).time.dataset_complete_until is None
 
 
 def test_a_late_join_holds_what_is_complete_until_it_has_passed_it() -> None:
     data = Dataset(WriterSet(timeout=60))
-    assert data.commit("A", 100, 0).time.lower == 100
-    assert data.commit("C", 40, 10).time.lower == 100
-    assert data.commit("A", 200, 20).time.lower == 100
+    assert data.commit("A", 100, 0).time.dataset_complete_until == 100
+    assert data.commit("C", 40, 10).time.dataset_complete_until == 100
+    assert data.commit("A", 200, 20).time.dataset_complete_until == 100
     assert (data.window.lower, data.window.without) == (100, ("C",))
     data.commit("C", 120, 30)
     assert (data.window.lower, data.window.without) == (120, ())
@@ -173,7 +177,7 @@ def test_a_writer_that_notes_the_end_is_neither_waited_for_nor_called_silent() -
     data.commit("B", END, 0)
     assert data.window.lower == 100
     last = data.commit("A", 150, 10_000)
-    assert (last.time.lower, last.time.silent, data.window.without) == (150, (), ())
+    assert (last.time.dataset_complete_until, last.time.timed_out, data.window.without) == (150, (), ())
 
 
 def test_an_old_view_lags_and_forgets_nobody() -> None:
@@ -182,9 +186,9 @@ def test_an_old_view_lags_and_forgets_nobody() -> None:
     data.commit("B", 20, 1)
     data.commit("A", 30, 2)
     stale = data.commit("B", 40, 3, sees=(old,))
-    assert (names(stale.time.observed), stale.time.lower) == (("A", "B"), 10)
-    assert data.commit("B", 50, 4, sees=()).time.lower == 10
-    assert data.commit("B", 60, 5).time.lower == 30
+    assert (names(stale.time.writers), stale.time.dataset_complete_until) == (("A", "B"), 10)
+    assert data.commit("B", 50, 4, sees=()).time.dataset_complete_until == 10
+    assert data.commit("B", 60, 5).time.dataset_complete_until == 30
 
 
 def test_the_horizon_of_an_epoch_knows_what_peers_have_concluded() -> None:
@@ -203,9 +207,9 @@ def test_rows_that_come_again_after_a_cut_are_not_late_by_what_was_concluded_bef
     first = data.commit("A", 10, 0)
     data.commit("A", 90, 1)
     seen = data.commit("B", 95, 2)
-    again = replace(first.mark, epoch=2, noted=None)
+    again = replace(first.mark, epoch=2, complete_until=None)
     assert known_lower(again, first, (seen,)) == 90
-    assert known_lower(replace(again, turn=1), first, (seen,)) is None
+    assert known_lower(replace(again, resets=1), first, (seen,)) is None
 
 
 # ---- A position that goes back.
@@ -221,9 +225,9 @@ def test_what_was_concluded_from_epochs_that_are_cut_off_stands_no_longer() -> N
     data.put_back("A", first)
     assert (data.window.lower, data.window.lost) == (10, ("A",))
     again = data.commit("A", 12, 4, back=True)
-    assert (again.epoch, again.time.turn, again.time.lower) == (2, 1, 12)
+    assert (again.epoch, again.time.resets, again.time.dataset_complete_until) == (2, 1, 12)
     assert (data.window.lower, data.window.lost) == (12, ())
-    assert data.commit("B", 100, 5).time.lower == 12
+    assert data.commit("B", 100, 5).time.dataset_complete_until == 12
     data.commit("A", 50, 6)
     assert data.window.lower == 50
 
@@ -241,14 +245,14 @@ def test_two_writers_that_go_back_at_once_do_not_believe_each_others_older_turn(
     data.commit("B", 21, 5, sees=(a3,), back=True)
     # Neither has seen the other's new turn: what each concluded rests on an epoch that is gone.
     assert data.window.lower is None
-    assert data.commit("A", 15, 6).time.lower == 15
+    assert data.commit("A", 15, 6).time.dataset_complete_until == 15
     assert data.window.lower == 15
 
 
 def test_a_chain_of_acquaintances_is_one_dataset_whoever_is_asked() -> None:
     a, b, c = (alone(name, 1, 1) for name in "ABC")
-    b = replace(b, time=replace(b.time, observed=(a.mark,)))
-    c = replace(c, time=replace(c.time, observed=(b.mark,)))
+    b = replace(b, time=replace(b.time, writers=(a.mark,)))
+    c = replace(c, time=replace(c.time, writers=(b.mark,)))
     for name in "ABC":
         assert [member.writer for member in members(name, (a, b, c))] == ["A", "B", "C"]
 
@@ -278,14 +282,14 @@ def test_a_second_cut_to_the_same_epoch_is_a_turn_of_its_own() -> None:
     data.commit("B", 100, 1)
     for turn in (1, 2):
         data.put_back("A", first)
-        assert data.commit("A", 12, 2, back=True).time.turn == turn
+        assert data.commit("A", 12, 2, back=True).time.resets == turn
         data.commit("B", 100, 3)
 
 
 def test_a_turn_is_of_one_writer() -> None:
     vectors = (
-        (WriterProgress("A", 5, 1, 0, turn=3), WriterProgress("B", 9, 1, 0, turn=7)),
-        (WriterProgress("A", 2, 1, 0, turn=4),),
+        (WriterProgress("A", 5, 1, 0, resets=3), WriterProgress("B", 9, 1, 0, resets=7)),
+        (WriterProgress("A", 2, 1, 0, resets=4),),
     )
     assert (next_reset("A", *vectors), next_reset("C", *vectors)) == (5, 1)
 
@@ -304,9 +308,9 @@ vectors = st.lists(marks, max_size=6).map(joined)
 
 
 def newer_or_same(one: Vector, other: Vector) -> bool:
-    """Whether the second vector knows all that the first one does, by the rule that is printed in the glossary."""
-    held = {mark.writer: (mark.turn, mark.epoch) for mark in other}
-    return all(mark.writer in held and held[mark.writer] >= (mark.turn, mark.epoch) for mark in one)
+    """Whether the second vector knows all that the first one does."""
+    held = {mark.writer: (mark.resets, mark.epoch) for mark in other}
+    return all(mark.writer in held and held[mark.writer] >= (mark.resets, mark.epoch) for mark in one)
 
 
 @given(vectors)
@@ -343,11 +347,11 @@ def test_of_two_declarations_the_later_one_stands_and_an_epoch_beats_both() -> N
 times = st.builds(
     EpochTime,
     unit=st.just("integer"),
-    noted=st.none() | st.integers(0, 9),
-    lower=st.none() | st.integers(0, 9),
-    high=st.integers(0, 9),
-    observed=vectors,
-    turn=st.integers(0, 2),
+    complete_until=st.none() | st.integers(0, 9),
+    dataset_complete_until=st.none() | st.integers(0, 9),
+    max_time=st.integers(0, 9),
+    writers=vectors,
+    resets=st.integers(0, 2),
 )
 epochs = st.lists(st.builds(TimedMarker, st.sampled_from("ABC"), st.integers(1, 3), times), max_size=3, unique_by=str)
 
@@ -450,7 +454,7 @@ def test_equal_times_in_a_later_epoch_are_not_late_and_time_stands_until_more_is
     data = Dataset(WriterSet())
     data.commit("A", 5, 0)
     assert known_lower(WriterProgress("A", 2, None, 1), data.newest["A"], ()) == 5  # 5 < 5 is false
-    assert [data.commit("A", said, 1).time.lower for said in (5, None, 9)] == [5, 5, 9]
+    assert [data.commit("A", said, 1).time.dataset_complete_until for said in (5, None, 9)] == [5, 5, 9]
 
 
 def test_a_window_of_events_is_complete_only_once_more_than_its_end_is_noted() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from onceonly.errors import UNTOLD, OnceOnlyError, caution, codes, refuse
 from onceonly.errors.codes import CATALOGUE, FAMILIES, Family, parse, text_of
+from onceonly_checkpoints.install import hint
 
 ROOT = Path(__file__).parents[2]
 KNOWN = Path(__file__).parent / "messages.txt"
@@ -23,7 +24,8 @@ def message(code: str) -> str:
     entry = CATALOGUE[code]
     names = set(re.findall(r"\{(\w+)", f"{entry.what} {entry.matter} {entry.cause} {entry.remedy}"))
     details = {name: f"<{name}>" for name in names if UNTOLD.get(name, "") is not None}
-    return str(refuse(code, **details) if code.startswith("E") else caution(code, **details))
+    text = str(refuse(code, **details) if code.startswith("E") else caution(code, **details))
+    return text.replace(hint("<extra>"), "<install command>")  # it names the folder of this checkout
 
 
 def test_no_message_changes_unnoticed() -> None:

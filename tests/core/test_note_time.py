@@ -1,4 +1,4 @@
-"""``note_time=``: what cannot mean anything is refused by name when the call is made, and what it promises is said."""
+"""``event_time=``: what cannot mean anything is refused by name when the call is made, and what it promises is said."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from onceonly import EventTime, FromUpstream, exactly_once
+from onceonly import EventTime, exactly_once
+from onceonly.api.rooms import event_time
 from onceonly.errors import ConfigurationError
-from onceonly.event_time import event_time_argument as choice
+from onceonly.event_time import FromUpstream
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.spark import engine
 from onceonly_checkpoints.epoch_time import END
@@ -27,11 +28,11 @@ def refused(make: Any) -> str:
 @pytest.mark.parametrize(
     ("said", "noting"),
     [
-        ({"delay": "2 minutes"}, EventTimeConfig("rows", "ms", "at", 120_000)),
-        ({"delay": "0s"}, EventTimeConfig("rows", "ms", "at", 0)),
-        ({"delay": 1, "unit": "integer"}, EventTimeConfig("rows", "integer", "at", 1)),
-        ({"says": lambda epoch: epoch.last}, EventTimeConfig("function", "ms", "at")),
-        ({"says": lambda epoch: epoch.last, "unit": "integer"}, EventTimeConfig("function", "integer", "at")),
+        ({"max_delay": "2 minutes"}, EventTimeConfig("rows", "ms", "at", 120_000)),
+        ({"max_delay": "0s"}, EventTimeConfig("rows", "ms", "at", 0)),
+        ({"max_delay": 1, "unit": "integer"}, EventTimeConfig("rows", "integer", "at", 1)),
+        ({"callback": lambda epoch: epoch.last}, EventTimeConfig("function", "ms", "at")),
+        ({"callback": lambda epoch: epoch.last, "unit": "integer"}, EventTimeConfig("function", "integer", "at")),
     ],
 )
 def test_an_event_time_is_what_the_machine_takes(said: dict[str, Any], noting: EventTimeConfig) -> None:
@@ -41,17 +42,17 @@ def test_an_event_time_is_what_the_machine_takes(said: dict[str, Any], noting: E
 @pytest.mark.parametrize(
     ("said", "named"),
     [
-        ({}, "EventTime(delay=None)"),
-        ({"delay": 120}, "EventTime(delay=120)"),
-        ({"delay": "soon"}, "EventTime(delay='soon')"),
-        ({"delay": "-1 s"}, "EventTime(delay='-1 s')"),
-        ({"delay": "1s", "unit": "integer"}, "EventTime(delay='1s')"),
-        ({"delay": -1, "unit": "integer"}, "EventTime(delay=-1)"),
-        ({"delay": True, "unit": "integer"}, "EventTime(delay=True)"),
-        ({"delay": END + 1, "unit": "integer"}, f"EventTime(delay={END + 1})"),
-        ({"delay": "1s", "unit": "days"}, "EventTime(unit='days')"),
-        ({"delay": "1s", "says": lambda epoch: 1}, "EventTime(says="),
-        ({"says": "noon"}, "EventTime(says='noon')"),
+        ({}, "EventTime(max_delay=None)"),
+        ({"max_delay": 120}, "EventTime(max_delay=120)"),
+        ({"max_delay": "soon"}, "EventTime(max_delay='soon')"),
+        ({"max_delay": "-1 s"}, "EventTime(max_delay='-1 s')"),
+        ({"max_delay": "1s", "unit": "integer"}, "EventTime(max_delay='1s')"),
+        ({"max_delay": -1, "unit": "integer"}, "EventTime(max_delay=-1)"),
+        ({"max_delay": True, "unit": "integer"}, "EventTime(max_delay=True)"),
+        ({"max_delay": END + 1, "unit": "integer"}, f"EventTime(max_delay={END + 1})"),
+        ({"max_delay": "1s", "unit": "days"}, 'EventTime(unit=) takes "ms" or "integer"'),
+        ({"max_delay": "1s", "callback": lambda epoch: 1}, "EventTime(callback="),
+        ({"callback": "noon"}, "EventTime(callback='noon')"),
     ],
 )
 def test_an_event_time_that_means_nothing_is_refused_when_it_is_made(said: dict[str, Any], named: str) -> None:
@@ -60,21 +61,21 @@ def test_an_event_time_that_means_nothing_is_refused_when_it_is_made(said: dict[
 
 @pytest.mark.parametrize("column", ["", None, 7])
 def test_a_column_has_a_name(column: Any) -> None:
-    assert "EventTime(column=" in refused(lambda: EventTime(column, delay="0s"))
+    assert "EventTime(column=" in refused(lambda: EventTime(column, max_delay="0s"))
 
 
 def test_an_event_time_does_not_change() -> None:
-    time = EventTime("at", delay="0s")
+    time = EventTime("at", max_delay="0s")
     with pytest.raises(AttributeError):
         time.column = "other"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("said", ["event", 7, EventTime, "Ingest", ["at"]])
 def test_what_is_no_way_to_say_time_is_refused_when_the_call_is_made(said: Any) -> None:
-    text = refused(lambda: exactly_once(MemorySink(), note_time=said))
-    assert "exactly_once(note_time=" in text
-    ways = 'EventTime("event_time", delay="2 minutes"), FromUpstream(sink), "ingest", "watermark", a function of a '
-    assert f"{ways}TimedEpoch, or a Dataset" in text
+    text = refused(lambda: exactly_once(MemorySink(), event_time=said))
+    assert "exactly_once(event_time=" in text
+    ways = 'EventTime("event_time", max_delay="2 minutes"), FromUpstream(sink), "ingest", "watermark", a function of a '
+    assert f"{ways}TimedEpoch, or a Writers" in text
 
 
 def noon(epoch: object) -> int:
@@ -84,16 +85,16 @@ def noon(epoch: object) -> int:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (EventTime("at", delay="2 minutes"), "the greatest at so far, less 2 minutes."),
-        (EventTime("at", says=noon), "what noon() says, with rows by at."),
+        (EventTime("at", max_delay="2 minutes"), "the greatest at so far, less 2 minutes."),
+        (EventTime("at", callback=noon), "what noon() says, with rows by at."),
         ("ingest", "the moment at which the engine planned the batch."),
         ("watermark", "the engine's watermark."),
         (noon, "what noon() says."),
     ],
 )
 def test_the_promise_says_what_is_noted(said: Any, words: str) -> None:
-    promise = exactly_once(MemorySink(), note_time=said).explain()
-    assert f"Each epoch says up to when all rows are there: {words}\n" in promise
+    promise = exactly_once(MemorySink(), event_time=said).explain()
+    assert f"Each epoch records until when all rows are committed: {words}\n" in promise
     assert "all rows are there" not in exactly_once(MemorySink()).explain()
 
 
@@ -120,22 +121,22 @@ def test_a_column_that_says_no_time_is_refused_with_what_makes_it_one_and_the_ot
     )
     otherwise = []
     for unit, kind, way in cases:
-        time = choice.check_event_time(EventTime("at", delay="0s" if unit == "ms" else 0, unit=unit))
+        time = event_time(EventTime("at", max_delay="0s" if unit == "ms" else 0, unit=unit))
         said = None
         try:
-            choice.check_columns(time, "orders", [("id", "bigint"), ("at", kind)])
+            time.check_columns("orders", [("id", "bigint"), ("at", kind)])
         except ConfigurationError as refusal:
             said = f"{refusal.code} {refusal.remedy}"
-        wanted = way and f"E130 make it one in before=: df.withColumn('at', {way})"
+        wanted = way and f"E130 make it one in transform=: df.withColumn('at', {way})"
         if said != wanted and not (said and wanted and said.startswith(wanted)):
             otherwise.append((unit, kind, said))
     assert otherwise == []
 
 
 def test_a_column_that_rows_do_not_have_is_refused_with_the_nearest_name() -> None:
-    time = choice.check_event_time(EventTime("event_tme", delay="0s"))
+    time = event_time(EventTime("event_tme", max_delay="0s"))
     with pytest.raises(ConfigurationError, match=r"did you mean event_time\?") as caught:
-        choice.check_columns(time, "orders", [("id", "bigint"), ("event_time", "timestamp")])
+        time.check_columns("orders", [("id", "bigint"), ("event_time", "timestamp")])
     assert caught.value.code == "E130"
     assert "id, event_time" in caught.value.remedy
 
@@ -146,22 +147,21 @@ STATEFUL = engine.QueryPlan(stateful=True, nondeterministic=None, sources=())
 @pytest.mark.parametrize(
     ("said", "how"),
     [
-        (EventTime("at", delay="0s"), "EventTime"),
-        (EventTime("at", says=noon), "EventTime"),
+        (EventTime("at", max_delay="0s"), "EventTime"),
+        (EventTime("at", callback=noon), "EventTime"),
         (FromUpstream(DeltaSink("/tables/clicks")), "FromUpstream"),
         ("watermark", None),
         ("ingest", None),
         (noon, None),
-        (None, None),
     ],
 )
 def test_rows_that_state_holds_back_say_nothing_of_time_and_the_watermark_does(said: Any, how: str | None) -> None:
-    time = choice.check_event_time(said)
-    choice.check_plan(time, replace(STATEFUL, stateful=False), "orders")
+    time = event_time(said)
+    time.check_plan(replace(STATEFUL, stateful=False), "orders")
     if how is None:
-        choice.check_plan(time, STATEFUL, "orders")
+        time.check_plan(STATEFUL, "orders")
         return
     with pytest.raises(ConfigurationError, match=how) as caught:
-        choice.check_plan(time, STATEFUL, "orders")
+        time.check_plan(STATEFUL, "orders")
     assert caught.value.code == "E131"
-    assert 'note_time="watermark"' in caught.value.remedy
+    assert 'event_time="watermark"' in caught.value.remedy

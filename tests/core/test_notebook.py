@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from IPython.core.formatters import HTMLFormatter
 
-from onceonly import ReadPoint, exactly_once
+from onceonly import exactly_once
 from onceonly.api.wrapper import ExactlyOnce
 from onceonly.machine.completeness import TimeWindow
+from onceonly.reading import ReadPoint
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.epoch_time import WriterProgress
 from onceonly_sinks.memory import MemorySink

@@ -58,13 +58,13 @@ class Told:
         return found.time
 
     def says(self, *words: int | None) -> list[int | None]:
-        return [self.tells(FUNCTION, RowTimes(said=word)).noted for word in words]
+        return [self.tells(FUNCTION, RowTimes(callback_time=word)).complete_until for word in words]
 
 
 def test_what_is_noted_never_goes_back_and_the_lesser_word_is_told() -> None:
     told = Told()
     assert told.says(10, 20, 15) == [10, 20, 20]
-    said = "1970-01-01T00:00:00.015Z was said, and all before 1970-01-01T00:00:00.020Z is noted: that stands"
+    said = "1970-01-01T00:00:00.015Z was given, but all before 1970-01-01T00:00:00.020Z is recorded already"
     assert told.happened == [(EventKind.TIME_HELD, said)]
 
 
@@ -75,21 +75,24 @@ def test_nothing_is_noted_before_the_first_word_and_no_word_leaves_what_stands()
 def test_what_one_writer_notes_is_what_the_dataset_is_complete_through() -> None:
     told = Told()
     for word in (5, 3, None, 9):
-        time = told.tells(FUNCTION, RowTimes(said=word))
-        assert (time.lower, time.high) == (time.noted, time.noted)
+        time = told.tells(FUNCTION, RowTimes(callback_time=word))
+        assert (time.dataset_complete_until, time.max_time) == (time.complete_until, time.complete_until)
 
 
 def test_rows_at_5_and_9_planned_at_100_note_7_by_a_delay_100_by_ingest_and_the_watermark_by_its_own() -> None:
     times = RowTimes(first=5, last=9)
-    assert Told().tells(ROWS, times, clock=100).noted == 7
-    assert Told().tells(INGEST, clock=100).noted == 100
-    assert Told().tells(WATERMARK, clock=100, watermark=4).noted == 4
+    assert Told().tells(ROWS, times, clock=100).complete_until == 7
+    assert Told().tells(INGEST, clock=100).complete_until == 100
+    assert Told().tells(WATERMARK, clock=100, watermark=4).complete_until == 4
 
 
 def test_what_several_writers_had_completed_stands_where_one_of_them_goes_on_alone() -> None:
     told = Told()
     told.last = with_time(EpochTime("ms", 10, 20, 30))
-    assert (told.tells(FUNCTION, RowTimes(said=15)).lower, told.tells(FUNCTION, RowTimes(said=25)).lower) == (20, 25)
+    assert (
+        told.tells(FUNCTION, RowTimes(callback_time=15)).dataset_complete_until,
+        told.tells(FUNCTION, RowTimes(callback_time=25)).dataset_complete_until,
+    ) == (20, 25)
 
 
 def test_rows_are_late_behind_whatever_was_told_of_the_writer_or_of_the_dataset() -> None:
@@ -108,25 +111,25 @@ def test_a_rewind_takes_back_nothing_where_nothing_was_said_of_time() -> None:
 
 def test_a_watermark_of_0_is_none_and_one_of_a_plan_with_state_closes() -> None:
     told = Told()
-    assert told.tells(WATERMARK, watermark=0, stateful=1).noted is None
-    assert told.tells(WATERMARK, watermark=4, stateful=1).closed == 4
-    assert Told().tells(WATERMARK, watermark=4).closed is None
+    assert told.tells(WATERMARK, watermark=0, stateful=1).complete_until is None
+    assert told.tells(WATERMARK, watermark=4, stateful=1).closed_until == 4
+    assert Told().tells(WATERMARK, watermark=4).closed_until is None
 
 
 def test_a_row_of_the_horizon_is_not_late_and_silence_leaves_time_where_it_stands() -> None:
     told = Told()
     told.tells(INTEGERS, RowTimes(5, 5))
     again = told.tells(INTEGERS, RowTimes(5, 5))
-    assert (again.horizon, again.late, again.noted) == (5, 0, 5)
-    assert told.tells(INTEGERS, RowTimes()).noted == 5
-    assert told.tells(INTEGERS, RowTimes(9, 9)).noted == 9
+    assert (again.late_before, again.late_rows, again.complete_until) == (5, 0, 5)
+    assert told.tells(INTEGERS, RowTimes()).complete_until == 5
+    assert told.tells(INTEGERS, RowTimes(9, 9)).complete_until == 9
 
 
 def test_an_epoch_whose_rows_are_all_early_says_nothing_of_it_where_that_is_the_ordinary_case() -> None:
     told = Told()
     told.tells(ROWS, RowTimes(first=100, last=100))
     early = told.tells(ROWS, RowTimes(first=50, last=60, late=2))
-    assert (early.noted, early.high, early.horizon, early.late) == (98, 100, 98, 2)
+    assert (early.complete_until, early.max_time, early.late_before, early.late_rows) == (98, 100, 98, 2)
     assert [kind for kind, _ in told.happened] == [EventKind.BEHIND]
 
 
@@ -137,13 +140,13 @@ def test_late_rows_are_named_with_the_horizon_and_by_how_much_the_earliest_misse
     ((kind, said),) = told.happened
     assert kind is EventKind.BEHIND
     assert said == (
-        "1 row came late: all before 2026-01-01T12:06:00Z was noted as complete; the earliest is of "
+        "1 row came late: all before 2026-01-01T12:06:00Z was recorded as complete; the earliest is of "
         "2026-01-01T12:01:25Z, 0:04:35 before that"
     )
 
 
 def test_heights_of_blocks_are_numbers_and_a_delay_of_1_notes_all_but_the_last_two() -> None:
-    assert Told().tells(replace(INTEGERS, delay=1), RowTimes(100, 103)).noted == 102
+    assert Told().tells(replace(INTEGERS, delay=1), RowTimes(100, 103)).complete_until == 102
 
 
 def test_numbers_of_another_unit_do_not_go_on_from_those_that_stand() -> None:
@@ -161,7 +164,7 @@ def test_numbers_of_another_unit_do_not_go_on_from_those_that_stand() -> None:
 def test_where_nobody_notes_time_any_more_what_stands_is_carried_and_its_rows_are_asked_nothing() -> None:
     told = Told()
     noted = told.tells(ROWS, RowTimes(first=5, last=9, late=1, untimed=2))
-    stands = replace(noted, first=None, last=None, horizon=None, late=0, untimed=0, column=None)
+    stands = replace(noted, earliest=None, latest=None, late_before=None, late_rows=0, rows_without_time=0, column=None)
     assert told.tells(None, clock=900) == stands
     assert timed(None, PreviousTime("orders", 1, None), batch(1), None).time is None
 
@@ -169,8 +172,14 @@ def test_where_nobody_notes_time_any_more_what_stands_is_carried_and_its_rows_ar
 def test_a_new_series_begins_time_anew_under_the_next_turn_and_says_that_it_went_back() -> None:
     told = Told()
     told.says(20)
-    begun = told.tells(FUNCTION, RowTimes(said=3), begins=True)
-    assert (begun.noted, begun.lower, begun.high, begun.horizon, begun.turn) == (3, 3, 3, None, 1)
+    begun = told.tells(FUNCTION, RowTimes(callback_time=3), begins=True)
+    assert (begun.complete_until, begun.dataset_complete_until, begun.max_time, begun.late_before, begun.resets) == (
+        3,
+        3,
+        3,
+        None,
+        1,
+    )
     ((kind, said),) = told.happened
     assert kind is EventKind.TIME_BACK
     assert "1970-01-01T00:00:00.020Z" in said
@@ -181,7 +190,7 @@ def test_a_new_series_in_which_nobody_notes_time_says_no_more_that_removed_rows_
     told = Told()
     told.says(20)
     begun = told.tells(None, begins=True, clock=77)
-    assert begun == EpochTime("ms", None, None, None, ingest=77, turn=1)
+    assert begun == EpochTime("ms", None, None, None, batch_timestamp_ms=77, resets=1)
 
 
 def test_a_series_may_begin_in_another_unit() -> None:
@@ -194,12 +203,12 @@ def test_the_clock_of_the_engine_may_go_back_and_what_was_noted_by_it_does_not()
     told = Told()
     told.tells(INGEST, clock=2000)
     back = told.tells(INGEST, clock=1500)
-    assert (back.noted, back.ingest) == (2000, 1500)
+    assert (back.complete_until, back.batch_timestamp_ms) == (2000, 1500)
     assert [kind for kind, _ in told.happened] == [EventKind.TIME_HELD]
 
 
 def test_a_delay_that_reaches_below_all_numbers_ends_at_the_least() -> None:
-    assert Told().tells(replace(ROWS, delay=END), RowTimes(last=-5)).noted == -(2**63)
+    assert Told().tells(replace(ROWS, delay=END), RowTimes(last=-5)).complete_until == -(2**63)
 
 
 def test_what_is_asked_of_rows_hangs_on_what_was_noted_and_on_no_clock() -> None:
@@ -218,18 +227,18 @@ def test_within_a_turn_nothing_ever_goes_back(seed: int) -> None:
     for _ in range(60):
         how = draw.choice((ROWS, INGEST, WATERMARK, FUNCTION, None))
         last = draw.choice((None, draw.randrange(-50, 50)))
-        times = RowTimes(last, last, said=draw.choice((None, draw.randrange(-50, 50))))
+        times = RowTimes(last, last, callback_time=draw.choice((None, draw.randrange(-50, 50))))
         if how is None and told.last is None:
             continue
         clocks = {"clock": draw.randrange(1, 50), "watermark": draw.randrange(50)}
         now = told.tells(how, times, begins=draw.random() < 0.05, **clocks)
         least = -(2**63) - 1
-        if now.turn == before.turn:
-            for name in ("noted", "lower", "high"):
+        if now.resets == before.resets:
+            for name in ("complete_until", "dataset_complete_until", "max_time"):
                 was, stands = getattr(before, name), getattr(now, name)
                 assert (least if stands is None else stands) >= (least if was is None else was), name
         else:
-            assert now.turn == before.turn + 1
+            assert now.resets == before.resets + 1
         before = now
 
 

@@ -29,7 +29,7 @@ from onceonly.machine.comparison import decide_batch
 from onceonly.machine.facts import Heal, NewEpoch, Proceed, Refusal, Skip
 from onceonly.machine.opening import decide_opening
 from onceonly.machine.source_order import kafka_identity
-from onceonly.protocol import ExternalChange
+from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints.epoch import ResumePoint
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets, canonical
 

@@ -13,7 +13,7 @@ from tests.core.stories import epochs, reading
 from onceonly.errors import OnceOnlyError
 from onceonly.machine.rewind import RewindRequest
 from onceonly.replay import rewind
-from onceonly.runtime import stale_markers
+from onceonly.runtime import sink_gaps
 from onceonly.runtime.remedies import CommandContext
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.memory import MemorySink
@@ -31,9 +31,9 @@ class Beside(MemorySink):
         for marker, receipt in super().history(after):
             yield marker, replace(receipt, identity=self.was)
 
-    def content(self) -> int | None:
+    def content_epoch(self) -> int | None:
         """Nobody knows whose rows stand in the place of what the markers tell of."""
-        return None if self.was != self.store.identity else super().content()
+        return None if self.was != self.store.identity else super().content_epoch()
 
 
 def sink(root: Path, *, was: str, now: str) -> Beside:
@@ -62,8 +62,8 @@ def test_a_target_is_gone_where_nobody_remembers_the_one_that_is_there(tmp_path:
     for at, (was, now, recorded) in enumerate(told):
         made = sink(tmp_path / str(at), was=was, now=now)
         known = {A: receipt(recorded)} if recorded else {}
-        found[was, now, recorded] = stale_markers.stale_sinks([made], {A: 2}, known)
-        assert stale_markers.stale_sinks([made], {A: 0}, known) == {}, "a sink without an epoch has no marker"
+        found[was, now, recorded] = sink_gaps.stale_sinks([made], {A: 2}, known)
+        assert sink_gaps.stale_sinks([made], {A: 0}, known) == {}, "a sink without an epoch has no marker"
     assert found == told
 
 
@@ -96,12 +96,12 @@ def test_a_sink_whose_target_is_gone_is_refused_under_the_fence_with_the_way_to_
     two = epochs(10, 20)[1]
     for identity, other in [("table 1", False), ("table 2", True)]:
         said = replace(reading(two, sink=A, identity=identity), receipt=None)
-        stale_markers.demand([made], WHERE, [replace(said, sink="memory:other")])
+        sink_gaps.demand([made], WHERE, [replace(said, sink="memory:other")])
         if not other:
-            stale_markers.demand([made], WHERE, [said])
+            sink_gaps.demand([made], WHERE, [said])
             continue
         with pytest.raises(OnceOnlyError) as refused:
-            stale_markers.demand([made], WHERE, [said])
+            sink_gaps.demand([made], WHERE, [said])
         assert refused.value.code == "E110"
-        assert "was made anew (table 2)" in str(refused.value)
+        assert "was created again (table 2)" in str(refused.value)
         assert "--accept-loss 1..2 --sink memory:a" in str(refused.value)

@@ -17,7 +17,7 @@ from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import BAD, SEEN, Digest, OutputDigest
+from onceonly_checkpoints.digests import BAD, SEEN_IDS, Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import UnreadableMarker
 
@@ -53,7 +53,7 @@ class Wide(ArrowBatch):
     def outputs(self) -> tuple[OutputDigest, ...]:
         found = ArrowBatch(self._picked).digest()
         filtered = self._rows.num_rows - found.rows + self._miscounted
-        return (OutputDigest("picked", ("memory:b",), "key and word", found, filtered, said=self._said),)
+        return (OutputDigest("picked", ("memory:b",), "key and word", found, filtered, definition=self._said),)
 
 
 class Outputs(Pipeline):
@@ -124,7 +124,7 @@ def test_an_output_that_is_computed_again_must_be_the_one_that_the_marker_names(
             path.unlink()
     with pytest.raises(OnceOnlyError, match="ONCE-E219") as refused:
         behind.start().writes_wide(Wide(2, lambda one: not even(one)))
-    assert "outputs were others" in str(refused.value)
+    assert "side outputs differ" in str(refused.value)
     behind.start().writes_wide(2, 3)
     behind.holds_outputs(3)
 
@@ -143,7 +143,7 @@ def test_where_the_call_was_changed_the_former_one_is_printed_first_and_loses_no
         with pytest.raises(OnceOnlyError, match="ONCE-E219") as refused:
             pipeline.start().writes_wide(Wide(2, lambda one: not even(one), said=said))
         ways[said] = refused.value.remedy.splitlines()[0].strip()
-    former = f"start once with the former call, which loses nothing: Output(..., name='picked', {was})"
+    former = f"start once with the old call, which loses nothing: Output(..., name='picked', {was})"
     assert ways == {odd: former, was: "restore the staging directory", "": "restore the staging directory"}
     pipeline.start().writes_wide(Wide(2, said=was), Wide(3, said=odd))
     pipeline.holds_outputs(3)
@@ -151,17 +151,17 @@ def test_where_the_call_was_changed_the_former_one_is_printed_first_and_loses_no
 
 def test_what_made_an_output_is_kept_as_it_was_said_and_no_other_rows() -> None:
     said = {
-        "a condition": OutputDigest("o", (), "", Digest(0), said="where='a > 10', select=['id']").call,
-        "expectations": OutputDigest(BAD, (), "", Digest(0), said="expect={'small': 'a < 5'}").call,
-        "ids": OutputDigest(SEEN, (), "", Digest(0), said="key=['id']").call,
+        "a condition": OutputDigest("o", (), "", Digest(0), definition="where='a > 10', select=['id']").call,
+        "expectations": OutputDigest(BAD, (), "", Digest(0), definition="expect={'small': 'a < 5'}").call,
+        "ids": OutputDigest(SEEN_IDS, (), "", Digest(0), definition="key=['id']").call,
     }
     assert said == {
         "a condition": "Output(..., name='o', where='a > 10', select=['id'])",
         "expectations": "quality=Quality(..., expect={'small': 'a < 5'})",
         "ids": "dedupe=Dedupe(..., key=['id'])",
     }
-    spoken = replace(PICKED, said="where='a > 10'")
-    assert OutputDigest.from_json(spoken.to_json()).said == spoken.said
+    spoken = replace(PICKED, definition="where='a > 10'")
+    assert OutputDigest.from_json(spoken.to_json()).definition == spoken.definition
     assert spoken == PICKED, "another spelling makes no other output"
 
 

@@ -104,7 +104,7 @@ def test_a_batch_that_lies_wholly_in_recorded_epochs_leaves_the_position_where_i
 
 def test_without_the_option_an_overlap_still_stops_and_names_it():
     said = refused(decide_batch(batch(TWO, offer(cut(None, 35), 0, "q2", begins=at(0)))), "E203")
-    assert 'overlap="trim"), where the rows still have .selectExpr("topic", "partition", "offset", ...)' in said
+    assert 'overlap="trim")), where the rows still have .selectExpr("topic", "partition", "offset", ...)' in said
 
 
 def test_a_stateful_query_is_never_trimmed_and_never_told_to_be():

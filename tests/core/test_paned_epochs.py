@@ -71,8 +71,8 @@ def agrees(pipeline: Paned, calm: Paned, states: Sequence[list[dict[str, Any]]])
             assert pipeline.state() == states[number], (name, number)
         else:
             assert pipeline.panes(name) == calm.panes()[:number], (name, number)
-        told = [(marker.time, marker.panes) for marker in pipeline.markers(name)]
-        assert told == [(marker.time, marker.panes) for marker in calm.markers(name)][:number], (name, number)
+        told = [(marker.time, marker.windows) for marker in pipeline.markers(name)]
+        assert told == [(marker.time, marker.windows) for marker in calm.markers(name)][:number], (name, number)
 
 
 # ---- killed
@@ -134,7 +134,7 @@ def told_through_crashes(pipeline: Paned, case: story.Case) -> int:
     Query(pipeline, case.rules, case.epochs).writes(len(case.epochs))
     for name in pipeline.stores:
         assert name == "state" or shown(pipeline, name) == list(case.panes), case.name
-    assert sum(marker.panes.dropped for marker in pipeline.markers(first) if marker.panes) == case.dropped
+    assert sum(marker.windows.dropped for marker in pipeline.markers(first) if marker.windows) == case.dropped
     return crashes
 
 
@@ -260,7 +260,7 @@ def test_an_epoch_whose_bytes_are_gone_is_computed_again_where_the_keeper_stands
 def test_where_the_keeper_holds_the_epoch_whose_bytes_are_gone_nothing_is_computed(make: Make) -> None:
     pipeline = make("state", "a", "b")
     bereft(pipeline, COUNTING, TEN)
-    with pytest.raises(IdentityError, match="memory:a, memory:b stand one epoch behind") as refused:
+    with pytest.raises(IdentityError, match="is in other sinks but not in memory:a, memory:b") as refused:
         Query(pipeline, COUNTING, TEN).writes(2)
     assert refused.value.code == "E219"
     assert [len(pipeline.epochs(name)) for name in ("state", "a", "b")] == [2, 1, 1]
@@ -269,7 +269,7 @@ def test_where_the_keeper_holds_the_epoch_whose_bytes_are_gone_nothing_is_comput
 def test_where_the_batch_gives_other_panes_than_were_recorded_nothing_is_written(make: Make) -> None:
     pipeline = make()
     bereft(pipeline, COUNTING, TEN)
-    with pytest.raises(IdentityError, match="its windows were others, computed again") as refused:
+    with pytest.raises(IdentityError, match="computed again, its windows differ") as refused:
         Query(pipeline, COUNTING, TEN).writes(2, rows=lambda _: [Row("z", 77, 1)])
     assert refused.value.code == "E219"
     assert [len(pipeline.epochs(name)) for name in APART] == [2, 1, 1]
@@ -387,7 +387,7 @@ def test_trigger_and_lateness_may_change_once_no_window_is_open(make: Make) -> N
 def test_a_query_with_windows_does_not_go_on_without_them(make: Make) -> None:
     pipeline = make()
     Query(pipeline, COUNTING, TEN).writes(1)
-    with pytest.raises(OnceOnlyError, match="panes= was taken out of the call") as refused:
+    with pytest.raises(OnceOnlyError, match="windows= was taken out of the call") as refused:
         Query(pipeline, COUNTING, TEN, panes=False).writes(2)
     assert refused.value.code == "E142"
 
@@ -413,7 +413,7 @@ def test_where_the_recorded_clock_goes_back_timers_stand_still(make: Make) -> No
     back, still = make(), make()
     Query(back, rules, [oracle.Epoch(at, rows) for at in clocks]).writes(1, 2, 3, 4)
     Query(still, rules, [oracle.Epoch(max(12, at), rows) for at in clocks]).writes(1, 2, 3, 4)
-    assert [epoch.panes.clock for epoch in back.markers("a") if epoch.panes] == [12 * MS, 12 * MS, 14 * MS, 21 * MS]
+    assert [epoch.windows.clock for epoch in back.markers("a") if epoch.windows] == [12 * MS, 12 * MS, 14 * MS, 21 * MS]
     assert (back.panes(), back.state()) == (still.panes(), still.state())
     assert [len(rows) for rows in back.panes()] == [0, 0, 0, 1]
 
@@ -495,7 +495,7 @@ def reconciled(pipeline: Paned, rules: Rules) -> dict[Of, int]:
 def aggregate(pipeline: Paned, rules: Rules, epochs: Sequence[oracle.Epoch]) -> dict[Of, int]:
     """The sum of each window over all rows, but those of windows that were closed by what epochs before had noted."""
     found = dict[Of, int]()
-    noted = [None, *(marker.time.noted if marker.time else None for marker in pipeline.markers("a"))]
+    noted = [None, *(marker.time.complete_until if marker.time else None for marker in pipeline.markers("a"))]
     for said, before in zip(epochs, noted, strict=False):
         for row in said.rows:
             for start, end in spans_of(rules.window, row.time):

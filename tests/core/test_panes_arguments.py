@@ -1,4 +1,4 @@
-"""``panes=``: what it goes with, what it does not, where its state lies, and what is promised of it."""
+"""``windows=``: what it goes with, what it does not, where its state lies, and what is promised of it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import pytest
 
 from onceonly import Dedupe, EventTime, Output, Quality, exactly_once
 from onceonly.errors import ConfigurationError, refuse
-from onceonly.windows import AtCount, AtPeriod, Fixed, Global, Last, Panes, Sessions, Sum
+from onceonly.windows import AtCount, AtPeriod, Global, Last, Sessions, Sum, Tumbling, Windows
 from onceonly.windows.rules.spec import define
-from onceonly.windows.windows_argument import said_of
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink, MemoryStore
@@ -20,35 +19,52 @@ PG = PostgresSink("postgresql://u@h/d", table="scores")
 DELTA = DeltaSink("/lake/scores")
 TOPIC = KafkaSink("h:9092", topic="scores")
 SESSIONS = Sessions("1 minute")
-TIME = EventTime("event_time", delay="2 minutes")
+TIME = EventTime("event_time", max_delay="2 minutes")
 
 
-def panes(**said: Any) -> Panes:
-    given = {"key": "team", "values": {"total": Sum("value")}, "time": "event_time", "window": Fixed("2 minutes")}
-    return Panes(**{**given, **said})
+def panes(**said: Any) -> Windows:
+    given = {
+        "key": "team",
+        "aggregates": {"total": Sum("value")},
+        "time": "event_time",
+        "window": Tumbling("2 minutes"),
+    }
+    return Windows(**{**given, **said})
 
 
 @pytest.mark.parametrize(
     ("said", "code", "problem"),
     [
-        ({"panes": "scores"}, "E140", "panes='scores' defines no windows"),
-        ({"note_time": None}, "E140", "nobody says what is complete"),
-        ({"note_time": None, "panes": panes(trigger=AtCount(3), lateness="1 minute")}, "E140", "nobody says"),
-        ({"panes": panes(time="ingest")}, "E140", "takes rows by the moment of their batch, and note_time= does not"),
-        ({"panes": panes(late_rows=3)}, "E140", "late_rows=3 is no sink"),
-        ({"quality": Quality(expect={"a team": "team IS NOT NULL"})}, "E140", "quality= was given beside panes="),
-        ({"dedupe": Dedupe(key="id", within="7 days", keep=PG.table("seen"))}, "E140", "dedupe= was given beside"),
-        ({"panes": panes(state=DELTA)}, "E143", "cannot hold windows and be asked for them"),
-        ({"panes": panes(state=PG.table("scores_state", key="key"))}, "E143", "was told what stands in its table"),
-        ({"panes": panes(state=PG)}, "E143", "postgres:scores takes rows in the same call"),
-        ({"panes": panes(late_rows=PG)}, "E102", "postgres:scores"),
+        ({"windows": "scores"}, "E140", "windows='scores' defines no windows"),
+        ({"event_time": None}, "E140", "event_time= is missing"),
+        (
+            {"event_time": None, "windows": panes(trigger=AtCount(3), allowed_lateness="1 minute")},
+            "E140",
+            "event_time= is missing",
+        ),
+        (
+            {"windows": panes(time="ingest")},
+            "E140",
+            "takes rows by the moment of their batch, and event_time= does not",
+        ),
+        ({"windows": panes(late_rows=3)}, "E140", "late_rows=3 is no sink"),
+        ({"quality": Quality(expect={"a team": "team IS NOT NULL"})}, "E140", "quality= was given with windows="),
+        ({"dedupe": Dedupe(key="id", within="7 days", store=PG.table("seen"))}, "E140", "dedupe= was given with"),
+        ({"windows": panes(state_sink=DELTA)}, "E143", "cannot hold windows and be asked for them"),
+        (
+            {"windows": panes(state_sink=PG.table("scores_state", key="key"))},
+            "E143",
+            "was given options of its table",
+        ),
+        ({"windows": panes(state_sink=PG)}, "E143", "postgres:scores takes rows in the same call"),
+        ({"windows": panes(late_rows=PG)}, "E102", "postgres:scores"),
     ],
 )
 def test_what_does_not_go_with_panes_is_refused_before_a_query_starts(
     said: dict[str, Any], code: str, problem: str
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        exactly_once(PG, **{"note_time": TIME, "panes": panes(), **said})
+        exactly_once(PG, **{"event_time": TIME, "windows": panes(), **said})
     assert refused.value.code == code
     assert problem in str(refused.value)
 
@@ -59,8 +75,8 @@ KEYED = [
     ({}, ("team",), "named by (team, window_start)"),
     ({}, ("window_start",), "named by (team, window_start)"),
     ({}, ("team", "window_start", "pane"), "named by (team, window_start)"),
-    ({"rows": "changes"}, ("team", "window_start", "pane"), ""),
-    ({"rows": "changes"}, ("team",), "named by (team, window_start)"),
+    ({"results": "changes"}, ("team", "window_start", "pane"), ""),
+    ({"results": "changes"}, ("team",), "named by (team, window_start)"),
     ({"key": ["team", "part"]}, ("team", "window_start"), "named by (team, part, window_start)"),
     ({"window": Global()}, ("team",), ""),
     ({"window": Global()}, ("team", "window_start"), "named by (team)"),
@@ -75,9 +91,9 @@ def test_the_key_of_a_sink_names_one_window(sink: Any) -> None:
     found = {}
     for said, key, problem in KEYED:
         keyed = DeltaSink("/lake/scores", key=key) if sink is DELTA else PG.table("scores", key=key)
-        state = {"state": PG.table("scores_state")}
+        state = {"state_sink": PG.table("scores_state")}
         try:
-            exactly_once(keyed, note_time=TIME, panes=panes(**{"rows": "upserts", **state, **said}))
+            exactly_once(keyed, event_time=TIME, windows=panes(**{"results": "upserts", **state, **said}))
         except ConfigurationError as refused:
             text = f"{refused.code} {refused}"
             if problem and "E140" in text and problem in text:
@@ -91,71 +107,73 @@ def test_the_key_of_a_sink_names_one_window(sink: Any) -> None:
 
 def test_the_key_that_a_refusal_prints_is_taken() -> None:
     with pytest.raises(ConfigurationError, match=r"key=\('team', 'window_start'\), and its table"):
-        exactly_once(PG.table("scores", key="team"), note_time=TIME, panes=panes(rows="upserts"))
-    exactly_once(PG.table("scores", key=("team", "window_start")), note_time=TIME, panes=panes(rows="upserts"))
+        exactly_once(PG.table("scores", key="team"), event_time=TIME, windows=panes(results="upserts"))
+    exactly_once(PG.table("scores", key=("team", "window_start")), event_time=TIME, windows=panes(results="upserts"))
 
 
 def test_results_of_windows_are_ordered_by_their_epochs_and_nothing_else() -> None:
     said: dict[str, Any] = {"key": ("team", "window_start"), "sequence": "seq"}
     for sink in (PG.table("scores", **said), MemorySink(**said)):
         with pytest.raises(ConfigurationError) as refused:
-            exactly_once(sink, note_time=TIME, panes=panes(rows="upserts", state=PG.table("scores_state")))
+            exactly_once(sink, event_time=TIME, windows=panes(results="upserts", state_sink=PG.table("scores_state")))
         assert refused.value.code == "E140"
         assert "has sequence='seq'" in str(refused.value)
         assert "leave sequence= out" in refused.value.remedy
 
 
 def test_several_results_of_a_window_in_an_epoch_are_not_told_to_take_a_sequence() -> None:
-    chosen = exactly_once(PG.table("scores", key=("team", "window_start")), note_time=TIME, panes=panes())
+    chosen = exactly_once(PG.table("scores", key=("team", "window_start")), event_time=TIME, windows=panes())
+    windows = chosen.arguments.windows
+    assert windows
     details = {"key": "team", "example": "team = a", "next": "name the column: PostgresSink(..., sequence=...)"}
-    for sink, way in (("postgres:scores", 'rows="upserts"'), ("postgres:scores_state", "sequence=")):
-        said = said_of(chosen._arguments.panes, refuse("E505", sink=sink, **details))
+    for sink, way in (("postgres:scores", 'results="upserts"'), ("postgres:scores_state", "sequence=")):
+        said = windows.reword(refuse("E505", sink=sink, **details))
         assert way in said.remedy
         assert said.details["example"] == "team = a"
 
 
 def test_an_output_takes_rows_apart_before_windows_could() -> None:
-    with pytest.raises(ConfigurationError, match="an Output or a Route was given beside panes="):
-        exactly_once(PG, Output(DELTA, name="large", where="value > 5"), note_time=TIME, panes=panes())
+    with pytest.raises(ConfigurationError, match="an Output or a Route was given with windows="):
+        exactly_once(PG, Output(DELTA, name="large", where="value > 5"), event_time=TIME, windows=panes())
 
 
 @pytest.mark.parametrize("sinks", [(DELTA,), (DELTA, KafkaSink("h:9092", topic="scores"))])
 def test_state_needs_a_sink_that_can_be_asked_for_it(sinks: tuple[Any, ...]) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        exactly_once(*sinks, note_time=TIME, panes=panes())
+        exactly_once(*sinks, event_time=TIME, windows=panes())
     assert refused.value.code == "E143"
     assert "none of the sinks can hold windows" in str(refused.value)
 
 
 def test_the_way_out_of_a_missing_keeper_is_taken() -> None:
-    wrapped = exactly_once(DELTA, note_time=TIME, panes=panes(state=PG.table("scores_state")))
-    assert wrapped._arguments.ids == ("delta:scores", "postgres:scores_state")
+    wrapped = exactly_once(DELTA, event_time=TIME, windows=panes(state_sink=PG.table("scores_state")))
+    assert wrapped.arguments.ids == ("delta:scores", "postgres:scores_state")
 
 
 def test_a_topic_takes_no_results_that_are_not_called_as_parts_of_a_record() -> None:
     with pytest.raises(ConfigurationError) as refused:
-        exactly_once(TOPIC, note_time=TIME, panes=panes(state=PG.table("scores_state")))
+        exactly_once(TOPIC, event_time=TIME, windows=panes(state_sink=PG.table("scores_state")))
     assert refused.value.code == "E140"
-    assert "kafka:scores takes records, and pane rows have no column value" in str(refused.value)
+    assert "kafka:scores takes records, and window results have no column value" in str(refused.value)
 
 
 def test_the_way_out_of_results_that_are_no_records_is_taken() -> None:
-    said = panes(key="key", values={"value": Last("text", by="event_time")}, state=PG.table("scores_state"))
-    exactly_once(TOPIC, note_time=TIME, panes=said)
-    exactly_once(PG, note_time=TIME, panes=panes(late_rows=TOPIC))  # late rows are those that before= gives
+    said = panes(key="key", aggregates={"value": Last("text", by="event_time")}, state_sink=PG.table("scores_state"))
+    exactly_once(TOPIC, event_time=TIME, windows=said)
+    exactly_once(PG, event_time=TIME, windows=panes(late_rows=TOPIC))  # late rows are those that transform= gives
 
 
 @pytest.mark.parametrize(
     ("key", "text", "problem"),
     [
-        ("bigint", "string", "column key of pane rows is bigint"),
-        ("string", "bigint", "column value of pane rows is bigint"),
+        ("bigint", "string", "column key of window results is bigint"),
+        ("string", "bigint", "column value of window results is bigint"),
         ("binary", "binary", ""),
     ],
 )
 def test_parts_of_a_record_are_text_or_bytes(key: str, text: str, problem: str) -> None:
-    said = panes(key="key", values={"value": Last("text", by="event_time")}, state=PG.table("scores_state"))
-    chosen = exactly_once(TOPIC, note_time=TIME, panes=said)._arguments.panes
+    said = panes(key="key", aggregates={"value": Last("text", by="event_time")}, state_sink=PG.table("scores_state"))
+    chosen = exactly_once(TOPIC, event_time=TIME, windows=said).arguments.windows
     assert chosen is not None
     definition = define(said, {"key": key, "text": text, "event_time": "timestamp"})
     if not problem:
@@ -168,48 +186,48 @@ def test_parts_of_a_record_are_text_or_bytes(key: str, text: str, problem: str) 
 
 
 def test_state_lies_beside_the_first_sink_that_can_hold_it() -> None:
-    wrapped = exactly_once(DELTA, PG, note_time=TIME, panes=panes())
-    assert wrapped._arguments.ids == ("delta:scores", "postgres:scores", "postgres:scores_state")
-    chosen = wrapped._arguments.panes
+    wrapped = exactly_once(DELTA, PG, event_time=TIME, windows=panes())
+    assert wrapped.arguments.ids == ("delta:scores", "postgres:scores", "postgres:scores_state")
+    chosen = wrapped.arguments.windows
     assert chosen is not None
-    targets = chosen.targets(wrapped._arguments.sinks)
+    targets = chosen.targets(wrapped.arguments.sinks)
     assert targets.panes == ("delta:scores", "postgres:scores")
     assert (targets.state, targets.late) == ("postgres:scores_state", None)
 
 
 def test_late_rows_have_a_sink_of_their_own() -> None:
-    wrapped = exactly_once(PG, note_time=TIME, panes=panes(late_rows=PG.table("late")))
-    chosen = wrapped._arguments.panes
+    wrapped = exactly_once(PG, event_time=TIME, windows=panes(late_rows=PG.table("late")))
+    chosen = wrapped.arguments.windows
     assert chosen is not None
-    assert chosen.targets(wrapped._arguments.sinks).late == "postgres:late"
+    assert chosen.targets(wrapped.arguments.sinks).late == "postgres:late"
 
 
 def test_a_name_that_postgres_would_cut_is_refused_with_another_way() -> None:
     with pytest.raises(ConfigurationError) as refused:
-        exactly_once(PG.table("s" * 60), note_time=TIME, panes=panes())
+        exactly_once(PG.table("s" * 60), event_time=TIME, windows=panes())
     assert refused.value.code == "E143"
-    assert 'state=pg.table("scores_state")' in str(refused.value)
-    exactly_once(PG.table("s" * 60), note_time=TIME, panes=panes(state=PG.table("scores_state")))
+    assert 'state_sink=pg.table("scores_state")' in str(refused.value)
+    exactly_once(PG.table("s" * 60), event_time=TIME, windows=panes(state_sink=PG.table("scores_state")))
 
 
 def test_windows_that_wait_for_nothing_that_is_noted_need_no_time() -> None:
-    exactly_once(PG, panes=panes(window=Global(), trigger=AtPeriod("2 minutes"), accumulation="discarding"))
+    exactly_once(PG, windows=panes(window=Global(), trigger=AtPeriod("2 minutes"), accumulation="discarding"))
 
 
 def test_the_state_of_a_store_in_memory_is_found_again_by_the_next_driver() -> None:
     store = MemoryStore()
-    keepers = [MemorySink("m", store).state_keeper(beside=True) for _ in range(2)]
+    keepers = [MemorySink("m", store).window_store(separate=True) for _ in range(2)]
     assert keepers[0].store is keepers[1].store
-    assert keepers[0].shares(MemorySink("m", store))
+    assert keepers[0].can_join(MemorySink("m", store))
 
 
 def test_what_is_promised_of_panes_is_said() -> None:
-    text = str(exactly_once(PG, note_time=TIME, panes=panes(late_rows=PG.table("late"))).explain())
-    assert "every row of output panes once: total of team in fixed windows, accumulating" in text
+    text = str(exactly_once(PG, event_time=TIME, windows=panes(late_rows=PG.table("late"))).explain())
+    assert "every row of output windows once: total of team in tumbling windows, accumulating" in text
     assert "output state once: every window that is open, as the newest epoch left it" in text
     assert "output late once: every row that came after its window was closed" in text
     assert "one transaction brings each epoch to all of them" in text
 
 
 def test_what_a_wrapper_was_called_with_shows_its_panes() -> None:
-    assert "panes=Panes(key='team'" in repr(exactly_once(PG, note_time=TIME, panes=panes()))
+    assert "windows=Windows(key='team'" in repr(exactly_once(PG, event_time=TIME, windows=panes()))

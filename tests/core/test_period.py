@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceonly_checkpoints import period
+from onceonly_checkpoints import epoch_time
 
 
 @pytest.mark.parametrize(
@@ -21,9 +21,9 @@ from onceonly_checkpoints import period
     ],
 )
 def test_a_period_is_so_many_milliseconds(said: str, long: int) -> None:
-    assert period.milliseconds(said) == long
+    assert epoch_time.milliseconds(said) == long
 
 
 @pytest.mark.parametrize("said", ["", "7", "days", "-1 day", "1.5 hours", "07 days", "7 years", "7 days 2 h", 7, None])
 def test_what_is_no_period_is_none(said: object) -> None:
-    assert period.milliseconds(said) is None
+    assert epoch_time.milliseconds(said) is None

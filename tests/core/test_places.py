@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly.protocol.registry import sink_from_address
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -52,8 +52,8 @@ def test_what_is_written_in_its_place_is_a_place() -> None:
     [
         DeltaSink,
         lambda place: sink_from_address(f"delta:{place}"),
-        lambda place: exactly_once(MemorySink(), staging=place),
-        lambda place: exactly_once(MemorySink(), ledger=place),
+        lambda place: exactly_once(MemorySink(), storage=Storage(staging=place)),
+        lambda place: exactly_once(MemorySink(), storage=Storage(ledger=place)),
         lambda place: SqlLedger(place).open(),
         open_storage,
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceonly.spark.connect.plan_text import PlanText
+from onceonly.spark.connect.reads import PlanText
 
 COUNTS = """== Parsed Logical Plan ==
 'Aggregate ['word], ['word, 'rand(7) AS x#1]

@@ -17,7 +17,7 @@ def logged(*happenings: Happening) -> list[Event]:
 
 
 def test_a_promise_is_said_again_only_where_another_one_stood_in_between():
-    first, other = events.kept("holds all\n  because  so"), events.kept("holds less")
+    first, other = events.promise_event("holds all\n  because  so"), events.promise_event("holds less")
     assert events.unsaid([first], logged(first)) == []
     assert events.unsaid([first], logged(first, other)) == [first]
     assert first.reason == "holds all; because  so"

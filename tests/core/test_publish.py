@@ -15,11 +15,11 @@ from onceonly.machine.facts import Refusal
 from onceonly.machine.publish import PublishFacts, decide, standing_since
 from onceonly.protocol import Batch
 from onceonly.protocol.batch import ArrowBatch, ArrowRows
-from onceonly.replay import publish_swap
+from onceonly.replay import publication
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, ReplayedEpochs
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 from onceonly_sinks.memory import MemorySink
 
@@ -53,7 +53,7 @@ def test_all_rows_leave_and_the_rerun_s_come_while_the_query_stands_where_it_sto
     assert (found.number, found.series, found.replaces, found.lineage) == (5, 5, (1, 4), None)
     assert found.digest == sum((epoch.digest for epoch, _ in RERUN), Digest(0))
     assert (found.written.start, found.written.end) == (last.written.end, last.written.end)
-    assert (found.standing, found.sinks, found.previous_chain) == (last.standing, last.sinks, last.chain)
+    assert (found.resume_point, found.sinks, found.previous_chain) == (last.resume_point, last.sinks, last.chain)
     assert found.replays == ReplayedEpochs("orders~v2", 1, 4, RERUN[-1][0].chain)
     assert chain.sound(found)
 
@@ -66,14 +66,14 @@ def test_a_rerun_is_published_once_also_after_the_query_went_on():
 
 def test_a_query_that_went_on_since_has_rows_that_the_rerun_lacks():
     code, reason = said(decide(facts(held=RERUN[:3])))
-    assert (code, reason) == ("E240", "orders has gone on to epoch 4, and the rerun ends with 3")
+    assert (code, reason) == ("E240", "orders has continued to epoch 4, and the backfill ends with 3")
 
 
 def test_an_epoch_that_is_another_one_now_was_not_run_again():
     ran = (*RERUN[:3], (RERUN[3][0], replace(RERUN[3][1], chain="of before the rewind")))
     code, reason = said(decide(facts(held=ran)))
     assert code == "E240"
-    assert "epoch 4 of orders is another one now" in reason
+    assert "epoch 4 of orders is no longer the one that was backfilled" in reason
     assert said(decide(facts(held=(*RERUN, (RERUN[3][0], ReplayedEpochs("orders", 9, 9, ""))))))[0] == "E240"
 
 
@@ -87,7 +87,7 @@ def test_an_operator_s_epoch_after_the_last_batch_has_no_rows_to_be_run_again():
             lineage=None,
             digest=Digest(0),
             adoption=Adoption(AdoptionKind.ACCEPT_CHANGE, (A,)),
-            carried=last.standing,
+            carried=last.resume_point,
         )
     )
     found = decide(facts(last=adopted, epochs={epoch.number: epoch for epoch in (*LINE, adopted)}))
@@ -97,7 +97,7 @@ def test_an_operator_s_epoch_after_the_last_batch_has_no_rows_to_be_run_again():
 
 def test_a_part_of_what_stands_is_not_published():
     code, reason = said(decide(facts(held=RERUN[1:])))
-    assert (code, reason) == ("E242", "it begins with epoch 2, and rows of epochs from 1 on stand as well")
+    assert (code, reason) == ("E242", "it begins with epoch 2, and rows of epochs from 1 on are current as well")
 
 
 def test_what_stands_before_a_rerun_is_a_batch_also_without_rows_and_rows_also_without_a_batch():
@@ -142,7 +142,7 @@ def test_rows_that_were_published_stand_for_the_epochs_that_had_been_run_again()
     known = {epoch.number: epoch for epoch in (*LINE, once, after)}
     ran = (after, ReplayedEpochs("orders", 6, 6, after.chain))
     code, reason = said(decide(facts(last=after, epochs=known, held=(ran,), name="orders~v3")))
-    assert (code, reason) == ("E242", "it begins with epoch 6, and rows of epochs from 1 on stand as well")
+    assert (code, reason) == ("E242", "it begins with epoch 6, and rows of epochs from 1 on are current as well")
     whole = decide(facts(last=after, epochs=known, held=(*RERUN, ran), name="orders~v3"))
     assert isinstance(whole, Epoch)
     assert whole.replaces == (1, 6)
@@ -154,7 +154,7 @@ def test_rows_that_were_published_stand_for_the_epochs_that_had_been_run_again()
 def test_what_the_ledger_does_not_know_may_stand():
     known = {epoch.number: epoch for epoch in LINE[2:]}
     code, reason = said(decide(facts(epochs=known, held=RERUN[2:])))
-    assert (code, reason) == ("E242", "it begins with epoch 3, and the ledger does not say what epoch 1 was")
+    assert (code, reason) == ("E242", "it begins with epoch 3, and the ledger does not hold epoch 1")
 
 
 def test_a_rerun_that_may_begin_before_what_stands_is_refused_where_the_ledger_has_forgotten():
@@ -193,7 +193,7 @@ def test_of_a_series_that_a_refresh_began_only_its_epochs_stand():
     assert isinstance(decide(facts(last=line[-1], epochs=known, held=ran[2:])), Epoch)
     code, reason = said(decide(facts(last=line[-1], epochs=known, held=ran)))
     assert code == "E242"
-    assert "it begins with epoch 1, and what stands with epoch 3, which replaced all before" in reason
+    assert "it begins with epoch 1, and the current rows with epoch 3, which replaced all before" in reason
     assert "run epochs 3..4 again" in reason
 
 
@@ -201,11 +201,11 @@ def test_of_a_series_that_a_refresh_began_only_its_epochs_stand():
     ("options", "reason"),
     [
         ({"last": None}, "memory:a holds no epoch"),
-        ({"held": ()}, "the rerun holds no epoch"),
+        ({"held": ()}, "the backfill holds no epoch"),
         ({"unfit": "it has a key"}, "it has a key"),
         ({"last": replace(LINE[-1], sinks=((A, 1), (B, 1)))}, "the pipeline also writes to memory:b"),
         ({"last": replace(LINE[-1], outputs=(OutputDigest("clean", (A,), "s", Digest(1)),))}, "its rows are split"),
-        ({"last": replace(LINE[-1], panes=EpochWindows("d", "m", Digest(1), 10, 0, 1))}, "put into windows"),
+        ({"last": replace(LINE[-1], windows=EpochWindows("d", "m", Digest(1), 10, 0, 1))}, "put into windows"),
         (
             {
                 "held": (
@@ -251,15 +251,16 @@ def test_rows_are_published_as_the_rerun_committed_them_or_not_at_all(tmp_path: 
         "a row more": (pa.concat_tables([whole, rows(1).slice(0, 1)]), "E242"),
         "other rows": (pa.concat_tables([rows(1), rows(3)]), "E242"),
         "a column twice": (whole.append_column("id", whole.column("id")), "E138"),
+        "rows that cannot be read as written": (None, "E242"),
     }
     found = {}
     for at, (what, (table, _)) in enumerate(given.items()):
         pipeline = Pipeline(tmp_path / str(at), ("a",))
         pipeline.driver().writes(1, 2)
         [sink] = pipeline.sinks()
-        of = publish_swap.Publication("orders", sink, "orders~v2", rerun_of(pipeline), pipeline.ledger)
+        of = publication.Publication("orders", sink, "orders~v2", rerun_of(pipeline), pipeline.ledger)
         try:
-            publish_swap.publish(of, publish_swap.plan(of), ArrowBatch(table))
+            publication.swap(of, publication.plan(of), None if table is None else ArrowBatch(table))
             found[what] = ""
         except OnceOnlyError as refused:
             found[what] = refused.code
@@ -279,11 +280,11 @@ class Miscounts(MemorySink):
 def test_what_a_sink_says_that_it_took_is_compared_with_what_the_rerun_committed(tmp_path: Path):
     pipeline = Pipeline(tmp_path, ("a",))
     pipeline.driver().writes(1, 2)
-    of = publish_swap.Publication(
+    of = publication.Publication(
         "orders", Miscounts("memory:a", pipeline.stores["a"]), "orders~v2", rerun_of(pipeline), pipeline.ledger
     )
     with pytest.raises(OnceOnlyError, match="E242"):
-        publish_swap.publish(of, publish_swap.plan(of), ArrowBatch(pa.concat_tables([rows(1), rows(2)])))
+        publication.swap(of, publication.plan(of), ArrowBatch(pa.concat_tables([rows(1), rows(2)])))
     assert [marker.epoch.number for marker, _ in pipeline.sinks_open()[0].history()] == [1, 2]
 
 
@@ -293,7 +294,7 @@ def test_a_rerun_of_another_pipeline_is_not_planned(tmp_path: Path):
     [sink] = pipeline.sinks()
     other = MemorySink("memory:other")
     with pytest.raises(OnceOnlyError, match="E24"):
-        publish_swap.plan(publish_swap.Publication("orders", sink, "orders~v2", other, pipeline.ledger))
+        publication.plan(publication.Publication("orders", sink, "orders~v2", other, pipeline.ledger))
 
 
 def test_a_query_that_went_on_since_the_plan_keeps_its_rows(tmp_path: Path):
@@ -301,11 +302,11 @@ def test_a_query_that_went_on_since_the_plan_keeps_its_rows(tmp_path: Path):
     pipeline.driver().writes(1, 2)
     [sink] = pipeline.sinks()
     rerun = rerun_of(pipeline)
-    of = publish_swap.Publication("orders", sink, "orders~v2", rerun, pipeline.ledger)
-    planned = publish_swap.plan(of)
+    of = publication.Publication("orders", sink, "orders~v2", rerun, pipeline.ledger)
+    planned = publication.plan(of)
     for chosen, code in [(replace(planned, chain="another"), "E110"), (planned, "")]:
         try:
-            publish_swap.publish(of, chosen, ArrowBatch(pa.concat_tables([rows(1), rows(2)])))
+            publication.swap(of, chosen, ArrowBatch(pa.concat_tables([rows(1), rows(2)])))
             found = ""
         except OnceOnlyError as refused:
             found = refused.code

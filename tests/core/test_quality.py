@@ -15,7 +15,7 @@ from tests.core.stories import epochs
 from onceonly import Output, Quality, exactly_once, faults
 from onceonly.errors import ConfigurationError, OnceOnlyError
 from onceonly.faults import Point
-from onceonly.machine.output_rules import MaxBad, allowed, unbalanced
+from onceonly.machine.division_rules import MaxBad, allowed, unbalanced
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.quality.spark_outputs import OutputSpec, ResolvedOutput, widened
 from onceonly_checkpoints.digests import BAD, Digest, column_of
@@ -124,7 +124,7 @@ def test_resolve_brings_a_quarantine_to_its_rows_without_the_program(pipeline: Q
 def test_what_may_be_bad_is_asked_before_anything_is_written(pipeline: Quarantined) -> None:
     with pytest.raises(OnceOnlyError, match="ONCE-E522") as refused:
         pipeline.start().writes_wide(1, max_bad=2)
-    assert '3 of the 10 rows of epoch 1 of "orders" are bad, and 2 may be: small 3' in str(refused.value)
+    assert '3 of the 10 rows of epoch 1 of "orders" are invalid, and 2 may be: small 3' in str(refused.value)
     assert "max_bad=3" in str(refused.value)
     pipeline.start().writes_wide(1, max_bad=3)
     pipeline.holds_apart(1)
@@ -211,7 +211,7 @@ def sink(name: str) -> MemorySink:
     ("said", "problem"),
     [
         ({"expect": {}}, "Quality(expect={}) is not understood"),
-        ({"quarantine": MemorySink(id="memory:bad")}, "no sink says what its destination demands"),
+        ({"quarantine": MemorySink(id="memory:bad")}, "no sink knows constraints of its destination"),
         ({"expect": ["id > 3"]}, "Quality(expect=['id > 3'])"),
         ({"expect": {'a "name"': "id > 3"}}, "without quotes"),
         ({"expect": {"": "id > 3"}}, "names of up to 63 characters"),
@@ -233,18 +233,18 @@ def test_what_cannot_mean_anything_is_refused(said: dict[str, Any], problem: str
     ("keep", "quarantine", "problem"),
     [
         ("90 days", None, "without a quarantine= no row is kept"),
-        ("90", PostgresSink("dbname=none", "bad"), "keep= is a time"),
-        ("0 days", PostgresSink("dbname=none", "bad"), "keep= is a time"),
-        ("500 ms", PostgresSink("dbname=none", "bad"), "keep= is a time"),
-        (90, PostgresSink("dbname=none", "bad"), "Quality(keep=) was given an int"),
+        ("90", PostgresSink("dbname=none", "bad"), "keep_for is not a duration of at least a second: "),
+        ("0 days", PostgresSink("dbname=none", "bad"), "keep_for is not a duration of at least a second: "),
+        ("500 ms", PostgresSink("dbname=none", "bad"), "keep_for is not a duration of at least a second: "),
+        (90, PostgresSink("dbname=none", "bad"), "Quality(keep_for=) was given an int"),
         ("90 days", MemorySink(id="memory:bad"), "memory:bad removes no row by its age"),
-        ("90 days", DeltaSink("/nowhere/bad"), 'DeltaSink(..., foreign="deletes")'),
+        ("90 days", DeltaSink("/nowhere/bad"), 'DeltaSink(..., external_changes="deletes")'),
         ("90 days", KafkaSink("localhost:1", "bad"), "retention.ms"),
     ],
     ids=lambda said: said if isinstance(said, str) else "",
 )
 def test_rows_are_kept_for_a_time_by_who_can_remove_them(keep: Any, quarantine: Any, problem: str) -> None:
-    said = {"expect": {"it": "id > 3"}, "quarantine": quarantine, "keep": keep}
+    said = {"expect": {"it": "id > 3"}, "quarantine": quarantine, "keep_for": keep}
     with pytest.raises(ConfigurationError, match=re.escape(problem)) as refused:
         exactly_once(sink("rows"), quality=Quality(**said))
     assert refused.value.code == "E110"
@@ -253,7 +253,7 @@ def test_rows_are_kept_for_a_time_by_who_can_remove_them(keep: Any, quarantine: 
 def test_the_promise_says_for_how_long_bad_rows_are_kept() -> None:
     quarantine = PostgresSink("dbname=none", "bad")
     wrapped = exactly_once(
-        sink("rows"), quality=Quality(expect={"it": "id > 3"}, quarantine=quarantine, keep="90 days")
+        sink("rows"), quality=Quality(expect={"it": "id > 3"}, quarantine=quarantine, keep_for="90 days")
     )
     assert "every row that breaks an expectation (it: id > 3), for 90 days." in str(wrapped.explain())
 

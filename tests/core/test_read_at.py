@@ -11,11 +11,11 @@ import pytest
 from tests.core.several import Crash, Pipeline, crash, left_behind, rows
 from typer.testing import CliRunner
 
-from onceonly import OnceOnlyError, ReadPoint, faults, read_point
+from onceonly import OnceOnlyError, faults
 from onceonly.cli.app import app
 from onceonly.faults import Point
-from onceonly.protocol import EpochExpired
-from onceonly.reading import read_at
+from onceonly.protocol.capabilities import EpochExpired
+from onceonly.reading import ReadPoint, read_at, read_point
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
 
@@ -26,7 +26,7 @@ def ids(table: pa.Table) -> list[int]:
 def obeyed(error: OnceOnlyError, exit_code: int = 0) -> str:
     """What the one command says that an error prints."""
     (command,) = [part for part in error.remedy.split(": ") if part.startswith("onceonly ")]
-    done = CliRunner().invoke(app, [*shlex.split(command)[1:], *(["--yes"] if " txn " in command else [])])
+    done = CliRunner().invoke(app, [*shlex.split(command)[1:], *(["--yes"] if " resolve " in command else [])])
     assert done.exit_code == exit_code, done.output
     return done.output
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 from tests.core.several import Pipeline
 
-from onceonly import OnceOnlyError, read_point
+from onceonly import OnceOnlyError
+from onceonly.reading import ReadPoint, read_point
+from onceonly_checkpoints.epoch import Receipt
 
 
 def test_the_latest_read_point_names_a_place_in_each_sink(pipeline: Pipeline) -> None:
@@ -70,3 +72,14 @@ def test_the_view_says_the_same_in_sql(pipeline: Pipeline) -> None:
         found = connection.execute("SELECT sink, epoch FROM read_point WHERE epoch = 2 ORDER BY sink").fetchall()
     connection.close()
     assert found == [("memory:a", 2), ("memory:b", 2), ("memory:c", 2)]
+
+
+def test_a_read_point_and_a_receipt_are_one_line_of_80_characters_in_a_shell() -> None:
+    receipt = Receipt("postgres:orders", 812, "a" * 64, "71/16384", (("timeline", 1), ("lsn", "0/16B3748")), 2000)
+    assert repr(receipt) == "<postgres:orders epoch 812: 2000 rows, timeline 1, lsn 0/16B3748>"
+    assert repr(replace(receipt, position=())) == "<postgres:orders epoch 812: 2000 rows>"
+    point = ReadPoint("orders", 812, "a" * 64, (receipt, replace(receipt, sink="delta:orders")), "/srv/ledger.db")
+    assert repr(point) == "<orders epoch 812: postgres:orders, delta:orders>"
+    long = replace(point, receipts=tuple(replace(receipt, sink=f"postgres:{'t' * n}") for n in range(40)))
+    for shown in (repr(long), repr(long.receipts[-1]), repr(replace(receipt, sink="s" * 300))):
+        assert len(shown) <= 80, shown

@@ -21,7 +21,7 @@ from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import InputFile
-from onceonly_checkpoints.spark.previous_checkpoints import PreviousBatch
+from onceonly_checkpoints.spark.offsets import PreviousBatch
 
 ONE, TWO, THREE = epochs(10, 20, 30)
 ANEW = cut(None, 15)

@@ -13,7 +13,7 @@ from tests.core.several import Crash, Driver, Pipeline, crash, rows
 from tests.core.stories import at, cut, lineage, offer
 from tests.core.test_rewind import of, put_back
 
-from onceonly import exactly_once, faults
+from onceonly import Recovery, exactly_once, faults
 from onceonly.errors import IdentityError, OnceOnlyError
 from onceonly.faults import Point
 from onceonly.machine import coordinator
@@ -25,7 +25,7 @@ from onceonly.replay import rewind
 from onceonly.runtime import operator
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import Adoption, AdoptionKind
-from onceonly_checkpoints.spark.previous_checkpoints import PreviousBatch
+from onceonly_checkpoints.spark.offsets import PreviousBatch
 from onceonly_sinks.memory import MemorySink
 
 WRITING = [
@@ -102,7 +102,7 @@ def test_a_refresh_stops_by_default_and_nothing_is_touched(pipeline: Pipeline) -
         begins_anew(pipeline.driver(), 0, on_refresh="stop")
     assert stopped.value.code == "E246"
     assert "30 rows" in str(stopped.value)
-    assert "onceonly queries refresh orders --ledger" in str(stopped.value)
+    assert "onceonly recover refresh orders --ledger" in str(stopped.value)
     assert "--how replace" in str(stopped.value)
     assert "a new pipeline name on a new table" in str(stopped.value)
     pipeline.holds(3)
@@ -180,12 +180,12 @@ def test_one_sink_that_cannot_replace_is_refused_by_name_for_all_of_the_call() -
             self._sink = MemorySink("memory:topic")
 
         def __getattr__(self, name: str) -> object:
-            if name in ("keeps_from_replacing", "prepare_replacing"):
+            if name in ("cannot_replace", "prepare_replacement"):
                 raise AttributeError(name)
             return getattr(self._sink, name)
 
     with pytest.raises(IdentityError) as refused:
-        exactly_once(MemorySink(), Plain(), on_refresh="replace")  # type: ignore[arg-type]
+        exactly_once(MemorySink(), Plain(), recovery=Recovery(on_refresh="replace"))  # type: ignore[arg-type]
     assert refused.value.code == "E247"
     assert str(refused.value).startswith("[ONCE-E247] memory:topic cannot replace")
 
@@ -217,12 +217,12 @@ def test_rows_that_are_not_ours_stay(tmp_path: Path) -> None:
 
 def test_an_option_that_means_nothing_is_refused() -> None:
     with pytest.raises(OnceOnlyError) as refused:
-        exactly_once(MemorySink(), on_refresh="append")
+        exactly_once(MemorySink(), recovery=Recovery(on_refresh="append"))
     assert refused.value.code == "E110"
 
 
 def test_explain_says_that_readers_see_a_table_that_refills() -> None:
-    assert "refills" in exactly_once(MemorySink(), on_refresh="replace").explain()
+    assert "refills" in exactly_once(MemorySink(), recovery=Recovery(on_refresh="replace")).explain()
     assert "refills" not in exactly_once(MemorySink()).explain()
 
 

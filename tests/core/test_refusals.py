@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from onceonly import refusal
-from onceonly.errors import OnceOnlyError, fill, refuse
+from onceonly.errors import OnceOnlyError, fill, refusal, refuse
 from onceonly.errors.codes import CATALOGUE
 
 

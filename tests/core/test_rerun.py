@@ -43,7 +43,7 @@ def test_what_the_target_holds_is_skipped(stateful: bool) -> None:
         (HELD, Replays(EIGHTH, after="chain of another 7"), "epoch 7 of orders"),
         (HELD, Replays(EIGHTH), "epoch 7 of orders"),
         (HELD, Replays(replace(SEVENTH, pipeline="payments")), "epoch 7 of orders"),
-        (OWN, Replays(EIGHTH, after="chain of 7"), "no recorded epoch run again"),
+        (OWN, Replays(EIGHTH, after="chain of 7"), "not a backfilled epoch"),
     ],
 )
 def test_a_target_that_holds_something_else_is_refused(last: Epoch, replays: Replays, stands: str) -> None:

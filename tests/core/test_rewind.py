@@ -53,7 +53,7 @@ def facts(stands: dict[str, int], asked: RewindRequest, **options: object) -> Re
 
 def elsewhere(found: object) -> tuple[str, int, RewindRequest]:
     assert isinstance(found, UnexpectedPosition), found
-    return found.sink, found.stands, found.instead
+    return found.sink, found.sink_epoch, found.instead
 
 
 def nowhere(found: object) -> tuple[str, int, bool]:
@@ -111,8 +111,8 @@ def test_what_the_source_lacks_of_epochs_that_stand_is_nobodys_matter():
 
 
 def test_why_epochs_are_set_aside_names_those_that_are_given_up():
-    assert why(2, ()) == "every sink stood at epoch 2"
-    assert why(2, {9, 3, 4}) == "every sink stood at epoch 2 and the loss of epochs 3..4, 9..9 was accepted"
+    assert why(2, ()) == "every sink was at epoch 2"
+    assert why(2, {9, 3, 4}) == "every sink was at epoch 2 and the loss of epochs 3..4, 9..9 was accepted"
 
 
 # ---- bring up
@@ -404,7 +404,7 @@ def test_what_is_typed_in_place_of_a_cut_back_gives_up_what_lies_beyond_it(tmp_p
     pipeline.driver().writes(1, 2, 3, 4)
     put_back(pipeline, 2, "a", "b")
     planned = rewind.plan(of(pipeline), RewindRequest(2))
-    typed = "onceonly queries adopt orders --accept-loss 3..4 --sink memory:a --sink memory:b"
+    typed = "onceonly recover adopt orders --accept-loss 3..4 --sink memory:a --sink memory:b"
     assert rewind.instead(of(pipeline), planned) == f"\nor give the rows up: {typed}"
     nothing_beyond = replace(planned, epochs={2: planned.epochs[2]})
     assert rewind.instead(of(pipeline), nothing_beyond).startswith("\nor start the query")

@@ -10,7 +10,7 @@ import pytest
 
 from onceonly import Output, Quality, Route, exactly_once
 from onceonly.errors import ConfigurationError
-from onceonly.quality.routes import expecting
+from onceonly.quality.outputs import expecting
 from onceonly_sinks.memory import MemorySink
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from onceonly import Dedupe, EventTime, Output, Quality, exactly_once
+from onceonly import Dedupe, EventTime, Output, Quality, Recovery, Storage, exactly_once
 from onceonly.api.arguments import refuse_checkpoint
 from onceonly.errors import ConfigurationError, OnceOnlyError
 from onceonly.spark.engine import QueryPlan, Run
@@ -45,8 +45,18 @@ class Connected(DeltaSink):
     ids=lambda sink: sink.id,
 )
 def test_sinks_and_options_arrive(sink: Any) -> None:
-    arrived = sent(sink, before=lambda df: df.dropna(), ledger="/l.db", overlap="trim", adopt={"0": {"logOffset": 3}})
-    again = sent(sink, before=lambda df: df.dropna(), ledger="/l.db", overlap="trim", adopt={"0": {"logOffset": 3}})
+    arrived = sent(
+        sink,
+        transform=lambda df: df.dropna(),
+        storage=Storage(ledger="/l.db"),
+        recovery=Recovery(overlap="trim", adopt={"0": {"logOffset": 3}}),
+    )
+    again = sent(
+        sink,
+        transform=lambda df: df.dropna(),
+        storage=Storage(ledger="/l.db"),
+        recovery=Recovery(overlap="trim", adopt={"0": {"logOffset": 3}}),
+    )
     assert repr(arrived) == repr(again) == f"exactly_once({sink!r}, name='orders')"
 
 
@@ -58,8 +68,8 @@ def test_what_a_wrapper_has_learned_stays_behind() -> None:
 
 def test_without_a_checkpoint_it_would_not_find_its_query() -> None:
     refused = refusal(DeltaSink("/t"), checkpoint=None)
-    assert (refused.code, refused.what) == ("E106", "On Spark Connect the callback is not told its checkpoint.")
-    assert "onceonly.start(writer, sink" in refused.remedy
+    assert (refused.code, refused.what) == ("E106", "On Spark Connect the callback does not know its checkpoint.")
+    assert "onceonly.start(writer, exactly_once(sink" in refused.remedy
 
 
 def test_a_sink_of_this_process_is_refused() -> None:
@@ -70,22 +80,22 @@ def test_a_sink_of_this_process_is_refused() -> None:
 
 def test_a_ledger_of_this_process_is_refused(tmp_path: Path) -> None:
     ledger = SqlLedger(str(tmp_path / "ledger.db"))
-    refused = refusal(DeltaSink("/t"), ledger=ledger)
+    refused = refusal(DeltaSink("/t"), storage=Storage(ledger=ledger))
     ledger.close()
     assert refused.code == "E110"
     assert "lives in this process, and the callback runs in the server's" in refused.what
 
 
 def test_a_sink_that_cannot_be_pickled_is_named() -> None:
-    refused = refusal(DeltaSink("/other"), Connected("t"), staging="/stage")
+    refused = refusal(DeltaSink("/other"), Connected("t"), storage=Storage(staging="/stage"))
     assert refused.code == "E151"
     assert refused.what.startswith("delta:t cannot be sent to the server of Spark Connect")
 
 
 def test_a_function_that_cannot_be_pickled_is_named() -> None:
     lock = threading.Lock()
-    refused = refusal(DeltaSink("/t"), before=lambda df: lock and df)
-    assert (refused.code, refused.what[:8]) == ("E151", "before= ")
+    refused = refusal(DeltaSink("/t"), transform=lambda df: lock and df)
+    assert (refused.code, refused.what[:11]) == ("E151", "transform= ")
 
 
 def test_a_blank_checkpoint_is_refused() -> None:
@@ -129,17 +139,17 @@ def test_expectations_are_refused_by_name_where_the_callback_is_sent() -> None:
 
 def test_ids_that_were_seen_are_refused_by_name_where_the_callback_is_sent() -> None:
     pg = PostgresSink("postgresql://u@h/d", table="t")
-    found = refusal(pg, dedupe=Dedupe(key="id", within="7 days", keep=pg.table("seen")))
+    found = refusal(pg, dedupe=Dedupe(key="id", within="7 days", store=pg.table("seen")))
     assert found.code == "E110"
     assert "exactly_once() was given dedupe=, and the query runs on Spark Connect." in str(found)
 
 
-@pytest.mark.parametrize("said", ["ingest", EventTime("at", delay="0s")])
+@pytest.mark.parametrize("said", ["ingest", EventTime("at", max_delay="0s")])
 def test_time_is_refused_by_name_where_the_callback_is_sent_and_without_it_the_call_is_sent(said: Any) -> None:
-    found = refusal(DeltaSink("/t"), note_time=said)
+    found = refusal(DeltaSink("/t"), event_time=said)
     assert found.code == "E110"
-    assert "exactly_once() was given note_time=, and the query runs on Spark Connect." in str(found)
-    assert "leave note_time= out there" in found.remedy
+    assert "exactly_once() was given event_time=, and the query runs on Spark Connect." in str(found)
+    assert "leave event_time= out there" in found.remedy
     assert sent(DeltaSink("/t")) is not None
 
 

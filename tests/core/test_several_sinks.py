@@ -227,7 +227,7 @@ def test_an_adoption_whose_answer_is_lost_leaves_doubt(pipeline):
     pipeline.driver().writes(1)
     faults.arm(Point.COMMIT_SENT, "raise", 2)
     with pytest.raises(
-        UnresolvedOutcome, match=r"(?s)ONCE-E301\] Whether epoch 2 reached memory:b .*txn resolve"
+        UnresolvedOutcome, match=r"(?s)ONCE-E301\] Whether epoch 2 reached memory:b .*recover resolve"
     ) as doubt:
         operator.adopt(pipeline.sinks(), pipeline.ledger, "orders", START, start=at(40))
     assert pipeline.ledger.address in doubt.value.remedy

@@ -6,9 +6,11 @@ import datetime
 import time
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import tomllib
 from pyspark.sql import types as t
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 
@@ -16,6 +18,8 @@ from onceonly.errors import ConfigurationError
 from onceonly.spark import frames
 from onceonly.spark.detect import line_of
 from onceonly.spark.versions import LINES
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -34,6 +38,21 @@ def test_a_newer_minor_is_refused_with_an_upgrade_or_the_newest_runtime_that_is_
     assert "Nothing was written." in str(refused.value)
     assert "Next: upgrade onceonly, or use a runtime with Spark 4.3" in str(refused.value)
     assert "pip install" not in str(refused.value)
+
+
+def test_the_extra_takes_the_newest_line_with_jars() -> None:
+    """So the first program reads Delta tables and topics. The demo of the lab pins the patch that the proof runs."""
+    with_jars = [line.minor for line in LINES.values() if line.delta and line.kafka]
+    major, minor = map(int, with_jars[-1].split("."))
+    library, lab = (
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        for folder in (".", "src/onceonly_lab")
+    )
+    assert [pin for pin in library["spark"] if pin.startswith("pyspark")] == [
+        f"pyspark>={with_jars[0]},<{major}.{minor + 1}"
+    ]
+    assert [pin for pin in lab["demo"] if pin.startswith("pyspark")] == [f"pyspark=={with_jars[-1]}.0"]
+    assert [pin for pin in lab["demo"] if pin.startswith("onceonly[spark,")]
 
 
 @pytest.mark.parametrize("version", ["3.4.3", "2.4.8"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from onceonly.spark.batch_spool import Spool
+from onceonly.spark.classic.rows import Spool
 
 SECONDS = 10.0
 ROWS = 1000

@@ -11,7 +11,7 @@ import fsspec
 import pytest
 from tests.core.several import offered, rows
 
-from onceonly import exactly_once
+from onceonly import Storage, exactly_once
 from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.machine.rewind import RewindRequest
 from onceonly.protocol.batch import ArrowBatch
@@ -61,7 +61,7 @@ def left(place: Path) -> list[str]:
 
 def remedy(place: object) -> str:
     with pytest.raises(ConfigurationError) as refused:
-        exactly_once(MemorySink("a"), MemorySink("b"), staging=place)  # type: ignore[arg-type]
+        exactly_once(MemorySink("a"), MemorySink("b"), storage=Storage(staging=place))  # type: ignore[arg-type]
     assert refused.value.code == "E114"
     return refused.value.remedy
 
@@ -116,10 +116,10 @@ def test_an_unknown_scheme_is_to_be_corrected() -> None:
         (errno.EDQUOT, "quota", "make room"),
         (errno.EACCES, "may not write", "give it the right"),
         (errno.EROFS, "read-only", "mount it for writing"),
-        (errno.ENOTDIR, "a file lies", "move the file away"),
+        (errno.ENOTDIR, "a file is in the place", "move the file away"),
         (errno.EMFILE, "too many files open", "raise the limit"),
         (errno.ENOENT, "do not share", "name a directory that driver and executors share"),
-        (errno.EIO, "the disk or the store", "find out what is wrong"),
+        (errno.EIO, "its disk or store", "repair it"),
     ],
     ids=lambda value: errno.errorcode.get(value) if isinstance(value, int) else "",
 )
@@ -215,9 +215,9 @@ def test_what_was_staged_and_is_gone_is_known_to_be_gone(tmp_path: Path) -> None
 def test_what_cannot_be_read_here_is_to_be_brought_from_where_it_can() -> None:
     lost, where = Adoption(AdoptionKind.ACCEPT_LOSS, ("a",), 3, 3), CommandContext("orders", " --ledger ledger.db")
     said = set_back(
-        where, lost, level=RewindRequest(2, ("a",)), staged=True, told="1 epoch", gone="gcs://bucket/e1: no driver"
+        where, lost, level=RewindRequest(2, ("a",)), staged=True, amount="1 epoch", gone="gcs://bucket/e1: no driver"
     )
-    assert "not readable here: gcs://bucket/e1: no driver; run it where it is" in said
+    assert "not readable here: gcs://bucket/e1: no driver. Run it where it is" in said
     first, last = said.splitlines()
-    assert first.endswith("onceonly txn resolve --query orders --ledger ledger.db")
-    assert last.startswith("or, if they are nowhere any more, give up 1 epoch: onceonly queries adopt orders")
+    assert first.endswith("onceonly recover resolve --query orders --ledger ledger.db")
+    assert last.startswith("or, if they are gone everywhere, give up 1 epoch: onceonly recover adopt orders")

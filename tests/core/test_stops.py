@@ -77,9 +77,9 @@ def test_a_rewind_is_printed_to_the_rows_that_stand_where_that_is_known() -> Non
 
 def test_where_a_source_begins_is_told_beside_where_the_series_began(tmp_path: Path) -> None:
     ledger = ledger_of(tmp_path)
-    assert remedies._beginnings(ledger, "orders", 1, "").startswith("Where its source begins now is not known")
+    assert remedies._beginnings(ledger, "orders", 1, "").startswith("The start of its source is not known")
     beyond = remedies._beginnings(ledger, "orders", 9, "events 7")
-    assert beyond == "Its source begins at events 7 now."
+    assert beyond == "Its source now begins at events 7."
     known = remedies._beginnings(ledger, "orders", 2, "events 7")
-    assert known.startswith("Its source begins at events 7 now; the series began with ")
+    assert known.startswith("Its source now begins at events 7, and your oldest epoch covers ")
     assert remedies.describe(at(10)) in known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,9 @@ import pyarrow as pa
 import pytest
 from tests.core.several import Pipeline
 from tests.core.test_timed_epochs import Query
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from onceonly.cli.app import app
-from onceonly.event_time.late_epochs import LateEpoch, certify
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import EventKind
@@ -71,9 +71,11 @@ def played(pipeline: Pipeline, watermark: dict[str, str]) -> list[Epoch]:
     return epochs
 
 
-def certified(pipeline: Pipeline) -> Result:
-    """What ``onceonly time certify`` says of all epochs, by the ledger."""
-    return CliRunner().invoke(app, ["time", "certify", "orders", "--ledger", str(pipeline.root / "ledger.db")])
+def late_by_epoch(pipeline: Pipeline) -> dict[int, int]:
+    """Late rows of all epochs, as ``onceonly time show --history`` prints them."""
+    words = ["time", "show", "orders", "--history", "-n", "99", "-o", "json", "--ledger"]
+    result = CliRunner().invoke(app, [*words, str(pipeline.root / "ledger.db")])
+    return {epoch["epoch"]: epoch.get("late_rows", 0) for epoch in json.loads(result.stdout)["epochs"]}
 
 
 @pytest.fixture
@@ -85,32 +87,24 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 def test_a_perfect_watermark_leaves_no_row_late(pipeline: Pipeline) -> None:
     epochs = played(pipeline, PERFECT)
-    assert [epoch.time.late for epoch in epochs if epoch.time] == [0] * len(epochs)
+    assert [epoch.time.late_rows for epoch in epochs if epoch.time] == [0] * len(epochs)
     assert pipeline.events(EventKind.BEHIND) == []
     last = epochs[-1].time
     assert last is not None
-    assert (last.lower, last.high) == (ms("12:08:00"), ms("12:07:46"))
-    made = certify(epochs, 1, len(epochs))
-    assert (made.rows, made.late, made.unknown) == (10, (), ())
-    judged = certified(pipeline)
-    assert (judged.exit_code, judged.stdout) == (0, f"no row behind the horizon in epochs 1..{len(epochs)} (10 rows)\n")
+    assert (last.dataset_complete_until, last.max_time) == (ms("12:08:00"), ms("12:07:46"))
+    assert sum(epoch.rows for epoch in epochs) == 10
+    assert late_by_epoch(pipeline) == dict.fromkeys(range(1, len(epochs) + 1), 0)
 
 
 def test_a_heuristic_one_is_late_with_the_9_alone_and_says_by_how_much(pipeline: Pipeline) -> None:
     epochs = played(pipeline, HEURISTIC)
-    late = [epoch.time for epoch in epochs if epoch.time and epoch.time.late]
-    assert [(time.late, time.first, time.horizon) for time in late] == [(1, ms("12:01:25"), ms("12:06:00"))]
+    late = [epoch.time for epoch in epochs if epoch.time and epoch.time.late_rows]
+    assert [(time.late_rows, time.earliest, time.late_before) for time in late] == [(1, ms("12:01:25"), ms("12:06:00"))]
     (said,) = pipeline.events(EventKind.BEHIND)
-    assert said.startswith("1 row came late: all before 2026-01-01T12:06:00Z was noted as complete")
+    assert said.startswith("1 row came late: all before 2026-01-01T12:06:00Z was recorded as complete")
     assert said.endswith("; the earliest is of 2026-01-01T12:01:25Z, 0:04:35 before that")
-    (number,) = (epoch.number for epoch in epochs if epoch.time and epoch.time.late)
-    made = certify(epochs, 1, len(epochs))
-    assert (made.rows, made.unknown) == (10, ())
-    assert made.late == (LateEpoch(number, 1, ms("12:01:25"), ms("12:06:00")),)
-    judged = certified(pipeline)
-    assert judged.exit_code == 1
-    named = [" ".join(line.split()) for line in judged.stdout.splitlines()]
-    assert f"{number} 1 2026-01-01T12:01:25Z 2026-01-01T12:06:00Z 4 min 35 s" in named
-    assert f"1 row behind the horizon in epochs 1..{len(epochs)} (10 rows)" in named
+    (number,) = (epoch.number for epoch in epochs if epoch.time and epoch.time.late_rows)
+    assert sum(epoch.rows for epoch in epochs) == 10
+    assert late_by_epoch(pipeline) == dict.fromkeys(range(1, len(epochs) + 1), 0) | {number: 1}
     (sink,) = pipeline.sinks_open()
     assert sum(row["id"] for row in sink.rows()) == 51

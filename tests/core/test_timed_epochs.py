@@ -17,8 +17,9 @@ import pytest
 from tests.core.several import CRASHES, Crash, Pipeline, crash, offered
 from tests.core.stories import epochs, marked
 
-from onceonly import TimedEpoch, faults
+from onceonly import faults
 from onceonly.errors import OnceOnlyError
+from onceonly.event_time import TimedEpoch
 from onceonly.faults import Point
 from onceonly.machine import coordinator, in_doubt
 from onceonly.machine.event_time import EventTimeConfig
@@ -26,7 +27,7 @@ from onceonly.machine.rewind import RewindRequest
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.row_times import NoEventTime
-from onceonly.replay import publish_swap, rewind
+from onceonly.replay import publication, rewind
 from onceonly.runtime import operator, shared_transaction
 from onceonly.runtime.remedies import CommandContext
 from onceonly.runtime.runner import Runner
@@ -89,10 +90,10 @@ def noted(number: int) -> EpochTime:
         high - 3,
         high - 3,
         high,
-        first=low,
-        last=high,
-        horizon=horizon,
-        ingest=1000 + number - 1,
+        earliest=low,
+        latest=high,
+        late_before=horizon,
+        batch_timestamp_ms=1000 + number - 1,
         column="id",
     )
 
@@ -108,7 +109,7 @@ def together_in_each_sink(pipeline: Pipeline) -> None:
     for sink, shown, ids in held(pipeline):
         last = shown[-1].time if shown else None
         assert len(ids) == 10 * len(shown), sink
-        assert (last.last if last else None) == (max(ids) if ids else None), sink
+        assert (last.latest if last else None) == (max(ids) if ids else None), sink
         assert all(chainable.time == noted(chainable.number) for chainable in shown), sink
 
 
@@ -142,7 +143,7 @@ def test_what_an_epoch_says_of_time_comes_back_and_is_under_the_chain(one: Pipel
     epoch = Query(one).writes(1)
     assert epoch.time == noted(1)
     assert Epoch.from_json(epoch.to_json()) == epoch
-    other = replace(epoch, time=replace(noted(1), noted=7))
+    other = replace(epoch, time=replace(noted(1), complete_until=7))
     assert chain.sound(epoch)
     assert not chain.sound(other)
 
@@ -197,7 +198,7 @@ def test_a_sink_that_was_behind_gets_what_the_others_say_and_nobody_is_asked_aga
     faults.disarm()
     Query(three, FUNCTION, says).writes(2)
     assert asked == [1, 2]
-    assert [[one.time.noted for one in shown if one.time] for _, shown, _ in held(three)] == [[100, 101]] * 3
+    assert [[one.time.complete_until for one in shown if one.time] for _, shown, _ in held(three)] == [[100, 101]] * 3
 
 
 def test_bytes_that_are_gone_are_computed_again_and_what_was_said_of_time_stands(three: Pipeline) -> None:
@@ -210,7 +211,7 @@ def test_bytes_that_are_gone_are_computed_again_and_what_was_said_of_time_stands
     faults.disarm()
     shutil.rmtree(three.staging)
     Query(three, FUNCTION, lambda _: next(words)).writes(2)
-    assert [[one.time.noted for one in shown if one.time] for _, shown, _ in held(three)] == [[100, 101]] * 3
+    assert [[one.time.complete_until for one in shown if one.time] for _, shown, _ in held(three)] == [[100, 101]] * 3
 
 
 def test_the_engines_clock_is_noted_as_it_was_recorded_however_late_the_replay_comes(one: Pipeline) -> None:
@@ -220,7 +221,9 @@ def test_the_engines_clock_is_noted_as_it_was_recorded_however_late_the_replay_c
         query.writes(1)
     faults.disarm()
     # 75 seconds or a year later: the machine has no clock, and the offer is the recorded one.
-    assert Query(one, EventTimeConfig("ingest")).writes(1).time == EpochTime("ms", 1000, 1000, 1000, ingest=1000)
+    assert Query(one, EventTimeConfig("ingest")).writes(1).time == EpochTime(
+        "ms", 1000, 1000, 1000, batch_timestamp_ms=1000
+    )
 
 
 def test_a_replay_that_is_skipped_says_nothing_new(one: Pipeline) -> None:
@@ -258,7 +261,10 @@ def test_over_many_crashes_time_never_goes_back(three: Pipeline, wanted: int) ->
         finally:
             faults.disarm()
         together_in_each_sink(three)
-        seen = max((shown[-1].time.lower for _, shown, _ in held(three) if shown and shown[-1].time), default=-1)
+        seen = max(
+            (shown[-1].time.dataset_complete_until for _, shown, _ in held(three) if shown and shown[-1].time),
+            default=-1,
+        )
         assert seen is not None
         assert seen >= lowest
         lowest = seen
@@ -283,15 +289,15 @@ def test_a_restart_and_a_lost_ledger_go_on_from_what_the_sink_says(one: Pipeline
 def test_a_query_that_notes_time_no_more_carries_what_stands_and_one_that_does_again_goes_on(one: Pipeline) -> None:
     Query(one).writes(1)
     carried = Query(one, None).writes(2).time
-    assert carried == EpochTime("integer", 6, 6, 9, ingest=1000)
-    assert Query(one).writes(3).time == replace(noted(3), horizon=6)
+    assert carried == EpochTime("integer", 6, 6, 9, batch_timestamp_ms=1000)
+    assert Query(one).writes(3).time == replace(noted(3), late_before=6)
 
 
 def test_a_pipeline_that_never_noted_time_begins_to_with_any_epoch(one: Pipeline) -> None:
     assert Query(one, None).writes(1).time is None
     begun = Query(one).writes(2).time
     assert begun is not None
-    assert (begun.noted, begun.horizon, begun.late) == (16, None, 0)
+    assert (begun.complete_until, begun.late_before, begun.late_rows) == (16, None, 0)
 
 
 def test_another_unit_is_refused_before_anything_is_written_and_the_former_one_goes_on(one: Pipeline) -> None:
@@ -316,16 +322,16 @@ def test_no_command_of_an_operator_puts_time_back_and_one_that_gives_up_rows_beg
     adopted = operator.adopt(one.sinks(), one.ledger, "orders", gone)
     assert adopted is not None
     # Its number was another epoch's: a reader that remembers that one takes this for the newer one by its turn.
-    assert (adopted.number, adopted.time) == (2, EpochTime("integer", 26, 26, 29, ingest=1002, turn=1))
+    assert (adopted.number, adopted.time) == (2, EpochTime("integer", 26, 26, 29, batch_timestamp_ms=1002, resets=1))
     after = Query(one).writes(4).time
     assert after is not None
-    assert (after.noted, after.turn, after.horizon) == (36, 1, 26)
-    said = "epochs 2 to 3 are gone and will be numbered again: what others concluded from before is void; turn 1"
+    assert (after.complete_until, after.resets, after.late_before) == (36, 1, 26)
+    said = "epochs 2 to 3 are gone and will be numbered again: conclusions of other writers are void; turn 1"
     assert one.events(EventKind.TIME_BACK) == [said]
 
 
 def cut_back(pipeline: Pipeline, to: int) -> None:
-    """Put the sink back to an epoch, and have the pipeline cut back to it, as ``queries rewind`` does."""
+    """Put the sink back to an epoch, and have the pipeline cut back to it, as ``recover rewind`` does."""
     pipeline.stores["a"].restore(to)
     pipeline.stores["a"]._mishaps.clear()  # a backup knows nothing of what came after it
     sinks = tuple(pipeline.sinks())
@@ -333,7 +339,7 @@ def cut_back(pipeline: Pipeline, to: int) -> None:
     rewind.cut_back(of, rewind.plan(of, RewindRequest(to)))
 
 
-BACK = "the position was put back to epoch 1, and readers may have seen epoch 3; turn 1"
+BACK = "the position was reset to epoch 1, and readers may have seen epoch 3; turn 1"
 
 
 def test_a_rewind_begins_the_next_turn_with_the_first_epoch_behind_it_and_says_so_once(one: Pipeline) -> None:
@@ -341,10 +347,10 @@ def test_a_rewind_begins_the_next_turn_with_the_first_epoch_behind_it_and_says_s
     cut_back(one, 1)
     query = Query(one)
     again, later = query.writes(2), query.writes(3)
-    assert again.time == replace(noted(2), turn=1)
-    assert later.time == replace(noted(3), turn=1)
+    assert again.time == replace(noted(2), resets=1)
+    assert later.time == replace(noted(3), resets=1)
     assert one.events(EventKind.TIME_BACK) == [BACK]
-    assert Query(one).writes(4).time == replace(noted(4), turn=1)
+    assert Query(one).writes(4).time == replace(noted(4), resets=1)
     assert one.events(EventKind.TIME_BACK) == [BACK]
 
 
@@ -353,9 +359,9 @@ def test_every_rewind_is_a_turn_of_its_own_also_back_to_where_one_went_before(on
     for turn in (1, 2):
         cut_back(one, 1)
         times = [Query(one).writes(number).time for number in (2, 3)]
-        assert times == [replace(noted(number), turn=turn) for number in (2, 3)]
+        assert times == [replace(noted(number), resets=turn) for number in (2, 3)]
     cut_back(one, 2)
-    assert Query(one).writes(3).time == replace(noted(3), turn=3)
+    assert Query(one).writes(3).time == replace(noted(3), resets=3)
     assert [said.rpartition(" ")[2] for said in one.events(EventKind.TIME_BACK)] == ["1", "2", "3"]
 
 
@@ -368,8 +374,8 @@ def test_a_rewind_whose_ledger_was_set_back_as_well_begins_the_next_turn(one: Pi
     one.ledger = SqlLedger(str(tmp_path / "copy.db"))
     cut_back(one, 1)
     query = Query(one)
-    assert [query.writes(number).time for number in (2, 3)] == [replace(noted(number), turn=1) for number in (2, 3)]
-    assert one.events(EventKind.TIME_BACK) == ["the position was put back to epoch 1; turn 1"]
+    assert [query.writes(number).time for number in (2, 3)] == [replace(noted(number), resets=1) for number in (2, 3)]
+    assert one.events(EventKind.TIME_BACK) == ["the position was reset to epoch 1; turn 1"]
 
 
 def test_a_rewind_begins_the_next_turn_whatever_was_noted_in_between(one: Pipeline, tmp_path: Path) -> None:
@@ -377,8 +383,8 @@ def test_a_rewind_begins_the_next_turn_whatever_was_noted_in_between(one: Pipeli
     cut_back(one, 1)
     for _ in range(in_doubt.WINDOW + 1):
         one.ledger.note(Event("orders", EventKind.FAILED, "E501: no answer"))
-    assert Query(one).writes(2).time == replace(noted(2), turn=1)
-    assert one.events(EventKind.TIME_BACK) == ["the position was put back to epoch 1; turn 1"]
+    assert Query(one).writes(2).time == replace(noted(2), resets=1)
+    assert one.events(EventKind.TIME_BACK) == ["the position was reset to epoch 1; turn 1"]
 
 
 def test_a_rewind_to_below_all_that_the_ledger_still_knows_begins_the_next_turn(one: Pipeline) -> None:
@@ -386,7 +392,7 @@ def test_a_rewind_to_below_all_that_the_ledger_still_knows_begins_the_next_turn(
     one.ledger.prune("orders", 3)
     cut_back(one, 1)
     assert one.ledger.head("orders") is None
-    assert Query(one).writes(2).time == replace(noted(2), turn=1)
+    assert Query(one).writes(2).time == replace(noted(2), resets=1)
     assert one.events(EventKind.TIME_BACK) == [BACK]
 
 
@@ -399,7 +405,7 @@ def test_a_driver_that_dies_behind_a_rewind_leaves_one_turn_and_one_line(one: Pi
         Query(one).writes(2)
     faults.disarm()
     assert [Query(one).writes(number).time for number in (2, 3)] == [
-        replace(noted(number), turn=1) for number in (2, 3)
+        replace(noted(number), resets=1) for number in (2, 3)
     ]
     assert one.events(EventKind.TIME_BACK) == [BACK]
 
@@ -410,9 +416,9 @@ def test_an_operators_epoch_behind_a_rewind_begins_the_turn(one: Pipeline) -> No
     decided = Adoption(AdoptionKind.START, reason="said so")
     adopted = operator.adopt(one.sinks(), one.ledger, "orders", decided, start=offered(2).slice.start)
     assert adopted is not None
-    assert adopted.time == EpochTime("integer", 6, 6, 9, ingest=1000, turn=1)
+    assert adopted.time == EpochTime("integer", 6, 6, 9, batch_timestamp_ms=1000, resets=1)
     assert one.events(EventKind.TIME_BACK) == [BACK.replace("epoch 3", "epoch 2")]
-    assert Query(one).writes(2).time == replace(noted(2), turn=1)
+    assert Query(one).writes(2).time == replace(noted(2), resets=1)
     assert len(one.events(EventKind.TIME_BACK)) == 1
 
 
@@ -434,8 +440,8 @@ def rerun_of(pipeline: Pipeline, *ran: Epoch) -> MemorySink:
 
 def publish(pipeline: Pipeline, rerun: MemorySink) -> Epoch:
     [sink] = pipeline.sinks()
-    of = publish_swap.Publication("orders", sink, "orders~v2", rerun, pipeline.ledger)
-    return publish_swap.publish(of, publish_swap.plan(of), ArrowBatch(pa.Table.from_pylist(rerun.rows())))
+    of = publication.Publication("orders", sink, "orders~v2", rerun, pipeline.ledger)
+    return publication.swap(of, publication.plan(of), ArrowBatch(pa.Table.from_pylist(rerun.rows())))
 
 
 def test_a_rerun_that_is_published_behind_a_rewind_begins_the_turn(one: Pipeline) -> None:
@@ -443,16 +449,16 @@ def test_a_rerun_that_is_published_behind_a_rewind_begins_the_turn(one: Pipeline
     cut_back(one, 1)
     [first] = [record.epoch for record in one.ledger.epochs("orders")]
     published = publish(one, rerun_of(one, first))
-    assert (published.number, published.time) == (2, EpochTime("integer", 6, 6, 9, ingest=1000, turn=1))
+    assert (published.number, published.time) == (2, EpochTime("integer", 6, 6, 9, batch_timestamp_ms=1000, resets=1))
     assert one.events(EventKind.TIME_BACK) == [BACK.replace("epoch 3", "epoch 2")]
-    assert Query(one).writes(2).time == replace(noted(2), turn=1)
+    assert Query(one).writes(2).time == replace(noted(2), resets=1)
     assert len(one.events(EventKind.TIME_BACK)) == 1
 
 
 def test_a_rerun_that_is_published_where_nothing_was_cut_off_carries_time_and_turn(one: Pipeline) -> None:
     Query(one).writes(1)
     [first] = [record.epoch for record in one.ledger.epochs("orders")]
-    assert publish(one, rerun_of(one, first)).time == EpochTime("integer", 6, 6, 9, ingest=1000)
+    assert publish(one, rerun_of(one, first)).time == EpochTime("integer", 6, 6, 9, batch_timestamp_ms=1000)
     assert one.events(EventKind.TIME_BACK) == []
 
 
@@ -461,7 +467,7 @@ def test_time_that_nobody_notes_any_more_is_carried_into_the_next_turn_behind_a_
     cut_back(one, 1)
     query = Query(one, None)
     carried = [query.writes(number).time for number in (2, 3)]
-    assert carried == [EpochTime("integer", 6, 6, 9, ingest=1000, turn=1)] * 2
+    assert carried == [EpochTime("integer", 6, 6, 9, batch_timestamp_ms=1000, resets=1)] * 2
     assert one.events(EventKind.TIME_BACK) == [BACK]
 
 
@@ -477,7 +483,7 @@ def test_a_decision_that_cuts_nothing_off_carries_time_and_turn(one: Pipeline) -
     decided = Adoption(AdoptionKind.START, reason="said so")
     adopted = operator.adopt(one.sinks(), one.ledger, "orders", decided, start=offered(5).slice.start)
     assert adopted is not None
-    assert adopted.time == EpochTime("integer", 6, 6, 9, ingest=1000)
+    assert adopted.time == EpochTime("integer", 6, 6, 9, batch_timestamp_ms=1000)
     assert one.events(EventKind.TIME_BACK) == []
 
 
@@ -488,10 +494,22 @@ def test_rows_before_the_horizon_are_written_counted_and_named(one: Pipeline) ->
     query = Query(one)
     query.writes(1)
     time = query.writes(2, table=of_ids(4, 5, 6, None, 20)).time
-    said = EpochTime("integer", 17, 17, 20, first=4, last=20, horizon=6, late=2, untimed=1, ingest=1001, column="id")
+    said = EpochTime(
+        "integer",
+        17,
+        17,
+        20,
+        earliest=4,
+        latest=20,
+        late_before=6,
+        late_rows=2,
+        rows_without_time=1,
+        batch_timestamp_ms=1001,
+        column="id",
+    )
     assert time == said
     assert one.events(EventKind.BEHIND) == [
-        "2 rows came late: all before 6 was noted as complete; the earliest is of 4"
+        "2 rows came late: all before 6 was recorded as complete; the earliest is of 4"
     ]
 
 
@@ -500,10 +518,10 @@ def test_a_window_is_complete_only_once_it_was_said_whatever_the_rows_are(one: P
     query = Query(one, FUNCTION, lambda _: next(words))
     first = query.writes(1, table=of_ids(1, 2, 3, 4, 5, 6, 8, 7)).time
     assert first is not None
-    assert (first.lower, first.high) == (None, 8)
+    assert (first.dataset_complete_until, first.max_time) == (None, 8)
     second = query.writes(2, table=of_ids()).time
     assert second is not None
-    assert (second.lower, second.high) == (9, 8)
+    assert (second.dataset_complete_until, second.max_time) == (9, 8)
     (ids,) = (ids for _, _, ids in held(one))
     assert len([id_ for id_ in ids if 0 <= id_ < 8]) == 7
 
@@ -565,12 +583,12 @@ def test_a_function_that_fails_stops_the_query_with_what_it_raised(one: Pipeline
 def test_a_moment_with_a_zone_is_taken_by_floor(one: Pipeline, moment: datetime, milliseconds: int) -> None:
     time = Query(one, EventTimeConfig("function"), lambda _: moment).writes(1).time
     assert time is not None
-    assert time.noted == milliseconds
+    assert time.complete_until == milliseconds
 
 
 def test_an_upstream_that_could_not_be_read_leaves_what_was_noted_and_an_event_says_why(one: Pipeline) -> None:
     words = iter([3, NoEventTime("delta:clicks could not be read: it is gone"), 6])
     query = Query(one, EventTimeConfig("upstream", "integer"), lambda _: next(words))
-    assert [query.writes(number).time.noted for number in range(1, 4)] == [3, 3, 6]  # type: ignore[union-attr]
+    assert [query.writes(number).time.complete_until for number in range(1, 4)] == [3, 3, 6]  # type: ignore[union-attr]
     said = [(event.epoch, event.reason) for event in one.ledger.events("orders") if event.kind is EventKind.UNPOLLED]
-    assert said == [(2, "what was noted stands: delta:clicks could not be read: it is gone")]
+    assert said == [(2, "the recorded time is kept: delta:clicks could not be read: it is gone")]

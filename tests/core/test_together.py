@@ -32,7 +32,7 @@ PAIR = (("a", "c"),)
 
 
 def job(*, stages: bool = False) -> Job:
-    return Job("orders", NAMES, "us", stages=stages, together=PAIR)
+    return Job("orders", NAMES, "us", stages=stages, transaction_groups=PAIR)
 
 
 # ---- pure
@@ -46,8 +46,8 @@ def test_sinks_of_one_transaction_commit_with_the_first_of_them() -> None:
 
 def test_rows_need_not_outlive_the_driver_where_one_transaction_brings_all_of_them() -> None:
     assert job().lasting
-    assert not Job("orders", NAMES, "us", together=(NAMES,)).lasting
-    assert Job("orders", NAMES, "us", together=(NAMES,), stages=True).lasting
+    assert not Job("orders", NAMES, "us", transaction_groups=(NAMES,)).lasting
+    assert Job("orders", NAMES, "us", transaction_groups=(NAMES,), stages=True).lasting
     assert not Job("orders", ("a",), "us").lasting
 
 
@@ -69,7 +69,7 @@ class Underestimated(ArrowBatch):
 class AtMost(MemorySink):
     """Holds fifteen rows of an epoch in the driver."""
 
-    def holds(self, size: Estimate) -> bool:
+    def fits_in_driver(self, size: Estimate) -> bool:
         return size.rows <= 15
 
 
@@ -105,16 +105,16 @@ def test_what_is_prepared_and_committed_says_what_is_in_the_same_transaction() -
     for _ in NAMES:
         command = coordinator.next(state)
         assert isinstance(command, c.Prepare)
-        asked.append((command.sink, command.beside))
+        asked.append((command.sink, command.sibling_sinks))
         state = coordinator.apply(state, c.Prepared(7, digest))
     assert asked == [("a", ()), ("b", ()), ("c", ("a",))]
     command = coordinator.next(state)
     assert isinstance(command, c.Commit)
-    assert (command.marker.sink, [one.sink for one in command.beside]) == ("a", ["c"])
+    assert (command.marker.sink, [one.sink for one in command.sibling_markers]) == ("a", ["c"])
     state = coordinator.apply(state, c.Unknown("lost"))
     command = coordinator.next(state)
     assert isinstance(command, c.LookUp)
-    assert (command.marker.sink, [one.sink for one in command.beside]) == ("a", ["c"])
+    assert (command.marker.sink, [one.sink for one in command.sibling_markers]) == ("a", ["c"])
 
 
 def test_groups_are_of_sinks_that_share_a_transaction() -> None:
@@ -248,7 +248,7 @@ def test_a_sink_that_was_behind_before_they_shared_a_transaction_is_brought_to_t
 
 def test_rows_that_are_too_many_for_one_of_them_are_staged_in_files(tmp_path: Path) -> None:
     class Small(MemorySink):
-        def holds(self, size):
+        def fits_in_driver(self, size):
             return size.size is None or size.size < 100
 
     pipeline = Pipeline(tmp_path, beside=NAMES)

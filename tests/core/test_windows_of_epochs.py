@@ -10,23 +10,22 @@ import pytest
 from tests.core.stories import SINK, cut, epochs, offer
 from tests.core.test_coordinator import NEXT, TWO, Machine
 
-from onceonly import TimedEpoch
+from onceonly.event_time import TimedEpoch
 from onceonly.machine import commands as c
-from onceonly.machine import coordinator, event_time, window_rules
+from onceonly.machine import coordinator, division_rules, event_time
+from onceonly.machine.division_rules import WindowsConfig
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import PreviousClock, Replays
-from onceonly.machine.window_rules import WindowsConfig
 from onceonly.protocol.batch import AsOf, Bound
 from onceonly.protocol.row_times import RowTimes
 from onceonly.runtime import time_callback
-from onceonly.windows import AtCount, AtWatermark, Count, Fixed, Panes
+from onceonly.windows import AtCount, AtWatermark, Count, Tumbling, Windows
 from onceonly.windows import windows_argument as paning
 from onceonly.windows.rules.spec import define
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import LATE, PANES, STATE, Digest, OutputDigest
+from onceonly_checkpoints.digests import LATE, STATE, WINDOWS, Digest, OutputDigest
 from onceonly_checkpoints.epoch import Adoption, AdoptionKind, Epoch, ReplayedEpochs
-from onceonly_checkpoints.epoch_time import END, EpochTime
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import END, EpochTime, EpochWindows
 from onceonly_checkpoints.ledger import EventKind
 
 OURS = WindowsConfig("whole", "meaning", lateness=60)
@@ -40,19 +39,19 @@ def state(windows: int = 3, *, definition: str = "whole", meaning: str = "meanin
 def held(epoch: Epoch, windows: int = 3, noted: int | None = None, **said: Any) -> Epoch:
     """The epoch, with windows."""
     time = None if noted is None else EpochTime("ms", noted, noted, noted)
-    outputs = (OutputDigest(PANES, (SINK,), "p", Digest(2), 1), OutputDigest(STATE, (KEEPER,), "s", Digest(1), 2))
-    return chain.linked(replace(epoch, panes=state(windows, **said), time=time, outputs=outputs, digest=Digest(3)))
+    outputs = (OutputDigest(WINDOWS, (SINK,), "p", Digest(2), 1), OutputDigest(STATE, (KEEPER,), "s", Digest(1), 2))
+    return chain.linked(replace(epoch, windows=state(windows, **said), time=time, outputs=outputs, digest=Digest(3)))
 
 
 # ---- what is recorded
 
 
 def test_an_epoch_without_windows_is_spelled_as_ever_and_one_with_windows_comes_back() -> None:
-    assert "panes" not in TWO.to_json()
+    assert "windows" not in TWO.to_json()
     with_windows = held(TWO, noted=5)
     assert Epoch.from_json(with_windows.to_json()) == with_windows
     assert EpochWindows.from_json(state(0).to_json()) == state(0)
-    assert with_windows.chain != chain.linked(replace(with_windows, panes=state(4))).chain
+    assert with_windows.chain != chain.linked(replace(with_windows, windows=state(4))).chain
 
 
 @pytest.mark.parametrize(
@@ -82,7 +81,7 @@ LAST = held(TWO)
         (OURS, LAST, False, ""),
         (OURS, TWO, False, "its rows up to epoch 2 were written as they came"),
         (OURS, TWO, True, ""),
-        (None, LAST, False, "epoch 2 wrote panes, and panes= is missing"),
+        (None, LAST, False, "epoch 2 wrote window results, and windows= is missing"),
         (None, LAST, True, ""),
         (
             replace(OURS, definition="x", meaning="x"),
@@ -98,7 +97,7 @@ LAST = held(TWO)
 def test_windows_go_on_as_they_were_defined_or_not_at_all(
     windows: WindowsConfig | None, last: Epoch | None, begins: bool, problem: str
 ) -> None:
-    found = window_rules.refused(windows, "scores", last, begins=begins)
+    found = division_rules.refused(windows, "scores", last, begins=begins)
     assert (found is None) is (not problem)
     if found:
         assert found.code == "E142"
@@ -108,19 +107,19 @@ def test_windows_go_on_as_they_were_defined_or_not_at_all(
 @pytest.mark.parametrize("early", [None, AtCount(2)])
 def test_windows_that_wait_with_late_rows_go_on_so_once_that_is_said_as_it_is_printed(early: AtCount | None) -> None:
     def said(trigger: AtWatermark) -> WindowsConfig:
-        given = {"key": "a", "values": {"n": Count()}, "time": "t", "window": Fixed(10), "lateness": 5}
-        return paning.WindowsArgument.windows(define(Panes(**given, trigger=trigger), {"a": "string", "t": "bigint"}))
+        given = {"key": "a", "aggregates": {"n": Count()}, "time": "t", "window": Tumbling(10), "allowed_lateness": 5}
+        return paning.WindowsArgument.windows(define(Windows(**given, trigger=trigger), {"a": "string", "t": "bigint"}))
 
     recorded = said(AtWatermark(early=early, late="closing"))
     last = held(TWO, definition=recorded.definition, meaning=recorded.meaning)
-    found = window_rules.refused(said(AtWatermark(early=early)), "scores", last, begins=False)
+    found = division_rules.refused(said(AtWatermark(early=early)), "scores", last, begins=False)
     assert found is not None
     assert found.code == "E142"
     way = str(dict(found.details)["next"])
     printed = re.search(r"trigger=(AtWatermark\(.*?\))", way)
     assert printed is not None
     obeyed = replace(eval(printed[1]), early=early)
-    assert window_rules.refused(said(obeyed), "scores", last, begins=False) is None
+    assert division_rules.refused(said(obeyed), "scores", last, begins=False) is None
 
 
 def paned(windows: WindowsConfig | None, last: Epoch, noting: EventTimeConfig | None = None) -> Machine:
@@ -148,7 +147,7 @@ def test_a_pipeline_of_windows_stops_before_anything_is_written_where_they_are_o
             3,
             False,
             3,
-            "dropped all of its 3 rows: in no window. No result counts them. All before 1970-01-01T00:00:00.9",
+            "dropped all of its 3 rows: in no window. No result counts them. Everything before 1970-01-01T00:00:00.9",
         ),
         (1, 1, False, 0, "dropped its only row: in no window"),
         (3, 3, True, 3, "dropped 3 times one of its 3 rows: in no window"),
@@ -160,20 +159,20 @@ def test_rows_that_windows_dropped_are_warned_of_and_never_called_late(
     epoch = held(TWO, noted=900)
     assert epoch.time is not None
     counted = replace(state(), rows=rows, dropped=dropped)
-    epoch = replace(epoch, panes=counted, time=replace(epoch.time, late=late, horizon=900))
-    said = (*event_time.late(epoch), *window_rules.dropped(replace(OURS, overlap=overlap), "scores", epoch))
+    epoch = replace(epoch, windows=counted, time=replace(epoch.time, late_rows=late, late_before=900))
+    said = (*event_time.late(epoch), *division_rules.dropped(replace(OURS, overlap=overlap), "scores", epoch))
     assert len(said) == 1, said
     assert told in f"{said[0].kind.value}: {said[0].reason}"
     assert (" late" in f"{event_time.complete_until(epoch)}, {counted.text}") is not bool(dropped)
 
 
 def test_rows_that_a_sink_keeps_are_no_loss_and_an_operators_epoch_drops_none() -> None:
-    epoch = replace(held(TWO, noted=900), panes=replace(state(), rows=3, dropped=2))
+    epoch = replace(held(TWO, noted=900), windows=replace(state(), rows=3, dropped=2))
     kept = replace(epoch, outputs=(*epoch.outputs, OutputDigest(LATE, ("memory:late",), "l", Digest(2), 1)))
-    (told,) = window_rules.dropped(OURS, "scores", kept)
+    (told,) = division_rules.dropped(OURS, "scores", kept)
     assert (told.kind, "W719" in told.reason, "memory:late" in told.reason) == (EventKind.BEHIND, False, True)
     decided = replace(epoch, adoption=Adoption(AdoptionKind.START, reason="said so"))
-    assert window_rules.dropped(OURS, "scores", decided) == ()
+    assert division_rules.dropped(OURS, "scores", decided) == ()
 
 
 # ---- what they go on from
@@ -185,12 +184,12 @@ def test_the_epoch_is_staged_as_its_windows_go_on_and_says_what_is_open_behind_i
     asks = machine.asks
     assert isinstance(asks, c.Stage)
     assert asks.bound == Bound(AsOf(1, 3, 1002), 5000, 900, Digest(3, 3, 3))
-    outputs = (OutputDigest(PANES, (SINK,), "p", Digest(2), 1), OutputDigest(STATE, (KEEPER,), "s", Digest(1), 2))
+    outputs = (OutputDigest(WINDOWS, (SINK,), "p", Digest(2), 1), OutputDigest(STATE, (KEEPER,), "s", Digest(1), 2))
     machine.hears(c.Staged(None, 3, Digest(3), outputs, RowTimes(), state(4)))
     epoch = machine.state.current
-    assert epoch.panes == state(4)
+    assert epoch.windows == state(4)
     assert epoch.time is not None
-    assert (epoch.time.noted, epoch.time.closed) == (1002, 942)
+    assert (epoch.time.complete_until, epoch.time.closed_until) == (1002, 942)
 
 
 def test_windows_are_closed_by_what_the_epoch_notes_and_not_by_a_word_that_goes_back() -> None:
@@ -202,8 +201,8 @@ def test_windows_are_closed_by_what_the_epoch_notes_and_not_by_a_word_that_goes_
         asked.append(epoch.previous)
         return 100
 
-    told, noted = time_callback.noted(machine.state, says, RowTimes(), 3)
-    assert (told.said, noted, asked) == (100, 900, [900])
+    told, noted = time_callback.times_and_completeness(machine.state, says, RowTimes(), 3)
+    assert (told.callback_time, noted, asked) == (100, 900, [900])
 
 
 def test_of_an_epoch_that_sinks_are_brought_to_nobody_is_asked_what_it_notes() -> None:
@@ -217,7 +216,7 @@ def test_of_an_epoch_that_sinks_are_brought_to_nobody_is_asked_what_it_notes() -
 
     for epoch, noted in ((held(TWO, noted=700), 700), (replace(TWO, time=None), None)):
         work = replace(machine.state.work, healing=(SINK,), epoch=epoch)
-        assert time_callback.noted(replace(machine.state, work=work), says, found, 3) == (found, noted)
+        assert time_callback.times_and_completeness(replace(machine.state, work=work), says, found, 3) == (found, noted)
 
 
 def test_rows_as_they_come_are_staged_without_windows() -> None:
@@ -228,30 +227,36 @@ def test_rows_as_they_come_are_staged_without_windows() -> None:
 
 def test_they_go_on_from_what_the_last_epoch_recorded() -> None:
     as_of = AsOf(1, 3, 1002)
-    bound = window_rules.bound(as_of, held(TWO, noted=900, clock=1001), begins=False)
+    bound = division_rules.bound(as_of, held(TWO, noted=900, clock=1001), begins=False)
     assert bound == Bound(as_of, 1001, 900, Digest(3, 3, 3))
     assert bound.clock == 1002
 
 
 def test_their_clock_does_not_go_back_with_the_engines() -> None:
-    bound = window_rules.bound(AsOf(1, 3, 990), held(TWO, clock=1001), begins=False)
+    bound = division_rules.bound(AsOf(1, 3, 990), held(TWO, clock=1001), begins=False)
     assert bound.clock == 1001
 
 
 def test_a_new_series_begins_them_anew() -> None:
     as_of = AsOf(3, 3, 1002)
-    assert window_rules.bound(as_of, held(TWO, noted=900), begins=True) == Bound(as_of)
-    assert window_rules.bound(as_of, None, begins=False) == Bound(as_of)
+    assert division_rules.bound(as_of, held(TWO, noted=900), begins=True) == Bound(as_of)
+    assert division_rules.bound(as_of, None, begins=False) == Bound(as_of)
 
 
 def test_where_a_rerun_begins_them_they_go_on_from_when_the_recorded_epoch_before_was() -> None:
-    as_of, ran = AsOf(1, 1, 1002), Replays(ReplayedEpochs("orders", 3, 3, "chain of 3"), stood=PreviousClock(1001, 900))
-    first = offer(cut(0, 100), 0, replays=ran)
-    assert window_rules.bound(as_of, None, begins=False, stood=first.stood) == Bound(as_of, 1001, 900)
-    assert (
-        window_rules.bound(as_of, held(TWO, noted=950, clock=1003), begins=False, stood=first.stood).noted_before == 950
+    as_of, ran = (
+        AsOf(1, 1, 1002),
+        Replays(ReplayedEpochs("orders", 3, 3, "chain of 3"), previous_clock=PreviousClock(1001, 900)),
     )
-    assert replace(first, replays=None).stood is None
+    first = offer(cut(0, 100), 0, replays=ran)
+    assert division_rules.bound(as_of, None, begins=False, previous=first.previous_clock) == Bound(as_of, 1001, 900)
+    assert (
+        division_rules.bound(
+            as_of, held(TWO, noted=950, clock=1003), begins=False, previous=first.previous_clock
+        ).noted_before
+        == 950
+    )
+    assert replace(first, replays=None).previous_clock is None
 
 
 # ---- an epoch that some sinks lack, and whose bytes are gone
@@ -260,13 +265,13 @@ def test_where_a_rerun_begins_them_they_go_on_from_when_the_recorded_epoch_befor
 def test_it_is_computed_again_only_from_the_state_of_the_epoch_before() -> None:
     one, two = epochs(10, 20)
     follows = held(two)
-    assert window_rules.before(follows, (follows, one)) == one
-    assert window_rules.before(follows, (follows, held(one))) is None  # of another history
-    assert window_rules.computable(follows, (KEEPER,), one)
-    assert not window_rules.computable(follows, (SINK,), one)  # the state is that of this epoch already
-    assert not window_rules.computable(follows, (KEEPER,), None)
-    assert window_rules.computable(replace(follows, number=1), (KEEPER,), None)
-    assert window_rules.computable(replace(follows, panes=None), (SINK,), None)
+    assert division_rules.before(follows, (follows, one)) == one
+    assert division_rules.before(follows, (follows, held(one))) is None  # of another history
+    assert division_rules.computable(follows, (KEEPER,), one)
+    assert not division_rules.computable(follows, (SINK,), one)  # the state is that of this epoch already
+    assert not division_rules.computable(follows, (KEEPER,), None)
+    assert division_rules.computable(replace(follows, number=1), (KEEPER,), None)
+    assert division_rules.computable(replace(follows, windows=None), (SINK,), None)
 
 
 # ---- how many may be open
@@ -274,18 +279,18 @@ def test_it_is_computed_again_only_from_the_state_of_the_epoch_before() -> None:
 
 def test_an_epoch_that_would_leave_more_open_than_was_said_is_refused() -> None:
     most = replace(OURS, most=10)
-    assert window_rules.too_many(most, "scores", 3, state(10)) is None
-    refusal = window_rules.too_many(most, "scores", 3, state(11))
+    assert division_rules.too_many(most, "scores", 3, state(10)) is None
+    refusal = division_rules.too_many(most, "scores", 3, state(11))
     assert refusal is not None
     assert refusal.code == "E527"
     assert dict(refusal.details) == {"pipeline": "scores", "epoch": 3, "windows": 11, "most": 10}
-    assert window_rules.too_many(OURS, "scores", 3, state(11)) is None
+    assert division_rules.too_many(OURS, "scores", 3, state(11)) is None
 
 
 def test_that_windows_get_many_is_said_once() -> None:
     most = replace(OURS, most=10)
     said = [
-        window_rules.many(most, "scores", held(TWO, before), held(TWO, after))
+        division_rules.many(most, "scores", held(TWO, before), held(TWO, after))
         for before, after in ((7, 8), (8, 9), (2, 7))
     ]
     assert [len(one) for one in said] == [1, 0, 0]
@@ -293,10 +298,14 @@ def test_that_windows_get_many_is_said_once() -> None:
 
 
 def test_behind_what_is_noted_less_lateness_nothing_changes_any_more() -> None:
-    assert window_rules.closed(EpochTime("ms", 100, 100, 100), OURS) == EpochTime("ms", 100, 100, 100, closed=40)
+    assert division_rules.closed(EpochTime("ms", 100, 100, 100), OURS) == EpochTime(
+        "ms", 100, 100, 100, closed_until=40
+    )
     for lateness in (0, 60, END):
-        assert window_rules.closed(EpochTime("ms", END, END, END), replace(OURS, lateness=lateness)).closed == END  # type: ignore[union-attr]
-    assert window_rules.closed(EpochTime("ms", None, None, None), OURS) == EpochTime("ms", None, None, None)
+        assert (
+            division_rules.closed(EpochTime("ms", END, END, END), replace(OURS, lateness=lateness)).closed_until == END
+        )  # type: ignore[union-attr]
+    assert division_rules.closed(EpochTime("ms", None, None, None), OURS) == EpochTime("ms", None, None, None)
     unlimited = EpochTime("ms", 100, 100, 100)
-    assert window_rules.closed(unlimited, replace(OURS, lateness=END)) == unlimited
-    assert window_rules.closed(None, OURS) is None
+    assert division_rules.closed(unlimited, replace(OURS, lateness=END)) == unlimited
+    assert division_rules.closed(None, OURS) is None

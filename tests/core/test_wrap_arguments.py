@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from pathlib import Path
 
 import pytest
 
-from onceonly import OnceOnlyError, exactly_once
+import onceonly.event_time
+from onceonly import OnceOnlyError, Recovery, Storage, exactly_once, start
 from onceonly.api import arguments as preconditions
 from onceonly.api import run_state
 from onceonly.errors import ConfigurationError
+from onceonly.errors.options import RENAMED
 from onceonly.spark import engine
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.storage import LocalStorage
@@ -19,6 +22,8 @@ from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
+
+SINKS = [f"onceonly_sinks.{kind}" for kind in ("postgres", "delta", "kafka", "memory")]
 
 
 @pytest.mark.parametrize(
@@ -42,14 +47,8 @@ def test_what_is_not_a_sink_is_refused_by_name(sinks, said):
     "arguments",
     [
         {"name": " "},
-        {"before": 3},
-        {"before": MemorySink},
-        {"ledger": SqlLedger},
-        {"ledger": 7},
-        {"overlap": "skip"},
-        {"adopt": "there"},
-        {"adopt": 7},
-        {"lossy_source": "kafka"},
+        {"transform": 3},
+        {"transform": MemorySink},
         {"version": 7},
         {"version": "a\nb"},
     ],
@@ -62,6 +61,76 @@ def test_an_argument_that_means_nothing_is_refused_by_name(arguments):
 
 
 @pytest.mark.parametrize(
+    ("made", "argument", "value"),
+    [
+        (Storage, "ledger", SqlLedger),
+        (Storage, "ledger", 7),
+        (Storage, "keep_epochs", 0),
+        (Storage, "keep_epochs", True),
+        (Recovery, "overlap", "skip"),
+        (Recovery, "on_refresh", "append"),
+        (Recovery, "adopt", "there"),
+        (Recovery, "adopt", 7),
+        (Recovery, "lossy_source", "kafka"),
+    ],
+)
+def test_a_value_that_means_nothing_is_refused_where_it_is_given(made, argument, value):
+    with pytest.raises(OnceOnlyError, match=rf"{made.__name__}\({argument}=") as caught:
+        made(**{argument: value})
+    assert caught.value.code == "E110"
+    assert f"leave {argument}= out" in caught.value.remedy or f"{argument}=1" in caught.value.remedy
+
+
+PUBLIC = (onceonly, onceonly.event_time, *map(importlib.import_module, SINKS))
+
+
+def test_an_old_keyword_is_refused_with_its_new_spelling():
+    harmed = []
+    for call, old, new in [(call, *words) for call, table in RENAMED.items() for words in table.items()]:
+        with pytest.raises(OnceOnlyError) as caught:
+            next(getattr(room, call) for room in PUBLIC if hasattr(room, call))(**{old: "x"})
+        what, remedy = caught.value.what, caught.value.remedy
+        if caught.value.code != "E110" or what.count("(") != what.count(")") or f"{call}(..., {new})" != remedy:
+            harmed.append(f"{call}({old}=)")
+    assert harmed == []
+
+
+@pytest.mark.parametrize(
+    ("made", "old", "said"),
+    [
+        (exactly_once, "before", "exactly_once() has no argument before=: it is now transform=."),
+        (exactly_once, "overlap", "exactly_once() has no argument overlap=: it is now recovery=Recovery(overlap=)."),
+        (exactly_once, "staging", "has no argument staging=: it is now storage=Storage(staging=, keep_epochs=1)."),
+        (KafkaSink, "settle", "has no argument settle=: it is now tuning=KafkaTuning(hidden_timeout=)."),
+    ],
+)
+def test_an_old_keyword_is_told_the_place_of_the_new_one(made, old, said):
+    with pytest.raises(OnceOnlyError) as caught:
+        made(**{old: "x"})
+    assert said in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (MemorySink(), "'MemorySink' as its query"),
+        (exactly_once(MemorySink(), checkpoint="/cp"), "without name="),
+        (exactly_once(MemorySink(), name="orders"), "without checkpoint="),
+    ],
+)
+def test_start_refuses_a_query_that_it_cannot_name_or_place(query, said):
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        start(None, query)
+    assert caught.value.code == "E110"
+    assert 'name="orders", checkpoint="/cp/orders"' in caught.value.remedy
+
+
+def test_start_refuses_arguments_beside_the_query():
+    with pytest.raises(ConfigurationError, match=r"E110.*start\(\) has no argument name="):
+        start(None, MemorySink(), name="orders", checkpoint="/cp")
+
+
+@pytest.mark.parametrize(
     ("place", "cause"),
     [
         ("nowhere://bucket/x", "nowhere:// cannot be read here"),
@@ -71,15 +140,15 @@ def test_an_argument_that_means_nothing_is_refused_by_name(arguments):
 )
 def test_staging_where_this_process_cannot_read_is_refused_by_name_and_shows_no_secret(place, cause):
     with pytest.raises(OnceOnlyError, match=cause) as caught:
-        exactly_once(MemorySink(id="a"), MemorySink(id="b"), staging=place)
+        exactly_once(MemorySink(id="a"), MemorySink(id="b"), storage=Storage(staging=place))
     assert caught.value.code == "E114"
     assert "secret" not in str(caught.value)
 
 
 def test_rows_are_staged_beside_the_checkpoint_wherever_that_is():
     far = "s3a://bucket/checkpoint"
-    assert run_state.beside(f"{far}/", "onceonly.staging") == f"{far}.onceonly.staging"
-    assert run_state.beside("file:/a%20b/ck", "onceonly.staging") == "/a b/ck.onceonly.staging"
+    assert run_state.path_next_to(f"{far}/", "onceonly.staging") == f"{far}.onceonly.staging"
+    assert run_state.path_next_to("file:/a%20b/ck", "onceonly.staging") == "/a b/ck.onceonly.staging"
 
 
 def test_explain_of_several_sinks_says_what_holds_between_them():
@@ -91,11 +160,11 @@ def test_explain_of_several_sinks_says_what_holds_between_them():
 
 def test_an_unknown_keyword_is_an_error_at_construction():
     with pytest.raises(ConfigurationError, match=r"E110.*no argument ledgr= \(did you mean ledger=\?\)"):
-        exactly_once(MemorySink(), ledgr="x.db")
+        Storage(ledgr="x.db")
 
 
-def test_the_page_on_pitfalls_names_every_keyword():
-    page = Path(__file__, "../../../docs/pitfalls.md").resolve().read_text()
+def test_the_file_of_pitfalls_names_every_keyword():
+    page = Path(__file__, "../../../docs/how-it-is-proven/pitfalls.json").resolve().read_text()
     said = page.partition("The arguments of `exactly_once()` are ")[2].partition(".")[0]
     assert set(re.findall(r"`(\w+)`", said)) == set(inspect.signature(exactly_once).parameters) - {"sinks"}
 
@@ -161,4 +230,4 @@ def test_every_sink_is_told_by_its_address_and_without_its_password():
 
 
 def test_a_delta_sink_is_told_by_its_place():
-    assert repr(DeltaSink("/nowhere/orders")) == "DeltaSink('delta:/nowhere/orders')"
+    assert repr(DeltaSink("/nowhere/orders")) == "DeltaSink('/nowhere/orders')"

@@ -157,11 +157,13 @@ def add_a_stranger(run: Clean) -> History | None:
 
 
 def uncommit_an_epoch(run: Clean) -> History | None:
-    """Its rows stay, its marker goes."""
+    """Its rows stay, its marker goes. Of an epoch that was sent twice, the marker alone tells which one landed."""
     sink = run.sink()
-    epoch = run.epoch(sink)
-    return epoch and run.with_entries(
-        replace(entry, markers=tuple(mark for mark in entry.markers if mark.epoch != epoch[0]))
+    commit = run.lone_commit(sink)
+    if commit is None or not run.content(sink).get(commit.epoch or 0):
+        return None
+    return run.with_entries(
+        replace(entry, markers=tuple(mark for mark in entry.markers if mark.epoch != commit.epoch))
         if entry.kind is Kind.READ and entry.sink == sink and entry.markers
         else entry
         for entry in run.entries

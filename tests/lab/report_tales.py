@@ -7,11 +7,11 @@ from dataclasses import replace
 from tests.audit.test_page import EVIL
 from tests.lab.tale import Tale, without, write
 
-from onceonly.page import Taken
+from onceonly.page import Provenance
 from onceonly_lab.history import History, Kind, Mark, Op, Row
 from onceonly_lab.report import Run, run_of
 
-TAKEN = Taken(1_790_003_600_000, "0.1.0", "3.11.0")
+TAKEN = Provenance(1_790_003_600_000, "0.1.0", "3.11.0")
 
 
 def story(*sinks: str, epochs: int = 4) -> Tale:

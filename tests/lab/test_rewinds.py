@@ -51,7 +51,7 @@ def test_a_rewind_leads_on_whichever_sinks_were_set_back_or_made_anew_and_wherev
 
     def told(way, *more):
         obeyed = obey(way, *more)
-        if way.verb == "queries rewind" and not obeyed.refused:
+        if way.verb == "recover rewind" and not obeyed.refused:
             done.add((bool(way.sinks), "is killed after" in obeyed.words))
         return obeyed
 
@@ -77,7 +77,7 @@ def test_a_rewind_that_would_bring_other_rows_or_lose_some_is_refused_and_what_i
 
     def told(way, *more):
         obeyed = obey(way, *more)
-        if way.verb == "queries rewind" and obeyed.refused:
+        if way.verb == "recover rewind" and obeyed.refused:
             codes.add(obeyed.refused.partition("]")[0].lstrip("["))
         return obeyed
 
@@ -117,14 +117,14 @@ def past(patch: pytest.MonkeyPatch) -> None:
     """Cuts back to where the sinks stand that lack most."""
 
     def cut(of: rewind.Pipeline, planned: rewind.RewindPlan) -> None:
-        assert isinstance(planned.way, CutBack)
-        rewind._open(of, tuple(sink.id for sink in of.sinks), planned.standing)
-        of.ledger.supersede(of.name, planned.way.to + 1, "somebody said so")
+        assert isinstance(planned.direction, CutBack)
+        rewind._open(of, tuple(sink.id for sink in of.sinks), planned.reset_epochs)
+        of.ledger.supersede(of.name, planned.direction.to + 1, "somebody said so")
 
     def beyond(facts: RewindFacts) -> CutBack:
-        return CutBack(facts.asked.to, tuple(number for number in facts.epochs if number > facts.asked.to))
+        return CutBack(facts.request.to, tuple(number for number in facts.epochs if number > facts.request.to))
 
-    patch.setattr(opening, "level", lambda stands: RewindRequest(min(stands.values())))
+    patch.setattr("onceonly.machine.rewind.level", lambda stands: RewindRequest(min(stands.values())))
     patch.setattr(machine, "_cut_back", beyond)
     patch.setattr(rewind, "cut_back", cut)
 
@@ -152,7 +152,7 @@ def by_number(patch: pytest.MonkeyPatch) -> None:
 
 def above(patch: pytest.MonkeyPatch) -> None:
     """A sink whose rows were set back says that it holds an epoch more, and is put there."""
-    patch.setattr(BenchSink, "content", lambda sink: min(sink._target.content + 1, sink.look().epoch))
+    patch.setattr(BenchSink, "content_epoch", lambda sink: min(sink._target.content + 1, sink.look().epoch))
 
 
 def stays(sink: BenchSink, fence: Fence, _: int) -> None:
@@ -187,7 +187,7 @@ MUTANTS: dict[str, tuple[str, str, Callable[[pytest.MonkeyPatch], None]]] = {
     "a sink is put nowhere": (
         "rewound-rows-one",
         "is refused again: E209",
-        patched(BenchSink, "stand_at", stays),
+        patched(BenchSink, "reset_to", stays),
     ),
     "nobody knows that a position was cut back": ("rewound-one", Anomaly.TIME, patched(event_time, "cut", nothing)),
     "files are not looked for": ("rewound-files", Anomaly.LOSS, unasked),
@@ -237,7 +237,7 @@ def test_who_writes_behind_a_rewind_notes_that_time_goes_back(monkeypatch: pytes
     played = play(CUT_BACK)
     assert played.violation is None
     [back] = [step.partition(" notes that ")[2] for step in played.steps if " notes that " in step]
-    assert back == "the position was put back to epoch 1, and readers may have seen epoch 3; turn 1"
+    assert back == "the position was reset to epoch 1, and readers may have seen epoch 3; turn 1"
     monkeypatch.setattr(event_time, "cut", nothing)
     unaware = play(CUT_BACK)
     assert unaware.violation is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.machine import publish, rerun, rewind
+from onceonly.machine import publish, rewind
 from onceonly.machine.facts import Refusal
 from onceonly_lab.rulesoff import publications, replays, rewindcases
 from onceonly_lab.rulesoff import rules as rulesoff
@@ -117,7 +117,7 @@ def test_each_verdict_of_the_tables_is_reached_by_drawn_facts():
     rewinds, batches, published = Counter[str](), Counter[str](), Counter[str]()
     for seed in range(1000):
         rewinds[type(rewind.decide(rewindcases.drawn(random.Random(seed)).facts)).__name__] += 1
-        batches[type(rerun.replayed(replays.drawn(random.Random(seed)).facts)).__name__] += 1
+        batches[type(publish.replayed(replays.drawn(random.Random(seed)).facts)).__name__] += 1
         found = publish.decide(publications.drawn(random.Random(seed)).facts)
         published[found.code if isinstance(found, Refusal) else "Epoch"] += 1
     assert set(rewinds) == {

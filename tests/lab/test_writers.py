@@ -51,7 +51,7 @@ def test_runs_go_through_all_that_can_happen_to_writers() -> None:
             seen |= {"put back"} if any(writer.returns for writer in world.writers) else set()
             seen |= {"crashed"} if any(writer.pending for writer in world.writers) else set()
             time = made.timed.time if made else None
-            seen |= {"silent"} if time and time.silent else set()
-            seen |= {"a turn"} if time and time.turn else set()
-            seen |= {"complete"} if time and time.lower is not None else set()
+            seen |= {"silent"} if time and time.timed_out else set()
+            seen |= {"a turn"} if time and time.resets else set()
+            seen |= {"complete"} if time and time.dataset_complete_until is not None else set()
     assert seen == {"put back", "crashed", "silent", "a turn", "complete"}

@@ -25,10 +25,9 @@ from typer.testing import CliRunner
 from onceonly.cli.app import app
 from onceonly.metrics import Exporter
 from onceonly.metrics.listener import Listener
-from onceonly_checkpoints.digests import Digest
+from onceonly_checkpoints.digests import BAD, Digest, OutputDigest
 from onceonly_checkpoints.epoch import EpochRecord, Lineage
-from onceonly_checkpoints.epoch_time import EpochTime
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import EpochTime, EpochWindows
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pipeline
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +39,9 @@ WANTED = {
     "OnceonlyRefused",
     "OnceonlyLedgerUnreadable",
     "OnceonlyMetricsMissing",
+    "OnceonlyQueryEnded",
+    "OnceonlyBadRows",
+    "OnceonlyNotComplete",
 }
 DURATION = re.compile(r"[1-9]\d*[smh]")
 
@@ -58,6 +60,13 @@ def rules() -> list[dict[str, Any]]:
     [group] = document["groups"]
     assert set(group) == {"name", "rules"}
     return list(group["rules"])
+
+
+def recorded(folder: Path) -> World:
+    """A pipeline whose newest epoch has event time: what every command of an alert can answer."""
+    world = World(folder).write_all()
+    world.write(1, time=EpochTime("ms", 1, 1, 1))
+    return world
 
 
 @pytest.fixture
@@ -112,7 +121,7 @@ def test_every_outcome_of_the_rules_is_one_that_is_told(rules: list[dict[str, An
 
 
 def test_the_commands_of_the_rules_work_as_they_stand(rules: list[dict[str, Any]], tmp_path: Path) -> None:
-    world = World(tmp_path).write_all()
+    world = recorded(tmp_path)
     said = [rule["annotations"]["description"].replace("{{ $labels.pipeline }}", "orders") for rule in rules]
     commands = [shlex.split(found) for text in said for found in re.findall(r"`onceonly ([^`]*)`", text)]
     assert len(commands) >= len(WANTED) - 1
@@ -134,11 +143,17 @@ class Hour:
         self.exporter = Exporter(self.world.ledger)
         self.series: dict[str, list[float | None]] = {}
 
-    def commits(self, minute: int, *, late_s: float = 5) -> None:
+    def commits(self, minute: int, *, late_s: float = 5, bad: int = 0, behind_s: float | None = None) -> None:
         """An epoch is recorded at the start of a minute, so long after Spark had planned it."""
         now, world = minute * MINUTE, self.world
         planned = Lineage("q-1", "r-1", "file:/ck", minute, now - int(late_s * 1000), 0)
-        epoch = world.next_epoch(3, lineage=planned)
+        changed: dict[str, object] = (
+            {"outputs": (OutputDigest(BAD, (), "schema", Digest(bad, bad, bad), filtered=3),)} if bad else {}
+        )
+        if behind_s is not None:
+            complete = now - int(behind_s * 1000)
+            changed["time"] = EpochTime("ms", complete, complete, now, batch_timestamp_ms=now)
+        epoch = world.next_epoch(3, lineage=planned, **changed)
         receipt = world.commit(epoch)
         world.ledger.record(EpochRecord("orders", world.fence, epoch, (receipt,), recorded_ms=now))
 
@@ -213,6 +228,14 @@ def loses_its_ledger(hour: Hour, minute: int) -> None:
         hour.world.delete_ledger()
 
 
+def has_bad_rows(hour: Hour, minute: int) -> None:
+    hour.commits(minute, bad=7 if minute == 20 else 0)
+
+
+def waits_for_a_writer(hour: Hour, minute: int) -> None:
+    hour.commits(minute, behind_s=7200 if minute >= 10 else 60)
+
+
 STORIES: list[tuple[Minute, dict[int, set[tuple[str, str]]]]] = [
     (healthy, {5: set(), 30: set(), 58: set()}),
     (in_doubt, {14: set(), 18: {("OnceonlyInDoubt", "orders")}}),
@@ -221,6 +244,8 @@ STORIES: list[tuple[Minute, dict[int, set[tuple[str, str]]]]] = [
     (stops, {30: set(), 45: {("OnceonlyNoCommit", "orders")}}),
     (is_refused, {19: set(), 22: {("OnceonlyRefused", "orders")}, 50: set()}),
     (is_refused_at_its_first_batch, {19: set(), 22: {("OnceonlyRefused", "returns")}, 50: set()}),
+    (has_bad_rows, {19: set(), 22: {("OnceonlyBadRows", "orders")}, 50: set()}),
+    (waits_for_a_writer, {12: set(), 20: {("OnceonlyNotComplete", "orders")}}),
     (loses_its_ledger, {19: set(), 28: {("OnceonlyLedgerUnreadable", "")}}),
 ]
 
@@ -284,11 +309,25 @@ def spelled(values: list[float | None]) -> str:
     return " ".join("_" if value is None else f"{value:.15g}" for value in values)
 
 
-def test_metrics_that_are_not_there_at_all_are_an_alert(rules_file: Path, rules: list[dict[str, Any]]) -> None:
-    [severity] = [rule["labels"]["severity"] for rule in rules if rule["alert"] == "OnceonlyMetricsMissing"]
-    expected = [{"labels": sample("OnceonlyMetricsMissing", "", severity), "value": 1}]
+RUNNING = 'onceonly_query_running{pipeline="orders"}'
+OUTSIDE = {
+    "OnceonlyMetricsMissing": ("", [{"series": "up", "values": "1x30"}]),
+    "OnceonlyQueryEnded": (
+        "orders",
+        [{"series": RUNNING, "values": "1x10 0x20"}, {"series": "onceonly_ledger_up", "values": "1x30"}],
+    ),
+}
+"""Alerts about series that no exporter has: none at all, and that of a driver's listener."""
+
+
+@pytest.mark.parametrize("alert", OUTSIDE)
+def test_an_alert_fires_for_series_that_no_exporter_has(
+    alert: str, rules_file: Path, rules: list[dict[str, Any]]
+) -> None:
+    [severity] = [rule["labels"]["severity"] for rule in rules if rule["alert"] == alert]
+    pipeline, series = OUTSIDE[alert]
+    expected = [{"labels": sample(alert, pipeline, severity), "value": 1}]
     asked = [{"expr": 'ALERTS{alertstate="firing"}', "eval_time": "20m", "exp_samples": expected}]
-    series = [{"series": "up", "values": "1x30"}]
     test = {
         "rule_files": [str(rules_file)],
         "evaluation_interval": "1m",
@@ -318,3 +357,31 @@ def test_the_page_names_every_outcome(told: str) -> None:
     assert set(re.findall(r"`(\w+)`", row)) - {"onceonly_epochs_total", "outcome"} == set(
         re.findall(r'outcome="(\w+)"', told)
     )
+
+
+def test_the_page_lists_every_alert_the_critical_ones_first() -> None:
+    """First by severity, then once more by what to do."""
+    page = (ROOT / "docs" / "how-to" / "alerts.md").read_text()
+    rules = (ROOT / "src" / "onceonly" / "metrics" / "alerts.yml").read_text()
+    severities = dict(re.findall(r"- alert: (\w+)\n.*?severity: (\w+)", rules, re.DOTALL))
+    sections = {
+        part.partition("\n")[0]: re.findall(r"^\| (Onceonly\w+)", part, re.MULTILINE) for part in page.split("## ")
+    }
+    for section, severity in (("Page a person", "critical"), ("Warn", "warning")):
+        assert sorted(sections[section]) == sorted(name for name, given in severities.items() if given == severity)
+    assert set(sections["What to do"]) == set(severities)
+
+
+def test_the_commands_of_the_page_on_alerts_work(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "alerts.md").read_text().partition("## Adjust")[0]
+    world = recorded(tmp_path)
+    commands = {
+        found
+        for row in re.findall(r"^\| Onceonly.*$", page, re.MULTILINE)
+        for found in re.findall(r"`onceonly ([^`]*)`", row)
+    }
+    assert len(commands) >= 5
+    for command in sorted(commands - {"metrics", "doctor"}):
+        words = shlex.split(command.replace("NAME", "orders"))
+        result = CliRunner().invoke(app, words, env={"ONCEONLY_LEDGER": str(world.path)})
+        assert result.exit_code in (0, 1) or "To do it:" in result.output, (command, result.output)

@@ -120,7 +120,9 @@ def test_the_image_of_the_exporter_is_made_of_what_a_wheel_needs(services: dict[
     folders = re.findall(r"^COPY (\w+) /src/\w+$", text, re.MULTILINE)
     assert kept == {*sources, *folders}
     project = (ROOT / "pyproject.toml").read_text()
-    needed = re.findall(r'^(?:readme = |license-files = \[)"([^"]+)"', project, re.MULTILINE)
+    hook = re.findall(r'^path = "([^"]+)"', project, re.MULTILINE)
+    needed = re.findall(r'Path\(self.root, "([^"]+)"\)', "".join((ROOT / path).read_text() for path in hook))
+    needed += re.findall(r'^license-files = \["([^"]+)"', project, re.MULTILINE)
     needed += [path.partition("/")[0] for path in re.findall(r'^  "(\w+/onceonly\w*)",$', project, re.MULTILINE)]
     assert len(needed) == 5
     assert set(needed) <= kept

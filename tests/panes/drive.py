@@ -14,12 +14,12 @@ from typing import NamedTuple
 from tests.panes import oracle
 from tests.panes.oracle import END, LEAST, Epoch, Pane, Rules, Span
 
-from onceonly.windows import AtCount, AtMark, AtPeriod, AtWatermark, Panes, Repeat, Sum
+from onceonly.windows import AtCount, AtMark, AtPeriod, AtWatermark, Repeat, Sum, Windows
 from onceonly.windows.rules import assigners, step
 from onceonly.windows.rules.json_values import Json
-from onceonly.windows.rules.local_partials import Row, partials_of
 from onceonly.windows.rules.spec import Definition, define
 from onceonly.windows.rules.state import EpochClock, OpenWindowState, StateRequest, Stepped, WindowKey, WindowResult
+from onceonly.windows.rules.step import Row, partials_of
 from onceonly.windows.rules.triggers import Trigger
 from onceonly.windows.rules.values import Value
 
@@ -58,13 +58,17 @@ class Epochs:
 def definition_of(rules: Rules, values: Mapping[str, Value] = TOTAL, *, trigger: Trigger | None = None) -> Definition:
     """What the user would write for the oracle's rules."""
     how = "discarding" if rules.discarding else "retracting" if rules.retracting else "accumulating"
-    panes = Panes(
+    panes = Windows(
         key="team",
-        values=values,
+        aggregates=values,
         time="at",
         window=_window(rules.window),
         trigger=trigger or _trigger(rules),
-        lateness="unlimited" if rules.lateness is None else f"{rules.lateness} seconds" if rules.lateness else "0s",
+        allowed_lateness="unlimited"
+        if rules.lateness is None
+        else f"{rules.lateness} seconds"
+        if rules.lateness
+        else "0s",
         accumulation=how,
         on_time="always" if rules.always else "changed",
     )
@@ -84,14 +88,17 @@ def epoch(
         Row((row.key,), row.time * _MS, (row.value,) * len(definition.panes.expressions), row.mark) for row in said.rows
     ]
     partials = partials_of(definition, rows)
-    asked = engine.wanted(definition, moment, partials)
+    asked = engine.state_request(definition, moment, partials)
     shown = [place for place, stored in world.state.items() if _is_asked(asked, place, stored)]
     stepped = engine.step(definition, moment, _read(world, shown, draw), _shuffled(partials, draw))
     more = [place for place in world.state if place in shown or draw.random() < 0.5]
     again = engine.step(definition, moment, _read(world, more, draw), _shuffled(partials, draw))
     assert _comparable(again) == _comparable(stepped), "a step that saw more of the state did something else"
     state = {place: stored for place, stored in world.state.items() if place not in set(stepped.gone)}
-    state |= {kept.place: Stored(kept.body, kept.wake_clock, kept.wake_time) for kept in stepped.kept}
+    state |= {
+        changed.window_key: Stored(changed.body, changed.wake_clock, changed.wake_time)
+        for changed in stepped.changed_windows
+    }
     return World(state, said.clock * _MS, noted), stepped.rows, stepped.dropped
 
 
@@ -121,23 +128,23 @@ def check_rows(
         after: the world that it left.
         shown: windows of which a result stands, which is kept up.
     """
-    seqs = {key: [row.seq for row in rows if row.place.key == key] for key in {row.place.key for row in rows}}
+    seqs = {key: [row.seq for row in rows if row.window_key.key == key] for key in {row.window_key.key for row in rows}}
     assert all(found == list(range(len(found))) for found in seqs.values()), seqs
-    assert [row.place.key for row in rows] == sorted(row.place.key for row in rows)
-    last = {row.place: row for row in rows if row.sign > 0}
+    assert [row.window_key.key for row in rows] == sorted(row.window_key.key for row in rows)
+    last = {row.window_key: row for row in rows if row.sign > 0}
     times = {"EARLY": {before.noted}, "ON_TIME": {after.noted}, "LATE": {before.noted, after.noted}}
     for row in rows:
-        stays = any(_holds(place, row.place) for place in (*last, *after.state)) or row.place in after.state
-        assert row.final == (last.get(row.place) is row and not stays), row
+        stays = any(_holds(place, row.window_key) for place in (*last, *after.state)) or row.window_key in after.state
+        assert row.final == (last.get(row.window_key) is row and not stays), row
         assert row.watermark in {_scaled(one) for one in times[row.timing]}, row
         if row.sign > 0:
-            again = row.place in shown and definition.panes.accumulation != "discarding"
+            again = row.window_key in shown and definition.panes.accumulation != "discarding"
             assert row.kind == ("+U" if again else "+I"), row
-            shown.add(row.place)
+            shown.add(row.window_key)
         else:
-            assert row.place in shown, row
-            shown.discard(row.place)
-            shown.update({row.place} if row.kind == "-U" else ())
+            assert row.window_key in shown, row
+            shown.discard(row.window_key)
+            shown.update({row.window_key} if row.kind == "-U" else ())
     shown -= {place for place in shown if not any(_holds(other, place) for other in after.state)} - set(after.state)
 
 
@@ -155,9 +162,9 @@ def panes_of(rows: Sequence[WindowResult]) -> tuple[Pane, ...]:
             taken.append(row)
             continue
         assert all(_precedes(one, row) for one in taken), (taken, row)
-        retracts = tuple((_span(one.place), _value(one.values)) for one in taken)
+        retracts = tuple((_span(one.window_key), _value(one.values)) for one in taken)
         at = row.fired_at // _MS
-        found.append(Pane(*seconds_of(row.place), _value(row.values), retracts, row.timing, row.pane, at))
+        found.append(Pane(*seconds_of(row.window_key), _value(row.values), retracts, row.timing, row.pane, at))
         taken = []
     assert not taken, "rows are taken back, and nothing takes their place"
     return tuple(found)
@@ -186,15 +193,15 @@ def _shuffled(items: Sequence[object], draw: random.Random) -> list:
 
 
 def _comparable(stepped: Stepped) -> object:
-    kept = {(one.place, one.body, one.wake_clock, one.wake_time) for one in stepped.kept}
+    kept = {(one.window_key, one.body, one.wake_clock, one.wake_time) for one in stepped.changed_windows}
     return stepped.rows, kept, set(stepped.gone), stepped.dropped
 
 
 def _precedes(taken: WindowResult, row: WindowResult) -> bool:
     """Whether what is taken back belongs to the row that follows: of its moment, and of what it says to be."""
-    same = taken.place == row.place
-    told = (row.place.key, row.timing, row.fired_at, row.watermark, False)
-    if (taken.place.key, taken.timing, taken.fired_at, taken.watermark, taken.final) != told:
+    same = taken.window_key == row.window_key
+    told = (row.window_key.key, row.timing, row.fired_at, row.watermark, False)
+    if (taken.window_key.key, taken.timing, taken.fired_at, taken.watermark, taken.final) != told:
         return False
     return taken.pane < row.pane and taken.kind == ("-U" if same else "-D") and (row.kind == "+U" or not same)
 
@@ -202,7 +209,7 @@ def _precedes(taken: WindowResult, row: WindowResult) -> bool:
 def _window(window: oracle.Window) -> assigners.Window:
     match window:
         case oracle.Fixed(size, offset):
-            return assigners.Fixed(_size(size), offset=_size(offset) if offset else 0)
+            return assigners.Tumbling(_size(size), offset=_size(offset) if offset else 0)
         case oracle.Sliding(size, every):
             return assigners.Sliding(_size(size), _size(every))
         case oracle.Sessions(gap):

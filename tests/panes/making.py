@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from onceonly.errors import ConfigurationError
-from onceonly.windows import Fixed, Panes, Sum
+from onceonly.windows import Sum, Tumbling, Windows
 from onceonly.windows.rules.json_values import Json
-from onceonly.windows.rules.local_partials import Row, partials_of
 from onceonly.windows.rules.spec import Definition, define
 from onceonly.windows.rules.state import EpochClock, OpenWindowState, Stepped, WindowKey, WindowResult
-from onceonly.windows.rules.step import step, wanted
+from onceonly.windows.rules.step import Row, partials_of, state_request, step
 from onceonly_checkpoints.epoch_time import END
 
 COLUMNS = {
@@ -38,14 +37,19 @@ def through_json(value: Any) -> Json:
 
 
 def said(**changes: Any) -> dict[str, Any]:
-    """Arguments of ``Panes`` over whole numbers, with changes."""
-    fixed: dict[str, Any] = {"key": "team", "values": {"total": Sum("value")}, "time": "number", "window": Fixed(10)}
+    """Arguments of ``Windows`` over whole numbers, with changes."""
+    fixed: dict[str, Any] = {
+        "key": "team",
+        "aggregates": {"total": Sum("value")},
+        "time": "number",
+        "window": Tumbling(10),
+    }
     return fixed | changes
 
 
 def made(**changes: Any) -> Definition:
     """A definition over whole numbers, with changes."""
-    return define(Panes(**said(**changes)), COLUMNS)
+    return define(Windows(**said(**changes)), COLUMNS)
 
 
 def refused(code: str, make: Callable[[], Any]) -> ConfigurationError:
@@ -79,20 +83,20 @@ class Pipeline:
         given = [Row((team,), time, (value,), value in marks) for time, value in rows]
         partials = partials_of(self.definition, given)
         moment = EpochClock(clock, self.noted if noted is None else noted, self.noted)
-        asked = wanted(self.definition, moment, partials)
+        asked = state_request(self.definition, moment, partials)
         held = [one for one in self.state.values() if _asked(one, asked)]
         found = step(self.definition, moment, held, partials)
         self._keep(found)
-        self.clock, self.noted, self.dropped = clock, moment.noted, self.dropped + found.dropped
+        self.clock, self.noted, self.dropped = clock, moment.complete_until, self.dropped + found.dropped
         return list(found.rows)
 
     def _keep(self, found: Stepped) -> None:
         for place in found.gone:
             del self.state[place]
-        for one in found.kept:
-            read = OpenWindowState.read(one.place, json.dumps(through_json(json.loads(one.body))))
+        for one in found.changed_windows:
+            read = OpenWindowState.read(one.window_key, json.dumps(through_json(json.loads(one.body))))
             assert read == one
-            self.state[one.place] = replace(read, wake_clock=one.wake_clock, wake_time=one.wake_time)
+            self.state[one.window_key] = replace(read, wake_clock=one.wake_clock, wake_time=one.wake_time)
 
     def ends(self, clock: int) -> list[WindowResult]:
         """The epoch after which nothing follows."""
@@ -100,7 +104,7 @@ class Pipeline:
 
 
 def _asked(one: OpenWindowState, asked: Any) -> bool:
-    if one.place in asked.places or one.place.key in asked.keys:
+    if one.window_key in asked.places or one.window_key.key in asked.keys:
         return True
     by_clock = one.wake_clock is not None and one.wake_clock <= asked.wake_clock
     return by_clock or (asked.wake_time is not None and one.wake_time <= asked.wake_time)
@@ -109,7 +113,7 @@ def _asked(one: OpenWindowState, asked: Any) -> bool:
 def brief(rows: Iterable[WindowResult]) -> list[str]:
     """Rows in a line each: bounds, kind, value, timing, number and instant; a star where it is the last."""
     return [
-        f"[{row.place.start},{row.place.end}) {row.kind} {row.values[0]} {row.timing} {row.pane} @{row.fired_at}"
-        + ("*" if row.final else "")
+        f"[{row.window_key.start},{row.window_key.end}) {row.kind} {row.values[0]}"
+        f" {row.timing} {row.pane} @{row.fired_at}{'*' if row.final else ''}"
         for row in rows
     ]

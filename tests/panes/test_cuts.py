@@ -8,13 +8,13 @@ from typing import Any
 
 from tests.panes.making import Pipeline, made
 
-from onceonly.windows import AtCount, AtWatermark, Count, Fixed, Global, Last, Max, Sessions, Sliding, Sum
-from onceonly.windows.rules.arrow_rows import pane_table
+from onceonly.windows import AtCount, AtWatermark, Count, Global, Last, Max, Sessions, Sliding, Sum, Tumbling
 from onceonly.windows.rules.spec import Definition
+from onceonly.windows.rules.state import pane_table
 
 DELAY, LATEST = 7, 60
 WINDOWS: dict[str, dict[str, Any]] = {
-    "fixed": {"window": Fixed(10)},
+    "fixed": {"window": Tumbling(10)},
     "sliding": {"window": Sliding(10, 4)},
     "sessions": {"window": Sessions(5), "accumulation": "retracting"},
     "global": {"window": Global()},
@@ -28,7 +28,7 @@ VALUES = {"total": Sum("amount"), "n": Count(), "top": Max("amount"), "end": Las
 
 
 def defined(shape: dict[str, Any], trigger: Any) -> Definition:
-    return made(**shape, trigger=trigger, rows="upserts", lateness="unlimited", values=VALUES)
+    return made(**shape, trigger=trigger, results="upserts", allowed_lateness="unlimited", aggregates=VALUES)
 
 
 def cut(dice: random.Random, rows: Sequence[Any]) -> list[Sequence[Any]]:
@@ -37,7 +37,7 @@ def cut(dice: random.Random, rows: Sequence[Any]) -> list[Sequence[Any]]:
 
 
 def stands(definition: Definition, epochs: Sequence[Sequence[tuple[int, int]]]) -> dict[Any, Any]:
-    """The table of the last result of each window, as a sink with a key and delete="deleted" holds it."""
+    """The table of the last result of each window, as a sink with a key and delete_flag="deleted" holds it."""
     run, table, latest = Pipeline(definition), dict[Any, Any](), 0
     made = []
     for clock, rows in enumerate(epochs, 1):

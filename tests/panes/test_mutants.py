@@ -55,10 +55,10 @@ MUTANTS = {
     "rows that wait are lost where sessions merge": Mutant("fresh = sum(old.fresh for old in olds)", "fresh = 0"),
     "numbers of results begin anew where sessions merge": Mutant("max(old.panes for old in olds)", "0"),
     "a trigger begins anew where sessions merge": Mutant(
-        "triggers.united(self._is.trigger, fresh, self._at.clock, passed=place.end <= self._before)", "None"
+        "triggers.united(self._is.trigger, fresh, self._at.clock, passed=union_key.end <= self._before)", "None"
     ),
     "a window that changed closes without a result": Mutant(
-        "if one.fresh:\n                    self._emit(_CLOSES",
+        "if window.fresh:\n                    self._emit(_CLOSES",
         "if False:\n                    self._emit(_CLOSES",
     ),
     "timers after rows": Mutant(
@@ -67,30 +67,36 @@ MUTANTS = {
     "what is noted passes before rows come": Mutant(
         "dropped = work.takes(partials)\n    work.passes()", "work.passes()\n    dropped = work.takes(partials)"
     ),
-    "a row is late by what its own epoch notes": Mutant("noted = moment.noted_before", "noted = moment.noted"),
-    "a row is dropped one instant late": Mutant("(partial.place.end) <= noted", "(partial.place.end) < noted"),
-    "a window is passed one instant late": Mutant("< one.place.end <= self._now", "< one.place.end < self._now"),
-    "a window closes one instant late": Mutant(
-        "if self._is.closes(place.end) <= self._now", "if self._is.closes(place.end) < self._now"
+    "a row is late by what its own epoch notes": Mutant(
+        "complete_until = moment.noted_before", "complete_until = moment.complete_until"
     ),
-    "a window that begins late waits to be on time": Mutant("if place.end <= self._before:", "if False:"),
+    "a row is dropped one instant late": Mutant(
+        "(partial.window_key.end) <= complete_until", "(partial.window_key.end) < complete_until"
+    ),
+    "a window is passed one instant late": Mutant(
+        "< window.window_key.end <= self._now", "< window.window_key.end < self._now"
+    ),
+    "a window closes one instant late": Mutant(
+        "if self._is.closes(window_key.end) <= self._now", "if self._is.closes(window_key.end) < self._now"
+    ),
+    "a window that begins late waits to be on time": Mutant("if window_key.end <= self._before:", "if False:"),
     "an early result has the instant of its epoch": Mutant(
-        "self._emit(_TICKS, one, due)", "self._emit(_TICKS, one, self._at.clock)"
+        "self._emit(_TICKS, window, due)", "self._emit(_TICKS, window, self._at.clock)"
     ),
     "results that discard keep what they showed": Mutant(
-        'if how == "discarding":\n            one.values = (None,) * len(values)', "pass"
+        'if how == "discarding":\n            window.values = (None,) * len(values)', "pass"
     ),
     "a retraction is of what was shown last alone, and stays": Mutant(
-        'if how == "retracting" else ()\n', 'if how == "retracting" and not one.emitted else one.emitted\n'
+        'if how == "retracting" else ()\n', 'if how == "retracting" and not window.emitted else window.emitted\n'
     ),
     "windows do not say when they wake by the clock": Mutant(
-        "wake_clock = triggers.wakes(self._is.trigger, one.trigger)", "wake_clock = None"
+        "wake_clock = triggers.wakes(self._is.trigger, window.trigger)", "wake_clock = None"
     ),
     "windows wake when they close, and not before": Mutant(
         "wake_time = end if end > self._now else self._is.closes(end)", "wake_time = self._is.closes(end)"
     ),
     "windows that are closed stay in the state": Mutant(
-        "tuple(place for place in self._stood if place not in self._open)", "()"
+        "tuple(window_key for window_key in self._initial_keys if window_key not in self._open)", "()"
     ),
     "what is noted is taken before it is held to its past": Mutant(
         "noted = _later(world.noted, said.noted)", "noted = said.noted", drive

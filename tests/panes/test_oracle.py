@@ -16,9 +16,8 @@ from tests.panes.story import TEAM, records, seconds
 from tests.panes.streams import drawn_epochs, drawn_rules
 
 from onceonly.windows import AtCount, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
-from onceonly.windows.rules.arrow_rows import pane_table
 from onceonly.windows.rules.spec import Definition, define
-from onceonly.windows.rules.state import WindowKey
+from onceonly.windows.rules.state import WindowKey, pane_table
 
 TEN = [Row(TEAM, record["value"], seconds(record["event"])) for record in records() if record["id"] != "r11"]
 
@@ -128,7 +127,7 @@ def test_upserts_make_the_table_that_signed_rows_sum_to(seed: int) -> None:
             for row in pane_table(definition, rows).to_pylist():
                 table[row["team"], row["window_start"], row["window_end"]] = None if row["deleted"] else row["total"]
             for row in rows:
-                stands[bounds(row.place)] = row.values[0] if row.sign > 0 else None
+                stands[bounds(row.window_key)] = row.values[0] if row.sign > 0 else None
             assert table == stands, f"stream {tables} of seed {seed}: {rules}, {epochs}"
 
 
@@ -220,7 +219,7 @@ Bounds = tuple[str, datetime | None, datetime | None]
 
 def as_upserts(definition: Definition) -> Definition:
     """The same windows, written as upserts."""
-    return define(replace(definition.panes, rows="upserts"), COLUMNS)
+    return define(replace(definition.panes, results="upserts"), COLUMNS)
 
 
 def bounds(place: WindowKey) -> Bounds:

@@ -11,12 +11,19 @@ import pyarrow as pa
 import pytest
 from tests.panes.making import COLUMNS, Pipeline, made, refused, said
 
-from onceonly.windows import Aggregate, AtCount, AtWatermark, Count, Fixed, Global, Max, Panes, Sessions, Sum
-from onceonly.windows.rules.arrow_rows import BUCKETS, bucket, pane_table, state_table
-from onceonly.windows.rules.local_partials import Row, joined, key_text, partials_of
+from onceonly.windows import Aggregate, AtCount, AtWatermark, Count, Global, Max, Sessions, Sum, Tumbling, Windows
 from onceonly.windows.rules.spec import SENT, define
-from onceonly.windows.rules.state import EpochClock, OpenWindowState, Partial, WindowKey
-from onceonly.windows.rules.step import step
+from onceonly.windows.rules.state import (
+    BUCKETS,
+    EpochClock,
+    OpenWindowState,
+    Partial,
+    WindowKey,
+    bucket,
+    pane_table,
+    state_table,
+)
+from onceonly.windows.rules.step import Row, joined, key_text, partials_of, step
 from onceonly.windows.rules.values import Value
 from onceonly_checkpoints.epoch_time import END
 
@@ -29,8 +36,8 @@ UTC = pa.timestamp("us", "UTC")
 
 @pytest.mark.parametrize(("unit", "times"), [("integer", pa.int64()), ("ms", UTC)])
 def test_a_pane_row_has_key_bounds_values_and_what_it_says_of_itself(unit: str, times: Any) -> None:
-    shape = {} if unit == "integer" else {"time": "at", "window": Fixed("10 ms")}
-    run = Pipeline(made(**shape, values={"total": Sum("amount"), "rows": Count()}))
+    shape = {} if unit == "integer" else {"time": "at", "window": Tumbling("10 ms")}
+    run = Pipeline(made(**shape, aggregates={"total": Sum("amount"), "rows": Count()}))
     run.epoch(5, [])
     table = pane_table(run.definition, [])
     assert table.num_rows == 0
@@ -52,7 +59,7 @@ def test_a_pane_row_has_key_bounds_values_and_what_it_says_of_itself(unit: str, 
 
 
 def test_an_empty_epoch_has_the_columns_of_a_full_one() -> None:
-    run = Pipeline(made(trigger=EVERY, rows="upserts"))
+    run = Pipeline(made(trigger=EVERY, results="upserts"))
     full = pane_table(run.definition, run.epoch(1, [(3, 5)]))
     assert full.num_rows == 1
     assert pane_table(run.definition, []).schema == full.schema
@@ -60,7 +67,7 @@ def test_an_empty_epoch_has_the_columns_of_a_full_one() -> None:
 
 
 def test_times_of_rows_are_instants_to_the_millisecond() -> None:
-    run = Pipeline(made(time="at", window=Fixed("2 minutes")))
+    run = Pipeline(made(time="at", window=Tumbling("2 minutes")))
     (row,) = pane_table(run.definition, run.epoch(90_001, [(1, 5)], noted=120_000)).to_pylist()
     assert row["window_start"] == datetime(1970, 1, 1, tzinfo=timezone.utc)
     assert row["window_end"] == row["watermark"] == datetime(1970, 1, 1, 0, 2, tzinfo=timezone.utc)
@@ -78,12 +85,12 @@ def test_what_has_no_bound_is_null(shape: dict[str, Any]) -> None:
 
 def test_keys_come_back_as_they_were() -> None:
     kinds = {"amount": "decimal(12,2)", "day": "date", "at": "timestamp", "yes": "boolean", "raw": "binary", "n": "int"}
-    told = define(Panes(**said(key=list(kinds))), COLUMNS | kinds)
+    told = define(Windows(**said(key=list(kinds))), COLUMNS | kinds)
     at = datetime(2024, 1, 2, 3, 4, 5, 678_901, tzinfo=timezone.utc)
     keys = [(Decimal("1.50"), date(2024, 2, 29), at, True, b"\x00\xff", -1), (None,) * 6]
     partials = partials_of(told, [Row(key, 3, (1,)) for key in keys])
     run = Pipeline(told)
-    assert [partial.place.key for partial in partials] == [key_text(told, key) for key in keys]
+    assert [partial.window_key.key for partial in partials] == [key_text(told, key) for key in keys]
     rows = step(run.definition, EpochClock(1, 10, None), [], partials).rows
     found = [tuple(row[name] for name in kinds) for row in pane_table(told, rows).to_pylist()]
     assert sorted(found, key=str) == sorted(keys, key=str)
@@ -113,7 +120,7 @@ def test_a_sum_that_outgrows_its_type_is_refused_and_both_wider_ones_are_taken(
 
 def _written(value: Value, kind: str, rows: Sequence[Row]) -> Any:
     inputs = dict.fromkeys(value.inputs, kind)
-    told = define(Panes(**said(values={"total": value})), {**COLUMNS, **inputs}, inputs)
+    told = define(Windows(**said(aggregates={"total": value})), {**COLUMNS, **inputs}, inputs)
     return pane_table(told, step(told, EpochClock(1, 20, None), [], partials_of(told, rows)).rows)
 
 
@@ -123,24 +130,24 @@ class Wrong(Aggregate):
     def partial(self) -> Any:
         raise NotImplementedError
 
-    def merge(self, one: Any, other: Any) -> Any:
-        return one
+    def merge(self, partial: Any, other: Any) -> Any:
+        return partial
 
     def value(self, partial: Any) -> Any:
         return "many"
 
 
 def test_a_value_of_ones_own_that_gives_another_kind_than_it_says_is_refused() -> None:
-    told = made(values={"mine": Wrong()})
+    told = made(aggregates={"mine": Wrong()})
     rows = step(told, EpochClock(1, 20, None), [], [Partial(WindowKey('["A"]', 0, 10), (1,), 1)]).rows
-    assert "an Aggregate whose value() gives another kind" in str(refused("E146", lambda: pane_table(told, rows)))
+    assert "an Aggregate whose value() returns another type" in str(refused("E146", lambda: pane_table(told, rows)))
 
 
 # ---- upserts
 
 
 def _upserts(**changes: Any) -> Pipeline:
-    return Pipeline(made(**{"rows": "upserts", "trigger": EVERY, "lateness": 50, **changes}))
+    return Pipeline(made(**{"results": "upserts", "trigger": EVERY, "allowed_lateness": 50, **changes}))
 
 
 def _brief(run: Pipeline, rows: Any) -> list[tuple[Any, ...]]:
@@ -164,7 +171,7 @@ def test_upserts_of_sessions_delete_what_was_absorbed() -> None:
 
 def test_a_table_that_is_upserted_holds_each_window_once_and_what_signed_rows_add_up_to() -> None:
     table: dict[tuple[int, int], int] = {}
-    runs = [_upserts(window=Sessions(4), accumulation="retracting", rows=rows) for rows in ("upserts", "changes")]
+    runs = [_upserts(window=Sessions(4), accumulation="retracting", results=rows) for rows in ("upserts", "changes")]
     total = 0
     for clock in range(1, 60):
         given = [((clock * 37) % 50, clock), ((clock * 11) % 50, 1)]
@@ -215,7 +222,7 @@ def test_rows_without_a_time_are_in_no_window() -> None:
 
 
 def test_partial_results_say_how_many_rows_and_marks_they_are_of_and_from_when_to_when() -> None:
-    told = made(values={"most": Max("value"), "rows": Count()})
+    told = made(aggregates={"most": Max("value"), "rows": Count()})
     rows = [Row(("A",), 7, (1,), True), Row(("A",), 3, (None,)), Row(("A",), 9, (5,), True), Row(("B",), 12, (0,))]
     assert partials_of(told, rows) == [
         Partial(WindowKey('["A"]', 0, 10), (5, 3), 3, 2, 3, 9),
@@ -235,8 +242,8 @@ def test_rows_of_overlapping_sessions_are_one_partial_result_of_their_key() -> N
 
 
 def test_partial_results_of_parts_are_joined_as_if_they_were_of_all_rows() -> None:
-    told = made(values={"most": Max("value"), "rows": Count()})
+    told = made(aggregates={"most": Max("value"), "rows": Count()})
     rows = [Row(("A",), time, (value,), time > 3) for time, value in ((7, 1), (3, None), (9, 5), (1, 4))]
     (whole,) = partials_of(told, rows)
     parts = [one for row in rows for one in partials_of(told, [row])]
-    assert joined(told, whole.place, parts) == joined(told, whole.place, parts[::-1]) == whole
+    assert joined(told, whole.window_key, parts) == joined(told, whole.window_key, parts[::-1]) == whole

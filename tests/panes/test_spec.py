@@ -15,26 +15,26 @@ from onceonly.windows import (
     AtPeriod,
     AtWatermark,
     Count,
-    Fixed,
     Global,
     Last,
     Max,
     Mean,
     Min,
     OrFinally,
-    Panes,
     Repeat,
     Seq,
     Sessions,
     Sliding,
     Sum,
+    Tumbling,
+    Windows,
 )
 from onceonly.windows.rules.spec import SENT, define
 from onceonly_checkpoints.epoch_time import END
 
 
-def panes(**changes: Any) -> Panes:
-    return Panes(**said(**changes))
+def panes(**changes: Any) -> Windows:
+    return Windows(**said(**changes))
 
 
 # ---- what cannot mean anything, whatever the rows are
@@ -48,32 +48,36 @@ def panes(**changes: Any) -> Panes:
         ({"key": ["team", "team"]}, 'key="team"', {"key": "team"}),
         ({"key": 3}, 'key="team"', {"key": "team"}),
         ({"key": ["team", 3]}, 'key="team"', {"key": ["team", "player"]}),
-        ({"values": {}}, 'values={"total": Sum("value")}', {"values": {"total": Sum("value")}}),
-        ({"values": {"total": "sum"}}, 'values={"total": Sum("value")}', {"values": {"total": Sum("value")}}),
-        ({"values": {3: Count()}}, 'values={"total": Sum("value")}', {"values": {"total": Sum("value")}}),
-        ({"values": [Count()]}, 'values={"total": Sum("value")}', {"values": {"total": Sum("value")}}),
-        ({"values": {"least": Min("")}}, 'least=Min("value")', {"values": {"least": Min("value")}}),
-        ({"values": {"many": Count(" ")}}, 'many=Count("value")', {"values": {"many": Count("value")}}),
+        ({"aggregates": {}}, 'aggregates={"total": Sum("value")}', {"aggregates": {"total": Sum("value")}}),
         (
-            {"values": {"end": Last("value", by="")}},
+            {"aggregates": {"total": "sum"}},
+            'aggregates={"total": Sum("value")}',
+            {"aggregates": {"total": Sum("value")}},
+        ),
+        ({"aggregates": {3: Count()}}, 'aggregates={"total": Sum("value")}', {"aggregates": {"total": Sum("value")}}),
+        ({"aggregates": [Count()]}, 'aggregates={"total": Sum("value")}', {"aggregates": {"total": Sum("value")}}),
+        ({"aggregates": {"least": Min("")}}, 'least=Min("value")', {"aggregates": {"least": Min("value")}}),
+        ({"aggregates": {"many": Count(" ")}}, 'many=Count("value")', {"aggregates": {"many": Count("value")}}),
+        (
+            {"aggregates": {"end": Last("value", by="")}},
             'end=Last("value", by="event_time")',
-            {"values": {"end": Last("value", by="number")}},
+            {"aggregates": {"end": Last("value", by="number")}},
         ),
         ({"time": ""}, 'time="event_time"', {"time": "number"}),
         ({"time": None}, 'time="event_time"', {"time": "number"}),
-        ({"window": 10}, 'Fixed("2 minutes")', {"window": Fixed(10)}),
-        ({"window": "2 minutes"}, 'Fixed("2 minutes")', {"window": Global()}),
+        ({"window": 10}, 'Tumbling("2 minutes")', {"window": Tumbling(10)}),
+        ({"window": "2 minutes"}, 'Tumbling("2 minutes")', {"window": Global()}),
         ({"trigger": "1 minute"}, 'AtWatermark(early=AtPeriod("1 minute"))', {"trigger": AtWatermark()}),
-        ({"lateness": "a while"}, 'give "2 minutes", "1 hour"', {"lateness": 5}),
-        ({"lateness": -1}, 'give "2 minutes", "1 hour"', {"lateness": 0}),
-        ({"lateness": None}, 'give "2 minutes", "1 hour"', {"lateness": "unlimited"}),
+        ({"allowed_lateness": "a while"}, 'give "2 minutes", "1 hour"', {"allowed_lateness": 5}),
+        ({"allowed_lateness": -1}, 'give "2 minutes", "1 hour"', {"allowed_lateness": 0}),
+        ({"allowed_lateness": None}, 'give "2 minutes", "1 hour"', {"allowed_lateness": "unlimited"}),
         ({"accumulation": "adding"}, "'discarding', 'accumulating', 'retracting'", {"accumulation": "discarding"}),
         ({"on_time": "never"}, "say one of 'always', 'changed'", {"on_time": "changed"}),
-        ({"rows": "appends"}, "say one of 'changes', 'upserts'", {"rows": "upserts"}),
+        ({"results": "appends"}, "say one of 'changes', 'upserts'", {"results": "upserts"}),
         ({"late_rows": "late"}, 'give "count", or a sink', {"late_rows": "count"}),
-        ({"at_most": 0}, "give a whole number, or leave it out", {"at_most": 1}),
-        ({"at_most": True}, "give a whole number, or leave it out", {"at_most": None}),
-        ({"at_most": "1000"}, "give a whole number, or leave it out", {"at_most": 1000}),
+        ({"max_open": 0}, "give a whole number, or leave it out", {"max_open": 1}),
+        ({"max_open": True}, "give a whole number, or leave it out", {"max_open": None}),
+        ({"max_open": "1000"}, "give a whole number, or leave it out", {"max_open": 1000}),
         (
             {"trigger": All(AtMark("a"), AtMark("b"))},
             "AtMark('a OR b')",
@@ -90,14 +94,14 @@ def panes(**changes: Any) -> Panes:
             {"window": Sessions(10), "trigger": AtCount(1)},
         ),
         (
-            {"rows": "upserts", "accumulation": "discarding"},
-            'say accumulation="accumulating", or rows="changes"',
-            {"rows": "upserts", "accumulation": "accumulating"},
+            {"results": "upserts", "accumulation": "discarding"},
+            'say accumulation="accumulating", or results="changes"',
+            {"results": "upserts", "accumulation": "accumulating"},
         ),
         (
-            {"rows": "upserts", "accumulation": "discarding"},
-            'say accumulation="accumulating", or rows="changes"',
-            {"rows": "changes", "accumulation": "discarding"},
+            {"results": "upserts", "accumulation": "discarding"},
+            'say accumulation="accumulating", or results="changes"',
+            {"results": "changes", "accumulation": "discarding"},
         ),
     ],
 )
@@ -112,26 +116,26 @@ def test_what_cannot_mean_anything_is_refused_and_what_is_printed_instead_is_tak
 
 @pytest.mark.parametrize("name", [*SENT, "KIND", "Window_End"])
 def test_a_column_named_like_one_of_a_pane_row_is_refused(name: str) -> None:
-    way = "call the key or the value otherwise, with before= or in values="
+    way = "give the key or the value another name, with transform= or in aggregates="
     assert way in str(refused("E140", lambda: panes(key=["team", name])))
-    assert way in str(refused("E140", lambda: panes(values={name: Count()})))
-    define(panes(values={f"{name}_of_it": Count()}), COLUMNS)
+    assert way in str(refused("E140", lambda: panes(aggregates={name: Count()})))
+    define(panes(aggregates={f"{name}_of_it": Count()}), COLUMNS)
 
 
 def test_a_value_named_like_the_key_is_refused() -> None:
-    error = str(refused("E140", lambda: panes(values={"Team": Count()})))
+    error = str(refused("E140", lambda: panes(aggregates={"Team": Count()})))
     assert "a column called team" in error
     assert "it is there twice" in error
-    panes(values={"teams": Count()})
+    panes(aggregates={"teams": Count()})
 
 
 def test_sessions_that_are_upserted_must_retract() -> None:
-    shape = {"window": Sessions(10), "rows": "upserts"}
+    shape = {"window": Sessions(10), "results": "upserts"}
     error = refused("E145", lambda: panes(**shape))
     assert 'add accumulation="retracting"' in str(error)
     panes(**shape, accumulation="retracting")
     panes(window=Sessions(10))
-    panes(window=Fixed(10), rows="upserts")
+    panes(window=Tumbling(10), results="upserts")
 
 
 # ---- over columns
@@ -142,24 +146,28 @@ def test_sessions_that_are_upserted_must_retract() -> None:
     [
         ({"key": "taem"}, "did you mean team?", {"key": "team"}),
         ({"time": "nummer"}, "did you mean number?", {"time": "number"}),
-        ({"values": {"total": Sum("valeu")}}, "did you mean value?", {"values": {"total": Sum("value")}}),
-        ({"values": {"last": Last("value", by="att")}}, "did you mean", {"values": {"last": Last("value", by="at")}}),
+        ({"aggregates": {"total": Sum("valeu")}}, "did you mean value?", {"aggregates": {"total": Sum("value")}}),
+        (
+            {"aggregates": {"last": Last("value", by="att")}},
+            "did you mean",
+            {"aggregates": {"last": Last("value", by="at")}},
+        ),
         ({"key": "heat"}, 'F.col("heat").cast("string")', {"key": "player"}),
         ({"key": ["team", "tags"]}, 'F.col("tags").cast("string")', {"key": ["team", "amount"]}),
-        ({"time": "team"}, 'F.col("team").cast("timestamp")', {"time": "at", "window": Fixed("1 minute")}),
+        ({"time": "team"}, 'F.col("team").cast("timestamp")', {"time": "at", "window": Tumbling("1 minute")}),
         ({"time": "amount"}, 'F.col("amount").cast("timestamp")', {"time": "at", "window": Global()}),
-        ({"window": Fixed("2 minutes")}, "give sizes as numbers, Fixed(100)", {"window": Fixed(100)}),
-        ({"window": Sessions("1 h")}, "give sizes as numbers, Fixed(100)", {"window": Sessions(100)}),
-        ({"lateness": "1 minute"}, "give sizes as numbers, Fixed(100)", {"lateness": 60}),
+        ({"window": Tumbling("2 minutes")}, "give sizes as numbers, Tumbling(100)", {"window": Tumbling(100)}),
+        ({"window": Sessions("1 h")}, "give sizes as numbers, Tumbling(100)", {"window": Sessions(100)}),
+        ({"allowed_lateness": "1 minute"}, "give sizes as numbers, Tumbling(100)", {"allowed_lateness": 60}),
         (
-            {"time": "at", "window": Fixed(120)},
-            'give sizes as times, Fixed("2 minutes")',
-            {"time": "at", "window": Fixed("2 minutes")},
+            {"time": "at", "window": Tumbling(120)},
+            'give sizes as times, Tumbling("2 minutes")',
+            {"time": "at", "window": Tumbling("2 minutes")},
         ),
         (
-            {"time": "at", "window": Sliding("2 min", "1 min"), "lateness": 5},
-            'give sizes as times, Fixed("2 minutes")',
-            {"time": "at", "window": Sliding("2 min", "1 min"), "lateness": "5 s"},
+            {"time": "at", "window": Sliding("2 min", "1 min"), "allowed_lateness": 5},
+            'give sizes as times, Tumbling("2 minutes")',
+            {"time": "at", "window": Sliding("2 min", "1 min"), "allowed_lateness": "5 s"},
         ),
     ],
 )
@@ -171,39 +179,39 @@ def test_what_does_not_fit_the_columns_is_refused_and_what_is_printed_instead_is
 
 
 def test_sums_of_floating_point_are_refused_with_the_name_that_the_user_gave() -> None:
-    error = refused("E144", lambda: made(values={"warmth": Mean("heat")}))
+    error = refused("E144", lambda: made(aggregates={"warmth": Mean("heat")}))
     assert 'warmth=Mean("heat", approximate=True)' in str(error)
-    assert made(values={"warmth": Mean("heat", approximate=True)}).value_kinds == ("double",)
+    assert made(aggregates={"warmth": Mean("heat", approximate=True)}).value_kinds == ("double",)
 
 
 def test_a_cast_that_is_printed_is_taken_as_an_expression_of_a_row() -> None:
     text = "CAST(heat AS DECIMAL(18, 4))"
-    told = define(panes(values={"warmth": Sum(text)}), COLUMNS, {text: "decimal(18,4)"})
+    told = define(panes(aggregates={"warmth": Sum(text)}), COLUMNS, {text: "decimal(18,4)"})
     assert told.panes.expressions == (text,)
     assert told.value_kinds == ("decimal(28,4)",)
 
 
 def test_times_are_milliseconds_of_instants_or_the_numbers_of_a_column() -> None:
-    assert made(lateness=7).unit == "integer"
-    assert made(lateness=7).lateness == 7
-    assert made(time="at", window=Fixed("2 minutes"), lateness="1 minute").unit == "ms"
-    assert made(time="at", window=Fixed("2 minutes"), lateness="1 minute").lateness == 60_000
-    assert made(time="ingest", window=Fixed("2 minutes")).unit == "ms"
+    assert made(allowed_lateness=7).unit == "integer"
+    assert made(allowed_lateness=7).lateness == 7
+    assert made(time="at", window=Tumbling("2 minutes"), allowed_lateness="1 minute").unit == "ms"
+    assert made(time="at", window=Tumbling("2 minutes"), allowed_lateness="1 minute").lateness == 60_000
+    assert made(time="ingest", window=Tumbling("2 minutes")).unit == "ms"
     assert made(time="player", window=Global()).unit == "integer"
 
 
 def test_unlimited_lateness_closes_when_nothing_follows() -> None:
-    assert made(lateness="unlimited").closes(10) == END
+    assert made(allowed_lateness="unlimited").closes(10) == END
     assert made(window=Global()).closes(END) == END
-    assert made(lateness=5).closes(10) == 15
+    assert made(allowed_lateness=5).closes(10) == 15
 
 
 @pytest.mark.parametrize("nothing", [0, "0s", "0 minutes", "0 days"])
 def test_no_lateness_is_no_lateness_in_whatever_unit(nothing: Any) -> None:
-    told = made(lateness=nothing, trigger=AtCount(1))
+    told = made(allowed_lateness=nothing, trigger=AtCount(1))
     assert told.lateness == 0
     assert not told.panes.needs_time
-    made(lateness=nothing, time="at", window=Fixed("1 minute"))
+    made(allowed_lateness=nothing, time="at", window=Tumbling("1 minute"))
 
 
 @pytest.mark.parametrize(
@@ -212,8 +220,8 @@ def test_no_lateness_is_no_lateness_in_whatever_unit(nothing: Any) -> None:
         ({}, True),
         ({"trigger": AtCount(1)}, False),
         ({"trigger": AtPeriod("1 minute"), "window": Global()}, False),
-        ({"trigger": AtCount(1), "lateness": 5}, True),
-        ({"trigger": AtCount(1), "lateness": "unlimited"}, True),
+        ({"trigger": AtCount(1), "allowed_lateness": 5}, True),
+        ({"trigger": AtCount(1), "allowed_lateness": "unlimited"}, True),
         ({"trigger": All(AtCount(1), AtWatermark())}, True),
         ({"trigger": Seq(AtCount(1), OrFinally(Repeat(AtCount(2)), AtWatermark()))}, True),
     ],
@@ -226,7 +234,7 @@ def test_panes_need_what_is_noted_where_a_trigger_or_lateness_waits_for_it(
 
 def test_what_rows_are_asked_for_is_asked_once() -> None:
     values = {"total": Sum("value"), "mean": Mean("value"), "last": Last("value", by="number"), "rows": Count()}
-    told = panes(values=values, trigger=AtWatermark(early=AtMark("value < 0"), late=AtMark("value < 0")))
+    told = panes(aggregates=values, trigger=AtWatermark(early=AtMark("value < 0"), late=AtMark("value < 0")))
     assert told.expressions == ("value", "number")
     assert told.marks == "value < 0"
     assert panes().marks is None
@@ -237,18 +245,18 @@ def test_what_rows_are_asked_for_is_asked_once() -> None:
 SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"key": "team"}, {"key": ["team"]}),
     ({"trigger": AtCount(5)}, {"trigger": Repeat(AtCount(5))}),
-    ({"lateness": 5}, {"lateness": 5, "trigger": AtWatermark(late=AtCount(1))}),
+    ({"allowed_lateness": 5}, {"allowed_lateness": 5, "trigger": AtWatermark(late=AtCount(1))}),
     ({}, {"trigger": AtWatermark(late="closing")}),
     (
         {"trigger": AtWatermark(early=AtCount(2), late=AtCount(3))},
         {"trigger": Seq(OrFinally(Repeat(AtCount(2)), AtWatermark()), Repeat(AtCount(3)))},
     ),
-    ({"time": "at", "window": Fixed("2 minutes")}, {"time": "at", "window": Fixed("120 seconds")}),
+    ({"time": "at", "window": Tumbling("2 minutes")}, {"time": "at", "window": Tumbling("120 seconds")}),
     (
-        {"time": "at", "window": Fixed("1 h"), "lateness": "1 minute"},
-        {"time": "at", "window": Fixed("60 min"), "lateness": "60 s"},
+        {"time": "at", "window": Tumbling("1 h"), "allowed_lateness": "1 minute"},
+        {"time": "at", "window": Tumbling("60 min"), "allowed_lateness": "60 s"},
     ),
-    ({"at_most": 5}, {"at_most": None}),
+    ({"max_open": 5}, {"max_open": None}),
     ({}, {"late_rows": object()}),
 ]
 
@@ -257,30 +265,30 @@ OTHER_HOW: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"trigger": AtCount(1)}, {"trigger": AtCount(2)}),
     ({"trigger": AtPeriod("1 minute")}, {"trigger": AtPeriod("2 minutes")}),
     ({"trigger": AtMark("a")}, {"trigger": AtMark("b")}),
-    ({}, {"lateness": 1}),
-    ({"lateness": 1}, {"lateness": 1, "trigger": AtWatermark(late="closing")}),
-    ({}, {"lateness": "unlimited"}),
+    ({}, {"allowed_lateness": 1}),
+    ({"allowed_lateness": 1}, {"allowed_lateness": 1, "trigger": AtWatermark(late="closing")}),
+    ({}, {"allowed_lateness": "unlimited"}),
 ]
 
 OTHER_MEANING: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"key": "player"}),
     ({"key": ["team", "player"]}, {"key": ["player", "team"]}),
-    ({}, {"values": {"sum": Sum("value")}}),
-    ({}, {"values": {"total": Max("value")}}),
-    ({}, {"values": {"total": Sum("player")}}),
-    ({"values": {"a": Count(), "b": Sum("value")}}, {"values": {"b": Sum("value"), "a": Count()}}),
-    ({}, {"window": Fixed(20)}),
-    ({}, {"window": Fixed(10, offset=5)}),
+    ({}, {"aggregates": {"sum": Sum("value")}}),
+    ({}, {"aggregates": {"total": Max("value")}}),
+    ({}, {"aggregates": {"total": Sum("player")}}),
+    ({"aggregates": {"a": Count(), "b": Sum("value")}}, {"aggregates": {"b": Sum("value"), "a": Count()}}),
+    ({}, {"window": Tumbling(20)}),
+    ({}, {"window": Tumbling(10, offset=5)}),
     ({}, {"window": Sliding(10, 10)}),
     ({}, {"window": Sessions(10)}),
     ({}, {"window": Global()}),
     ({}, {"accumulation": "retracting"}),
     ({}, {"on_time": "changed"}),
-    ({}, {"rows": "upserts"}),
+    ({}, {"results": "upserts"}),
     ({"window": Global()}, {"window": Global(), "time": "player"}),
     (
-        {"time": "at", "window": Fixed("1 day")},
-        {"time": "at", "window": Fixed("1 day", timezone="Europe/Berlin")},
+        {"time": "at", "window": Tumbling("1 day")},
+        {"time": "at", "window": Tumbling("1 day", timezone="Europe/Berlin")},
     ),
 ]
 

@@ -16,7 +16,6 @@ from onceonly.windows import (
     AtPeriod,
     AtWatermark,
     Count,
-    Fixed,
     Global,
     Max,
     OrFinally,
@@ -25,15 +24,15 @@ from onceonly.windows import (
     Sessions,
     Sliding,
     Sum,
+    Tumbling,
 )
 from onceonly.windows import (
     Any as AnyOf,
 )
 from onceonly.windows.rules.assigners import LEAST
-from onceonly.windows.rules.local_partials import Row, partials_of
 from onceonly.windows.rules.spec import Definition
 from onceonly.windows.rules.state import EpochClock, OpenWindowState, Partial, Stepped, WindowKey
-from onceonly.windows.rules.step import step, wanted
+from onceonly.windows.rules.step import Row, partials_of, state_request, step
 from onceonly_checkpoints.epoch_time import END
 
 EVERY = AtWatermark(early=AtCount(1), late=AtCount(1))
@@ -64,7 +63,7 @@ def pipeline(**changes: Any) -> Pipeline:
     ],
 )
 def test_a_window_comes_early_on_time_and_late(accumulation: str, panes: list[str]) -> None:
-    run = pipeline(trigger=EVERY, lateness=5, accumulation=accumulation)
+    run = pipeline(trigger=EVERY, allowed_lateness=5, accumulation=accumulation)
     rows = [*run.epoch(1, [(3, 5)]), *run.epoch(2, [(4, 7)]), *run.epoch(3, noted=10), *run.epoch(4, [(9, 1)])]
     assert brief(rows) == [f"[0,10) {pane}" for pane in panes]
     assert run.epoch(5, noted=15) == []
@@ -73,7 +72,7 @@ def test_a_window_comes_early_on_time_and_late(accumulation: str, panes: list[st
 
 @pytest.mark.parametrize("accumulation", ["accumulating", "discarding", "retracting"])
 def test_where_nothing_came_a_pane_on_time_is_left_out_if_the_user_says_so(accumulation: str) -> None:
-    run = pipeline(trigger=EVERY, lateness=5, accumulation=accumulation, on_time="changed")
+    run = pipeline(trigger=EVERY, allowed_lateness=5, accumulation=accumulation, on_time="changed")
     run.epoch(1, [(3, 5)])
     assert run.epoch(2, noted=10) == []
     (late,) = [row for row in run.epoch(3, [(3, 2)]) if row.sign > 0]
@@ -82,16 +81,22 @@ def test_where_nothing_came_a_pane_on_time_is_left_out_if_the_user_says_so(accum
 
 def test_a_pane_of_nothing_is_zero_of_counts_and_sums_and_null_of_all_else() -> None:
     values = {"rows": Count(), "total": Sum("value"), "most": Max("value")}
-    run = pipeline(values=values, trigger=EVERY, lateness=5, accumulation="discarding")
+    run = pipeline(aggregates=values, trigger=EVERY, allowed_lateness=5, accumulation="discarding")
     run.epoch(1, [(3, 5)])
     assert [row.values for row in run.epoch(2, noted=10)] == [(0, 0, None)]
 
 
 def test_a_row_that_is_taken_back_is_the_row_that_was_written_with_the_other_sign() -> None:
-    run = pipeline(values={"most": Max("value"), "rows": Count()}, trigger=EVERY, accumulation="retracting")
+    run = pipeline(aggregates={"most": Max("value"), "rows": Count()}, trigger=EVERY, accumulation="retracting")
     (first,) = run.epoch(1, [(3, 9)])
     back, second = run.epoch(2, [(3, 4)])
-    assert (back.place, back.values, back.pane, back.sign, back.kind) == (first.place, first.values, 0, -1, "-U")
+    assert (back.window_key, back.values, back.pane, back.sign, back.kind) == (
+        first.window_key,
+        first.values,
+        0,
+        -1,
+        "-U",
+    )
     assert second.values == (9, 2)
 
 
@@ -110,7 +115,7 @@ def test_a_window_ends_where_its_end_is_noted_and_not_before() -> None:
 
 @pytest.mark.parametrize(("noted", "dropped"), [(14, 0), (15, 1)])
 def test_rows_are_dropped_once_the_epoch_before_noted_the_end_and_the_lateness(noted: int, dropped: int) -> None:
-    run = pipeline(lateness=5, trigger=AtWatermark(late=AtCount(1)))
+    run = pipeline(allowed_lateness=5, trigger=AtWatermark(late=AtCount(1)))
     run.epoch(1, noted=noted)
     rows = run.epoch(2, [(9, 5)])
     assert (len(rows), run.dropped) == (1 - dropped, dropped)
@@ -124,7 +129,7 @@ def test_what_the_same_epoch_notes_drops_none_of_its_rows() -> None:
 
 def test_a_window_closes_with_the_row_that_passes_its_end_and_not_an_epoch_later() -> None:
     """Times 0, 1, 2, 0, 5, 6, 8, 3, delay 2: Spark's windows take the eighth row, see test_native_windows.py."""
-    run, shown = pipeline(window=Fixed(5)), dict[int, list[str]]()
+    run, shown = pipeline(window=Tumbling(5)), dict[int, list[str]]()
     for row, time in enumerate((0, 1, 2, 0, 5, 6, 8, 3), start=1):
         noted = max(run.noted or 0, time - 2)
         shown[row] = brief(run.epoch(row, [(time, 2 ** (row - 1))], noted=noted))
@@ -145,7 +150,9 @@ def test_rows_of_overlapping_windows_are_dropped_of_those_that_are_closed_alone(
 
 
 def _timed(**changes: Any) -> Pipeline:
-    return pipeline(trigger=AtWatermark(early=AtPeriod("1 minute"), late=AtPeriod("1 minute")), lateness=50, **changes)
+    return pipeline(
+        trigger=AtWatermark(early=AtPeriod("1 minute"), late=AtPeriod("1 minute")), allowed_lateness=50, **changes
+    )
 
 
 def test_several_timers_that_are_due_are_one_pane_at_the_instant_of_the_first_and_of_the_old_rows() -> None:
@@ -188,36 +195,36 @@ def test_late_rows_set_timers_whose_panes_are_late() -> None:
 
 
 def test_where_nothing_is_said_of_late_rows_each_fires_as_by_the_defaults_of_beam_and_flink() -> None:
-    run = pipeline(lateness=5)
+    run = pipeline(allowed_lateness=5)
     assert brief(run.epoch(1, [(3, 5)], noted=10)) == ["[0,10) +I 5 ON_TIME 0 @1"]
     assert brief(run.epoch(2, [(3, 1)])) == ["[0,10) +U 6 LATE 1 @2"]
-    run = pipeline(lateness=5)
+    run = pipeline(allowed_lateness=5)
     run.epoch(1, noted=12)
     assert brief(run.epoch(2, [(3, 5)])) == ["[0,10) +I 5 LATE 0 @2"]  # the first rows of a window, at once as well
 
 
 def test_late_rows_that_wait_for_the_closing_are_in_one_last_pane() -> None:
-    run = pipeline(lateness=5, trigger=AtWatermark(late="closing"))
+    run = pipeline(allowed_lateness=5, trigger=AtWatermark(late="closing"))
     assert brief(run.epoch(1, [(3, 5)], noted=10)) == ["[0,10) +I 5 ON_TIME 0 @1"]
     assert [*run.epoch(2, [(3, 1)]), *run.epoch(3, [(4, 1)])] == []
     assert brief(run.epoch(4, noted=15)) == ["[0,10) +U 7 LATE 1 @4*"]
 
 
 def test_a_window_that_begins_late_has_no_pane_on_time() -> None:
-    run = pipeline(lateness=5, trigger=EVERY)
+    run = pipeline(allowed_lateness=5, trigger=EVERY)
     run.epoch(1, noted=12)
     assert brief(run.epoch(2, [(3, 5)])) == ["[0,10) +I 5 LATE 0 @2"]
     assert run.epoch(3, noted=13) == []
 
 
 def test_late_rows_of_one_epoch_are_one_pane() -> None:
-    run = pipeline(lateness=5, trigger=EVERY)
+    run = pipeline(allowed_lateness=5, trigger=EVERY)
     run.epoch(1, noted=12)
     assert brief(run.epoch(2, [(3, 5), (4, 1), (9, 1)])) == ["[0,10) +I 7 LATE 0 @2"]
 
 
 def test_late_rows_in_the_epoch_that_closes_their_window_are_in_its_last_pane() -> None:
-    run = pipeline(lateness=5)
+    run = pipeline(allowed_lateness=5)
     run.epoch(1, [(3, 5)], noted=10)
     assert brief(run.epoch(2, [(3, 1)], noted=15)) == ["[0,10) +U 6 LATE 1 @2*"]
 
@@ -231,16 +238,16 @@ def test_a_trigger_that_is_finished_waits_for_the_closing() -> None:
 
 def test_watermark_and_end_of_file_row_is_one_pane_once_both_are_there() -> None:
     trigger = All(AtWatermark(), AtMark("value = 99"))
-    run = pipeline(trigger=trigger, lateness=5)
+    run = pipeline(trigger=trigger, allowed_lateness=5)
     assert [*run.epoch(1, [(3, 5)]), *run.epoch(2, [(4, 99)], marks=[99])] == []
     assert brief(run.epoch(3, noted=10)) == ["[0,10) +I 104 ON_TIME 0 @3"]
-    run = pipeline(trigger=trigger, lateness=5)
+    run = pipeline(trigger=trigger, allowed_lateness=5)
     assert [*run.epoch(1, [(3, 5)]), *run.epoch(2, noted=10)] == []
     assert brief(run.epoch(3, [(4, 99)], marks=[99])) == ["[0,10) +I 104 LATE 0 @3"]
 
 
 def test_unlimited_lateness_takes_any_row_until_nothing_follows() -> None:
-    run = pipeline(lateness="unlimited", trigger=EVERY)
+    run = pipeline(allowed_lateness="unlimited", trigger=EVERY)
     run.epoch(1, [(3, 5)], noted=10**9)
     assert brief(run.epoch(2, [(3, 1)])) == ["[0,10) +U 6 LATE 2 @2"]
     assert run.ends(3) == []
@@ -267,7 +274,7 @@ def test_the_state_of_global_windows_is_a_row_for_each_key() -> None:
 
 
 def test_rows_say_what_was_noted_when_they_were_written() -> None:
-    run = pipeline(trigger=EVERY, lateness=5)
+    run = pipeline(trigger=EVERY, allowed_lateness=5)
     (first,) = run.epoch(1, [(3, 5)])
     early, on_time = run.epoch(2, [(3, 5)], noted=12)
     assert [first.watermark, early.watermark, on_time.watermark] == [None, None, 12]
@@ -276,7 +283,7 @@ def test_rows_say_what_was_noted_when_they_were_written() -> None:
 
 
 def test_rows_of_a_key_are_numbered_by_phase_then_end_then_start_and_what_is_taken_back_comes_first() -> None:
-    run = pipeline(window=Sliding(20, 10), trigger=EVERY, accumulation="retracting", lateness=10)
+    run = pipeline(window=Sliding(20, 10), trigger=EVERY, accumulation="retracting", allowed_lateness=10)
     run.epoch(1, [(25, 1), (5, 1)])
     rows = run.epoch(2, [(25, 2), (15, 2)], noted=20)
     assert [row.seq for row in rows] == list(range(10))
@@ -293,7 +300,7 @@ def test_each_key_has_numbers_of_its_own() -> None:
     told = made(trigger=EVERY)
     partials = partials_of(told, [Row((team,), time, (1,)) for team in ("B", "A", None) for time in (3, 13)])
     rows = step(told, EpochClock(1, None, None), [], partials).rows
-    assert [(row.place.key, row.place.start, row.seq) for row in rows] == [
+    assert [(row.window_key.key, row.window_key.start, row.seq) for row in rows] == [
         *(('["A"]', 0, 0), ('["A"]', 10, 1)),
         *(('["B"]', 0, 0), ('["B"]', 10, 1)),
         *(("[null]", 0, 0), ("[null]", 10, 1)),
@@ -304,7 +311,9 @@ def test_each_key_has_numbers_of_its_own() -> None:
 
 
 def _sessions(**changes: Any) -> Pipeline:
-    return pipeline(window=Sessions(10), **{"trigger": EVERY, "accumulation": "retracting", "lateness": 50, **changes})
+    return pipeline(
+        window=Sessions(10), **{"trigger": EVERY, "accumulation": "retracting", "allowed_lateness": 50, **changes}
+    )
 
 
 def test_a_row_between_two_sessions_makes_them_one_and_both_are_taken_back() -> None:
@@ -376,7 +385,7 @@ def test_what_absorbed_sessions_wrote_is_taken_back_when_the_union_is_written_an
     run.epoch(1, [(0, 1), (15, 2)])
     run.epoch(60_000)
     assert run.epoch(60_001, [(8, 4)]) == []
-    assert [one.place for one in run.state.values()] == [WindowKey(KEY, 0, 25)]
+    assert [one.window_key for one in run.state.values()] == [WindowKey(KEY, 0, 25)]
     assert brief(run.epoch(120_000)) == [
         "[0,10) -D 1 EARLY 0 @120000",
         "[15,25) -D 2 EARLY 0 @120000",
@@ -395,9 +404,9 @@ def test_sessions_of_other_keys_do_not_merge() -> None:
 
 
 def test_an_epoch_asks_for_the_windows_of_its_rows_and_for_what_has_to_be_done() -> None:
-    told = made(lateness=5)
+    told = made(allowed_lateness=5)
     partials = partials_of(told, [Row(("A",), time, (1,)) for time in (3, 13, 23)])
-    asked = wanted(told, EpochClock(9, 30, 15), partials)
+    asked = state_request(told, EpochClock(9, 30, 15), partials)
     assert asked.places == (WindowKey(KEY, 10, 20), WindowKey(KEY, 20, 30))
     assert (asked.keys, asked.wake_clock, asked.wake_time) == ((), 9, 30)
 
@@ -405,9 +414,9 @@ def test_an_epoch_asks_for_the_windows_of_its_rows_and_for_what_has_to_be_done()
 def test_where_windows_merge_an_epoch_asks_for_all_of_its_keys() -> None:
     told = made(window=Sessions(10))
     partials = partials_of(told, [Row((team,), time, (1,)) for team in "AB" for time in (3, 100)])
-    asked = wanted(told, EpochClock(9, None, None), partials)
+    asked = state_request(told, EpochClock(9, None, None), partials)
     assert (asked.places, asked.keys, asked.wake_time) == ((), ('["A"]', '["B"]'), None)
-    late = wanted(told, EpochClock(9, 1_000, 1_000), partials)
+    late = state_request(told, EpochClock(9, 1_000, 1_000), partials)
     assert late.keys == ()
 
 
@@ -420,10 +429,10 @@ def test_open_windows_wait_for_their_end_and_then_for_their_closing() -> None:
 
 
 def test_windows_that_are_shown_and_have_nothing_to_do_are_left_as_they_are() -> None:
-    told = made(lateness=5, trigger=EVERY)
+    told = made(allowed_lateness=5, trigger=EVERY)
     first = step(told, EpochClock(1, None, None), [], partials_of(told, [Row(("A",), 3, (1,))]))
-    found = step(told, EpochClock(2, 5, None), first.kept, partials_of(told, [Row(("B",), 3, (1,))]))
-    assert [one.place.key for one in found.kept] == ['["B"]']
+    found = step(told, EpochClock(2, 5, None), first.changed_windows, partials_of(told, [Row(("B",), 3, (1,))]))
+    assert [one.window_key.key for one in found.changed_windows] == ['["B"]']
     assert found.gone == ()
 
 
@@ -466,9 +475,11 @@ def _shapes(draw: random.Random, *, sessions: bool) -> dict[str, Any]:
         triggers += [Seq(early, late), AnyOf(early, AtWatermark()), All(AtMark("value > 6"), AtWatermark())]
         triggers += [Repeat(Seq(early, AtMark("value > 6"))), OrFinally(Repeat(early), AtMark("value > 6"))]
     return {
-        "window": Sessions(6) if sessions else draw.choice([Fixed(10), Fixed(7, offset=3), Sliding(9, 4), Global()]),
+        "window": Sessions(6)
+        if sessions
+        else draw.choice([Tumbling(10), Tumbling(7, offset=3), Sliding(9, 4), Global()]),
         "trigger": draw.choice(triggers),
-        "lateness": draw.choice([0, 0, 5, 20, "unlimited"]),
+        "allowed_lateness": draw.choice([0, 0, 5, 20, "unlimited"]),
         "on_time": draw.choice(["always", "changed"]),
     }
 
@@ -480,7 +491,7 @@ def _walk(definition: Definition, epochs: list[tuple[EpochClock, list[Partial]]]
         one = step(definition, moment, list(state.values()), partials)
         for place in one.gone:
             del state[place]
-        state |= {kept.place: OpenWindowState.read(kept.place, kept.body) for kept in one.kept}
+        state |= {kept.window_key: OpenWindowState.read(kept.window_key, kept.body) for kept in one.changed_windows}
         found.append(one)
     assert state == {}
     return found
@@ -494,7 +505,7 @@ def test_nothing_that_was_taken_is_lost_and_nothing_is_counted_twice(sessions: b
     for _ in range(150):
         shape = _shapes(draw, sessions=sessions)
         values = {"total": Sum("value"), "rows": Count()}
-        told = {how: made(**shape, values=values, accumulation=how) for how in ("discarding", "retracting")}
+        told = {how: made(**shape, aggregates=values, accumulation=how) for how in ("discarding", "retracting")}
         epochs = _random(draw, told["discarding"], 14)
         discarded, retracted = _walk(told["discarding"], epochs), _walk(told["retracting"], epochs)
         given = sum(partial.rows for _, partials in epochs for partial in partials)
@@ -531,7 +542,7 @@ def test_neither_the_order_of_state_nor_that_of_rows_nor_more_state_than_asked_f
         told = made(**_shapes(draw, sessions=sessions), accumulation="retracting")
         state: dict[WindowKey, OpenWindowState] = {}
         for moment, partials in _random(draw, told, 14):
-            asked = wanted(told, moment, partials)
+            asked = state_request(told, moment, partials)
             needed = [one for one in state.values() if _has(one, asked)]
             more = [one for one in state.values() if one in needed or draw.random() < 0.5]
             found = step(told, moment, needed, partials)
@@ -541,22 +552,22 @@ def test_neither_the_order_of_state_nor_that_of_rows_nor_more_state_than_asked_f
             assert _by_place(again) == _by_place(found)
             for place in found.gone:
                 del state[place]
-            state |= {kept.place: kept for kept in found.kept}
+            state |= {kept.window_key: kept for kept in found.changed_windows}
 
 
 def _by_place(found: Stepped) -> dict[WindowKey, tuple[str, int | None, int]]:
-    return {one.place: (one.body, one.wake_clock, one.wake_time) for one in found.kept}
+    return {one.window_key: (one.body, one.wake_clock, one.wake_time) for one in found.changed_windows}
 
 
 def _has(one: OpenWindowState, asked: Any) -> bool:
     due = one.wake_clock is not None and one.wake_clock <= asked.wake_clock
     passed = asked.wake_time is not None and one.wake_time <= asked.wake_time
-    return due or passed or one.place in asked.places or one.place.key in asked.keys
+    return due or passed or one.window_key in asked.places or one.window_key.key in asked.keys
 
 
 def test_state_that_is_written_is_read_as_it_was() -> None:
     run = _sessions()
     run.epoch(1, [(0, 1), (15, 2)])
     for one in run.state.values():
-        assert OpenWindowState.read(one.place, one.body) == one
-        assert OpenWindowState.read(one.place, replace(one, fresh=one.fresh + 1).body) != one
+        assert OpenWindowState.read(one.window_key, one.body) == one
+        assert OpenWindowState.read(one.window_key, replace(one, fresh=one.fresh + 1).body) != one

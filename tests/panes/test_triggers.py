@@ -21,10 +21,10 @@ from onceonly.windows.rules.triggers import (
     Tick,
     Trigger,
     advanced,
+    complete_trigger,
     merges,
     united,
     wakes,
-    whole,
 )
 
 MINUTE = 60_000
@@ -210,8 +210,8 @@ def test_the_short_form_is_spelled_as_the_long_form() -> None:
 
 @pytest.mark.parametrize("trigger", [AtCount(2), AtPeriod("1 minute"), MARK])
 def test_one_for_rows_or_for_the_clock_alone_is_meant_again_and_again(trigger: Trigger) -> None:
-    assert whole(trigger) == Repeat(trigger)
-    assert whole(Seq(trigger, trigger)) == Seq(trigger, trigger)
+    assert complete_trigger(trigger) == Repeat(trigger)
+    assert complete_trigger(Seq(trigger, trigger)) == Seq(trigger, trigger)
 
 
 # ---- sessions that merge

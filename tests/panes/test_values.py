@@ -19,7 +19,7 @@ from onceonly.windows import Aggregate, Count, Last, Max, Mean, Min, Sum
 from onceonly.windows.rules import json_values
 from onceonly.windows.rules.json_values import Json
 from onceonly.windows.rules.values import Fold, Value
-from onceonly.windows.spark_aggregates import aggregated
+from onceonly.windows.spark_groups import aggregated
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -242,7 +242,7 @@ def test_a_result_has_the_type_that_spark_gives_it(value: Value, of: list[str], 
     ],
 )
 def test_a_value_comes_back_from_json_as_it_went_in(kind: str, value: Any) -> None:
-    assert json_values.known(kind)
+    assert json_values.is_storable(kind)
     back = json_values.decode(kind, through_json(json_values.encode(kind, value)))
     assert pa.array([value], json_values.arrow(kind)).equals(json_values.array(kind, [back]))
 
@@ -264,8 +264,8 @@ class Spread(Aggregate):
 
         return f.to_json(f.array(f.min("value"), f.max("value")))
 
-    def merge(self, one: Any, other: Any) -> Json:
-        return [min(one[0], other[0]), max(one[1], other[1])]
+    def merge(self, partial: Any, other: Any) -> Json:
+        return [min(partial[0], other[0]), max(partial[1], other[1])]
 
     def value(self, partial: Any) -> Json:
         return int(partial[1] - partial[0])
@@ -317,7 +317,7 @@ def test_one_whose_result_cannot_be_kept_is_refused_with_the_line_that_is_missin
 def test_a_sum_of_floating_point_is_refused_and_both_ways_that_are_printed_are_taken(value: str, kind: str) -> None:
     make = {"Sum": Sum, "Mean": Mean}[value]
     text = str(refused("E144", lambda: make("heat").over("found", [kind])))
-    assert f"Panes cannot add up {value}: column heat is of type {kind}." in text
+    assert f"Windows cannot add up {value}: column heat is of type {kind}." in text
     assert f'found={value}("heat", approximate=True)' in text
     assert make("heat", approximate=True).over("found", [kind]).kind == "double"
     assert f'found={value}("CAST(heat AS DECIMAL(18, 4))")' in text

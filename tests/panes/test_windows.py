@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.panes.making import refused
 
-from onceonly.windows import Fixed, Global, Sessions, Sliding
+from onceonly.windows import Global, Sessions, Sliding, Tumbling
 from onceonly.windows.rules.assigners import DAY, LEAST, local_days, merged
 from onceonly_checkpoints.epoch_time import END
 
@@ -33,17 +33,17 @@ def utc(text: str) -> int:
 @given(time=TIMES, size=SIZES, data=st.data())
 def test_fixed_windows_cover_time_without_a_gap_and_without_an_overlap(time: int, size: int, data: Any) -> None:
     offset = data.draw(st.integers(0, size - 1))
-    ((start, end),) = Fixed(size, offset=offset).of(time)
+    ((start, end),) = Tumbling(size, offset=offset).of(time)
     assert start <= time < end == start + size
     assert (start - offset) % size == 0
 
 
 def test_the_end_of_a_window_is_in_the_next_one() -> None:
-    assert Fixed(10).of(9) == [(0, 10)]
-    assert Fixed(10).of(10) == [(10, 20)]
-    assert Fixed(10).of(-1) == [(-10, 0)]
-    assert Fixed("2 minutes").of(119_999) == [(0, 120_000)]
-    assert Fixed("2 minutes", offset="30 seconds").of(29_999) == [(-90_000, 30_000)]
+    assert Tumbling(10).of(9) == [(0, 10)]
+    assert Tumbling(10).of(10) == [(10, 20)]
+    assert Tumbling(10).of(-1) == [(-10, 0)]
+    assert Tumbling("2 minutes").of(119_999) == [(0, 120_000)]
+    assert Tumbling("2 minutes", offset="30 seconds").of(29_999) == [(-90_000, 30_000)]
 
 
 @given(time=TIMES, size=SIZES, data=st.data())
@@ -83,14 +83,14 @@ def test_the_global_window_holds_every_time() -> None:
     ],
 )
 def test_a_local_day_has_the_hours_that_its_clocks_give_it(zone: str, time: str, start: str, hours: float) -> None:
-    found = Fixed("1 day", timezone=zone).of(utc(time))
+    found = Tumbling("1 day", timezone=zone).of(utc(time))
     assert found == [(utc(start), utc(start) + int(hours * HOUR))]
     (span,) = found
-    assert Fixed("1 day", timezone=zone).of(span[0]) == Fixed("1 day", timezone=zone).of(span[1] - 1) == found
+    assert Tumbling("1 day", timezone=zone).of(span[0]) == Tumbling("1 day", timezone=zone).of(span[1] - 1) == found
 
 
 def test_a_day_that_a_zone_left_out_has_no_window() -> None:
-    day = Fixed("1 day", timezone="Pacific/Apia")
+    day = Tumbling("1 day", timezone="Pacific/Apia")
     (before,), (after,) = day.of(utc("2011-12-30T09:00")), day.of(utc("2011-12-30T11:00"))
     assert before[1] == after[0] == utc("2011-12-30T10:00")
     assert after[1] == utc("2011-12-31T10:00")
@@ -127,7 +127,7 @@ def uncovered(zone: str, around: str, offset: int, days: int) -> list[int]:
 
 
 def test_several_days_are_counted_by_the_calendar_of_the_zone() -> None:
-    week = Fixed("7 days", timezone="Europe/Berlin")
+    week = Tumbling("7 days", timezone="Europe/Berlin")
     ((start, end),) = week.of(utc("2024-03-29T12:00"))
     assert (end - start) // HOUR == 7 * 24 - 1
     local = datetime.fromtimestamp(start / 1000, ZoneInfo("Europe/Berlin"))
@@ -149,7 +149,7 @@ def test_random_times_are_in_the_day_that_their_clocks_show() -> None:
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kolkata"])
 def test_days_go_on_behind_the_years_that_a_calendar_of_four_digits_has(zone: str) -> None:
-    ((start, end),) = Fixed("1 day", timezone=zone).of(utc("9999-12-31T12:00"))
+    ((start, end),) = Tumbling("1 day", timezone=zone).of(utc("9999-12-31T12:00"))
     assert (start < utc("9999-12-31T12:00") < end, end - start) == (True, 24 * HOUR)
     cycle = 146_097 * 24 * HOUR  # 400 years, after which calendar and clocks are the same again
     for year in range(2100, 2500):
@@ -184,7 +184,7 @@ def test_days_go_on_behind_the_years_that_a_calendar_of_four_digits_has(zone: st
 @pytest.mark.parametrize("offset", ["0s", "150 minutes"])
 def test_every_day_of_a_zone_begins_at_one_of_its_cuts(zone: str, offset: str) -> None:
     """By them Spark groups rows, and rows of a group must be in one day."""
-    days, draw = Fixed("1 day", offset=offset, timezone=zone), random.Random(zone)
+    days, draw = Tumbling("1 day", offset=offset, timezone=zone), random.Random(zone)
     eras = [(-5_400_000_000_000, 4_500_000_000_000), (-62_000_000_000_000, 250_000_000_000_000)]
     begins = {days.of(draw.randint(*era))[0][0] % DAY for era in eras for _ in range(2_000)}
     assert begins <= set(days.cuts), sorted(begins - set(days.cuts))
@@ -221,16 +221,16 @@ def test_a_row_alone_makes_a_session_of_one_gap() -> None:
 @pytest.mark.parametrize(
     ("make", "way"),
     [
-        (lambda: Fixed("2 fortnights"), lambda: Fixed("2 minutes")),
-        (lambda: Fixed("1 month"), lambda: Fixed("1 hour")),
-        (lambda: Fixed("0 minutes"), lambda: Fixed("2 minutes")),
-        (lambda: Fixed(0), lambda: Fixed(1)),
-        (lambda: Fixed(-5), lambda: Fixed(5)),
-        (lambda: Fixed(True), lambda: Fixed(1)),
-        (lambda: Fixed(2.5), lambda: Fixed(2)),  # type: ignore[arg-type]
-        (lambda: Fixed(None), lambda: Fixed(2)),  # type: ignore[arg-type]
-        (lambda: Fixed(10, offset=-1), lambda: Fixed(10, offset=1)),
-        (lambda: Fixed("2 minutes", offset="a while"), lambda: Fixed("2 minutes", offset="1 minute")),
+        (lambda: Tumbling("2 fortnights"), lambda: Tumbling("2 minutes")),
+        (lambda: Tumbling("1 month"), lambda: Tumbling("1 hour")),
+        (lambda: Tumbling("0 minutes"), lambda: Tumbling("2 minutes")),
+        (lambda: Tumbling(0), lambda: Tumbling(1)),
+        (lambda: Tumbling(-5), lambda: Tumbling(5)),
+        (lambda: Tumbling(True), lambda: Tumbling(1)),
+        (lambda: Tumbling(2.5), lambda: Tumbling(2)),  # type: ignore[arg-type]
+        (lambda: Tumbling(None), lambda: Tumbling(2)),  # type: ignore[arg-type]
+        (lambda: Tumbling(10, offset=-1), lambda: Tumbling(10, offset=1)),
+        (lambda: Tumbling("2 minutes", offset="a while"), lambda: Tumbling("2 minutes", offset="1 minute")),
         (lambda: Sliding("2 minutes", "0s"), lambda: Sliding("2 minutes", "1 hour")),
         (lambda: Sliding(0, 5), lambda: Sliding(5, 5)),
         (lambda: Sessions("a pause"), lambda: Sessions("2 minutes")),
@@ -246,34 +246,38 @@ def test_a_size_that_is_none_is_refused_and_one_as_it_is_printed_is_taken(make: 
 @pytest.mark.parametrize(
     ("make", "printed", "way"),
     [
-        (lambda: Fixed("2 minutes", offset=30), "give both alike", lambda: Fixed("2 minutes", offset="30 seconds")),
-        (lambda: Fixed(10, offset="1 s"), "give both alike", lambda: Fixed(10, offset=1)),
+        (
+            lambda: Tumbling("2 minutes", offset=30),
+            "give both alike",
+            lambda: Tumbling("2 minutes", offset="30 seconds"),
+        ),
+        (lambda: Tumbling(10, offset="1 s"), "give both alike", lambda: Tumbling(10, offset=1)),
         (lambda: Sliding("2 minutes", 60), "give both alike", lambda: Sliding("2 minutes", "1 minute")),
-        (lambda: Fixed(10, offset=10), "give less than one window", lambda: Fixed(10, offset=9)),
+        (lambda: Tumbling(10, offset=10), "give less than one window", lambda: Tumbling(10, offset=9)),
         (
-            lambda: Fixed("2 hours", timezone="Europe/Berlin"),
-            'Fixed("1 day", timezone=...), or leave timezone= out',
-            lambda: (Fixed("1 day", timezone="Europe/Berlin"), Fixed("2 hours")),
+            lambda: Tumbling("2 hours", timezone="Europe/Berlin"),
+            'Tumbling("1 day", timezone=...), or leave timezone= out',
+            lambda: (Tumbling("1 day", timezone="Europe/Berlin"), Tumbling("2 hours")),
         ),
         (
-            lambda: Fixed(86_400_000, timezone="Europe/Berlin"),
-            'Fixed("1 day", timezone=...), or leave timezone= out',
-            lambda: Fixed(86_400_000),
+            lambda: Tumbling(86_400_000, timezone="Europe/Berlin"),
+            'Tumbling("1 day", timezone=...), or leave timezone= out',
+            lambda: Tumbling(86_400_000),
         ),
         (
-            lambda: Fixed("1 day", timezone="Europe/Nowhere"),
+            lambda: Tumbling("1 day", timezone="Europe/Nowhere"),
             'timezone="Europe/Berlin"',
-            lambda: Fixed("1 day", timezone="Europe/Berlin"),
+            lambda: Tumbling("1 day", timezone="Europe/Berlin"),
         ),
         (
-            lambda: Fixed("1 day", timezone="../etc"),
+            lambda: Tumbling("1 day", timezone="../etc"),
             'timezone="Europe/Berlin"',
-            lambda: Fixed("1 day", timezone="Europe/Berlin"),
+            lambda: Tumbling("1 day", timezone="Europe/Berlin"),
         ),
         (
-            lambda: Fixed("1 day", timezone=3),  # type: ignore[arg-type]
+            lambda: Tumbling("1 day", timezone=3),  # type: ignore[arg-type]
             'timezone="Europe/Berlin"',
-            lambda: Fixed("1 day", timezone="Europe/Berlin"),
+            lambda: Tumbling("1 day", timezone="Europe/Berlin"),
         ),
     ],
 )

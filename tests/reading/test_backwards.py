@@ -10,8 +10,7 @@ import pytest
 from tests.reading.writing import Writer
 
 from onceonly.event_time import TimeReader
-from onceonly.event_time.marker_sources import OfSink
-from onceonly.event_time.positions import placed
+from onceonly.event_time.marker_sources import OfSink, placed
 from onceonly.machine.completeness import window_at
 from onceonly.machine.writer_progress import WriterSet
 from onceonly_checkpoints.epoch import Marker, Receipt

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly.errors import OnceOnlyError
-from onceonly.event_time.timestamps import number_of, spelled
+from onceonly.event_time.reader import number_of, spelled
 from onceonly_checkpoints.epoch_time import END
 
 NOON = 1_767_268_800_000

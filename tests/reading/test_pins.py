@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +14,17 @@ import pytest
 from tests.core.several import Pipeline
 from typer.testing import CliRunner
 
-from onceonly import read_point, reading
+from onceonly import reading
 from onceonly.cli.app import app
 from onceonly.doctor import Observed, State
 from onceonly.protocol.health import observe
-from onceonly_checkpoints.ledger import Pin
+from onceonly.reading import read_point
+from onceonly_checkpoints.ledger import Pin, sql
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_sinks.delta.read import TableFacts
-from onceonly_sinks.delta.read import judge as judge_delta
-from onceonly_sinks.kafka.read import ClusterFacts, TopicFacts
-from onceonly_sinks.kafka.read import judge as judge_kafka
+from onceonly_sinks.delta.health import TableFacts
+from onceonly_sinks.delta.health import judge as judge_delta
+from onceonly_sinks.kafka.health import ClusterFacts, TopicFacts
+from onceonly_sinks.kafka.health import judge as judge_kafka
 
 
 @pytest.fixture
@@ -112,15 +115,15 @@ def test_pins_of_a_pipeline_go_with_it(pipeline: Pipeline) -> None:
         assert pipeline.ledger.pins("orders") == []
 
 
-def test_an_older_ledger_is_brought_up_to_date_by_the_first_pin(tmp_path: Path, pipeline: Pipeline) -> None:
-    older = SqlLedger(pipeline.ledger.address)
-    with older._engine.begin() as connection:  # pyright: ignore[reportPrivateUsage]
-        for later in ("ledger_pins", "ledger_plans"):
-            connection.exec_driver_sql(f"DROP TABLE {later}")
-        connection.exec_driver_sql("UPDATE ledger_version SET version = 4")
-    older.close()
+def test_an_older_ledger_is_upgraded_by_the_first_pin(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = "CREATE TABLE later (n INTEGER); UPDATE ledger_version SET version = 2;"
+    newest = sql._scripts("sqlite")  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(sql, "_scripts", lambda _: [*newest, (2, later)])
     with reading.pin("orders", ledger=pipeline.ledger.address) as point:
         assert point.epoch == 4
+    with closing(sqlite3.connect(pipeline.ledger.address)) as connection:
+        assert connection.execute("SELECT version FROM ledger_version").fetchone() == (2,)
+        assert connection.execute("SELECT count(*) FROM later").fetchone() == (0,)
 
 
 # ---- What others take while a reader reads.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from onceonly.event_time.positions import place_of, placed, position_of
+from onceonly.event_time.marker_sources import place_of, placed, position_of
 from onceonly.machine.completeness import window_at
 from onceonly.machine.writer_progress import TimedMarker
 from onceonly_checkpoints.epoch import Receipt
@@ -28,7 +28,7 @@ def test_a_place_is_what_goes_up_in_a_receipt_and_nothing_else() -> None:
 
 def test_an_epoch_is_passed_only_with_the_rows_of_every_epoch_that_it_has_seen() -> None:
     a = TimedMarker("A", 1, EpochTime("integer", 100, None, 100))
-    b = TimedMarker("B", 1, EpochTime("integer", 70, 70, 100, observed=(a.mark,)))
+    b = TimedMarker("B", 1, EpochTime("integer", 70, 70, 100, writers=(a.mark,)))
     found = [(a, offsets(5, 2)), (b, offsets(3, 6))]
     cuts = {one.timed.writer: one.cut for one in placed(found, {"clicks/0": 0})}
     assert cuts == {"A": {"clicks/0": 5, "clicks/1": 2}, "B": {"clicks/0": 5, "clicks/1": 6}}

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from tests.reading.writing import Writer
 
-from onceonly import OnceOnlyError, read_point
+from onceonly import OnceOnlyError
 from onceonly.event_time import FixedWindow, FixedWindows, NotComplete, TimeReader, TimeWindow
 from onceonly.machine.writer_progress import WriterSet
+from onceonly.reading import read_point
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
@@ -43,7 +44,7 @@ def two(store: MemoryStore) -> tuple[Writer, Writer]:
 
 def test_a_reader_of_one_writer_is_told_what_it_noted_and_what_it_has_seen(store: MemoryStore) -> None:
     web = writer(store)
-    web.write(3, 9, noted=7, closed=5)
+    web.write(3, 9, noted=7, closed_until=5)
     found = reader(store).time_window()
     assert (found.lower, found.upper, found.closed, found.unit, found.basis) == (7, 9, 5, "integer", "committed")
     assert [(mark.writer, mark.epoch) for mark in found.at] == [("web", 1)]
@@ -204,7 +205,7 @@ def test_a_place_that_epochs_are_not_counted_by_is_no_place(store: MemoryStore, 
 
 
 def test_windows_are_open_complete_or_closed(store: MemoryStore) -> None:
-    writer(store).write(1, 12, 31, noted=25, closed=10)
+    writer(store).write(1, 12, 31, noted=25, closed_until=10)
     found = list(reader(store).windows(FixedWindows(10), since=3))
     assert found == [
         FixedWindow(0, 10, "closed"),
@@ -254,7 +255,7 @@ def test_a_wait_that_ends_without_says_how_far_it_came_and_whom_it_waits_for(
     with pytest.raises(NotComplete) as caught:
         reader(store).wait_complete(71, timeout=0.05, poll=0.01)
     assert isinstance(caught.value, TimeoutError)
-    assert str(caught.value) == '"web" is not complete until 71: complete through 70, which waits for app'
+    assert str(caught.value) == '"web" is not complete until 71: complete until 70, which waits for app'
     assert caught.value.window.lower == 70
 
 
@@ -264,7 +265,7 @@ def test_nobody_may_be_left_out_unless_that_is_allowed(store: MemoryStore, two: 
     web.write(130, noted=130, ingest=61, sees=[app])
     looking = reader(store)
     assert looking.wait_complete(130, timeout=0, allow_left_out=True).without == ("app",)
-    with pytest.raises(NotComplete, match="complete through 130, without app"):
+    with pytest.raises(NotComplete, match="complete until 130, without app"):
         looking.wait_complete(130, timeout=0)
     assert [window.status for window in looking.windows(FixedWindows(65), since=0)] == ["open", "open", "open"]
 

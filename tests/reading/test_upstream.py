@@ -9,7 +9,8 @@ import pytest
 from deltalake import DeltaTable
 from tests.reading.writing import Writer
 
-from onceonly import FromUpstream, OnceOnlyError, TimedEpoch
+from onceonly import OnceOnlyError
+from onceonly.event_time import FromUpstream, TimedEpoch
 from onceonly.event_time.upstream import Upstream
 from onceonly.machine.source_order import kafka_identity, position_in, read_of
 from onceonly.machine.writer_progress import WriterSet
@@ -113,7 +114,7 @@ def test_a_writer_that_notes_no_time_is_named_and_nothing_is_said(path: Path) ->
     Writer("old", DeltaSink(path)).commit((1,), None)
     Writer("web", DeltaSink(path)).write(9, noted=9)
     reading = Reading(path)
-    assert reading.at(reading.version + 1) == NoEventTime('pipeline "old" notes no time in delta:clicks')
+    assert reading.at(reading.version + 1) == NoEventTime('pipeline "old" records no time in delta:clicks')
     assert Reading(path, "web").at(reading.version + 1) == 9
 
 
@@ -148,10 +149,10 @@ def test_a_sink_of_which_no_stream_knows_places_or_writers_is_refused_with_the_w
     with pytest.raises(OnceOnlyError, match="no stream reads what MemorySink writes") as caught:
         FromUpstream(MemorySink())
     assert caught.value.code == "E132"
-    with pytest.raises(OnceOnlyError, match="without a name") as caught:
+    with pytest.raises(OnceOnlyError, match="has no pipeline=") as caught:
         FromUpstream(KafkaSink("localhost:9092", "clicks"))
-    assert 'FromUpstream(sink, name="clicks")' in caught.value.remedy
-    assert FromUpstream(KafkaSink("localhost:9092", "clicks"), name="clicks").name == "clicks"
+    assert 'FromUpstream(sink, pipeline="clicks")' in caught.value.remedy
+    assert FromUpstream(KafkaSink("localhost:9092", "clicks"), pipeline="clicks").pipeline == "clicks"
     with pytest.raises(OnceOnlyError, match="E110"):
         FromUpstream("/tables/clicks")  # type: ignore[arg-type]
 

@@ -84,21 +84,21 @@ class Writer:
         self, times: tuple[int, ...], noted: int | None, ingest: int, polled: list[TimedMarker], **said: int
     ) -> EpochTime:
         last = self.newest
-        noted = clamped(noted, last.time.noted if last else None)
-        high = max((*times, *((last.time.high or 0,) if last else ()), noted or 0))
-        horizon = last.time.noted if last else None
+        noted = clamped(noted, last.time.complete_until if last else None)
+        high = max((*times, *((last.time.max_time or 0,) if last else ()), noted or 0))
+        horizon = last.time.complete_until if last else None
         late = sum(horizon is not None and time < horizon for time in times)
-        of_rows = {"first": min(times), "last": max(times)} if times else {}
+        of_rows = {"earliest": min(times), "latest": max(times)} if times else {}
         turn = next_reset(self.name, last.observed) - 1 if last else 0
         time = EpochTime(
             self.unit,
             noted,
             noted,
             high,
-            horizon=horizon,
-            late=late,
-            ingest=ingest,
-            turn=turn,
+            late_before=horizon,
+            late_rows=late,
+            batch_timestamp_ms=ingest,
+            resets=turn,
             column=self.column,
             **of_rows,
             **said,
@@ -107,14 +107,14 @@ class Writer:
             return time
         own = WriterProgress(self.name, len(self.epochs) + 1, noted, ingest, turn)
         view = concluded(own, last, polled, self.writers)
-        return replace(time, lower=view.lower, observed=view.observed, silent=view.silent)
+        return replace(time, dataset_complete_until=view.lower, writers=view.observed, timed_out=view.silent)
 
     def accept_change(self, noted: int) -> Receipt:
         """What an operator accepts after somebody else took rows away: an epoch of its own, a turn of its own."""
         last = self.newest
         assert last is not None
         turn = next_reset(self.name, last.observed)
-        time = EpochTime(self.unit, noted, noted, noted, ingest=last.time.ingest, turn=turn)
+        time = EpochTime(self.unit, noted, noted, noted, batch_timestamp_ms=last.time.batch_timestamp_ms, resets=turn)
         return self.commit((), time, adoption="accept-change: restored")
 
     def commit(self, times: tuple[int, ...], time: EpochTime | None, adoption: str | None = None) -> Receipt:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
+from tests.sinks.flat_options import delta_sink
 from tests.sinks.memory_harness import with_column
+from tests.sinks.sqlite_harness import in_sqlite
 
 from onceonly.protocol import Batch
+from onceonly.protocol.row_rules import Condition
 from onceonly_lab.conformance import NotTested, SinkHarness
 from onceonly_lab.conformance.scenario import PIPELINE
 from onceonly_lab.conformance.type_table import Case, Cell, Kind
@@ -26,9 +30,14 @@ class DeltaHarness(SinkHarness):
         self._folder, self.path = folder, folder / "rows"
         self._sink = sink
         self._options = options
+        self.answers = frozenset(
+            {"content_epoch", "total", "read_at", "select_at", "identity_now", "place", "examine", "pipelines"}
+            | {"source_identity"}
+            | (set() if options.keys() & {"key", "merge"} else {"read_by_epoch"})
+        )
 
     def connect(self) -> DeltaSink:
-        return self._sink(self.path, **self._options)
+        return delta_sink(self.path, self._sink, **self._options)
 
     def rows(self) -> list[dict[str, Any]]:
         if not DeltaTable.is_deltatable(str(self.path)):
@@ -57,6 +66,14 @@ class DeltaHarness(SinkHarness):
     def forbid(self) -> str:
         DeltaTable(self.path).alter.add_constraint({"allowed": "note <> 'forbidden'"})
         return "forbidden"
+
+    def forbid_by_rule(self) -> str:
+        if "merge" in self._options:
+            raise NotTested("A merge by hand decides what becomes of a row, so there is no rule.")
+        return self.forbid()
+
+    def evaluate(self, conditions: Sequence[Condition], rows: pa.Table) -> list[list[bool] | None]:
+        return in_sqlite(conditions, rows)
 
     def replace(self) -> bool:
         narrow = pa.schema([("id", pa.int64()), ("step", pa.int64()), ("note", pa.string())])
@@ -94,6 +111,9 @@ class DeletingDeltaHarness(DeltaHarness):
 
     def batch(self, table: pa.Table, **how: bool) -> Batch:
         return super().batch(with_column(table, "gone"), **how)
+
+    def forbid_by_rule(self) -> str:
+        raise NotTested("A row that may delete another one has a rule for its key alone.")
 
 
 class NarrowDeltaHarness(DeltaHarness):

@@ -12,7 +12,7 @@ from onceonly.protocol import OutcomeUnknown, Superseded
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_lab.conformance.scenario import PIPELINE, plan
-from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.delta import DeltaSink, DeltaTuning
 
 
 def opened(sink: DeltaSink, owner: str) -> tuple[Fence, int]:
@@ -43,7 +43,7 @@ def write(sink: DeltaSink, fence: Fence, rows: int) -> int:
 
 def main(path: str, owner: str, last: int, limit: int) -> None:
     """Write until the table stands at epoch ``last``."""
-    sink = DeltaSink(Path(path), driver_limit=limit)
+    sink = DeltaSink(Path(path), tuning=DeltaTuning(driver_limit=limit))
     sink.open(PIPELINE)
     fence, epoch = opened(sink, owner)
     while epoch < last:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from tests.sinks.flat_options import kafka_sink
 
 from onceonly.protocol import Batch
 from onceonly.protocol.batch import ArrowBatch
@@ -50,11 +51,15 @@ class KafkaHarness(SinkHarness):
         self.topic = kafka.topic(f"target-{next(_numbers)}", PARTITIONS)
         self._by_column = by_column
         self._options = options
+        self.answers = frozenset(
+            {"read_by_epoch", "location_columns", "read_at", "examine", "source_identity"}
+            | (set() if by_column else {"place"})
+        )
 
     def connect(self) -> KafkaSink:
         topic = None if self._by_column else self.topic
         # The pipeline is the same in every story; the id keeps their markers apart.
-        return self._sink(self._servers, topic, id=f"kafka:{self.topic}", **self._options)
+        return kafka_sink(self._servers, topic, self._sink, id=f"kafka:{self.topic}", **self._options)
 
     def batch(self, table: pa.Table, *, duplicate_attempts: bool = False, breaks_off: bool = False) -> Batch:
         records = as_records(table, self.topic if self._by_column else None)
@@ -68,6 +73,9 @@ class KafkaHarness(SinkHarness):
 
     def forbid(self) -> str:
         return "x" * 2_000_000  # more than a broker takes in one record
+
+    def forbid_by_rule(self) -> str:
+        raise NotTested("No note breaks a rule of a record. A broker alone knows what is too large.")
 
     def start_method(self) -> str:
         return "forkserver"  # librdkafka's threads do not live through a fork

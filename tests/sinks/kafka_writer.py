@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 from tests.sinks.epochs import epoch_after
+from tests.sinks.flat_options import kafka_sink
 
 from onceonly.protocol import Batch, Position
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
-from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.kafka.commit import KafkaPrepared
 
 PIPELINE = "orders"
@@ -20,7 +20,7 @@ class Writer:
     """Opens a sink under a fence and writes epoch after epoch."""
 
     def __init__(self, servers: str, topic: str | None, generation: int = 1, **options: Any) -> None:
-        self.sink = KafkaSink(servers, topic, **options)
+        self.sink = kafka_sink(servers, topic, **options)
         self.fence = Fence(generation, f"owner-{generation}")
         try:
             self.last = self._opens()

@@ -31,12 +31,16 @@ class MemoryHarness(SinkHarness):
         self.store = MemoryStore(f"beside_{next(_numbers)}" if beside else "rows", beside)
         self._sink = sink
         self._options = {"key": key, **options}
+        rows = "read_current" if key else "read_by_epoch"
+        self.answers = frozenset(
+            {rows, "content_epoch", "total", "read_at", "identity_now", "window_store", "place", "pipelines"}
+        )
 
     def connect(self) -> MemorySink:
         return self._sink(store=self.store, **self._options)
 
     def batch(self, table: pa.Table, **how: bool) -> Batch:
-        return super().batch(with_column(table, self._options.get("delete")), **how)
+        return super().batch(with_column(table, self._options.get("delete_flag")), **how)
 
     def rows(self) -> list[dict[str, Any]]:
         return self.store.table().to_pylist()

@@ -27,7 +27,7 @@ class StoppingLedger:
 
 
 def main(dsn: str, via: str, generation: str, stop: str = "") -> None:
-    with Writer(dsn, via=via, generation=int(generation)) as writer:
+    with Writer(dsn, load=via, generation=int(generation)) as writer:
         print("opened", flush=True)
         try:
             prepared = writer.prepare(orders(1000, 1001, note="from the process"))
@@ -45,7 +45,7 @@ def _look_up(writer: Writer, error: Exception) -> None:
         try:
             print(f"found {writer.sink.look_up(writer.marker(2))}", flush=True)
         except Superseded as fenced:
-            print(f"superseded by {fenced.found.generation}", flush=True)
+            print(f"superseded by {fenced.current_fence.generation}", flush=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import dict_row, scalar_row
+from tests.sinks.flat_options import postgres_sink
 from tests.sinks.memory_harness import with_column
 
 from onceonly.protocol import Batch
@@ -58,6 +59,20 @@ class PostgresWire:
         return lets_go
 
 
+_ANSWERS = frozenset(
+    {
+        "content_epoch",
+        "total",
+        "identity_now",
+        "window_store",
+        "place",
+        "examine",
+        "pipelines",
+        "newest_markers",
+    }
+)
+
+
 class PostgresHarness(SinkHarness):
     """One table, under a name of its own, in a shared database."""
 
@@ -69,15 +84,16 @@ class PostgresHarness(SinkHarness):
         self._sink = sink
         self._table = f"target_{next(_numbers)}"
         self._options = options
+        self.answers = _ANSWERS | (set() if options else {"read_by_epoch", "seen_ids_store"})
 
     def connect(self) -> PostgresSink:
-        return self._sink(self._dsn, self._table, **self._options)
+        return postgres_sink(self._dsn, self._table, self._sink, **self._options)
 
     def another(self) -> SinkHarness:
         return type(self)(self._dsn, sink=self._sink, **self._options)
 
     def values(self) -> list[Any]:
-        if set(self._options) - {"via"}:
+        if set(self._options) - {"load"}:
             raise NotTested("The table wants other columns than the one of the type table.")
         with closing(psycopg.connect(self._dsn, row_factory=scalar_row, options="-c timezone=UTC")) as connection:
             if not self._exists(connection, self._table):
@@ -90,6 +106,10 @@ class PostgresHarness(SinkHarness):
     def forbid(self) -> str:
         self._runs("ALTER TABLE {} ADD CONSTRAINT allowed CHECK (note <> 'forbidden') NOT VALID")
         return "forbidden"
+
+    def forbid_by_rule(self) -> str:
+        self._runs("ALTER TABLE {} ALTER note TYPE varchar(20)")
+        return "x" * 21
 
     def replace(self) -> bool:
         try:
@@ -152,7 +172,7 @@ class PostgresHarness(SinkHarness):
         parts = urlsplit(self._dsn)
         with PostgresProxy((parts.hostname or "", parts.port or 5432)) as proxy:
             address = urlunsplit(parts._replace(netloc=f"{parts.username}@127.0.0.1:{proxy.port}"))
-            yield PostgresWire(proxy, lambda: self._sink(address, self._table, **self._options))
+            yield PostgresWire(proxy, lambda: postgres_sink(address, self._table, self._sink, **self._options))
 
     def rows(self) -> list[dict[str, Any]]:
         with closing(psycopg.connect(self._dsn, row_factory=dict_row)) as connection:
@@ -186,11 +206,19 @@ def _insert(cursor: psycopg.Cursor[Any], staged: Any, epoch: int, *, into: str) 
 class AppliedHarness(PostgresHarness):
     """The rows are brought by a function of the user's."""
 
+    def __init__(self, dsn: str, **options: Any) -> None:
+        super().__init__(dsn, **options)
+        self.answers = _ANSWERS
+
     def connect(self) -> PostgresSink:
-        return self._sink(self._dsn, self._table, apply=partial(_insert, into=self._table), **self._options)
+        apply = partial(_insert, into=self._table)
+        return postgres_sink(self._dsn, self._table, self._sink, apply=apply, **self._options)
 
     def set_back(self, epoch: int) -> int:
         raise NotTested("What a function of the user's has written, the sink does not know.")
+
+    def forbid_by_rule(self) -> str:
+        raise NotTested("The user's function decides what becomes of a row, so the table's columns give no rule.")
 
     def values(self) -> list[Any]:
         raise NotTested("The user's function decides what becomes of a value.")

@@ -9,12 +9,12 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 from tests.sinks.epochs import epoch_after
+from tests.sinks.flat_options import postgres_sink
 
 from onceonly.protocol import Batch, Position
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Ledger
-from onceonly_sinks.postgres import PostgresSink
 from onceonly_sinks.postgres.load import PostgresPrepared
 
 PIPELINE = "orders"
@@ -24,7 +24,7 @@ class Writer:
     """Opens a sink under a fence and writes epoch after epoch."""
 
     def __init__(self, dsn: str, table: str = "target", generation: int = 1, **options: Any) -> None:
-        self.sink = PostgresSink(dsn, table, **options)
+        self.sink = postgres_sink(dsn, table, **options)
         self.fence = Fence(generation, f"owner-{generation}")
         try:
             self.last = self._opens()

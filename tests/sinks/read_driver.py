@@ -24,7 +24,7 @@ from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.driver import end_with_parent
 from onceonly_sinks.delta import DeltaSink
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import Keep, PostgresSink, PostgresTuning
 
 PIPELINE = "orders"
 ROWS = 10
@@ -40,7 +40,14 @@ def sinks_of(folder: Path, dsn: str) -> list[Sink]:
     return [
         PostgresSink(dsn, "changes", sealed_view=True),
         DeltaSink(folder / "newest", key="slot"),
-        PostgresSink(dsn, "state", key="slot", history=True, sealed_view=True, patience=60.0),
+        PostgresSink(
+            dsn,
+            "state",
+            key="slot",
+            keep=Keep(history="all"),
+            sealed_view=True,
+            tuning=PostgresTuning(commit_timeout=60.0),
+        ),
     ]
 
 

@@ -17,9 +17,11 @@ from tests.sinks.broken.twins import TWINS
 from tests.sinks.delta_harness import DeltaHarness
 from tests.sinks.memory_harness import MemoryHarness
 from tests.sinks.postgres_harness import PostgresHarness
-from tests.sinks.sqlite_harness import WholeSQLiteHarness
+from tests.sinks.sqlite_harness import RuledSQLiteSink, WholeSQLiteHarness
+from tests.sinks.tutorial import SQLiteSink
 from tests.sinks.variants import asked_for_what_it_changes
 
+from onceonly.protocol.row_rules import Between, Characters, Rule
 from onceonly_lab.conformance import (
     CLAIMS,
     Claim,
@@ -40,10 +42,12 @@ from onceonly_lab.conformance.claims_kills import CLAIMS as KILLING
 from onceonly_lab.conformance.claims_races import CLAIMS as RACING
 from onceonly_lab.conformance.claims_replace import KILLING_CLAIMS as REPLACING
 from onceonly_lab.conformance.claims_reset import CLAIMS as STANDING
+from onceonly_lab.conformance.claims_rules import CLAIMS as RULES
 from onceonly_lab.conformance.type_table import Case, Kind
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.sql import Failure
 
 BY_LUCK = {claim.name for claim in RACING}
 """A race may also catch a sink that it is not meant to catch."""
@@ -77,7 +81,7 @@ class TestMemoryUpsert(SinkConformance):
 class TestMemoryUpsertWithADeleteColumn(SinkConformance):
     @pytest.fixture
     def harness(self) -> MemoryHarness:
-        return MemoryHarness(key=("id",), sequence="step", delete="gone")
+        return MemoryHarness(key=("id",), sequence="step", delete_flag="gone")
 
 
 def caught(report: Report) -> set[str]:
@@ -139,6 +143,39 @@ def mishap(broken: type[Any], request: pytest.FixtureRequest) -> Callable[[], Si
         dsn = request.getfixturevalue("postgres").database("mishaps")
         return lambda: PostgresHarness(dsn, sink=broken)
     return lambda: WholeSQLiteHarness(broken)
+
+
+def test_a_sink_with_the_rules_of_its_file_holds_every_claim_about_rules() -> None:
+    report = check(lambda: WholeSQLiteHarness(RuledSQLiteSink), RULES)
+    assert [result.held for result in report.results] == [True] * len(RULES), report
+
+
+@pytest.mark.parametrize(
+    ("rule", "evidence"),
+    [
+        (Rule("notes", Characters(9)), r'"notes: at most 9 characters" is on a column that the rows do not have'),
+        (Rule("note", Between(1, 9)), r'"note: from 1 to 9" does not fit values of type string'),
+        ("note IS NOT NULL", "neither a Rule nor a Condition"),
+    ],
+    ids=str,
+)
+def test_a_rule_that_fits_no_column_is_named(rule: Any, evidence: str) -> None:
+    class Misfit(RuledSQLiteSink):
+        more = (rule,)
+
+    report = check(lambda: WholeSQLiteHarness(Misfit), RULES[:1])
+    assert caught(report) == {RULES[0].name}
+    assert re.search(evidence, str(report))
+    assert not accidents(report)
+
+
+def test_a_sink_that_takes_an_uncertain_failure_for_a_refusal_is_caught() -> None:
+    class Careless(SQLiteSink):
+        def read(self, error: Exception) -> Failure:
+            return Failure("it failed", transaction_is_over=True)
+
+    lost = [claim for claim in CLAIMS if claim.name == "a_commit_whose_answer_was_lost_is_unknown_and_there_once"]
+    assert caught(check(lambda: WholeSQLiteHarness(Careless), lost)) == {claim.name for claim in lost}
 
 
 @pytest.mark.parametrize("broken", list(STANDS), ids=lambda broken: broken.__name__)

@@ -100,7 +100,7 @@ def test_a_sink_is_killed_and_watched_at_many_moments(
         claim for claim in claims_races.CLAIMS if claim.name == claims_races.rows_and_marker_appear_together.__name__
     ]
     report = check(harness, [*CLAIMS, *watched], seconds=600)
-    assert report.conforms, report
+    assert report.conforms, str(report)
     assert kind != "postgres" or not report.untested, report
 
 

@@ -19,7 +19,7 @@ from tests.sinks.delta_harness import DeltaHarness
 from tests.sinks.memory_harness import MemoryHarness
 from tests.sinks.postgres_harness import PostgresHarness
 
-from onceonly.protocol.change_order import order
+from onceonly.protocol.values import order
 from onceonly_lab.conformance import SinkHarness
 from onceonly_lab.conformance.scenario import Scenario
 from onceonly_sinks.delta.columns import one_per_key

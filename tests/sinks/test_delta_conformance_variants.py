@@ -10,7 +10,7 @@ from tests.sinks.variants import asked_for_what_it_changes
 from onceonly.errors import OnceOnlyError
 from onceonly_lab.conformance import SinkConformance
 from onceonly_lab.conformance.scenario import PlannedEpoch, Scenario, plan
-from onceonly_sinks.delta import Merge
+from onceonly_sinks.delta import DeltaTuning, Merge
 
 
 @asked_for_what_it_changes
@@ -31,7 +31,7 @@ class TestDeltaMergeByHand(SinkConformance):
 class TestDeltaMergeWithADeleteColumn(SinkConformance):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> DeltaHarness:
-        return DeletingDeltaHarness(tmp_path, key="id", sequence="step", delete="gone")
+        return DeletingDeltaHarness(tmp_path, key="id", sequence="step", delete_flag="gone")
 
 
 @asked_for_what_it_changes
@@ -39,7 +39,10 @@ class TestDeltaAddingAColumn(SinkConformance):
     """The table lacks a column of the rows, and any epoch may be the first to add it."""
 
     @pytest.fixture(
-        params=[{"driver_limit": 0}, *(pytest.param(way, marks=pytest.mark.slow) for way in ({}, {"key": "id"}))],
+        params=[
+            {"tuning": DeltaTuning(driver_limit=0)},
+            *(pytest.param(way, marks=pytest.mark.slow) for way in ({}, {"key": "id"})),
+        ],
         ids=str,
     )
     def harness(self, tmp_path: Path, request: pytest.FixtureRequest) -> DeltaHarness:

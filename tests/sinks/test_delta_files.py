@@ -227,7 +227,7 @@ def choice(**changes: Any) -> Choice:
     ids=str,
 )
 def test_the_way_of_an_epoch_follows_size_table_and_choice(changes: dict[str, Any], way: LoadPath) -> None:
-    assert choice(**changes).way is way
+    assert choice(**changes).load_path is way
 
 
 def test_the_size_of_a_batch_is_taken_from_its_rows_where_only_they_are_known() -> None:

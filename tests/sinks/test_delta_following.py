@@ -14,8 +14,7 @@ from tests.reading.writing import Writer, rows_at
 
 from onceonly.event_time import TimeReader
 from onceonly_sinks.delta import DeltaSink
-from onceonly_sinks.delta.following import NEWEST, CachedLog
-from onceonly_sinks.delta.log import DeltaLog
+from onceonly_sinks.delta.log import NEWEST, CachedLog, DeltaLog
 
 
 class Touched:
@@ -102,15 +101,15 @@ def test_a_table_that_was_made_anew_in_the_place_is_another_one(path: Path, epoc
     found, reader = followed(path), DeltaSink(path)
     reader.open("web")
     *_, (_, newest) = reader.history()
-    assert (reader.writers(), found.writers()) == (["web"], ["web"])
-    assert reader.disturbances(newest) == ()
+    assert (reader.pipelines(), found.writers()) == (["web"], ["web"])
+    assert reader.external_changes(newest) == ()
     shutil.rmtree(path)
     app = Writer("app", DeltaSink(path))
     for noted in range(1, epochs + 1):
         app.write(noted, noted=noted)
     assert found.head() == DeltaTable(path).version()
-    assert (reader.writers(), found.writers()) == (["app"], ["app"])
-    assert "recreated" in [disturbance.kind for disturbance in reader.disturbances(newest)]
+    assert (reader.pipelines(), found.writers()) == (["app"], ["app"])
+    assert "recreated" in [disturbance.kind for disturbance in reader.external_changes(newest)]
     assert list(reader.history()) == []
 
 

@@ -90,7 +90,7 @@ def test_a_foreign_change_is_an_event_or_a_refusal(
 ) -> None:
     """Between two epochs of one driver, or before the opening of the next."""
     passes = RUNGS.index(rung) >= OPERATIONS[operation]
-    harness = DeltaHarness(tmp_path, foreign=rung)
+    harness = DeltaHarness(tmp_path, external_changes=rung)
     with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
@@ -112,7 +112,7 @@ def test_a_foreign_change_is_an_event_or_a_refusal(
         if passes:
             assert "version" in explain([driver.sink], None, None, GuaranteeInputs())
             driver.writes()
-            assert driver.sink.passed() == ()  # type: ignore[attr-defined]
+            assert driver.sink.tolerated_now() == ()  # type: ignore[attr-defined]
 
 
 def refusal_or_events(driver: Driver, planned: PlannedEpoch, prepared: Prepared) -> object:
@@ -121,7 +121,7 @@ def refusal_or_events(driver: Driver, planned: PlannedEpoch, prepared: Prepared)
     except IdentityError as refused:
         prepared.abandon()
         return refused.code
-    return [(one.at, one.allowed, one.fatal) for one in driver.sink.passed()]  # type: ignore[attr-defined]
+    return [(one.at, one.allowed, one.fatal) for one in driver.sink.tolerated_now()]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("rung", RUNGS)
@@ -130,7 +130,7 @@ def test_what_changes_no_row_is_nobodys_business_on_any_rung(
     tmp_path: Path, quiet: Callable[[Path], object], rung: str
 ) -> None:
     """Between two epochs, between the two halves of one, and before an opening."""
-    harness = DeltaHarness(tmp_path, foreign=rung)
+    harness = DeltaHarness(tmp_path, external_changes=rung)
     with Scenario(harness) as story:
         driver = story.driver()
         written = [driver.writes(), driver.writes()]
@@ -138,7 +138,7 @@ def test_what_changes_no_row_is_nobodys_business_on_any_rung(
         written.append(driver.plan(after=written[-1].epoch))
         quiet(harness.path)
         driver.tries(written[-1])
-        assert driver.sink.passed() == ()  # type: ignore[attr-defined]
+        assert driver.sink.tolerated_now() == ()  # type: ignore[attr-defined]
         written.append(driver.plan(after=written[-1].epoch))
         prepared = driver.prepares(written[-1])
         quiet(harness.path)
@@ -150,7 +150,7 @@ def test_what_changes_no_row_is_nobodys_business_on_any_rung(
 
 @pytest.mark.parametrize("rung", RUNGS)
 def test_another_table_in_the_place_is_refused_on_each_rung(tmp_path: Path, rung: str) -> None:
-    harness = DeltaHarness(tmp_path, foreign=rung)
+    harness = DeltaHarness(tmp_path, external_changes=rung)
     with Scenario(harness) as story:
         story.driver().writes()
         DeltaTable.create(harness.path, DeltaTable(harness.path).schema(), mode="overwrite")
@@ -161,7 +161,7 @@ def test_another_table_in_the_place_is_refused_on_each_rung(tmp_path: Path, rung
 
 def test_what_passes_within_a_run_and_before_an_opening_is_an_event_of_the_pipeline(tmp_path: Path) -> None:
     path, ledger = tmp_path / "rows", SqlLedger(str(tmp_path / "ledger.db"))
-    sink = DeltaSink(path, foreign="deletes")
+    sink = DeltaSink(path, external_changes="deletes")
     runner = Runner([sink], ledger)
     state = runner.run(coordinator.start("orders", (sink.id,), "one", offered(1)), ArrowBatch(rows(1)))
     DeltaTable(path).delete("id = 3")
@@ -169,7 +169,7 @@ def test_what_passes_within_a_run_and_before_an_opening_is_an_event_of_the_pipel
     DeltaTable(path).delete("id = 4")
     runner.run(coordinator.start("orders", (sink.id,), "two", offered(3)), ArrowBatch(rows(3)))
     sink.close()
-    told = [(event.epoch, event.reason) for event in ledger.events("orders") if event.kind is EventKind.FOREIGN]
+    told = [(event.epoch, event.reason) for event in ledger.events("orders") if event.kind is EventKind.EXTERNAL_CHANGE]
     assert told == [
         (2, "delta:rows: DELETE as version 3, 1 row removed"),
         (2, "delta:rows: DELETE as version 5, 1 row removed"),
@@ -180,7 +180,7 @@ def test_what_passes_within_a_run_and_before_an_opening_is_an_event_of_the_pipel
 
 
 def test_rows_that_others_were_allowed_to_delete_are_counted_as_deleted(tmp_path: Path) -> None:
-    harness = DeltaHarness(tmp_path, foreign="deletes")
+    harness = DeltaHarness(tmp_path, external_changes="deletes")
     with Scenario(harness) as story:
         driver = story.driver()
         driver.writes(rows=9)
@@ -197,7 +197,7 @@ def test_rows_that_others_were_allowed_to_delete_are_counted_as_deleted(tmp_path
 
 def test_a_row_that_nobody_removed_by_a_listed_commit_is_still_missed(tmp_path: Path) -> None:
     """The permission covers what the log lists, not what is gone."""
-    harness = DeltaHarness(tmp_path, foreign="deletes")
+    harness = DeltaHarness(tmp_path, external_changes="deletes")
     with Scenario(harness) as story:
         driver = story.driver()
         driver.writes(rows=9)
@@ -209,7 +209,7 @@ def test_a_row_that_nobody_removed_by_a_listed_commit_is_still_missed(tmp_path: 
 
 
 def test_where_epochs_share_a_file_the_sum_is_compared(tmp_path: Path) -> None:
-    harness = DeltaHarness(tmp_path, foreign="deletes")
+    harness = DeltaHarness(tmp_path, external_changes="deletes")
     with Scenario(harness) as story:
         driver = story.driver()
         driver.writes(rows=4)
@@ -224,7 +224,7 @@ def test_where_epochs_share_a_file_the_sum_is_compared(tmp_path: Path) -> None:
 
 
 def test_rows_that_stood_before_the_first_epoch_are_neither_missing_nor_too_many_in_sum(tmp_path: Path) -> None:
-    harness = DeltaHarness(tmp_path, foreign="deletes")
+    harness = DeltaHarness(tmp_path, external_changes="deletes")
     old = pa.table({"id": range(-500, 0), "step": pa.array([0] * 500, pa.int64()), "note": ["old"] * 500})
     write_deltalake(harness.path, old)
     DeltaTable(harness.path).delete("id < -499")
@@ -243,7 +243,7 @@ def test_rows_that_stood_before_the_first_epoch_are_neither_missing_nor_too_many
 def test_rows_that_went_with_an_accepted_change_are_not_missed_in_sum(tmp_path: Path) -> None:
     """A tool that is not known here takes a file away, an operator accepts it; later changes mix the epochs."""
     path, ledger = tmp_path / "rows", SqlLedger(str(tmp_path / "ledger.db"))
-    sink = DeltaSink(path, foreign="deletes")
+    sink = DeltaSink(path, external_changes="deletes")
     write(sink, ledger, 1)
     [file] = DeltaTable(path).file_uris()
     write(sink, ledger, 2)
@@ -279,7 +279,7 @@ def purge(path: Path, version: int, file: str) -> None:
 
 
 def test_after_changes_what_rows_say_cannot_be_told(tmp_path: Path) -> None:
-    harness = DeltaHarness(tmp_path, foreign="changes")
+    harness = DeltaHarness(tmp_path, external_changes="changes")
     with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
@@ -292,13 +292,13 @@ def test_after_changes_what_rows_say_cannot_be_told(tmp_path: Path) -> None:
 
 
 def test_a_lowered_rung_does_not_take_back_what_was_let_pass(tmp_path: Path) -> None:
-    harness = DeltaHarness(tmp_path, foreign="deletes")
+    harness = DeltaHarness(tmp_path, external_changes="deletes")
     with Scenario(harness) as story:
         driver = story.driver()
         driver.writes()
         delete(harness.path)
         driver.writes()
-        strict = DeltaSink(harness.path, foreign="nothing")
+        strict = DeltaSink(harness.path, external_changes="nothing")
         result = audit(None, PIPELINE, [strict])
         strict.close()
         assert result.spoken == "EXACTLY ONCE (1 row deleted by others, allowed)"
@@ -317,11 +317,11 @@ def test_an_idle_pipeline_tells_at_its_opening_what_its_fence_has_passed_over(tm
 
 def test_a_rung_that_is_none_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="E110"):
-        DeltaSink(tmp_path, foreign="everything")
+        DeltaSink(tmp_path, external_changes="everything")
 
 
 @pytest.mark.parametrize("rung", RUNGS)
 def test_an_address_carries_the_rung(tmp_path: Path, rung: str) -> None:
-    sink = DeltaSink(tmp_path / "rows", foreign=rung)
+    sink = DeltaSink(tmp_path / "rows", external_changes=rung)
     assert DeltaSink.from_address(sink.address).address == sink.address
-    assert ("foreign" in sink.address) == (rung != "appends")
+    assert ("external_changes" in sink.address) == (rung != "appends")

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from onceonly.cli.doctor_checks import destination
 from onceonly.doctor import UNOBSERVED, Check, Observed, State
 from onceonly_sinks.delta import DeltaSink
-from onceonly_sinks.delta.read import TableFacts, interval_s, judge, read
+from onceonly_sinks.delta.health import TableFacts, interval_s, judge, read
 from onceonly_sinks.delta.table import Table, location
 
 DAY = 86400.0
@@ -62,7 +62,7 @@ def files(count: int, each: int) -> TableFacts:
 def test_many_small_files_are_a_hint(facts: TableFacts, codes: list[str]) -> None:
     checks = [check for check in judge("delta:t", None, facts, UNOBSERVED, merges=False) if check.code]
     assert [check.code for check in checks] == codes
-    assert all(check.state is State.HINT and "1,000 files of 2 KiB" in check.said for check in checks)
+    assert all(check.state is State.HINT and "1,000 files of 2 KiB" in check.message for check in checks)
 
 
 def test_files_of_a_table_are_counted_with_their_sizes(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def test_a_delete_is_one_if_its_rows_only_shrink(
     actions = [{"remove": remove} for remove in removes] + [{"add": add} for add in adds]
     info = {"commitInfo": {"operation": "DELETE", "operationMetrics": metrics}}
     entry = log.parse(6, "\n".join(json.dumps(one) for one in (info, *actions)), APP)
-    assert (entry.effect, entry.taken) == (effect, taken)
+    assert (entry.effect, entry.removed_rows) == (effect, taken)
 
 
 @pytest.mark.parametrize(

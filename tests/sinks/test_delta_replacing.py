@@ -15,12 +15,12 @@ from onceonly import faults
 from onceonly.audit import audit
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import InjectedFault, Point
-from onceonly.protocol import OutcomeUnknown, Replaces
+from onceonly.protocol import OutcomeUnknown, ReplacesRows
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch, Receipt
 from onceonly_lab.conformance.scenario import PIPELINE, Driver, PlannedEpoch, Scenario
-from onceonly_sinks.delta import DeltaSink, Merge
+from onceonly_sinks.delta import DeltaSink, DeltaTuning, Merge
 
 
 def table(*ids: int, note: str = "anew", gone: bool | None = None) -> pa.Table:
@@ -49,17 +49,17 @@ def replaces(driver: Driver, rows: pa.Table) -> Receipt:
     planned = replacing(driver, rows)
     span = planned.epoch.replaces
     assert span is not None
-    assert driver.sink.keeps_from_replacing(span) == ""  # type: ignore[attr-defined]
-    prepared = driver.sink.prepare_replacing(ArrowBatch(rows), planned.epoch.number, span)  # type: ignore[attr-defined]
+    assert driver.sink.cannot_replace(span) == ""  # type: ignore[attr-defined]
+    prepared = driver.sink.prepare_replacement(ArrowBatch(rows), planned.epoch.number, span)  # type: ignore[attr-defined]
     return driver.commits(planned, prepared)
 
 
 # Through memory; files that executors write; an epoch column beside the rows; partitions.
 VARIANTS: dict[str, dict[str, Any]] = {
     "driver": {},
-    "executors": {"driver_limit": 0},
-    "epoch column": {"epoch_column": "epoch"},
-    "partitions": {"partition_by": "note", "driver_limit": 0},
+    "executors": {"tuning": DeltaTuning(driver_limit=0)},
+    "epoch column": {"tuning": DeltaTuning(epoch_column="epoch")},
+    "partitions": {"partition_by": "note", "tuning": DeltaTuning(driver_limit=0)},
 }
 
 
@@ -69,7 +69,7 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> DeltaHarness:
 
 
 def test_it_says_that_it_can(tmp_path: Path) -> None:
-    assert isinstance(DeltaSink(tmp_path / "rows"), Replaces)
+    assert isinstance(DeltaSink(tmp_path / "rows"), ReplacesRows)
 
 
 def test_one_version_takes_all_rows_away_and_brings_the_new_ones(harness: DeltaHarness) -> None:
@@ -115,7 +115,7 @@ def test_nothing_leaves_before_the_commit_and_a_lost_answer_is_looked_up(harness
         driver = story.driver()
         driver.writes()
         planned = replacing(driver, table(100))
-        prepared = driver.sink.prepare_replacing(ArrowBatch(planned.table), 2, (1, 1))  # type: ignore[attr-defined]
+        prepared = driver.sink.prepare_replacement(ArrowBatch(planned.table), 2, (1, 1))  # type: ignore[attr-defined]
         assert len(stands(harness.path)) == 3
         faults.arm(Point.COMMIT_SENT, lose)
         with pytest.raises(OutcomeUnknown):
@@ -136,7 +136,7 @@ def test_a_fence_that_repeats_the_marker_takes_nothing_away(harness: DeltaHarnes
 
 @pytest.mark.parametrize("limit", [1 << 20])
 def test_a_merge_into_no_row_leaves_what_it_would_have_inserted(tmp_path: Path, limit: int) -> None:
-    harness = DeltaHarness(tmp_path, key="id", sequence="step", delete="gone", driver_limit=limit)
+    harness = DeltaHarness(tmp_path, key="id", sequence="step", delete_flag="gone", driver_limit=limit)
     with Scenario(harness) as story:
         driver = story.driver()
         for ids in ((1, 2), (2, 3)):
@@ -163,7 +163,7 @@ def test_a_merge_of_the_users_own_inserts_as_into_an_empty_table(tmp_path: Path)
 
 def refused(driver: Driver, words: str) -> None:
     span = (1, driver.plan().epoch.number - 1)
-    assert words in driver.sink.keeps_from_replacing(span)  # type: ignore[attr-defined]
+    assert words in driver.sink.cannot_replace(span)  # type: ignore[attr-defined]
     before = stands(driver.sink._root and Path(driver.sink._root))  # type: ignore[attr-defined]
     planned = replacing(driver, table(5))
     prepared = driver.sink.prepare(ArrowBatch(planned.table), planned.epoch.number)
@@ -192,7 +192,7 @@ def test_rows_of_ours_that_a_restore_brought_back_are_ours(tmp_path: Path) -> No
         harness.set_back(2)
         late = story.newcomer()
         assert isinstance(late.sink, DeltaSink)
-        late.sink.stand_at(late.fence, 2)
+        late.sink.reset_to(late.fence, 2)
         late.position()
         late.tries(epochs[2])
         replaces(late, table(100, 101))
@@ -213,7 +213,7 @@ def test_rows_that_a_restore_brought_back_from_before_a_refresh_are_ours_and_can
         DeltaTable(harness.path).restore(stood)
         late = story.newcomer()
         assert isinstance(late.sink, DeltaSink)
-        late.sink.stand_at(late.fence, 2)
+        late.sink.reset_to(late.fence, 2)
         late.position()
         replaces(late, table(200))
         assert stands(harness.path) == [200]

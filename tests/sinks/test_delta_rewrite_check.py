@@ -17,7 +17,7 @@ from tests.sinks.delta_harness import DeltaHarness
 from onceonly.errors import ConfigurationError
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_lab.conformance.scenario import Scenario
-from onceonly_sinks.delta import log_committer, rewrite_check
+from onceonly_sinks.delta import log_committer
 from onceonly_sinks.delta.table import Table
 
 UTC = dt.timezone.utc
@@ -43,7 +43,7 @@ def edit(log: Path, change: Any) -> None:
 def obstacle(path: Path) -> str | None:
     table = Table("delta:rows", str(path), "app", None)
     assert table.reopen() is not None
-    return rewrite_check.obstacle(table)
+    return log_committer.rewrite_obstacle(table)
 
 
 def nested(kind: pa.DataType, value: Any) -> pa.Table:
@@ -114,7 +114,7 @@ def test_rows_in_such_a_file_are_not_replaced_through_deltalake(tmp_path: Path) 
     harness = DeltaHarness(tmp_path)
     spark_partitioned(harness.path)
     with Scenario(harness) as story:
-        assert "it would not be removed" in story.driver().sink.keeps_from_replacing((1, 1))
+        assert "it would not be removed" in story.driver().sink.cannot_replace((1, 1))
 
 
 @pytest.mark.parametrize("kind", ["name", "timestamp"])

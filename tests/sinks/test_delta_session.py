@@ -100,8 +100,8 @@ def test_a_delta_spark_of_another_version_is_refused_with_that_of_this_spark(
         check_pair(pyspark, delta)
     assert refused.value.code == "E111"
     assert f"PySpark {pyspark} and the Python package delta-spark {delta} do not fit" in str(refused.value)
-    assert f"pip install 'delta-spark=={wanted}'" in str(refused.value)
-    assert "pip install 'pyspark" not in str(refused.value)
+    assert f"pip install delta-spark=={wanted}," in str(refused.value)
+    assert "pip install pyspark" not in str(refused.value)
 
 
 def test_a_spark_that_nobody_knows_is_refused_as_such() -> None:

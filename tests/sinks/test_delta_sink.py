@@ -6,7 +6,10 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,8 @@ from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_lab.conformance.scenario import PIPELINE, Driver, Scenario
-from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.delta import DeltaSink, DeltaTuning
+from onceonly_sinks.delta.log import DeltaLog
 from onceonly_sinks.delta.log_committer import LogCommitter
 from onceonly_sinks.delta.marker import Note, application_id, pack
 
@@ -98,6 +102,31 @@ def test_a_commit_that_was_called_absent_cannot_arrive_any_more(harness: DeltaHa
         assert landed == ([1] if asked else [1, 2])
 
 
+def test_of_drivers_that_create_a_table_at_once_one_succeeds(tmp_path: Path) -> None:
+    drivers = 4
+    at_once = threading.Barrier(drivers, timeout=60)
+
+    def creates(root: Path, number: int) -> int | None:
+        app = application_id(PIPELINE, "orders")
+        note = Note(app, Fence(1, str(number)), 0, None, None, -1, -1, 0, "append", "", str(number))
+        at_once.wait()
+        try:
+            LogCommitter("orders", str(root), None).create(note)
+        except DeltaError:
+            return None
+        return number
+
+    with ThreadPoolExecutor(drivers) as pool:
+        for root in (tmp_path / str(repeat) for repeat in range(20)):
+            creators = [number for number in pool.map(partial(creates, root), range(drivers)) if number is not None]
+            log = DeltaLog(str(root), application_id(PIPELINE, "orders"))
+            entry = log.newest(log.head())
+            assert (len(creators), log.head()) == (1, 0)
+            assert entry is not None
+            assert entry.note is not None
+            assert entry.note.fence == Fence(1, str(creators[0]))
+
+
 # ---- bad places and bad arguments
 
 
@@ -126,10 +155,8 @@ def test_a_table_name_needs_a_session(tmp_path: Path) -> None:
     "arguments",
     [
         {"mode": "upsert"},
-        {"mode": "merge"},
-        {"mode": "append", "key": "id"},
         {"sequence": "step"},
-        {"committer": "rust"},
+        {"external_changes": "some"},
     ],
     ids=str,
 )
@@ -139,8 +166,13 @@ def test_arguments_that_do_not_fit_together_are_refused_at_once(tmp_path: Path, 
     assert refused.value.code == "E110"
 
 
+def test_a_committer_that_there_is_not_is_refused_at_once() -> None:
+    with pytest.raises(ConfigurationError, match=r'committer is not "auto", "log" or "spark": \'rust\''):
+        DeltaTuning(committer="rust")  # type: ignore[arg-type]
+
+
 def test_the_spark_committer_without_a_session_is_refused_before_the_action(tmp_path: Path) -> None:
-    harness = DeltaHarness(tmp_path, committer="spark")
+    harness = DeltaHarness(tmp_path, tuning=DeltaTuning(committer="spark"))
     with Scenario(harness) as story:
         driver = story.driver()
         with pytest.raises(ConfigurationError) as refused:
@@ -163,7 +195,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [0, 1 << 30], ids=["executors", "driver"])
 def test_a_full_disk_is_named_and_loses_nothing(small_disk: Path, limit: int) -> None:
-    harness = DeltaHarness(small_disk, driver_limit=limit)
+    harness = DeltaHarness(small_disk, tuning=DeltaTuning(driver_limit=limit))
     with Scenario(harness) as story:
         driver = story.driver()
         first = driver.writes()

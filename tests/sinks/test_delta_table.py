@@ -268,7 +268,7 @@ def test_a_zombie_between_its_check_and_its_commit_writes_nothing(harness: Delta
         after_the_check(zombie, lambda: story.driver(2))
         with pytest.raises(Superseded) as fenced:
             zombie.commits(planned, prepared)
-        assert fenced.value.found == Fence(2, "owner-2")
+        assert fenced.value.current_fence == Fence(2, "owner-2")
         story.holds(first)
 
 

@@ -37,7 +37,7 @@ def test_a_table_says_at_each_version_what_it_was_complete_through(path: Path) -
             writer.write(number * 10, noted=number * 10, ingest=number, sees=[peer])
             newest = writer.newest
             assert newest is not None
-            told[version(path)] = newest.time.lower
+            told[version(path)] = newest.time.dataset_complete_until
     reader = TimeReader("app", DeltaSink(path))
     assert {at: reader.time_window(at).lower for at in told} == told
     assert set(told.values()) == {None, 10, 20, 30, 40}
@@ -77,7 +77,7 @@ def test_another_engine_reads_the_same_out_of_the_log(path: Path) -> None:
     for number in (1, 2, 3):
         web.write(number, noted=number * 10)
     said = [json.loads(one["userMetadata"]) for one in DeltaTable(path).history() if "userMetadata" in one]
-    noted = {one["marker"]["epoch"]["time"]["lower"] for one in said if one["marker"]}
+    noted = {one["marker"]["epoch"]["time"]["dataset_complete_until"] for one in said if one["marker"]}
     assert noted == {10, 20, 30}
 
 
@@ -87,7 +87,7 @@ def test_sql_reads_the_same_out_of_the_files_of_the_log(path: Path) -> None:
     for number in (1, 2, 3):
         web.write(number, noted=number * 10)
     query = f"""
-        SELECT max((commitInfo.userMetadata::JSON ->> '$.marker.epoch.time.lower')::BIGINT)
+        SELECT max((commitInfo.userMetadata::JSON ->> '$.marker.epoch.time.dataset_complete_until')::BIGINT)
         FROM read_json('{path}/_delta_log/*.json', columns = {{commitInfo: 'STRUCT(userMetadata VARCHAR)'}})
         WHERE commitInfo IS NOT NULL
     """

@@ -14,6 +14,7 @@ from tests.sinks.delta_harness import DeltaHarness
 from onceonly.errors import DestinationError
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_lab.conformance.scenario import Scenario
+from onceonly_sinks.delta import DeltaTuning
 from onceonly_sinks.delta.columns import Column
 from onceonly_sinks.delta.ladder import ChangePolicy
 from onceonly_sinks.delta.merge import Upsert
@@ -23,12 +24,12 @@ from onceonly_sinks.delta.table import Table
 
 DRIVER, EXECUTORS = 1 << 30, 0
 WAYS: dict[str, dict[str, Any]] = {
-    "driver": {"driver_limit": DRIVER},
-    "executors": {"driver_limit": EXECUTORS},
-    "partitioned": {"driver_limit": EXECUTORS, "partition_by": "id"},
-    "merge": {"driver_limit": DRIVER, "key": "id"},
-    "merge, capital key": {"driver_limit": DRIVER, "key": "ID"},
-    "adding columns": {"driver_limit": DRIVER, "schema": "add_columns"},
+    "driver": {"tuning": DeltaTuning(driver_limit=DRIVER)},
+    "executors": {"tuning": DeltaTuning(driver_limit=EXECUTORS)},
+    "partitioned": {"tuning": DeltaTuning(driver_limit=EXECUTORS), "partition_by": "id"},
+    "merge": {"tuning": DeltaTuning(driver_limit=DRIVER), "key": "id"},
+    "merge, capital key": {"tuning": DeltaTuning(driver_limit=DRIVER), "key": "ID"},
+    "adding columns": {"tuning": DeltaTuning(driver_limit=DRIVER), "schema": "add_columns"},
 }
 
 WIDE = Schema(

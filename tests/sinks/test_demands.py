@@ -21,7 +21,7 @@ from onceonly_sinks.delta.planning import Settings
 from onceonly_sinks.delta.schema_compatibility import Demands
 from onceonly_sinks.kafka import columns as of_kafka
 from onceonly_sinks.kafka.columns import Columns
-from onceonly_sinks.postgres import row_rules as of_postgres
+from onceonly_sinks.postgres import bad_rows as of_postgres
 from onceonly_sinks.postgres import schema
 from onceonly_sinks.postgres.lanes import ValueRefused
 from onceonly_sinks.postgres.server import TableName

@@ -108,3 +108,16 @@ def test_a_password_in_the_clients_text_is_masked() -> None:
     assert failure is not None
     assert "hunter2" not in failure.reason
     assert mask(failure.reason) == failure.reason
+
+
+def test_a_report_of_a_failed_handshake_outlives_those_of_mere_disconnections() -> None:
+    context, broker = Context("kafka:orders"), "ssl://127.0.0.1:9092/bootstrap: "
+    vague, cause = (
+        f"{broker}Disconnected: closed by peer",
+        f"{broker}SSL handshake failed: Disconnected: closed by peer",
+    )
+    heard: list[list[str]] = []
+    for report in (vague, cause, vague, f"{broker}Connection refused"):
+        context.hear(report)
+        heard.append([*context.heard])
+    assert heard == [[vague], [cause], [cause], [f"{broker}Connection refused"]]

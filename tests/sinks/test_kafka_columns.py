@@ -128,7 +128,7 @@ def test_a_missing_value_is_made_by_an_output_so_that_no_table_gets_it() -> None
         (batch(value=pa.array(["x"]), headers=pa.array([[{"key": None, "value": b""}]], HEADERS)), "has no name"),
         (batch(value=pa.array(["x"]), timestamp=at(0)), 'which the client takes for "now"'),
         (batch(value=pa.array(["x"]), timestamp=at(999)), 'which the client takes for "now"'),
-        (batch(value=pa.array(["x"]), timestamp=at(-1_000_000)), "lies before 1970"),
+        (batch(value=pa.array(["x"]), timestamp=at(-1_000_000)), "is before 1970"),
     ],
 )
 def test_a_row_that_kafka_cannot_hold_is_refused_not_skipped(rows: pa.RecordBatch, named: str) -> None:

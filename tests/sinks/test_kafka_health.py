@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from onceonly.cli.doctor_checks import destination
 from onceonly.doctor import UNOBSERVED, Check, Observed, State
 from onceonly_lab.servers.kafka import EmbeddedKafka
-from onceonly_sinks.kafka import KafkaSink
+from onceonly_sinks.kafka import KafkaSink, KafkaTuning
+from onceonly_sinks.kafka.health import ClusterFacts, TopicFacts, judge
 from onceonly_sinks.kafka.markers import MarkerScope
-from onceonly_sinks.kafka.read import ClusterFacts, TopicFacts, judge
 
 pytestmark = pytest.mark.kafka
 
@@ -46,7 +46,7 @@ def test_a_transaction_timeout_below_what_epochs_took_is_found(kafka: EmbeddedKa
     sink = KafkaSink(kafka.servers, topic, options={"kafka.transaction.timeout.ms": "30000"})
     check = found(sink, Observed(9, 45.0))["D101"]
     assert check.state is State.PROBLEM
-    assert "up to 45 s; the brokers end one after 30 s" in check.said
+    assert "up to 45 s; the brokers end one after 30 s" in check.message
     assert "transaction.timeout.ms to 180000" in check.remedy
     assert "brokers is 900000" in check.remedy
     wider = KafkaSink(kafka.servers, topic, options={"kafka.transaction.timeout.ms": "180000"})
@@ -57,14 +57,14 @@ def test_a_marker_topic_that_forgets_is_found(kafka: EmbeddedKafka, topic: str) 
     marker = MarkerScope("orders", f"kafka:{topic}").topic
     make(kafka, marker, cleanup_policy="delete")
     check = found(KafkaSink(kafka.servers, topic))["D102"]
-    assert "cleanup.policy=delete" in check.said
+    assert "cleanup.policy=delete" in check.message
     assert f"--topic {marker} --add-config cleanup.policy=compact" in check.remedy
 
 
 def test_a_marker_topic_without_one_order_is_found(kafka: EmbeddedKafka, topic: str) -> None:
     make(kafka, f"{topic}-markers", 2, cleanup_policy="compact")
-    check = found(KafkaSink(kafka.servers, topic, marker_topic=f"{topic}-markers"))["D102"]
-    assert "2 partitions" in check.said
+    check = found(KafkaSink(kafka.servers, topic, tuning=KafkaTuning(marker_topic=f"{topic}-markers")))["D102"]
+    assert "2 partitions" in check.message
 
 
 def test_a_topic_whose_leader_may_lack_rows_is_found(kafka: EmbeddedKafka, topic: str) -> None:

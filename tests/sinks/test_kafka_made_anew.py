@@ -1,4 +1,4 @@
-"""A topic that was made anew beside a sink that stands: filled again only where its markers are gone, too."""
+"""A topic that was created again beside a sink that stands: filled again only where its markers are gone, too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from onceonly.cli.app import app
 from onceonly_lab.servers.kafka import EmbeddedKafka
-from onceonly_sinks.kafka import KafkaSink
+from onceonly_sinks.kafka import KafkaSink, KafkaTuning
 
 _numbers = itertools.count(1)
 
@@ -33,7 +33,10 @@ class TopicJob(Job):
         super().__init__(root, ("a",), keep=9)
         self.servers, self.topic, self.marker_topic = servers, topic, f"{topic}-markers"
         memory = self.pipeline.sinks
-        self.pipeline.sinks = lambda: [*memory(), KafkaSink(servers, topic, marker_topic=self.marker_topic)]  # type: ignore[method-assign, list-item]
+        self.pipeline.sinks = lambda: [
+            *memory(),
+            KafkaSink(servers, topic, tuning=KafkaTuning(marker_topic=self.marker_topic)),
+        ]  # type: ignore[method-assign, list-item]
 
     def written(self, *numbers: int) -> None:
         self.writes(*numbers, table=rows)
@@ -59,7 +62,7 @@ def test_a_topic_is_filled_from_the_first_epoch_on_where_its_markers_are_gone_to
     job.written(1, 2, 3)
     delete(job.servers, job.marker_topic)
     anew(kafka, job.topic)
-    plan = obeys(run, job.said("E208", 4), "queries rewind orders")
+    plan = obeys(run, job.said("E208", 4), "recover rewind orders")
     assert "gets epochs 1..3, 6 rows: 3 from stage" in plan
     job.written(4)
     wanted = [value for number in (1, 2, 3, 4) for value in rows(number)["value"].to_pylist()]
@@ -72,15 +75,15 @@ def test_a_topic_whose_markers_stand_is_given_up_by_number_and_not_filled(job: T
     job.written(1, 2, 3)
     anew(kafka, job.topic)
     said = job.said("E208", 4)
-    assert "queries rewind" not in said
+    assert "recover rewind" not in said
     ledger, sink = str(job.pipeline.root / "ledger.db"), f"kafka:{job.topic}"
-    command = ("queries", "rewind", "orders", "--ledger", ledger, "--to", "0", "--sink", sink)
+    command = ("recover", "rewind", "orders", "--ledger", ledger, "--to", "0", "--sink", sink)
     for typed in (run(*command), run(*command, "--yes")):
         assert typed.exit_code == 2
         assert typed.stdout == ""
-        assert f"[ONCE-E110] {sink} was made anew" in typed.stderr
+        assert f"[ONCE-E110] {sink} was created again" in typed.stderr
         assert "take all of them out" not in typed.stderr
-        assert printed(typed.stderr, "queries adopt") == printed(said, "queries adopt")
-    obeys(run, typed.stderr, "queries adopt")
+        assert printed(typed.stderr, "recover adopt") == printed(said, "recover adopt")
+    obeys(run, typed.stderr, "recover adopt")
     job.written(4)
     assert committed(job.servers, job.topic) == rows(4)["value"].to_pylist()

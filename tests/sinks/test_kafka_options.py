@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from onceonly.errors import ConfigurationError
-from onceonly_sinks.kafka import KafkaSink, consumer_options, reader_options
+from onceonly_sinks.kafka import KafkaSink, KafkaTuning, consumer_options, reader_options
 from onceonly_sinks.kafka.options import Options, environment_name
 
 SERVERS = "localhost:9092"
@@ -128,7 +128,7 @@ def test_secrets_come_from_the_environment_and_never_reach_an_address(monkeypatc
 @pytest.mark.parametrize("topic", ["orders", None])
 def test_an_address_finds_the_same_sink_again(topic: str | None) -> None:
     options = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN", "kafka.client.id": "a&b=c"}
-    sink = KafkaSink("a:1,b:2", topic, options=options, id="kafka:äö", marker_topic="onceonly.mine")
+    sink = KafkaSink("a:1,b:2", topic, options=options, id="kafka:äö", tuning=KafkaTuning(marker_topic="onceonly.mine"))
     found = KafkaSink.from_address(sink.address)
     assert (found.id, found.address) == ("kafka:äö", sink.address)
 

@@ -22,13 +22,13 @@ from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_lab.servers.kafkaproxy import Api, KafkaProxy
 from onceonly_lab.servers.proxy import Act
-from onceonly_sinks.kafka import KafkaSink
+from onceonly_sinks.kafka import KafkaSink, KafkaTuning
 from onceonly_sinks.kafka.cluster import End
 from onceonly_sinks.kafka.marker_reader import TopicEnd
 from onceonly_sinks.kafka.markers import MarkerScope as Names
 
 _numbers = itertools.count(1)
-QUICK = {"patience": 2.5, "settle": 2.5}
+QUICK = {"tuning": KafkaTuning(answer_timeout=2.5, hidden_timeout=2.5)}
 
 
 @pytest.fixture
@@ -234,12 +234,12 @@ def test_a_wait_for_an_open_transaction_is_told_once_and_nobody_is_named_where_n
     stranger.produce(topic, b"open")
     stranger.flush(10)
     with caplog.at_level(logging.INFO), pytest.raises(DestinationError, match="E514"):
-        Writer(kafka.servers, topic, patience=10.0, settle=seconds)
+        Writer(kafka.servers, topic, answer_timeout=10.0, hidden_timeout=seconds)
     stranger.abort_transaction(10)
     waits = [record for record in caplog.records if record.name == "onceonly_sinks.kafka.marker_reader"]
     assert [record.levelname for record in waits] == told, caplog.text
     assert all(topic in record.getMessage() for record in waits)
-    assert all("whose they are cannot be told here" in record.getMessage() for record in waits)
+    assert all("their writers are not known here" in record.getMessage() for record in waits)
 
 
 @pytest.mark.slow
@@ -252,7 +252,7 @@ def test_a_commit_that_hangs_hidden_is_refused_not_written_again(kafka: Embedded
         pytest.fail("six restarts, and each time the end of the transaction was written")
     before = ends(kafka.servers, topic)
     with pytest.raises(DestinationError) as caught:
-        Writer(kafka.servers, topic, generation=2, patience=10.0, settle=1.0)
+        Writer(kafka.servers, topic, generation=2, answer_timeout=10.0, hidden_timeout=1.0)
     assert caught.value.code == "E514"
     assert "find-hanging" in caught.value.remedy
     assert ends(kafka.servers, topic) == before
@@ -260,7 +260,7 @@ def test_a_commit_that_hangs_hidden_is_refused_not_written_again(kafka: Embedded
 
 def hangs_after_a_naive_restart(kafka: EmbeddedKafka, inner_wire: KafkaProxy, topic: str) -> bool:
     """Commit an epoch, lose its end in the broker, and say whether that is for good."""
-    with Writer(kafka.servers, topic, patience=5.0, settle=0.2) as writer:
+    with Writer(kafka.servers, topic, answer_timeout=5.0, hidden_timeout=0.2) as writer:
         prepared = writer.prepare(values("a"))
         held = inner_wire.rule(Act.DROP_REQUEST, Api.WRITE_TXN_MARKERS)
         with pytest.raises(OutcomeUnknown):
@@ -408,7 +408,7 @@ def test_a_topic_that_was_made_anew_is_noticed(kafka: EmbeddedKafka, topic: str)
         prepared = writer.prepare(values("c"))
         prepared.abandon()
         anew(kafka, topic)
-        assert [event.kind for event in writer.sink.disturbances(receipt)] == ["recreated"]
+        assert [event.kind for event in writer.sink.external_changes(receipt)] == ["recreated"]
         with pytest.raises(IdentityError) as caught:
             writer.write(values("c"))
         assert caught.value.code == "E208"
@@ -471,7 +471,7 @@ def test_a_row_that_is_too_large_fails_the_epoch(kafka: EmbeddedKafka, topic: st
 
 def test_nobody_there_is_said_within_the_patience() -> None:
     with pytest.raises(DestinationError) as caught:
-        KafkaSink("127.0.0.1:1", "orders", patience=1.0).open(PIPELINE)
+        KafkaSink("127.0.0.1:1", "orders", tuning=KafkaTuning(answer_timeout=1.0)).open(PIPELINE)
     assert caught.value.code == "E501"
     assert "127.0.0.1:1 failed: Connection refused" in caught.value.what
 
@@ -489,7 +489,7 @@ def test_a_listener_that_speaks_another_protocol_is_told_in_the_clients_own_word
     words = "SSL handshake failed" if protocol.endswith("SSL") else "SASL PLAIN mechanism handshake failed"
     for patience in (5.0, 60.0):  # what the client says has to come within: on a busy machine it takes longer
         with pytest.raises(DestinationError) as caught:
-            KafkaSink(kafka.servers, topic, options=options, patience=patience).open(PIPELINE)
+            KafkaSink(kafka.servers, topic, options=options, tuning=KafkaTuning(answer_timeout=patience)).open(PIPELINE)
         said = str(caught.value)
         if words in said:
             break

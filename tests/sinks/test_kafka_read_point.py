@@ -10,8 +10,8 @@ import pytest
 from tests.core.several import Pipeline, rows
 from tests.sinks.kafka_harness import PARTITIONS, as_records, messages
 
-from onceonly import read_point
 from onceonly.protocol import Sink
+from onceonly.reading import read_point
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.kafka import KafkaSink
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from onceonly.audit import audit
 from onceonly.errors import ConfigurationError, DestinationError, IdentityError
-from onceonly.protocol import Sink, Witness
+from onceonly.protocol import DetectsChanges, Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.digests import Digest
@@ -177,7 +177,7 @@ def changes(*values: tuple[int, int, bool | None]) -> pa.Table:
 
 
 def test_a_true_in_the_delete_column_removes_the_key_and_the_column_is_not_kept() -> None:
-    sink = opened(MemorySink(key="id", delete="gone"))
+    sink = opened(MemorySink(key="id", delete_flag="gone"))
     write(sink, changes((1, 1, False), (2, 1, False), (3, 1, True)))
     assert sink.rows() == [{"id": 1, "at": 1}, {"id": 2, "at": 1}]
     receipt = write(sink, changes((1, 0, True), (2, 0, True)))
@@ -187,10 +187,10 @@ def test_a_true_in_the_delete_column_removes_the_key_and_the_column_is_not_kept(
 
 
 def test_a_null_in_the_delete_column_is_refused() -> None:
-    sink = opened(MemorySink(key="id", delete="gone"))
+    sink = opened(MemorySink(key="id", delete_flag="gone"))
     with pytest.raises(DestinationError, match=r"E503.*column gone: 1 nulls"):
         write(sink, changes((1, 1, None), (2, 1, False)))
-    with pytest.raises(DestinationError, match=r"E506.*column gone, which delete= names, is not there"):
+    with pytest.raises(DestinationError, match=r"E506.*column gone, which delete_flag= names, is not there"):
         write(sink, rows((1, 1, "new")))
     assert sink.rows() == []
 
@@ -202,7 +202,7 @@ def test_a_null_in_the_delete_column_is_refused() -> None:
     )
 )
 def test_a_removal_obeys_the_sequence(epochs: list[list[tuple[int, int, bool]]]) -> None:
-    sink = opened(MemorySink(key="id", sequence="at", delete="gone"))
+    sink = opened(MemorySink(key="id", sequence="at", delete_flag="gone"))
     model: dict[int, int] = {}
     for epoch in epochs:
         write(sink, changes(*epoch))
@@ -215,7 +215,13 @@ def test_a_removal_obeys_the_sequence(epochs: list[list[tuple[int, int, bool]]])
 
 @pytest.mark.parametrize(
     "options",
-    [{"sequence": "at"}, {"delete": "gone"}, {"key": ["id", "id"]}, {"key": "id", "delete": "id"}, {"key": [""]}],
+    [
+        {"sequence": "at"},
+        {"delete_flag": "gone"},
+        {"key": ["id", "id"]},
+        {"key": "id", "delete_flag": "id"},
+        {"key": [""]},
+    ],
     ids=str,
 )
 def test_columns_that_do_not_go_together_are_refused_at_once(options: dict[str, Any]) -> None:
@@ -224,7 +230,7 @@ def test_columns_that_do_not_go_together_are_refused_at_once(options: dict[str, 
 
 
 def test_an_address_says_that_it_is_an_upsert_and_by_what() -> None:
-    sink = MemorySink("it's 100% #1?", key=["id", "a,b&c"], sequence="at", delete="gone")
+    sink = MemorySink("it's 100% #1?", key=["id", "a,b&c"], sequence="at", delete_flag="gone")
     found = MemorySink.from_address(sink.address)
     assert (found.id, found.address, found.capabilities) == (sink.id, sink.address, sink.capabilities)
     write(opened(sink), changes((1, 1, False)).append_column("a,b&c", pa.array([1])))
@@ -276,7 +282,7 @@ def test_a_restored_store_refuses_the_driver_whose_fence_it_lost() -> None:
     epoch = following(sink)
     marker = Marker("orders", sink.id, fence_of(sink), epoch)
     sink.store.restore(epoch=0)
-    with pytest.raises(DestinationError, match=r"E508.*our fence does not stand"):
+    with pytest.raises(DestinationError, match=r"E508.*our fence is gone"):
         sink.commit(None, marker)
     assert sink.rows() == []
 
@@ -293,7 +299,7 @@ def set_back() -> MemorySink:
 def test_restored_rows_leave_the_markers_of_later_epochs() -> None:
     sink = set_back()
     assert states(sink) == {1: "new"}
-    assert (sink.look().epoch, sink.content()) == (3, 1)
+    assert (sink.look().epoch, sink.content_epoch()) == (3, 1)
     assert sink.recount() == {1: 1, 2: 0, 3: 0}
     assert disturbances(sink, None) == ["restored"]
 
@@ -302,29 +308,29 @@ def test_restored_rows_leave_the_markers_of_later_epochs() -> None:
 def test_a_sink_that_was_put_at_its_restored_rows_counts_and_tells_on_from_there(cleaned: bool) -> None:
     sink = set_back()
     (receipt,) = [one for marker, one in sink.history() if marker.epoch.number == 3]
-    sink.stand_at(Fence(2, "owner-2"), 1)
+    sink.reset_to(Fence(2, "owner-2"), 1)
     if cleaned:
         sink.store.clean_up()
     assert ([marker.epoch.number for marker, _ in sink.history()], sink.recount()) == ([1], {1: 1})
     assert disturbances(sink, receipt) == disturbances(sink, None) == []
-    assert sink.disturbances(receipt) == ()
+    assert sink.external_changes(receipt) == ()
     assert write(sink, rows((2, 1, "again"))).epoch == 2
-    assert (states(sink), sink.content()) == ({1: "new", 2: "again"}, 2)
+    assert (states(sink), sink.content_epoch()) == ({1: "new", 2: "again"}, 2)
     sink.store.restore_rows(epoch=0)
-    assert (states(sink), sink.content(), disturbances(sink, None)) == ({}, 0, ["restored"])
+    assert (states(sink), sink.content_epoch(), disturbances(sink, None)) == ({}, 0, ["restored"])
 
 
 def test_cleaning_up_leaves_restored_rows_restored() -> None:
     sink = set_back()
     sink.store.clean_up()
-    assert (states(sink), sink.content()) == ({1: "new"}, None)  # the marker of epoch 1 is gone
+    assert (states(sink), sink.content_epoch()) == ({1: "new"}, None)  # the marker of epoch 1 is gone
 
 
 def test_restored_rows_are_those_that_an_epoch_has_replaced_and_nobody_brought_since() -> None:
     sink = opened(MemorySink())
     write(sink, rows((1, 1, "new")))
     epoch = linked(replace(following(sink), series=2, replaces=(1, 1)))
-    prepared = sink.prepare_replacing(ArrowBatch(rows((2, 1, "new"))), 2, (1, 1))
+    prepared = sink.prepare_replacement(ArrowBatch(rows((2, 1, "new"))), 2, (1, 1))
     sink.commit(prepared, Marker("orders", sink.id, fence_of(sink), epoch))
     sink.store.append_foreign(rows((9, 9, "foreign")))
     assert states(sink) == {2: "new", 9: "foreign"}
@@ -337,11 +343,11 @@ def test_overwritten_rows_are_of_no_epoch_and_do_not_come_back() -> None:
     sink = opened(MemorySink())
     write(sink, rows((1, 1, "new")))
     sink.store.overwrite(rows((9, 9, "foreign")))
-    assert sink.content() is None
+    assert sink.content_epoch() is None
     with pytest.raises(LookupError, match="no longer has the rows of epoch 1"):
         sink.store.restore_rows(1)
     with pytest.raises(ConfigurationError, match=r"E110.*it has those of no epoch that is known"):
-        sink.stand_at(Fence(2, "owner-2"), 1)
+        sink.reset_to(Fence(2, "owner-2"), 1)
 
 
 def test_what_was_restored_before_our_newest_epoch_is_told_once() -> None:
@@ -377,8 +383,8 @@ def test_what_others_did_is_told_without_a_fence() -> None:
     second = write(sink, rows((2, 1, "new")))
     reader = MemorySink(store=sink.store)
     reader.open("orders")
-    assert isinstance(reader, Witness)
-    told = {since: [found.kind for found in reader.disturbances(since)] for since in (first, second)}
+    assert isinstance(reader, DetectsChanges)
+    told = {since: [found.kind for found in reader.external_changes(since)] for since in (first, second)}
     assert told == {first: ["overwritten"], second: []}
 
 
@@ -451,7 +457,7 @@ def test_rows_prepared_by_another_sink_are_refused() -> None:
 def test_reading_the_position_before_installing_is_refused() -> None:
     sink = MemorySink()
     sink.open("orders")
-    with pytest.raises(DestinationError, match=r"E508.*our fence does not stand"):
+    with pytest.raises(DestinationError, match=r"E508.*our fence is gone"):
         sink.position(None)
 
 
@@ -459,5 +465,5 @@ def test_a_refused_epoch_names_where_the_store_stands() -> None:
     sink = opened(MemorySink())
     write(sink, rows((1, 1, "new")))
     gap: Any = plan(following(sink), sink.id).epoch
-    with pytest.raises(IdentityError, match=r"E207.*stands at epoch 1, but it once confirmed epoch 2"):
+    with pytest.raises(IdentityError, match=r"E207.*is at epoch 1, but it once confirmed epoch 2"):
         sink.commit(None, Marker("orders", sink.id, fence_of(sink), gap))

@@ -62,7 +62,7 @@ def a_first_epoch_that_is_held(first: PlannedEpoch, driver: Driver) -> PlannedEp
 
 
 EVENTS = {
-    gap: ("E207", r"stands at epoch 2, but it once confirmed epoch 3"),
+    gap: ("E207", r"is at epoch 2, but it once confirmed epoch 3"),
     other_history: ("E210", r"epoch 2 and .* disagree"),
     other_epoch: ("E210", r"epoch 2 and .* disagree"),
     older_epoch: ("E210", r"epoch 1 and .* disagree"),
@@ -97,7 +97,7 @@ def test_a_fence_that_was_never_installed_does_not_stand(harness: SinkHarness) -
         driver = story.driver(3)
         planned = driver.plan()
         driver.fence = Fence(4, "owner-4")
-        with pytest.raises(OnceOnlyError, match="our fence does not stand") as caught:
+        with pytest.raises(OnceOnlyError, match="our fence is gone") as caught:
             driver.commits(planned, None)
         assert caught.value.code == "E508"
 
@@ -110,4 +110,4 @@ def test_a_fence_that_is_not_above_the_standing_one_is_superseded(harness: SinkH
         driver.fence = fence
         with pytest.raises(Superseded) as caught:
             driver.commits(planned, None)
-        assert caught.value.found == Fence(3, "owner-3")
+        assert caught.value.current_fence == Fence(3, "owner-3")

@@ -16,7 +16,7 @@ from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.protocol import Superseded
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Fence
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 pytestmark = pytest.mark.postgres
 
@@ -44,7 +44,7 @@ def refused(dsn: str, via: str, apply: Apply, code: str) -> DestinationError:
     def one_after_the_other(cursor: psycopg.Cursor[Any], staged: Any, epoch: int) -> None:
         next(acts)(cursor, staged, epoch)
 
-    with Writer(dsn, via=via, apply=one_after_the_other) as writer:
+    with Writer(dsn, load=via, apply=one_after_the_other) as writer:
         writer.write(orders(1))
         with pytest.raises(DestinationError) as caught:
             writer.write(orders(1, 2, note="refused"))
@@ -66,7 +66,7 @@ def test_the_function_gets_the_rows_and_the_epoch_in_the_markers_transaction(dsn
         query = sql.SQL("INSERT INTO told SELECT %s, count(*), (SELECT max(epoch) FROM onceonly.head) FROM {}")
         cursor.execute(query.format(staged), [epoch])
 
-    with Writer(dsn, via=via, apply=apply) as writer:
+    with Writer(dsn, load=via, apply=apply) as writer:
         receipt = writer.write(orders(1, 2))
         writer.write(orders())
         writer.write(orders(2, 3, note="again"))
@@ -78,7 +78,7 @@ def test_the_function_gets_the_rows_and_the_epoch_in_the_markers_transaction(dsn
 
 def test_an_attempt_that_lost_is_not_shown_to_the_function(dsn: str) -> None:
     run(dsn, STOCK)
-    with Writer(dsn, via="executors", apply=counted) as writer:
+    with Writer(dsn, load="executors", apply=counted) as writer:
         writer.write(ArrowBatch(orders(1, 2), duplicate_attempt=True))
         assert rows(dsn) == [(1, 1, "new"), (2, 1, "new")]
 
@@ -91,7 +91,7 @@ def test_awkward_names_and_every_column_reach_the_function(dsn: str, via: str) -
         seen.extend(cursor.execute(f'SELECT "50% {{x}}", "a""b", at FROM {staged}').fetchall())
 
     table = pa.table({"50% {x}": [1.5], 'a"b': ["x"], "at": [{"deep": [1]}]})
-    with Writer(dsn, via=via, apply=apply) as writer:
+    with Writer(dsn, load=via, apply=apply) as writer:
         writer.write(table)
     assert seen == [(1.5, "x", {"deep": [1]})]
 
@@ -135,7 +135,7 @@ def swallowing(cursor: psycopg.Cursor[Any], staged: Any, epoch: int) -> None:
 
 def test_a_savepoint_of_its_own_may_fail(dsn: str, via: str) -> None:
     run(dsn, STOCK)
-    with Writer(dsn, via=via, apply=lambda *given: counted(*given) if given[2] == 1 else swallowing(*given)) as writer:
+    with Writer(dsn, load=via, apply=lambda *given: counted(*given) if given[2] == 1 else swallowing(*given)) as writer:
         writer.write(orders(1))
         writer.write(orders(1, note="later"))
         assert rows(dsn) == [(1, 2, "later")]
@@ -204,7 +204,7 @@ def test_a_weaker_commit_asked_for_by_the_function_is_not_given(dsn: str, via: s
         counted(cursor, staged, epoch)
         cursor.execute("SET LOCAL synchronous_commit = off")
 
-    with Writer(dsn, via=via, apply=apply) as writer:
+    with Writer(dsn, load=via, apply=apply) as writer:
         writer.write(orders(1), Ledger())  # type: ignore[arg-type]
     assert asked == ["on"]
 
@@ -219,15 +219,15 @@ def test_a_driver_that_was_fenced_meanwhile_is_told_so(dsn: str, via: str) -> No
         newer.close()
         counted(cursor, staged, epoch)
 
-    with Writer(dsn, via=via, apply=apply) as writer:
+    with Writer(dsn, load=via, apply=apply) as writer:
         with pytest.raises(Superseded) as caught:
             writer.write(orders(1))
-        assert caught.value.found.generation == 2
+        assert caught.value.current_fence.generation == 2
     assert rows(dsn) == []
 
 
 def test_a_table_that_is_still_not_there_is_refused(dsn: str, via: str) -> None:
-    with Writer(dsn, via=via, apply=lambda cursor, staged, epoch: None) as writer:
+    with Writer(dsn, load=via, apply=lambda cursor, staged, epoch: None) as writer:
         with pytest.raises(DestinationError, match=r"E508.*there is no table"):
             writer.write(orders(1))
         assert not there(dsn)
@@ -235,7 +235,12 @@ def test_a_table_that_is_still_not_there_is_refused(dsn: str, via: str) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"key": "id"}, {"key": "id", "sequence": "at"}, {"schema": "add_columns"}, {"epoch_column": None}],
+    [
+        {"key": "id"},
+        {"key": "id", "sequence": "at"},
+        {"schema": "add_columns"},
+        {"tuning": PostgresTuning(epoch_column=None)},
+    ],
     ids=str,
 )
 def test_a_function_and_another_way_of_writing_are_refused(options: dict[str, Any]) -> None:

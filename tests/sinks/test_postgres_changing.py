@@ -25,7 +25,7 @@ def refused(writer: Writer, batch: pa.Table, code: str) -> str:
     return str(caught.value)
 
 
-# ---- delete=
+# ---- delete_flag=
 
 
 def changes(*values: tuple[int | None, int | None, bool | None]) -> pa.Table:
@@ -33,11 +33,11 @@ def changes(*values: tuple[int | None, int | None, bool | None]) -> pa.Table:
     return pa.Table.from_pylist([{"id": id_, "at": at, "gone %": gone} for id_, at, gone in values], schema)
 
 
-DELETES: dict[str, Any] = {"key": "id", "delete": "gone %"}
+DELETES: dict[str, Any] = {"key": "id", "delete_flag": "gone %"}
 
 
 def test_true_removes_the_key_and_the_column_is_not_stored(dsn: str, via: str) -> None:
-    with Writer(dsn, via=via, **DELETES) as writer:
+    with Writer(dsn, load=via, **DELETES) as writer:
         receipt = writer.write(changes((1, 1, False), (2, 1, False), (3, 1, True)))
         assert (receipt.rows, rows(dsn)) == (3, [(1, 1, 1), (2, 1, 1)])
         receipt = writer.write(changes((1, 0, True), (2, 9, False), (8, 9, True)))
@@ -46,7 +46,7 @@ def test_true_removes_the_key_and_the_column_is_not_stored(dsn: str, via: str) -
 
 
 def test_a_removal_obeys_the_sequence(dsn: str, via: str) -> None:
-    with Writer(dsn, via=via, sequence="at", **DELETES) as writer:
+    with Writer(dsn, load=via, sequence="at", **DELETES) as writer:
         writer.write(changes((1, 5, False), (2, 5, False), (3, 5, False), (4, 4, True), (4, 5, False)))
         writer.write(changes((1, 4, True), (2, 6, True), (3, 6, True), (3, 7, False), (4, 6, False), (4, 7, True)))
         assert rows(dsn) == [(1, 5, 1), (3, 7, 2)]
@@ -55,8 +55,8 @@ def test_a_removal_obeys_the_sequence(dsn: str, via: str) -> None:
 
 
 def test_what_does_not_say_whether_it_removes_is_refused(dsn: str, via: str) -> None:
-    with Writer(dsn, via=via, sequence="at", **DELETES) as writer:
-        assert "1 nulls, and delete=" in refused(writer, changes((1, 1, None), (2, 1, False)), "E503")
+    with Writer(dsn, load=via, sequence="at", **DELETES) as writer:
+        assert "1 nulls, and delete_flag=" in refused(writer, changes((1, 1, None), (2, 1, False)), "E503")
         refused(writer, changes((1, 1, True), (1, 1, False)), "E505")
         assert "not there" in refused(writer, orders(1).append_column("at", pa.array([1])), "E506")
         number = changes((1, 1, True)).drop_columns("gone %").append_column("gone %", pa.array([1]))
@@ -77,7 +77,7 @@ def columns(dsn: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("options", [{}, {"key": "id"}], ids=["append", "upsert"])
 def test_new_columns_are_added_with_the_epoch_that_brings_them(dsn: str, via: str, options: dict[str, Any]) -> None:
-    with Writer(dsn, via=via, schema="add_columns", **options) as writer:
+    with Writer(dsn, load=via, schema="add_columns", **options) as writer:
         writer.write(orders(1))
         prepared = writer.prepare(WIDE)
         assert len(columns(dsn)) == 3
@@ -103,7 +103,7 @@ def test_new_columns_are_added_with_the_epoch_that_brings_them(dsn: str, via: st
 
 
 def test_columns_of_an_epoch_that_does_not_come_to_be_are_not_added(dsn: str, via: str) -> None:
-    with Writer(dsn, via=via, schema="add_columns") as writer:
+    with Writer(dsn, load=via, schema="add_columns") as writer:
         writer.write(orders(1))
         writer.prepare(WIDE).abandon()
         writer.write(WIDE.slice(0, 0))
@@ -118,7 +118,7 @@ def test_columns_of_an_epoch_that_does_not_come_to_be_are_not_added(dsn: str, vi
 
 def test_a_narrower_type_is_never_changed(dsn: str, via: str) -> None:
     run(dsn, "CREATE TABLE target (id integer, note text)")
-    with Writer(dsn, via=via, schema="add_columns") as writer:
+    with Writer(dsn, load=via, schema="add_columns") as writer:
         writer.write(WIDE)
         assert [name for name, *_ in columns(dsn)] == ["id", "note", "at", "price %"]
         text = "a note too long for a column that was made for twelve"
@@ -129,8 +129,8 @@ def test_a_narrower_type_is_never_changed(dsn: str, via: str) -> None:
 
 def test_two_sinks_that_add_the_same_column_at_once_end_with_one(dsn: str, via: str) -> None:
     with (
-        Writer(dsn, via=via, schema="add_columns", id="a") as one,
-        Writer(dsn, via=via, schema="add_columns", id="b") as two,
+        Writer(dsn, load=via, schema="add_columns", id="a") as one,
+        Writer(dsn, load=via, schema="add_columns", id="b") as two,
     ):
         one.write(orders(1))
         left, right = one.prepare(WIDE), two.prepare(WIDE)

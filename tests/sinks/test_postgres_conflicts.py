@@ -26,7 +26,7 @@ from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 pytestmark = pytest.mark.postgres
 
@@ -91,7 +91,7 @@ def test_of_two_writers_with_the_same_keys_in_opposite_order_none_is_refused(dsn
     order = {"up": (1, 2, 3), "down": (3, 2, 1)}
     drivers = {}
     for name in order:
-        sink = PostgresSink(dsn, "target", key="id", id=f"postgres:{name}", triggers="allow")
+        sink = PostgresSink(dsn, "target", key="id", id=f"postgres:{name}", tuning=PostgresTuning(triggers="allow"))
         drivers[name] = Driver(name, sink, tmp_path / f"{name}.db")
         drivers[name].writes(1, Counted(orders()))
     together = threading.Barrier(2)
@@ -146,7 +146,9 @@ def test_of_two_functions_that_update_the_same_rows_in_opposite_order_none_is_re
 @pytest.mark.slow
 def test_a_table_that_is_locked_for_good_stops_the_query_with_who_holds_it(dsn: str, tmp_path: Path) -> None:
     run(dsn, "CREATE TABLE target (id bigint, note text)")
-    driver = Driver("orders", PostgresSink(dsn, "target", lock_timeout=0.2), tmp_path / "ledger.db")
+    driver = Driver(
+        "orders", PostgresSink(dsn, "target", tuning=PostgresTuning(lock_timeout=0.2)), tmp_path / "ledger.db"
+    )
     driver.writes(1, Counted(orders(1)))
     with closing(psycopg.connect(dsn, application_name="night job")) as stranger:
         pid = stranger.info.backend_pid
@@ -167,7 +169,7 @@ def test_a_table_that_is_locked_for_good_stops_the_query_with_who_holds_it(dsn: 
 
 def test_a_lock_that_is_let_go_in_time_is_outlived(dsn: str, tmp_path: Path, via: str) -> None:
     run(dsn, "CREATE TABLE target (id bigint, note text)")
-    sink = PostgresSink(dsn, "target", lock_timeout=0.2, via=via)  # type: ignore[arg-type]
+    sink = PostgresSink(dsn, "target", tuning=PostgresTuning(lock_timeout=0.2, load=via))  # type: ignore[arg-type]
     driver = Driver("orders", sink, tmp_path / "ledger.db")
     driver.writes(1, Counted(orders(1)))
     with closing(psycopg.connect(dsn)) as stranger:
@@ -193,7 +195,7 @@ def test_a_session_that_is_ended_before_its_commit_is_a_conflict_and_the_epoch_i
             yield from self._table.to_batches()
 
     run(dsn, "CREATE TABLE target (id bigint, note text)")
-    driver = Driver("orders", PostgresSink(dsn, "target", via="driver"), tmp_path / "ledger.db")
+    driver = Driver("orders", PostgresSink(dsn, "target", tuning=PostgresTuning(load="driver")), tmp_path / "ledger.db")
     driver.writes(1, Counted(orders(1)))
 
     class Twice(Ended):
@@ -216,7 +218,7 @@ def test_a_locked_table_is_named_with_its_holder_and_not_waited_for_without_end(
     with closing(psycopg.connect(dsn, application_name="abandoned alter")) as stranger:
         pid = stranger.info.backend_pid
         stranger.execute("LOCK TABLE target IN ACCESS EXCLUSIVE MODE")
-        sink = PostgresSink(dsn, "target", lock_timeout=0.3)
+        sink = PostgresSink(dsn, "target", tuning=PostgresTuning(lock_timeout=0.3))
         sink.open(PIPELINE)
         sink.install(Fence(2, "owner-2"))
         began = time.monotonic()
@@ -248,7 +250,7 @@ def test_of_what_another_session_says_only_the_command_is_shown(dsn: str, statem
     with closing(psycopg.connect(dsn)) as stranger:
         stranger.execute("LOCK TABLE target IN ACCESS EXCLUSIVE MODE")
         stranger.execute(statement.encode())
-        sink = PostgresSink(dsn, "target", lock_timeout=0.3)
+        sink = PostgresSink(dsn, "target", tuning=PostgresTuning(lock_timeout=0.3))
         sink.open(PIPELINE)
         sink.install(Fence(2, "owner-2"))
         with pytest.raises(DestinationError) as caught:
@@ -263,16 +265,18 @@ def test_of_what_another_session_says_only_the_command_is_shown(dsn: str, statem
 SECONDS_ONLY = [0, -1, 0.0004, 2**31 / 1000, float("inf"), float("nan"), "5", True, None]
 
 
-@pytest.mark.parametrize("option", ["lock_timeout", "patience"])
+@pytest.mark.parametrize("option", ["lock_timeout", "commit_timeout"])
 @pytest.mark.parametrize("seconds", SECONDS_ONLY, ids=str)
 def test_a_timeout_is_a_number_of_seconds_that_the_server_can_count(option: str, seconds: Any) -> None:
-    with pytest.raises(ConfigurationError, match=f"{option}= counts seconds"):
-        PostgresSink("postgresql://nowhere/none", "target", **{option: seconds})
+    with pytest.raises(
+        ConfigurationError, match=rf"{option}(=\) takes| is not) a number of seconds|{option}=\) was given"
+    ):
+        PostgresTuning(**{option: seconds})
 
 
 @pytest.mark.parametrize("seconds", [0.001, 1, 2_000_000.5])
 def test_a_timeout_that_the_server_can_count_is_taken(dsn: str, seconds: float) -> None:
-    with Writer(dsn, lock_timeout=seconds, patience=max(seconds, 1)) as writer:
+    with Writer(dsn, lock_timeout=seconds, commit_timeout=max(seconds, 1)) as writer:
         assert writer.position().epoch == 0
 
 
@@ -318,7 +322,7 @@ def takes_over(dsn: str, *, sweeps: bool) -> Callable[[], None]:
 def test_a_driver_that_is_fenced_while_it_prepares_is_told_so(dsn: str, via: str, sweeps: bool, existing: bool) -> None:
     if existing:
         run(dsn, "CREATE TABLE target (id bigint, note text)")
-    with Writer(dsn, via=via) as first:
+    with Writer(dsn, load=via) as first:
         batch = Meanwhile(orders(*range(1000)), takes_over(dsn, sweeps=sweeps))
         if via == "executors" and not sweeps:
             prepared = first.prepare(batch)  # its staging is still there; the commit is where it is told
@@ -327,23 +331,23 @@ def test_a_driver_that_is_fenced_while_it_prepares_is_told_so(dsn: str, via: str
             return
         with pytest.raises(Superseded) as caught:
             first.prepare(batch)
-        assert caught.value.found.generation == 2
+        assert caught.value.current_fence.generation == 2
     assert rows(dsn) == [] if existing else not there(dsn)
 
 
 def test_a_driver_that_is_fenced_before_its_commit_is_told_so(dsn: str, via: str) -> None:
-    with Writer(dsn, via=via) as first:
+    with Writer(dsn, load=via) as first:
         first.write(orders(1))
         prepared = first.prepare(orders(2))
         takes_over(dsn, sweeps=True)()
         with pytest.raises(Superseded) as caught:
             first.commit(prepared)
-        assert caught.value.found.generation == 2
+        assert caught.value.current_fence.generation == 2
     assert [row[0] for row in rows(dsn)] == [1]
 
 
 def test_whoever_was_fenced_stops_with_e401_whatever_it_did(dsn: str, via: str, tmp_path: Path) -> None:
-    sink = PostgresSink(dsn, "target", via=via)  # type: ignore[arg-type]
+    sink = PostgresSink(dsn, "target", tuning=PostgresTuning(load=via))  # type: ignore[arg-type]
     driver = Driver(PIPELINE, sink, tmp_path / "ledger.db")
     driver.writes(1, Counted(orders(1)))
 
@@ -359,7 +363,7 @@ def test_whoever_was_fenced_stops_with_e401_whatever_it_did(dsn: str, via: str, 
 
 
 def test_a_lost_session_under_our_own_fence_is_a_conflict(dsn: str) -> None:
-    with Writer(dsn, via="driver") as writer:
+    with Writer(dsn, load="driver") as writer:
         prepared = writer.prepare(orders(1))
         run(dsn, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'onceonly:%'")
         with pytest.raises(Conflict):

@@ -14,8 +14,8 @@ from tests.sinks.postgres_writer import Writer, orders, run
 
 from onceonly.audit import Verdict, audit
 from onceonly.errors import DestinationError
-from onceonly.protocol import ExpiredRows
 from onceonly.protocol.batch import ArrowBatch
+from onceonly.protocol.values import ExpiredRows
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch, Marker
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -35,7 +35,7 @@ class Keeping(Writer):
 
     def _opens(self) -> Epoch | None:
         if self.keep_ms:
-            self.sink.keep_for(self.keep_ms)
+            self.sink.expire_after(self.keep_ms)
         return super()._opens()
 
     def marker(self, rows: int, adoption: str | None = None) -> Marker:
@@ -75,13 +75,13 @@ def test_rows_go_once_they_are_older_than_their_time_and_not_before(sink: Keepin
     assert ids(dsn) == [1, 2, 3, 4]
     sink.at(11_001)
     assert ids(dsn) == [3, 4]
-    assert sink.sink.expired() == ExpiredRows(1, 2, 2, 1_001)
+    assert sink.sink.expired_rows() == ExpiredRows(1, 2, 2, 1_001)
     assert judged(dsn) == CLEAN
     sink.at(50_000)
     assert ids(dsn) == []
-    assert sink.sink.expired() == ExpiredRows(3, 1, 4, 40_000)
+    assert sink.sink.expired_rows() == ExpiredRows(3, 1, 4, 40_000)
     assert judged(dsn) == CLEAN
-    assert run(dsn, "SELECT count(*) FROM onceonly.kept") == [(0,)]
+    assert run(dsn, "SELECT count(*) FROM onceonly.retention") == [(0,)]
 
 
 def test_many_rows_go_in_several_epochs_and_an_audit_follows_them(sink: Keeping, dsn: str) -> None:
@@ -155,13 +155,13 @@ def test_rows_of_others_stay(sink: Keeping, dsn: str) -> None:
 
 def test_what_went_is_forgotten_with_a_full_refresh(sink: Keeping, dsn: str) -> None:
     sink.at(1_000, 1).at(20_000, 2)
-    prepared = sink.sink.prepare_replacing(ArrowBatch(orders(9)), 3, (1, 2))
+    prepared = sink.sink.prepare_replacement(ArrowBatch(orders(9)), 3, (1, 2))
     marker = sink.marker(1)
     replacing = linked(replace(marker.epoch, series=3, replaces=(1, 2)))
     sink.sink.commit(prepared, replace(marker, epoch=replacing))
     sink.last = replacing
     assert ids(dsn) == [9]
-    assert sink.sink.expired() is None
+    assert sink.sink.expired_rows() is None
     assert judged(dsn) == CLEAN
     sink.at(40_000)
     assert ids(dsn) == []
@@ -175,7 +175,7 @@ def test_an_epoch_that_is_taken_back_takes_back_what_went_with_it(sink: Keeping,
     with pytest.raises(DestinationError, match="ONCE-E511"):
         sink.write(orders(3), nowhere)
     nowhere.close()
-    assert (ids(dsn), sink.sink.expired()) == ([1, 2], None)
+    assert (ids(dsn), sink.sink.expired_rows()) == ([1, 2], None)
     sink.at(60_000, 3)
     assert ids(dsn) == [3]
     assert judged(dsn) == CLEAN

@@ -200,7 +200,7 @@ def test_an_opening_that_comes_too_late_ends_no_session_of_the_fence_that_stands
             with pytest.raises(Superseded) as caught:
                 late.install(Fence(fence.generation, "late"))
             late.close()
-            assert caught.value.found == fence
+            assert caught.value.current_fence == fence
             writing.commit()
 
 
@@ -229,10 +229,10 @@ def test_sessions_of_another_sink_or_a_newer_driver_are_left_alone() -> None:
 
 
 def test_a_sweep_drops_staging_of_lower_generations_only(dsn: str) -> None:
-    with Writer(dsn, via="executors") as lost, Writer(dsn, "other", via="executors") as other:
+    with Writer(dsn, load="executors") as lost, Writer(dsn, "other", load="executors") as other:
         lost.prepare(orders(1))
         kept = other.prepare(orders(1))
-        with Writer(dsn, generation=2, via="executors") as owner:
+        with Writer(dsn, generation=2, load="executors") as owner:
             ours = owner.prepare(orders(1))
             assert len(staged(dsn)) == 3
             owner.sink.sweep()
@@ -243,7 +243,7 @@ def test_a_sweep_drops_staging_of_lower_generations_only(dsn: str) -> None:
 
 
 def test_a_staging_table_that_is_locked_is_left_to_the_next_sweep(dsn: str) -> None:
-    with Writer(dsn, via="executors") as lost:
+    with Writer(dsn, load="executors") as lost:
         lost.prepare(orders(1))
         [name] = staged(dsn)
         with Writer(dsn, generation=2) as owner, closing(psycopg.connect(dsn)) as reader:

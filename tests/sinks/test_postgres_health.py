@@ -52,7 +52,7 @@ def test_a_statement_timeout_below_what_epochs_took_is_found(set_for_database: s
     assert found(address, Observed(9, 2.0)) == []
     [check] = found(address, Observed(9, 25.0))
     assert check.code == "D206"
-    assert "statement_timeout is 20 s" in check.said
+    assert "statement_timeout is 20 s" in check.message
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.core.several import Crash, Pipeline, crash, rows
+from tests.sinks.flat_options import postgres_sink
 from tests.sinks.postgres_writer import Writer, run
 from tests.sinks.test_postgres_replacing import replaces
 from tests.sinks.test_postgres_replacing import written as writer_of_two
@@ -20,11 +21,11 @@ from tests.sinks.variants import BOTH_WAYS
 
 from onceonly import OnceOnlyError, faults, reading
 from onceonly.faults import Point
-from onceonly.protocol import EpochExpired
+from onceonly.protocol.capabilities import EpochExpired
 from onceonly.reading import read_at
 from onceonly_checkpoints.ledger import Pin
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import Keep, PostgresSink, PostgresTuning
 
 pytestmark = pytest.mark.postgres
 
@@ -38,8 +39,8 @@ def made(dsn: str, tmp_path: Path) -> Iterator[Any]:
     kept: list[One] = []
 
     def make(**options: Any) -> One:
-        said = {"key": "id", "history": True, **options}
-        kept.append(One(tmp_path / f"p{len(kept)}", lambda: PostgresSink(dsn, "target", **said)))
+        said = {"key": "id", "history": "all", **options}
+        kept.append(One(tmp_path / f"p{len(kept)}", lambda: postgres_sink(dsn, "target", **said)))
         return kept[-1]
 
     yield make
@@ -76,7 +77,7 @@ def read(one: One, epoch: int, **more: Any) -> Table:
     ("via", "seed"), [("driver", 1), pytest.param("driver", 2, marks=SLOW), pytest.param("executors", 1, marks=SLOW)]
 )
 def test_rows_as_of_each_of_fifty_epochs_are_those_of_a_replay(made: Any, dsn: str, via: str, seed: int) -> None:
-    one, dice = made(sequence="place", delete="gone", via=via), random.Random(seed)
+    one, dice = made(sequence="place", delete_flag="gone", load=via), random.Random(seed)
     driver, expected = one.driver(), list[Table]()
     for epoch in range(1, 51):
         batch = changes(dice)
@@ -105,13 +106,13 @@ def test_a_late_change_that_changed_nothing_leaves_no_version(made: Any, dsn: st
 
 
 def test_rows_that_stood_before_are_known_from_the_epoch_before_the_first_that_is_kept(made: Any, dsn: str) -> None:
-    one = made(history=False).written(1, 2)
-    kept = One(one.root, lambda: PostgresSink(dsn, "target", key="id", history=True))
+    one = made(history=None).written(1, 2)
+    kept = One(one.root, lambda: PostgresSink(dsn, "target", key="id", keep=Keep(history="all")))
     driver = kept.driver()
     driver.writes(3)
     driver.sinks[0].close()
     assert len(read_at("orders", 2, kept.make(), ledger=kept.ledger)) == 20
-    with pytest.raises(OnceOnlyError, match="tells epochs 2 to 3") as found:
+    with pytest.raises(OnceOnlyError, match="covers epochs 2 to 3") as found:
         read_at("orders", 1, kept.make(), ledger=kept.ledger)
     assert found.value.code == "E243"
     assert "read as of epoch 2" in found.value.remedy
@@ -124,19 +125,19 @@ def test_a_history_that_was_left_out_for_some_epochs_begins_anew(made: Any, dsn:
     without = One(one.root, lambda: PostgresSink(dsn, "target", key="id"))
     written(without, 4, 3)
     for epoch in (3, 4):
-        with pytest.raises(OnceOnlyError, match="tells epochs 0 to 2"):
+        with pytest.raises(OnceOnlyError, match="covers epochs 0 to 2"):
             read_at("orders", epoch, one.make(), ledger=one.ledger)
     written(one, 6, 5)
     for epoch in (4, 5, 6):
         assert len(read_at("orders", epoch, one.make(), ledger=one.ledger)) == 10
-    with pytest.raises(OnceOnlyError, match="tells epochs 4 to 6"):
+    with pytest.raises(OnceOnlyError, match="covers epochs 4 to 6"):
         read_at("orders", 3, one.make(), ledger=one.ledger)
     without.ledger.close()
 
 
 @pytest.mark.parametrize("via", BOTH_WAYS)
 def test_what_a_full_refresh_replaced_is_kept(dsn: str, via: str) -> None:
-    with writer_of_two(dsn, via, key="id", history=True) as writer:
+    with writer_of_two(dsn, via, key="id", history="all") as writer:
         replaces(writer, 1, 9)
         receipts = dict(enumerate((receipt for _, receipt in writer.sink.history()), 1))
         notes = {
@@ -149,16 +150,16 @@ def test_what_a_full_refresh_replaced_is_kept(dsn: str, via: str) -> None:
 def test_a_history_that_begins_with_a_full_refresh_knows_of_nothing_before(dsn: str) -> None:
     with writer_of_two(dsn, "driver", key="id"):
         pass
-    with Writer(dsn, key="id", history=True, generation=2) as writer:
+    with Writer(dsn, key="id", history="all", generation=2) as writer:
         replaces(writer, 1, 9)
         *_, before, newest = [receipt for _, receipt in writer.sink.history()]
         assert len(writer.sink.read_at(newest)) == 2
-        with pytest.raises(EpochExpired, match="tells epochs 3 to 3"):
+        with pytest.raises(EpochExpired, match="covers epochs 3 to 3"):
             writer.sink.read_at(before)
 
 
 def test_a_history_that_is_not_there_yet_is_said(made: Any) -> None:
-    one = made(history=False).written(1)
+    one = made(history=None).written(1)
     asked = made()
     with pytest.raises(OnceOnlyError, match="is not there yet"):
         read_at("orders", 1, asked.make(), ledger=one.ledger)
@@ -183,7 +184,7 @@ def test_a_driver_that_dies_before_the_commit_leaves_no_version(made: Any, dsn: 
 
 
 def test_the_statement_of_a_point_reads_the_history(made: Any, dsn: str) -> None:
-    from onceonly import read_point
+    from onceonly.reading import read_point
 
     one = made().written(1, 2)
     with closing(one.make()) as sink:
@@ -194,7 +195,7 @@ def test_the_statement_of_a_point_reads_the_history(made: Any, dsn: str) -> None
 def test_the_view_of_an_upsert_shows_what_all_sinks_hold(dsn: str, tmp_path: Path) -> None:
     class Two(Pipeline):
         def sinks(self) -> list[Any]:
-            upsert = PostgresSink(dsn, "target", key="id", history=True, sealed_view=True)
+            upsert = PostgresSink(dsn, "target", key="id", keep=Keep(history="all"), sealed_view=True)
             return [upsert, MemorySink("memory:z", self.stores["z"])]
 
     pipeline = Two(tmp_path, ("z",))
@@ -224,36 +225,42 @@ def written(one: One, last: int, first: int = 1) -> None:
 
 
 def test_versions_that_ended_long_ago_go_and_reading_them_is_an_error(made: Any, dsn: str) -> None:
-    one = made(keep_history=64)
+    one = made(history=64)
     written(one, 112)
     assert run(dsn, "SELECT kept_from FROM onceonly.head") == [(48,)]
     assert run(dsn, "SELECT min(_to) FROM target_history") == [(49,)]
     assert len(read_at("orders", 48, one.make(), ledger=one.ledger)) == 10
-    with pytest.raises(OnceOnlyError, match="tells epochs 48 to 112"):
+    with pytest.raises(OnceOnlyError, match="covers epochs 48 to 112"):
         read_at("orders", 47, one.make(), ledger=one.ledger)
 
 
-@pytest.mark.slow
-def test_versions_that_a_reader_has_pinned_stay(made: Any, dsn: str) -> None:
-    one = made(keep_history=64)
-    written(one, 20)
-    with reading.pin("orders", 20, ledger=one.ledger) as point:
+def test_a_pin_keeps_what_is_older_also_when_it_came_late_or_the_driver_is_new(made: Any, dsn: str) -> None:
+    def kept_from() -> int:
+        [(first,)] = run(dsn, "SELECT kept_from FROM onceonly.head")
+        return first
+
+    one = made(history=64)
+    written(one, 79)
+    with reading.pin("orders", 5, ledger=one.ledger) as point:
         assert isinstance(one.ledger.pins("orders")[0], Pin)
-        driver = one.driver()
-        for epoch in range(21, 130):
-            driver.writes(epoch, table=rows(1))
-        driver.sinks[0].close()
-        assert len(read_at("orders", point, one.make(), ledger=one.ledger)) == 10
-    assert run(dsn, "SELECT kept_from FROM onceonly.head") <= [(20,)]
+        written(one, 80, 80)
+        assert kept_from() == 5
+        assert {row["_epoch"] for row in read_at("orders", point, one.make(), ledger=one.ledger).to_pylist()} == {5}
+    with reading.pin("orders", 70, ledger=one.ledger):
+        written(one, 96, 81)
+    assert kept_from() == 96 - 64, "a pin that is younger takes nothing away"
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"key": None}, {"keep_history": 3}, {"history": False, "keep_history": 100}, {"epoch_column": None}],
+    [
+        {"key": None},
+        {"tuning": PostgresTuning(epoch_column=None)},
+    ],
 )
 def test_a_history_that_cannot_be_kept_is_refused_when_it_is_said(dsn: str, options: dict[str, Any]) -> None:
     with pytest.raises(OnceOnlyError, match="E110"):
-        PostgresSink(dsn, "target", **{"key": "id", "history": True, **options})
+        PostgresSink(dsn, "target", **{"key": "id", "keep": Keep(history="all"), **options})
 
 
 def test_a_table_with_such_columns_of_its_own_is_refused(made: Any, dsn: str) -> None:
@@ -278,6 +285,6 @@ def test_a_history_costs_less_than_writing_twice_more(made: Any, dsn: str) -> No
         driver.sinks[0].close()
         return best
 
-    plain, kept = took(history=False), took()
+    plain, kept = took(history=None), took()
     print(f"upsert of 20,000 rows {plain * 1000:.0f} ms, with history {kept * 1000:.0f} ms, {kept / plain:.2f} times")
     assert kept < 4 * plain

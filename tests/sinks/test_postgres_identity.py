@@ -11,7 +11,7 @@ from onceonly.errors import ConfigurationError, DestinationError, IdentityError,
 from onceonly.protocol import Sink
 from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.servers.postgres import EmbeddedPostgres
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 pytestmark = pytest.mark.postgres
 
@@ -28,8 +28,12 @@ def test_it_is_a_sink() -> None:
     [
         ("postgresql://me:secret@db.example:5433/shop", "orders", {}),
         ("host=/tmp/s dbname='my shop' password='a b'", 'public."a.b"', {"key": ("a,b", "c%"), "sequence": "at"}),
-        ("postgresql:///shop?host=one,two&port=1,2", "orders#1?x=y", {"id": "my:id#", "epoch_column": None}),
-        ("postgresql:///shop", "orders", {"key": "id", "delete": "gone?&", "schema": "add_columns"}),
+        (
+            "postgresql:///shop?host=one,two&port=1,2",
+            "orders#1?x=y",
+            {"id": "my:id#", "tuning": PostgresTuning(epoch_column=None)},
+        ),
+        ("postgresql:///shop", "orders", {"key": "id", "delete_flag": "gone?&", "schema": "add_columns"}),
         ("postgresql:///shop", "orders", {"apply": lambda cursor, staged, epoch: None}),
     ],
 )
@@ -114,7 +118,7 @@ def test_a_table_that_was_made_again_is_fatal(dsn: str) -> None:
 
 
 def test_a_table_made_again_between_prepare_and_commit_is_not_written(dsn: str) -> None:
-    with Writer(dsn, via="executors") as writer:
+    with Writer(dsn, load="executors") as writer:
         writer.write(orders(1))
         run(dsn, "DROP TABLE target")
         run(dsn, "CREATE TABLE target (id bigint, note text, _epoch bigint)")

@@ -16,7 +16,7 @@ from tests.sinks.test_postgres_tombstones import At
 from tests.sinks.variants import BOTH_WAYS
 
 from onceonly.errors import OnceOnlyError
-from onceonly.protocol import AsOf
+from onceonly.protocol.batch import AsOf
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 
@@ -58,7 +58,7 @@ def test_before_the_first_epoch_no_id_is_known_and_nothing_is_made(dsn: str) -> 
 
 @pytest.mark.parametrize("via", BOTH_WAYS)
 def test_an_id_is_known_to_later_epochs_for_its_time_and_to_no_earlier_one(dsn: str, via: str) -> None:
-    with Keeper(dsn, via=via) as keeper:
+    with Keeper(dsn, load=via) as keeper:
         keeper.keep(1, 2)
         keeper.clock_ms += HOUR_MS // 2
         keeper.keep(3)
@@ -140,7 +140,7 @@ def test_ids_of_the_newest_epoch_that_brought_some_are_looked_for_when_it_opens_
 ) -> None:
     def disturbed() -> set[str]:
         """What an opening and an audit are told."""
-        told = (*keeper.sink.disturbances(None), *keeper.sink.position(None).disturbances)
+        told = (*keeper.sink.external_changes(None), *keeper.sink.position(None).disturbances)
         assert all(event.fatal and event.kind == "deleted" for event in told)
         return {event.detail for event in told}
 
@@ -168,25 +168,25 @@ def test_ids_that_are_too_old_are_not_counted_whether_they_have_left_or_not(dsn:
         keeper.keep(30_000)
         assert len(run(dsn, "SELECT id FROM seen")) == 10_002, "of the old ones some are there still"
         assert keeper.sink.recount() == {2: 1}
-        expired = keeper.sink.expired()
+        expired = keeper.sink.expired_rows()
         assert expired is not None
         gone = [expired.gone(marker.epoch, marker.epoch.digest.rows) for marker, _ in keeper.sink.history()]
         assert gone == [20_001, 0]
         keeper.clock_ms -= 2 * HOUR_MS
         keeper.keep(40_000)
         assert keeper.sink.recount() == {2: 1}, "a clock that goes back brings none of them back, and is old itself"
-        assert list(keeper.sink.disturbances(None)) == []
+        assert list(keeper.sink.external_changes(None)) == []
 
 
 def test_what_was_taken_from_a_table_of_ids_is_accepted_by_an_epoch_and_not_looked_for_again(dsn: str) -> None:
     with Keeper(dsn) as keeper:
         keeper.keep(1, 2)
         run(dsn, "TRUNCATE seen")
-        assert keeper.sink.disturbances(None)
+        assert keeper.sink.external_changes(None)
         plain = keeper.marker(0)
         accepted = Adoption(AdoptionKind.ACCEPT_CHANGE, (keeper.sink.id,))
         keeper.last = chain.linked(replace(plain.epoch, adoption=accepted, lineage=None))
         keeper.sink.commit(None, replace(plain, epoch=keeper.last))
-        assert list(keeper.sink.disturbances(None)) == []
+        assert list(keeper.sink.external_changes(None)) == []
         keeper.keep(3)
-        assert list(keeper.sink.disturbances(None)) == []
+        assert list(keeper.sink.external_changes(None)) == []

@@ -22,7 +22,7 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import Keep, PostgresSink
 
 pytestmark = pytest.mark.postgres
 
@@ -87,9 +87,9 @@ def job(dsn: str, tmp_path: Path) -> Job:
 
 
 def test_a_table_that_was_made_anew_beside_its_markers_is_filled_again(job: Job) -> None:
-    plan = obeys(_run, job.refused(4), "queries rewind")
+    plan = obeys(_run, job.refused(4), "recover rewind")
     assert "postgres:first" in plan
-    assert "holds no row, and is put there" in plan
+    assert "holds no row, and is reset" in plan
     assert "gets epochs 1..3, 30 rows: 3 from stage" in plan
     job.writes(4)
     job.holds(4)
@@ -109,9 +109,9 @@ def test_a_table_that_was_made_anew_beside_its_markers_is_filled_again(job: Job)
     ],
 )
 def test_it_is_filled_although_the_rewind_is_killed_between(job: Job, point: Point, hit: int) -> None:
-    command = printed(job.refused(4), "queries rewind")
+    command = printed(job.refused(4), "recover rewind")
     killed(["onceonly", *command], point, hit)
-    obeys(_run, job.refused(4), "queries rewind")
+    obeys(_run, job.refused(4), "recover rewind")
     job.writes(4)
     job.holds(4)
     assert job.audited().startswith("EXACTLY ONCE")
@@ -119,11 +119,11 @@ def test_it_is_filled_although_the_rewind_is_killed_between(job: Job, point: Poi
 
 @pytest.mark.slow
 def test_its_history_is_told_from_the_beginning_again(dsn: str, tmp_path: Path) -> None:
-    job = Job(dsn, tmp_path, key="id", history=True)
+    job = Job(dsn, tmp_path, key="id", keep=Keep(history="all"))
     job.writes(1, 2, 3)
     sql(dsn, "DROP TABLE first")
     sql(dsn, "CREATE TABLE first (id bigint PRIMARY KEY, text text, _epoch bigint)")
-    obeys(_run, job.refused(4), "queries rewind")
+    obeys(_run, job.refused(4), "recover rewind")
     job.writes(4)
     job.holds(4)
     assert sql(dsn, "SELECT _from, count(*), count(_to) FROM first_history GROUP BY 1 ORDER BY 1") == [
@@ -135,7 +135,7 @@ def test_its_history_is_told_from_the_beginning_again(dsn: str, tmp_path: Path) 
 @pytest.mark.slow
 def test_a_table_that_is_gone_altogether_is_made_and_filled(job: Job) -> None:
     sql(job.dsn, "DROP TABLE first")
-    obeys(_run, job.refused(4), "queries rewind")
+    obeys(_run, job.refused(4), "recover rewind")
     job.writes(4)
     job.holds(4)
 
@@ -143,13 +143,13 @@ def test_a_table_that_is_gone_altogether_is_made_and_filled(job: Job) -> None:
 def test_rows_in_its_place_are_not_taken_for_ours(job: Job) -> None:
     sql(job.dsn, "INSERT INTO first VALUES (7, 'a row of somebody', NULL)")
     said = job.refused(4)
-    assert "queries rewind" not in said
-    command = ("queries", "rewind", "orders", "--ledger", job.ledger.address, "--to", "0", "--sink", "postgres:first")
+    assert "recover rewind" not in said
+    command = ("recover", "rewind", "orders", "--ledger", job.ledger.address, "--to", "0", "--sink", "postgres:first")
     for typed in (_run(*command), _run(*command, "--yes")):
         assert typed.exit_code == 2
         assert typed.stdout == ""
-        assert "postgres:first was made anew" in typed.stderr
-        assert printed(typed.stderr, "queries adopt") == printed(said, "queries adopt")
+        assert "postgres:first was created again" in typed.stderr
+        assert printed(typed.stderr, "recover adopt") == printed(said, "recover adopt")
 
     sql(job.dsn, "TRUNCATE first")  # one of the two that it says; the other one is obeyed below
     assert _run(*command, "--yes").exit_code == 0
@@ -159,7 +159,7 @@ def test_rows_in_its_place_are_not_taken_for_ours(job: Job) -> None:
 
 def test_rows_in_its_place_can_be_gone_on_from(job: Job) -> None:
     sql(job.dsn, "INSERT INTO first VALUES (7, 'a row of somebody', NULL)")
-    obeys(_run, job.refused(4), "queries adopt")
+    obeys(_run, job.refused(4), "recover adopt")
     job.writes(4)
     counted = [sql(job.dsn, f"SELECT array_agg(DISTINCT _epoch ORDER BY _epoch) FROM {name}") for name in NAMES]
     assert counted == [[([5, None],)], [([1, 2, 3, 5],)]]
@@ -229,8 +229,8 @@ def test_rows_that_a_dump_lacks_are_read_again_and_no_others(dsn: str, tmp_path:
     wreck(dsn, upto=2)
     said = job.refused(5, code)
     [first, *_] = [line for line in said.splitlines() if "onceonly " in line]
-    assert "queries rewind" in first
-    obeys(_run, said, "queries rewind")
+    assert "recover rewind" in first
+    obeys(_run, said, "recover rewind")
     job.writes(3, 4, 5)
     assert job.counted() == [(number, 10) for number in (1, 2, 3, 4, 5)]
     found = _run("audit", "--ledger", job.ledger.address)
@@ -265,7 +265,7 @@ def test_rows_of_no_epoch_are_no_dump(dsn: str, tmp_path: Path) -> None:
     dumped(dsn, upto=2)
     sql(dsn, "DELETE FROM single WHERE id = (SELECT min(id) FROM single)")
     said = job.refused(4, "E208")
-    assert "queries rewind" not in said
+    assert "recover rewind" not in said
     assert "--accept-loss 1..3" in said
 
 
@@ -278,7 +278,7 @@ def test_deleted_rows_of_the_newest_epoch_stop_a_start_once(dsn: str, tmp_path: 
     sql(dsn, "DELETE FROM single WHERE id = (SELECT min(id) FROM single)")  # so that it was no dump
     said = job.refused(4, "E209")
     assert "of the 10 rows of epoch 3 none is there" in said
-    assert "queries rewind" not in said
+    assert "recover rewind" not in said
     obeys(_run, said, "--accept-change")
     job.writes(4)
     assert job.counted() == [(1, 9), (5, 10)]
@@ -292,9 +292,9 @@ def test_a_rewind_of_a_dump_that_is_killed_is_given_again(dsn: str, tmp_path: Pa
     job = Alone(dsn, tmp_path)
     job.writes(1, 2, 3, 4)
     dumped(dsn, upto=2)
-    killed(["onceonly", *printed(job.refused(5, "E208"), "queries rewind"), "--yes"], point, hit)
+    killed(["onceonly", *printed(job.refused(5, "E208"), "recover rewind"), "--yes"], point, hit)
     with pytest.raises(IdentityError) as stopped:
         job.writes(5)
-    obeys(_run, str(stopped.value), "queries rewind")
+    obeys(_run, str(stopped.value), "recover rewind")
     job.writes(3, 4, 5)
     assert job.counted() == [(number, 10) for number in (1, 2, 3, 4, 5)]

@@ -27,7 +27,7 @@ class Polling(Writer):
 
     def one(self, noted: int) -> None:
         assert isinstance(self.sink, PostgresSink)
-        found = newest_of(timed for marker in self.sink.peers() if (timed := TimedMarker.of(marker)))
+        found = newest_of(timed for marker in self.sink.newest_markers() if (timed := TimedMarker.of(marker)))
         polled = [one for one in found if one.writer != self.name]
         self.commit((noted,), self.timed((noted,), noted, 1_000 * noted, polled))
 
@@ -116,7 +116,7 @@ def test_no_writer_waits_for_a_lock_of_another_and_in_the_end_the_least_of_them_
     print(f"{count} writers, {seconds:.0f} s: {sum(epochs)} epochs, {min(epochs)} to {max(epochs)} of each")
     assert rows == (sum(epochs),)
     writers[0].one(10**6)  # sees what everybody has noted
-    least = min(writer.epochs[-1].time.noted or 0 for writer in writers if writer.epochs[-1].time)
+    least = min(writer.epochs[-1].time.complete_until or 0 for writer in writers if writer.epochs[-1].time)
     with TimeReader(names[-1], PostgresSink(dsn, "clicks")) as reader:
         found = reader.time_window()
     assert (found.lower, [mark.writer for mark in found.at]) == (least, list(names))

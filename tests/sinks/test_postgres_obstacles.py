@@ -8,7 +8,7 @@ from tests.sinks.postgres_writer import PIPELINE, Writer, orders, rows, run
 from tests.sinks.variants import BOTH_WAYS
 
 from onceonly.errors import DestinationError, OnceOnlyError
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 pytestmark = pytest.mark.postgres
 
@@ -91,7 +91,7 @@ def test_what_the_refusal_of_an_unlogged_partition_prints_lets_it_go_on(dsn: str
     run(dsn, PARTED)
     run(dsn, UNLOGGED)
     run(dsn, refusal(dsn).remedy)
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         writer.write(orders(1, 2))
     assert rows(dsn) == [(1, "new"), (2, "new")]
 
@@ -99,7 +99,7 @@ def test_what_the_refusal_of_an_unlogged_partition_prints_lets_it_go_on(dsn: str
 def test_a_partition_attached_while_a_driver_writes_is_looked_at_by_the_next_epoch(dsn: str, via: str) -> None:
     run(dsn, PARTED)
     run(dsn, "CREATE TABLE high PARTITION OF target FOR VALUES FROM (100) TO (200)")
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         writer.write(orders(101))
         run(dsn, UNLOGGED)
         with pytest.raises(DestinationError, match=r'"public"\."low".*unlogged'):
@@ -113,7 +113,7 @@ def test_many_logged_partitions_are_written(dsn: str, via: str) -> None:
     run(dsn, PARTED)
     for low in range(0, 50, 10):
         run(dsn, f"CREATE TABLE p{low} PARTITION OF target FOR VALUES FROM ({low}) TO ({low + 10})")
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         writer.write(orders(*range(50)))
         writer.write(orders(3))
     assert len(rows(dsn)) == 51
@@ -128,14 +128,14 @@ def test_a_table_with_a_rule_is_refused_and_the_printed_command_lets_it_go_on(ds
     refused = refusal(dsn)
     assert "swallow %" in refused.what
     run(dsn, refused.remedy.partition(", or")[0])
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         assert writer.write(orders(1)).rows == 1
     assert rows(dsn) == [(1, "new")]
 
 
 def test_a_rule_made_while_a_driver_writes_is_met_by_the_next_epoch(dsn: str, via: str) -> None:
     run(dsn, "CREATE TABLE target (id bigint, note text)")
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         writer.write(orders(1))
         run(dsn, "CREATE RULE swallow AS ON INSERT TO target DO INSTEAD NOTHING")
         with pytest.raises(DestinationError, match="rewrite rules"):
@@ -181,12 +181,12 @@ def test_a_trigger_for_what_the_sink_never_does_is_no_obstacle(filtered: str) ->
     run(filtered, 'DROP TRIGGER "soft %" ON target')
     trigger(filtered, "DELETE")
     opens(filtered, key="id")
-    refusal(filtered, key="id", delete="gone")
+    refusal(filtered, key="id", delete_flag="gone")
 
 
 def test_an_address_says_that_triggers_are_allowed(filtered: str) -> None:
     trigger(filtered)
-    address = PostgresSink(filtered, "target", triggers="allow").address
+    address = PostgresSink(filtered, "target", tuning=PostgresTuning(triggers="allow")).address
     again = PostgresSink.from_address(address)
     assert again.address == address
     again.open(PIPELINE)  # it would be refused without them, as above
@@ -203,7 +203,7 @@ def test_an_epoch_of_which_an_allowed_trigger_keeps_a_row_back_is_refused_by_its
         at = pa.array([5] * len(ids), pa.int64())
         return orders(*ids).append_column("at", at)
 
-    with Writer(filtered, via=via, triggers="allow", **options) as writer:
+    with Writer(filtered, load=via, triggers="allow", **options) as writer:
         writer.write(changes(1, 2))
         with pytest.raises(DestinationError) as caught:
             writer.write(changes(3, 7))
@@ -223,7 +223,7 @@ def test_a_row_that_stands_and_is_not_replaced_is_noticed(filtered: str, via: st
 
     run(filtered, "INSERT INTO target VALUES (7, 1, 'stands')")
     trigger(filtered, "INSERT OR UPDATE OR DELETE")
-    with Writer(filtered, via=via, triggers="allow", key="id", delete="gone", **options) as writer:
+    with Writer(filtered, load=via, triggers="allow", key="id", delete_flag="gone", **options) as writer:
         writer.write(changes((1, 1, False), (2, 1, False)))
         writer.write(changes((1, 2, True), (2, 2, False)))
         for gone in [True, False] if options else [True]:
@@ -238,7 +238,7 @@ def test_a_trigger_of_a_partition_that_was_added_deeper_is_named_too(dsn: str, v
     run(dsn, "CREATE TABLE low PARTITION OF target FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (id)")
     run(dsn, "CREATE TABLE lower PARTITION OF low FOR VALUES FROM (10) TO (20)")
     run(dsn, FILTER)
-    with Writer(dsn, via=via, triggers="allow") as writer:
+    with Writer(dsn, load=via, triggers="allow") as writer:
         writer.write(orders(11))
         run(dsn, "CREATE TABLE lowest PARTITION OF low FOR VALUES FROM (0) TO (10)")
         run(dsn, 'CREATE TRIGGER "deep %" BEFORE INSERT ON lowest FOR EACH ROW EXECUTE FUNCTION keep_back()')
@@ -267,7 +267,7 @@ def test_rules_and_insert_triggers_of_an_heir_are_never_asked_and_no_obstacle(ds
         run(dsn, statement)
     heir_triggers(dsn, "INSERT")
     run(dsn, "CREATE RULE swallow AS ON INSERT TO heir DO INSTEAD NOTHING")
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         writer.write(orders(1, 7))
     assert rows(dsn, columns="id, note") == [(1, "new"), (7, "new")]
     opens(dsn, key="id")
@@ -278,7 +278,7 @@ def test_triggers_of_an_heir_for_rows_that_a_statement_for_all_finds_there_are_a
         run(dsn, statement)
     heir_triggers(dsn, "INSERT OR DELETE")
     opens(dsn, key="id")
-    assert '"public"."heir" (theirs)' in refusal(dsn, key="id", delete="gone").what
+    assert '"public"."heir" (theirs)' in refusal(dsn, key="id", delete_flag="gone").what
 
 
 def test_rules_of_a_partition_are_asked_where_rows_are_sent_to_it_itself(dsn: str) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.sinks.postgres_writer import PIPELINE, Writer, run
 
-from onceonly.protocol import ShowsState
-from onceonly.protocol.capabilities import OpenWindow, StateRow
+from onceonly.protocol.capabilities import OpenWindow, StateRow, WindowStore
 from onceonly_lab.conformance.claims_window_state import StateRowCase, table_of
 from onceonly_sinks.postgres import PostgresSink
 
@@ -29,7 +28,7 @@ def shown(window: StateRowCase, epoch: int) -> OpenWindow:
 @pytest.fixture
 def looking(dsn: str) -> Iterator[PostgresSink]:
     """Somebody who only reads, found by the address of the table."""
-    told = PostgresSink(dsn, "target").state_keeper(beside=True)
+    told = PostgresSink(dsn, "target").window_store(separate=True)
     sink = PostgresSink.from_address(told.address)
     told.close()
     sink.open(PIPELINE)
@@ -40,7 +39,7 @@ def looking(dsn: str) -> Iterator[PostgresSink]:
 def test_windows_are_shown_to_whoever_reads_those_first_that_do_something_first(
     dsn: str, looking: PostgresSink
 ) -> None:
-    assert isinstance(looking, ShowsState)
+    assert isinstance(looking, WindowStore)
     assert (looking.count_windows(1), list(looking.open_windows(1))) == (0, []), "no table is no window"
     with Writer(dsn, "target_state", holds="state") as state:
         state.write(table_of([LATER, OTHER], ()))

@@ -81,7 +81,7 @@ def meanwhile(act: Callable[[], None]) -> threading.Thread:
 
 
 def test_a_commit_that_landed_without_an_answer_is_found(dsn: str, via: str) -> None:
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         first = writer.write(orders(1))
         prepared = writer.prepare(orders(2))
         faults.arm(Point.COMMIT_SENT, "raise")
@@ -97,7 +97,7 @@ def test_a_commit_that_landed_without_an_answer_is_found(dsn: str, via: str) -> 
 
 def test_a_session_ended_in_its_commit_leaves_nothing_and_that_is_found_out(dsn: str, via: str) -> None:
     at_commit(dsn, "PERFORM pg_terminate_backend(pg_backend_pid())")
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         marker = commits_into_the_void(writer, writer.prepare(orders(1)))
         assert writer.sink.look_up(marker) is None
         assert rows(dsn) == []
@@ -110,7 +110,7 @@ def test_a_session_ended_in_its_commit_leaves_nothing_and_that_is_found_out(dsn:
 def test_a_commit_cut_on_the_wire_is_looked_up(
     dsn: str, via: str, postgres: EmbeddedPostgres, wire: PostgresProxy, act: Act, landed: bool
 ) -> None:
-    with Writer(through(wire, postgres, dsn), via=via) as writer:
+    with Writer(through(wire, postgres, dsn), load=via) as writer:
         prepared = writer.prepare(orders(1))
         cut = wire.rule(act, times=1)
         marker = commits_into_the_void(writer, prepared)
@@ -123,7 +123,7 @@ def test_a_commit_still_in_flight_is_waited_for_and_found(
     dsn: str, postgres: EmbeddedPostgres, wire: PostgresProxy
 ) -> None:
     at_commit(dsn, "PERFORM pg_sleep(1.2)")
-    with Writer(through(wire, postgres, dsn), via="driver") as writer:
+    with Writer(through(wire, postgres, dsn), load="driver") as writer:
         prepared = writer.prepare(orders(1))
         thread = meanwhile(lambda: (wait_for_commit_in_flight(dsn), wire.cut_all())[0])
         marker = commits_into_the_void(writer, prepared)
@@ -138,7 +138,7 @@ def test_a_commit_in_flight_for_too_long_is_ended_and_never_lands(
     dsn: str, postgres: EmbeddedPostgres, wire: PostgresProxy
 ) -> None:
     at_commit(dsn, "PERFORM pg_sleep(60)")
-    with Writer(through(wire, postgres, dsn), via="driver") as writer:
+    with Writer(through(wire, postgres, dsn), load="driver") as writer:
         prepared = writer.prepare(orders(1))
         thread = meanwhile(lambda: (wait_for_commit_in_flight(dsn), wire.cut_all())[0])
         marker = commits_into_the_void(writer, prepared)
@@ -152,7 +152,7 @@ def test_a_commit_in_flight_for_too_long_is_ended_and_never_lands(
 def test_a_commit_swallowed_on_a_line_that_stays_up_is_looked_up_in_the_end(
     dsn: str, via: str, postgres: EmbeddedPostgres, wire: PostgresProxy, act: Act, landed: bool
 ) -> None:
-    with Writer(through(wire, postgres, dsn), via=via, patience=1.0) as writer:
+    with Writer(through(wire, postgres, dsn), load=via, commit_timeout=1.0) as writer:
         prepared = writer.prepare(orders(1))
         swallowed = wire.rule(act, times=1)
         began = time.monotonic()
@@ -167,7 +167,7 @@ def test_a_commit_swallowed_on_a_line_that_stays_up_is_looked_up_in_the_end(
 def test_a_late_answer_is_given_up_after_many_that_were_in_time(
     dsn: str, postgres: EmbeddedPostgres, wire: PostgresProxy
 ) -> None:
-    with Writer(through(wire, postgres, dsn), via="driver", patience=1.0) as writer:
+    with Writer(through(wire, postgres, dsn), load="driver", commit_timeout=1.0) as writer:
         began = time.monotonic()
         while time.monotonic() - began < 1.5:  # longer than an answer may take: each has a time of its own
             writer.write(orders(1))
@@ -183,7 +183,7 @@ def test_a_late_answer_is_given_up_after_many_that_were_in_time(
 def test_a_look_up_that_gets_no_answer_either_says_that_it_cannot_tell(
     dsn: str, postgres: EmbeddedPostgres, wire: PostgresProxy, swallowed: str
 ) -> None:
-    with Writer(through(wire, postgres, dsn), via="driver", patience=1.0) as writer:
+    with Writer(through(wire, postgres, dsn), load="driver", commit_timeout=1.0) as writer:
         prepared = writer.prepare(orders(1))
         wire.rule(Act.DROP_ANSWER, times=1)
         marker = commits_into_the_void(writer, prepared)
@@ -199,7 +199,7 @@ def test_a_server_that_crashes_in_the_commit_is_asked_again_when_it_is_back(
     dsn: str, via: str, postgres: EmbeddedPostgres
 ) -> None:
     at_commit(dsn, "PERFORM pg_sleep(60)")
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         prepared = writer.prepare(orders(1))
         thread = meanwhile(lambda: (wait_for_commit_in_flight(dsn), postgres.kill())[1])
         marker = commits_into_the_void(writer, prepared)
@@ -220,7 +220,7 @@ def test_a_look_up_by_a_driver_that_was_superseded_says_so(dsn: str) -> None:
         marker = commits_into_the_void(zombie, prepared)
         with Writer(dsn, generation=2), pytest.raises(Superseded) as caught:
             zombie.sink.look_up(marker)
-        assert caught.value.found.generation == 2
+        assert caught.value.current_fence.generation == 2
 
 
 def test_an_install_without_an_answer_stands_and_is_found_by_installing_again(dsn: str) -> None:
@@ -235,7 +235,7 @@ def test_an_install_without_an_answer_stands_and_is_found_by_installing_again(ds
 
 def test_what_the_server_refuses_at_the_commit_is_certain(dsn: str, via: str) -> None:
     run(dsn, "CREATE TABLE target (id bigint UNIQUE DEFERRABLE INITIALLY DEFERRED, note text)")
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         with pytest.raises(OnceOnlyError) as caught:
             writer.write(orders(1, 1))
         assert caught.value.code == "E503"
@@ -280,7 +280,7 @@ class Interrupted(ArrowBatch):
 def test_a_server_that_goes_away_in_mid_epoch_is_named_and_the_epoch_can_be_written_later(
     dsn: str, via: str, postgres: EmbeddedPostgres
 ) -> None:
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         writer.write(orders(1))
         with pytest.raises(OnceOnlyError) as caught:
             writer.write(Interrupted(orders(2), postgres.stop))
@@ -296,7 +296,7 @@ def test_a_server_that_goes_away_in_mid_epoch_is_named_and_the_epoch_can_be_writ
 def test_a_server_that_was_restarted_between_epochs_is_not_noticed(
     dsn: str, via: str, postgres: EmbeddedPostgres
 ) -> None:
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         writer.write(orders(1))
         postgres.restart()
         writer.write(orders(2))
@@ -306,7 +306,7 @@ def test_a_server_that_was_restarted_between_epochs_is_not_noticed(
 
 
 def test_a_session_ended_before_its_commit_is_certain(dsn: str) -> None:
-    with Writer(dsn, via="driver") as writer:
+    with Writer(dsn, load="driver") as writer:
         prepared = writer.prepare(orders(1))
         run(
             dsn,
@@ -321,7 +321,7 @@ def test_a_session_ended_before_its_commit_is_certain(dsn: str) -> None:
 
 def test_a_staging_table_emptied_by_a_crash_is_not_committed(dsn: str, postgres: EmbeddedPostgres) -> None:
     for options in ({}, {"key": "id"}):
-        with Writer(dsn, f"target_{len(options)}", via="executors", **options) as writer:
+        with Writer(dsn, f"target_{len(options)}", load="executors", **options) as writer:
             writer.write(orders(1))
             prepared = writer.prepare(orders(2, 3))
             postgres.kill()
@@ -399,7 +399,7 @@ def test_executors_get_what_the_driver_found_in_its_environment(
     found = {"PGPASSWORD": "open sesame", "PGHOST": "127.0.0.1", "PGPORT": str(postgres.port), "PGUSER": "guarded"}
     for name, value in found.items():
         monkeypatch.setenv(name, value)
-    with Writer("dbname=tests", via="executors") as writer:
+    with Writer("dbname=tests", load="executors") as writer:
         writer.write(Elsewhere(orders(1), monkeypatch))
         assert "sesame" not in writer.sink.address
     assert len(rows(dsn)) == 1
@@ -424,7 +424,7 @@ def test_a_role_with_just_enough_rights_can_write(guarded: str, dsn: str) -> Non
     run(dsn, "CREATE TABLE target (id bigint, note text, _epoch bigint)")
     run(dsn, "GRANT SELECT, INSERT ON target TO guarded")
     for number, via in enumerate(("driver", "executors")):
-        with Writer(allowed, via=via, generation=1 + number) as writer:
+        with Writer(allowed, load=via, generation=1 + number) as writer:
             writer.write(orders(1))
             writer.sink.sweep()
             assert writer.position().has_rows

@@ -12,12 +12,12 @@ from tests.sinks.postgres_writer import PIPELINE, Writer, orders, rows, run, the
 from tests.sinks.variants import BOTH_WAYS
 
 from onceonly.errors import ConfigurationError, DestinationError, IdentityError
-from onceonly.protocol import AsOf, KeepsState, RecallsState, Superseded
-from onceonly.protocol.batch import ArrowBatch
-from onceonly.protocol.capabilities import StateRow, StateWanted
+from onceonly.protocol import HostsStores, Superseded
+from onceonly.protocol.batch import ArrowBatch, AsOf
+from onceonly.protocol.capabilities import StateRow, StateWanted, WindowStore
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_lab.conformance.claims_window_state import StateRowCase, table_of
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 from onceonly_sinks.postgres.load import PostgresPrepared
 
 pytestmark = pytest.mark.postgres
@@ -44,9 +44,11 @@ class State(Writer):
     def keep(self, *windows: StateRowCase, gone: tuple[StateRowCase, ...] = ()) -> None:
         self.write(table_of(windows, gone))
 
-    def asks(self, wanted: StateWanted = EVERYTHING, epoch: int | None = None) -> list[StateRow]:
+    def asks(self, request: StateWanted = EVERYTHING, epoch: int | None = None) -> list[StateRow]:
         number = epoch or (self.last.number if self.last else 0) + 1
-        return sorted(self.sink.recall(wanted, AsOf(1, number, 0, PIPELINE)), key=lambda row: (row.key, row.start))
+        return sorted(
+            self.sink.read_windows(request, AsOf(1, number, 0, PIPELINE)), key=lambda row: (row.key, row.start)
+        )
 
 
 def kept(window: StateRowCase, epoch: int) -> StateRow:
@@ -61,7 +63,7 @@ def kept(window: StateRowCase, epoch: int) -> StateRow:
 def test_the_table_is_made_with_the_first_epoch_and_finds_windows_by_what_is_due(
     dsn: str, via: str, windows: tuple[StateRowCase, ...]
 ) -> None:
-    with State(dsn, via=via) as state:
+    with State(dsn, load=via) as state:
         assert state.asks() == []
         assert not there(dsn, "target_state"), "asking makes nothing"
         state.keep(*windows)
@@ -80,7 +82,7 @@ def test_a_table_of_ids_has_its_index_though_its_first_epoch_had_no_ids(dsn: str
 
 @pytest.mark.parametrize("via", BOTH_WAYS)
 def test_state_is_recalled_by_all_ways_in_which_rows_come(dsn: str, via: str) -> None:
-    with State(dsn, via=via) as state:
+    with State(dsn, load=via) as state:
         state.keep(ONE, TWO)
         state.keep(gone=(ONE,))
         assert state.asks() == [kept(TWO, 1)]
@@ -91,12 +93,14 @@ TARGETS = {"scores": "scores_state", "app.scores": "app.scores_state", 'app."a.b
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_state_lies_beside_its_target_under_an_address_that_finds_it_again(target: str) -> None:
-    pg = PostgresSink("dbname=orders user=ann", target, key="id", patience=7.0, lock_timeout=3.0)
-    assert isinstance(pg, KeepsState)
-    keeper = pg.state_keeper(beside=True)
-    assert isinstance(keeper, RecallsState)
+    pg = PostgresSink(
+        "dbname=orders user=ann", target, key="id", tuning=PostgresTuning(commit_timeout=7.0, lock_timeout=3.0)
+    )
+    assert isinstance(pg, HostsStores)
+    keeper = pg.window_store(separate=True)
+    assert isinstance(keeper, WindowStore)
     assert keeper.id == f"postgres:{TARGETS[target]}"
-    assert keeper.shares(pg), "results and state are of one transaction"
+    assert keeper.can_join(pg), "results and state are of one transaction"
     assert keeper.address.endswith("?holds=state")
     again = PostgresSink.from_address(keeper.address)
     assert (again.address, again.id) == (keeper.address, keeper.id)
@@ -105,37 +109,39 @@ def test_state_lies_beside_its_target_under_an_address_that_finds_it_again(targe
 
 def test_state_beside_a_function_of_the_users_has_a_transaction_of_its_own() -> None:
     pg = PostgresSink("dbname=orders", "scores", apply=lambda cursor, staged, epoch: None)
-    assert not pg.state_keeper(beside=True).shares(pg)
+    assert not pg.window_store(separate=True).can_join(pg)
 
 
 def test_a_table_that_was_named_for_state_holds_it_and_keeps_its_id() -> None:
     pg = PostgresSink("dbname=orders", "windows", id="w")
-    keeper = pg.state_keeper(beside=False)
+    keeper = pg.window_store(separate=False)
     assert (keeper.id, keeper._name.text) == ("w", "windows")
     assert PostgresSink.from_address(keeper.address).address == keeper.address
 
 
 def test_a_sink_that_was_told_of_other_rows_holds_no_state_and_the_way_out_does() -> None:
     pg = PostgresSink("dbname=orders", "windows", key="id")
-    with pytest.raises(ConfigurationError, match=r"ONCE-E143[\s\S]*state=pg\.table\(\"windows\"\)"):
-        pg.state_keeper(beside=False)
-    assert pg.table("windows").state_keeper(beside=False).address.endswith("?holds=state")
+    with pytest.raises(ConfigurationError, match=r"ONCE-E143[\s\S]*state_sink=pg\.table\(\"windows\"\)"):
+        pg.window_store(separate=False)
+    assert pg.table("windows").window_store(separate=False).address.endswith("?holds=state")
 
 
 @pytest.mark.parametrize("name", ["x" * 57, "ä" * 28 + "x"], ids=["letters", "two bytes each"])
 def test_a_name_that_would_be_too_long_is_refused_and_the_way_out_is_taken(name: str) -> None:
-    fits = PostgresSink("dbname=orders", name).state_keeper(beside=True)
+    fits = PostgresSink("dbname=orders", name).window_store(separate=True)
     assert fits._name.name == f"{name}_state"
     pg = PostgresSink("dbname=orders", name + "y")
-    with pytest.raises(ConfigurationError, match=r"ONCE-E143[\s\S]*state=pg\.table\(\"scores_state\"\)"):
-        pg.state_keeper(beside=True)
-    assert pg.table("scores_state").state_keeper(beside=False).id == "postgres:scores_state"
+    with pytest.raises(ConfigurationError, match=r"ONCE-E143[\s\S]*state_sink=pg\.table\(\"scores_state\"\)"):
+        pg.window_store(separate=True)
+    assert pg.table("scores_state").window_store(separate=False).id == "postgres:scores_state"
 
 
-@pytest.mark.parametrize("said", [{"key": "id"}, {"schema": "add_columns"}, {"epoch_column": "n"}, {"keeps": "1 day"}])
+@pytest.mark.parametrize(
+    "said", [{"key": "id"}, {"schema": "add_columns"}, {"tuning": PostgresTuning(epoch_column="n")}]
+)
 def test_a_table_of_state_is_told_nothing_else(said: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="ONCE-E110"):
-        PostgresSink("dbname=orders", "scores_state", holds="state", **said)
+    with pytest.raises(ConfigurationError, match="ONCE-E143"):
+        PostgresSink("dbname=orders", "scores_state", **said).window_store(separate=False)
 
 
 TAKEN = {
@@ -185,13 +191,13 @@ def together(results: Writer, state: State, table: pa.Table, windows: pa.Table) 
 def prepare(results: Writer, state: State, table: pa.Table, windows: pa.Table) -> list[PostgresPrepared]:
     first = results.prepare(table)
     number = state.last.number + 1 if state.last else 1
-    return [first, state.sink.prepare_beside(ArrowBatch(windows), number, [(results.sink, first)])]
+    return [first, state.sink.prepare_joined(ArrowBatch(windows), number, [(results.sink, first)])]
 
 
 def commit(results: Writer, state: State, prepared: list[PostgresPrepared]) -> tuple[Receipt, ...]:
     mine, theirs = (one.marker(held.rows) for one, held in zip((results, state), prepared, strict=True))
     try:
-        receipts = results.sink.commit_beside(prepared[0], mine, [(state.sink, prepared[1], theirs)])
+        receipts = results.sink.commit_joined(prepared[0], mine, [(state.sink, prepared[1], theirs)])
     finally:
         for one in prepared:
             one.abandon()

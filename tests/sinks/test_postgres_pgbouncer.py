@@ -100,7 +100,7 @@ def pooled(dsn: str, pooler: str) -> str:
 def test_epochs_are_written_recorded_and_fenced_behind_it(dsn: str, pooled: str, via: str) -> None:
     ledger = SqlLedger(pooled)
     ledger.open()
-    with Writer(pooled, via=via) as old, Writer(pooled, generation=2, via=via) as new:
+    with Writer(pooled, load=via) as old, Writer(pooled, generation=2, load=via) as new:
         for number in (1, 2, 3):
             new.write(orders(number), ledger)
         assert [row[0] for row in rows(dsn)] == [1, 2, 3]
@@ -143,4 +143,4 @@ class PooledHarness(PostgresHarness):
 class TestAppendBehindPgBouncer(SinkConformance):
     @pytest.fixture
     def harness(self, postgres: EmbeddedPostgres, pooler: str) -> PostgresHarness:
-        return PooledHarness(postgres.database("pooled"), f"postgresql://postgres@{pooler}/pooled", via="driver")
+        return PooledHarness(postgres.database("pooled"), f"postgresql://postgres@{pooler}/pooled", load="driver")

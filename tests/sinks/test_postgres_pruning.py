@@ -13,14 +13,14 @@ from tests.sinks.postgres_writer import run
 
 from onceonly.audit import Verdict, audit
 from onceonly.errors import ConfigurationError
-from onceonly.protocol import PrunedEpochs
 from onceonly.protocol.registry import sink_from_address
+from onceonly.protocol.values import PrunedEpochs
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt, ResumePoint
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_lab.servers.postgresproxy import PostgresProxy
 from onceonly_lab.servers.proxy import Act
-from onceonly_sinks.postgres import PostgresSink, prune
+from onceonly_sinks.postgres import Keep, PostgresSink, PostgresTuning, prune
 from onceonly_sinks.postgres.errors import Context
 from onceonly_sinks.postgres.head import PostgresHeadScope
 from onceonly_sinks.postgres.prune import last_to_go
@@ -48,20 +48,20 @@ def test_what_an_opening_needs_stays(newest: int, kept: int, recorded: int, last
 @pytest.mark.parametrize("markers", [199, 300.5, "300", True], ids=repr)
 def test_fewer_markers_than_a_restart_compares_are_refused_and_what_is_no_number(markers: Any) -> None:
     with pytest.raises(ConfigurationError, match="E110"):
-        PostgresSink("dbname=none", "orders", markers=markers)
+        PostgresSink("dbname=none", "orders", keep=Keep(markers=markers))
 
 
 @pytest.mark.parametrize("said", ["many", "300.5", "", "199"])
 def test_an_address_that_says_no_number_of_markers_is_refused(said: str) -> None:
-    address = PostgresSink("dbname=none", "orders", markers=5000).address
+    address = PostgresSink("dbname=none", "orders", keep=Keep(markers=5000)).address
     assert "markers=5000" in address
     with pytest.raises(ConfigurationError, match="E110"):
         PostgresSink.from_address(address.replace("markers=5000", f"markers={said}"))
 
 
-@pytest.mark.parametrize("markers", [200, 5000, None])
-def test_an_address_says_how_many_are_kept(markers: int | None) -> None:
-    address = PostgresSink("dbname=none", "orders", markers=markers).address
+@pytest.mark.parametrize("markers", [200, 5000, "all"])
+def test_an_address_says_how_many_are_kept(markers: Any) -> None:
+    address = PostgresSink("dbname=none", "orders", keep=Keep(markers=markers)).address
     assert "markers=" in address
     assert PostgresSink.from_address(address).address == address
 
@@ -74,7 +74,7 @@ def test_an_address_says_how_many_are_kept(markers: int | None) -> None:
 
 @pytest.fixture
 def stored(dsn: str, tmp_path: Path) -> Iterator[Stored]:
-    stored = Stored(PostgresSink(dsn, "orders", markers=200), tmp_path)
+    stored = Stored(PostgresSink(dsn, "orders", keep=Keep(markers=200)), tmp_path)
     yield stored
     stored.sink.close()
     stored.ledger.close()
@@ -118,16 +118,16 @@ def test_old_markers_go_under_one_opening_and_the_audit_goes_on_from_the_milesto
     stored.write(3)
     marks(stored, 600)  # a first run: its opening found an empty ledger
     assert kept(dsn) == (313, 288)  # 512 - 200
-    assert stored.sink.milestone() == PrunedEpochs(312, stored.line[311].chain, 8)
+    assert stored.sink.pruned_epochs() == PrunedEpochs(312, stored.line[311].chain, 8)
     stored.write(4)
     marks(stored, 768)
     assert kept(dsn) == (569, 200)
-    assert stored.sink.milestone() == PrunedEpochs(568, stored.line[567].chain, 8)
+    assert stored.sink.pruned_epochs() == PrunedEpochs(568, stored.line[567].chain, 8)
     assert judged(stored) == (Verdict.EXACTLY_ONCE, [("A166", 568)])
     reopens(stored, 2)
     marks(stored, 1024)
     assert kept(dsn) == (825, 200)
-    assert stored.sink.milestone() == PrunedEpochs(824, stored.line[823].chain, 12)
+    assert stored.sink.pruned_epochs() == PrunedEpochs(824, stored.line[823].chain, 12)
     assert judged(stored) == (Verdict.EXACTLY_ONCE, [("A166", 824)])
     position = stored.sink.position(None)
     assert (position.epoch, position.marker is not None) == (1024, True)
@@ -203,10 +203,10 @@ def test_rows_that_went_before_they_were_accepted_are_let_be_and_those_after_are
     adopts(stored, "accept-loss", stored.sink.id)
     stored.write(3)
     marks(stored, 256)
-    assert stored.sink.milestone() == PrunedEpochs(56, stored.line[55].chain, 3, accepted=2)
+    assert stored.sink.pruned_epochs() == PrunedEpochs(56, stored.line[55].chain, 3, accepted=2)
     assert judged(stored) == (Verdict.EXACTLY_ONCE, [("A166", 56)])
     marks(stored, 512)
-    assert stored.sink.milestone() == PrunedEpochs(312, stored.line[311].chain, 3, accepted=2)
+    assert stored.sink.pruned_epochs() == PrunedEpochs(312, stored.line[311].chain, 3, accepted=2)
     run(dsn, "DELETE FROM orders WHERE id = 3000")
     assert judged(stored) == (Verdict.GAPS, [("A121", 312)])
 
@@ -231,7 +231,9 @@ def test_a_server_that_hangs_while_rows_go_is_not_waited_for_without_end(
 ) -> None:
     with PostgresProxy(("127.0.0.1", postgres.port)) as wire, ThreadPoolExecutor(1) as pool:
         address = dsn.replace(f":{postgres.port}/", f":{wire.port}/")
-        stored = Stored(PostgresSink(address, "orders", markers=200, patience=1), tmp_path)
+        stored = Stored(
+            PostgresSink(address, "orders", keep=Keep(markers=200), tuning=PostgresTuning(commit_timeout=1)), tmp_path
+        )
         marks(stored, 255)
         rule = wire.rule(Act.HOLD_REQUEST, "DELETE FROM onceonly.epoch", times=1)
         try:
@@ -270,7 +272,7 @@ def test_a_fenced_driver_takes_no_marker_away(stored: Stored, dsn: str) -> None:
 @pytest.mark.slow
 @pytest.mark.postgres
 def test_a_sink_that_keeps_all_keeps_all(dsn: str, tmp_path: Path) -> None:
-    stored = Stored(PostgresSink(dsn, "orders", markers=None), tmp_path)
+    stored = Stored(PostgresSink(dsn, "orders", keep=Keep(markers="all")), tmp_path)
     marks(stored, 256)
     assert kept(dsn) == (1, 256)
     stored.sink.close()

@@ -12,9 +12,10 @@ from tests.core.several import Pipeline
 from tests.sinks.postgres_writer import run
 from typer.testing import CliRunner
 
-from onceonly import OnceOnlyError, read_point
+from onceonly import OnceOnlyError
 from onceonly.cli.app import app
 from onceonly.protocol import Sink
+from onceonly.reading import read_point
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.postgres import PostgresSink
 
@@ -92,7 +93,7 @@ def test_a_ledger_that_was_rebuilt_from_one_of_two_sinks_has_no_read_point(both:
     both.ledger.forget("orders")
     address = PostgresSink(both.dsn, "target").address
     done = CliRunner().invoke(
-        app, ["ledger", "rebuild", "--query", "orders", "--ledger", both.dsn, "--sink", address, "--yes"]
+        app, ["recover", "rebuild-ledger", "--query", "orders", "--ledger", both.dsn, "--sink", address, "--yes"]
     )
     assert done.exit_code == 0, done.output
     assert len(both.ledger.epochs("orders")) == 3

@@ -69,7 +69,7 @@ def test_each_cause_is_said_with_column_and_constraint_and_never_the_value(
     run(dsn, SETUP.format(ddl=ddl))
     if ddl.endswith("UNIQUE"):
         run(dsn, "INSERT INTO target (id, v) VALUES (0, %s)", SECRET)
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         said = refused(writer, batch(value, type_, good) if type_ else orders(1, 2, 3))
         for word in (*words, "SQLSTATE"):
             assert word in said
@@ -91,7 +91,7 @@ def test_the_drivers_rows_are_named_by_number_with_the_shape_of_the_value(
 ) -> None:
     run(dsn, SETUP.format(ddl=ddl))
     good = "happy" if ddl == "mood" else "1"
-    with Writer(dsn, via="driver") as writer:
+    with Writer(dsn, load="driver") as writer:
         said = refused(writer, batch(value, pa.string(), good))
     assert "v (string)" in said
     assert shape in said
@@ -108,7 +108,7 @@ def test_rows_of_kafka_are_named_by_their_position_there(dsn: str, via: str) -> 
             "v": pa.array([1, -1], pa.int64()),
         }
     )
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         said = refused(writer, table)
     row = "row 2" if via == "driver" else "a row of Spark partition 1"
     assert f"{row}, topic orders, partition 3, offset 42" in said
@@ -116,7 +116,7 @@ def test_rows_of_kafka_are_named_by_their_position_there(dsn: str, via: str) -> 
 
 def test_a_row_among_many_pieces_is_found_by_its_number(dsn: str) -> None:
     run(dsn, "CREATE TABLE target (id bigint CHECK (id <> 90000), note text)")
-    with Writer(dsn, via="driver", driver_limit=1 << 30) as writer:
+    with Writer(dsn, load="driver", driver_limit=1 << 30) as writer:
         assert "row 90001" in refused(writer, orders(*range(100_000)))
 
 
@@ -143,7 +143,7 @@ def test_a_row_that_executors_brought_is_named_by_its_partition_with_the_shape_o
     good = {pa.int64(): [1, 1, 1], pa.string(): ["happy", "sad", "glad"], pa.binary(): [b"1"] * 3}.get(type_)
     good = ["happy"] * 3 if ddl == "mood" else good
     table = orders(1, 2, 5, 3)
-    with Writer(dsn, via="executors") as writer:
+    with Writer(dsn, load="executors") as writer:
         said = refused(writer, table.append_column("v", pa.array([*good, value], type_)) if good else table)
         for word in (*words, "of Spark partition 1"):
             assert word in said
@@ -158,14 +158,14 @@ def test_a_row_among_many_that_executors_brought_is_found(dsn: str, tasks: int) 
     """Its number is told where one task alone has written: many fill their table in no order."""
     run(dsn, "CREATE TABLE target (id bigint CHECK (id <> 60000), note text)")
     batch = ArrowBatch(orders(*range(70_000)), partitions=tasks, duplicate_attempt=True)
-    with Writer(dsn, via="executors") as writer:
+    with Writer(dsn, load="executors") as writer:
         said = refused(writer, batch)
     assert ("row 60001 of Spark partition 0" if tasks == 1 else "a row of Spark partition 6") in said
 
 
 def test_of_several_rows_that_are_refused_the_first_is_named(dsn: str) -> None:
     run(dsn, "CREATE TABLE target (id bigint CHECK (id < 3), note text)")
-    with Writer(dsn, via="executors") as writer:
+    with Writer(dsn, load="executors") as writer:
         assert "row 3 of Spark partition 0" in refused(writer, ArrowBatch(orders(1, 2, 3, 4, 5, 6), partitions=1))
 
 
@@ -174,7 +174,7 @@ def test_of_the_changes_of_a_key_only_the_newest_can_be_refused(dsn: str) -> Non
     table = orders(1, 2, 1, 2).append_column("v", pa.array([-5, 1, 5, -1], pa.int64()))
     table = table.append_column("at", pa.array([1, 1, 2, 2], pa.int64()))
     run(dsn, "ALTER TABLE target ADD COLUMN at bigint")
-    with Writer(dsn, via="executors", key="id", sequence="at") as writer:
+    with Writer(dsn, load="executors", key="id", sequence="at") as writer:
         said = refused(writer, table)
     assert "a row of Spark partition 1" in said
     assert "a number of 1 digits" in said
@@ -184,7 +184,7 @@ def test_a_row_that_may_point_at_a_later_one_of_its_batch_is_not_blamed(dsn: str
     """In part of the batch the first row would be refused: the row that it points at comes after it."""
     run(dsn, "CREATE TABLE target (id bigint PRIMARY KEY, note text, v bigint REFERENCES target)")
     table = orders(1, 2, 3).append_column("v", pa.array([2, None, 99887766], pa.int64()))
-    with Writer(dsn, via="executors") as writer:
+    with Writer(dsn, load="executors") as writer:
         said = refused(writer, table)
     assert "target_v_fkey" in said
     assert "Spark partition" not in said
@@ -199,7 +199,7 @@ def test_a_search_that_takes_too_long_is_given_up(dsn: str) -> None:
     run(dsn, f"CREATE FUNCTION slow(v bigint) RETURNS bool LANGUAGE plpgsql AS $${body}$$")
     run(dsn, "CREATE TABLE target (id bigint CONSTRAINT slow CHECK (slow(id)), note text)")
     began = time.monotonic()
-    with Writer(dsn, via="executors") as writer:
+    with Writer(dsn, load="executors") as writer:
         said = refused(writer, orders(1, 2, 3, 4))
     assert time.monotonic() - began < 30
     assert "constraint slow" in said
@@ -209,7 +209,7 @@ def test_a_search_that_takes_too_long_is_given_up(dsn: str) -> None:
 def test_a_table_that_gets_its_columns_with_the_epoch_is_as_it_was_after_the_search(dsn: str) -> None:
     run(dsn, "CREATE TABLE target (id bigint CHECK (id < 3), note text)")
     table = orders(1, 2, 3).append_column("later", pa.array([1, 2, 3], pa.int64()))
-    with Writer(dsn, via="executors", schema="add_columns") as writer:
+    with Writer(dsn, load="executors", schema="add_columns") as writer:
         assert "Spark partition 1" in refused(writer, table)
         assert run(dsn, "SELECT count(*) FROM pg_attribute WHERE attname = 'later'") == [(0,)]
         writer.write(table.slice(0, 2))
@@ -219,7 +219,7 @@ def test_a_table_that_gets_its_columns_with_the_epoch_is_as_it_was_after_the_sea
 def test_a_row_that_no_partition_takes_says_so(dsn: str, via: str) -> None:
     run(dsn, "CREATE TABLE target (id bigint, note text) PARTITION BY RANGE (id)")
     run(dsn, "CREATE TABLE low PARTITION OF target FOR VALUES FROM (0) TO (10)")
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         said = refused(writer, orders(1, 99887766))
     assert "no partition" in said
     assert "99887766" not in said
@@ -231,7 +231,7 @@ def test_a_character_that_the_database_cannot_write_names_the_setting(
     run(dsn, "DROP DATABASE IF EXISTS narrow")
     run(dsn, "CREATE DATABASE narrow ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     narrow = postgres.database("narrow")
-    with Writer(narrow, via=via) as writer:
+    with Writer(narrow, load=via) as writer:
         said = refused(writer, orders(1, note="日本"))
     assert "server_encoding" in said
     assert "UTF8" in said
@@ -241,7 +241,7 @@ def test_a_character_that_the_database_cannot_write_names_the_setting(
 
 def test_a_deferred_constraint_that_the_commit_refuses_is_named_without_the_value(dsn: str, via: str) -> None:
     run(dsn, "CREATE TABLE target (id bigint UNIQUE DEFERRABLE INITIALLY DEFERRED, note text)")
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         said = refused(writer, orders(99887766, 99887766))
     assert "target_id_key" in said
     assert "99887766" not in said
@@ -249,7 +249,7 @@ def test_a_deferred_constraint_that_the_commit_refuses_is_named_without_the_valu
 
 def test_a_number_that_does_not_fit_is_not_quoted(dsn: str, via: str) -> None:
     run(dsn, "CREATE TABLE target (id smallint, note text)")
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         assert "99887766" not in refused(writer, orders(99887766))
 
 

@@ -13,11 +13,11 @@ from onceonly import faults
 from onceonly.audit import audit
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import InjectedFault, Point
-from onceonly.protocol import OutcomeUnknown, Replaces
+from onceonly.protocol import OutcomeUnknown, ReplacesRows
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Marker, Receipt
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 from onceonly_sinks.postgres.load import PostgresPrepared
 
 pytestmark = pytest.mark.postgres
@@ -39,8 +39,8 @@ def marker_of(writer: Writer, count: int) -> Marker:
 def prepares(writer: Writer, *ids: int) -> PostgresPrepared:
     assert writer.last
     last = writer.last.number
-    assert writer.sink.keeps_from_replacing((1, last)) == ""
-    return writer.sink.prepare_replacing(ArrowBatch(orders(*ids, note="anew")), last + 1, (1, last))
+    assert writer.sink.cannot_replace((1, last)) == ""
+    return writer.sink.prepare_replacement(ArrowBatch(orders(*ids, note="anew")), last + 1, (1, last))
 
 
 def replaces(writer: Writer, *ids: int) -> Receipt:
@@ -55,14 +55,14 @@ def replaces(writer: Writer, *ids: int) -> Receipt:
 
 
 def written(dsn: str, via: str, **options: object) -> Writer:
-    writer = Writer(dsn, via=via, **options)
+    writer = Writer(dsn, load=via, **options)
     writer.write(orders(1, 2))
     writer.write(orders(3))
     return writer
 
 
 def test_it_says_that_it_can() -> None:
-    assert isinstance(PostgresSink("postgresql:///x", "t"), Replaces)
+    assert isinstance(PostgresSink("postgresql:///x", "t"), ReplacesRows)
 
 
 def test_old_rows_leave_and_new_ones_come_under_one_marker(dsn: str, via: str) -> None:
@@ -152,7 +152,7 @@ def test_a_marker_that_replaces_is_obeyed_whatever_prepare_was_told(dsn: str, vi
     ("before", "options", "words"),
     [
         ("CREATE TABLE target (id bigint, note text)", {}, "carry no epoch"),
-        ("SELECT 1", {"epoch_column": None}, "carry no epoch"),
+        ("SELECT 1", {"tuning": PostgresTuning(epoch_column=None)}, "carry no epoch"),
         ("SELECT 1", {"apply": lambda cursor, staged, epoch: None}, "apply="),
     ],
 )
@@ -164,7 +164,7 @@ def test_rows_that_cannot_be_told_apart_are_refused_by_name(
     if "apply" in options:
         run(dsn, "CREATE TABLE target (id bigint)")
     with written(dsn, "driver", **options) as writer:
-        assert words in writer.sink.keeps_from_replacing((1, 2))
+        assert words in writer.sink.cannot_replace((1, 2))
         prepared = writer.prepare(orders(5))
         with pytest.raises(OnceOnlyError) as refused:
             writer.sink.commit(prepared, marker_of(writer, 1))
@@ -174,20 +174,20 @@ def test_rows_that_cannot_be_told_apart_are_refused_by_name(
 def test_a_table_of_two_sinks_is_refused(dsn: str) -> None:
     with written(dsn, "driver") as writer, Writer(dsn, id="postgres:other") as other:
         other.write(orders(8))
-        assert "another sink" in writer.sink.keeps_from_replacing((1, 2))
+        assert "another sink" in writer.sink.cannot_replace((1, 2))
 
 
 def test_an_upsert_beside_rows_of_others_is_refused(dsn: str) -> None:
     with written(dsn, "driver", key="id") as writer:
         run(dsn, "INSERT INTO target VALUES (77, 'theirs', NULL)")
-        assert "not ours alone" in writer.sink.keeps_from_replacing((1, 2))
+        assert "has other writers" in writer.sink.cannot_replace((1, 2))
 
 
 def test_rows_that_others_refer_to_are_refused(dsn: str) -> None:
     run(dsn, "CREATE TABLE target (id bigint PRIMARY KEY, note text, _epoch bigint)")
     run(dsn, "CREATE TABLE lines (of bigint REFERENCES target ON DELETE CASCADE)")
     with written(dsn, "driver") as writer:
-        assert "foreign keys of lines" in writer.sink.keeps_from_replacing((1, 2))
+        assert "foreign keys of lines" in writer.sink.cannot_replace((1, 2))
 
 
 def test_rows_that_a_trigger_keeps_are_refused_and_nothing_is_written(dsn: str) -> None:
@@ -207,7 +207,7 @@ def test_a_milestone_begins_anew_with_a_series(dsn: str) -> None:
         replaces(writer, 5)
         writer.write(orders(6))
         prune(writer.sink._transactions, writer.sink._writer, writer.fence, 3)
-        gone = writer.sink.milestone()
+        gone = writer.sink.pruned_epochs()
         assert gone is not None
         assert (gone.epoch, gone.rows, gone.accepted) == (3, 1, 2)
         assert not [

@@ -75,14 +75,14 @@ def test_whatever_the_role_lacks_obeying_what_is_printed_goes_on(dsn: str, app: 
 def test_behind_row_security_the_command_that_is_printed_works(dsn: str, app: str, via: str, code: str) -> None:
     run(dsn, f'CREATE SCHEMA onceonly AUTHORIZATION "{ROLE}"')
     run(dsn, "ALTER TABLE target ENABLE ROW LEVEL SECURITY")
-    with Writer(app, via=via) as writer:
+    with Writer(app, load=via) as writer:
         with pytest.raises(OnceOnlyError) as caught:
             writer.write(orders(1))
         assert caught.value.code == code
         command = caught.value.remedy.partition(";")[0]
         assert command == f'ALTER ROLE "{ROLE}" BYPASSRLS'
         run(dsn, command)
-    with Writer(app, generation=2, via=via) as writer:
+    with Writer(app, generation=2, load=via) as writer:
         writer.write(orders(1))
     assert rows(dsn) == [(1, "new")]
 
@@ -106,7 +106,7 @@ def test_a_server_that_does_not_tell_is_written_and_what_is_lost_is_said(dsn: st
         assert writer.position(receipt).disturbances == ()
         assert TOLD[function] in derive(writer.sink, None, None, GuaranteeInputs()).text
     [check] = [one for one in destination(PostgresSink(app, "target").address) if one.code == "D215"]
-    assert TOLD[function] in check.said
+    assert TOLD[function] in check.message
     run(dsn, check.remedy.partition(": ")[2])
     assert not [one for one in destination(PostgresSink(app, "target").address) if one.code == "D215"]
 
@@ -124,7 +124,7 @@ def test_a_function_that_is_forbidden_or_allowed_later_makes_no_other_table_of_i
     run(dsn, f'GRANT SELECT, INSERT ON target TO "{ROLE}"')
     sink = PostgresSink(app, "target")
     sink.open(PIPELINE)
-    assert [event.kind for event in sink.disturbances(newest)] == ["recreated"]
+    assert [event.kind for event in sink.external_changes(newest)] == ["recreated"]
     sink.close()
 
 

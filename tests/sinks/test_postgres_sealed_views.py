@@ -11,11 +11,12 @@ import pytest
 from tests.core.several import Crash, Pipeline, crash, rows
 from tests.sinks.postgres_writer import run
 
-from onceonly import OnceOnlyError, faults, read_point
+from onceonly import OnceOnlyError, faults
 from onceonly.faults import Point
 from onceonly.protocol import Sink
-from onceonly.runtime import seals
-from onceonly_sinks.postgres import PostgresSink
+from onceonly.reading import read_point
+from onceonly.runtime import ledger_sync
+from onceonly_sinks.postgres import Keep, PostgresSink, PostgresTuning
 
 pytestmark = pytest.mark.postgres
 
@@ -28,7 +29,7 @@ class Views(Pipeline):
         self.dsn, self.tables = dsn, tables
         self.options = {"sealed_view": True, **options}
         # Patience differs, so that the tables do not share a transaction.
-        self.apart = {name: {"patience": 60.0 + at} for at, name in enumerate(tables)}
+        self.apart = {name: {"tuning": PostgresTuning(commit_timeout=60.0 + at)} for at, name in enumerate(tables)}
 
     def sinks(self) -> list[Sink]:  # type: ignore[override]
         made = [PostgresSink(self.dsn, name, **self.options, **self.apart[name]) for name in self.tables]
@@ -87,7 +88,7 @@ def test_an_epoch_whose_driver_died_between_record_and_seal_is_shown_with_the_ne
     driver = pipeline.driver()
     driver.writes(1)
     with monkeypatch.context() as dying:
-        dying.setattr(seals, "tell", lambda *_: crash())
+        dying.setattr(ledger_sync, "seal", lambda *_: crash())
         with pytest.raises(Crash):
             driver.writes(2)
     for sink in driver.sinks:
@@ -142,7 +143,8 @@ def test_a_table_without_an_epoch_column_has_no_view(pipelines: Any, dsn: str) -
 
 
 @pytest.mark.parametrize(
-    "options", [{"key": "id"}, {"epoch_column": None}, {"keeps": "7 days"}, {"sealed_view": "yes"}]
+    "options",
+    [{"key": "id"}, {"tuning": PostgresTuning(epoch_column=None)}, {"sealed_view": "yes"}],
 )
 def test_what_a_view_cannot_show_is_refused_when_it_is_said(dsn: str, options: dict[str, Any]) -> None:
     with pytest.raises(OnceOnlyError, match="E110"):
@@ -155,5 +157,5 @@ def test_a_name_that_would_be_too_long_is_refused(dsn: str) -> None:
 
 
 def test_an_address_says_it(dsn: str) -> None:
-    sink = PostgresSink(dsn, "a", key="id", history=True, keep_history=100, sealed_view=True)
+    sink = PostgresSink(dsn, "a", key="id", keep=Keep(history=100), sealed_view=True)
     assert PostgresSink.from_address(sink.address).address == sink.address

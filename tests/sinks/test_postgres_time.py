@@ -47,12 +47,13 @@ def read(dsn: str, name: str = "web") -> TimeWindow:
 
 def test_sql_and_python_are_told_the_same_of_one_writer(dsn: str, made: Callable[..., Writer]) -> None:
     web = made()
-    web.write(3, 9, noted=7, closed=5)
+    web.write(3, 9, noted=7, closed_until=5)
     web.write(11, 4, noted=6)
     found = read(dsn)
     assert (found.lower, found.upper, found.closed) == (7, 11, None)
     assert sql(dsn, WINDOW) == [(7, 11, None, [])]
-    epochs = sql(dsn, "SELECT epoch, target::text, noted, late, first, last FROM onceonly.epoch_time ORDER BY epoch")
+    columns = "epoch, target::text, complete_until, late_rows, earliest, latest"
+    epochs = sql(dsn, f"SELECT {columns} FROM onceonly.epoch_time ORDER BY epoch")
     assert epochs == [(1, "clicks", 7, 0, 3, 9), (2, "clicks", 7, 1, 4, 11)]
 
 
@@ -71,7 +72,7 @@ def test_sql_and_python_are_told_the_same_of_two_writers_whatever_happens_to_the
     assert told(web.write(130, noted=130, ingest=30, sees=[app])) == (70, 130, ())
     assert told(web.write(noted=130, ingest=61, sees=[app])) == (130, 130, ("app",))
     assert told(app.write(90, noted=90, ingest=70, sees=[web])) == (130, 130, ("app",))
-    assert told(app.write(150, noted=150, ingest=90, sees=[web], closed=50)) == (130, 150, ())
+    assert told(app.write(150, noted=150, ingest=90, sees=[web], closed_until=50)) == (130, 150, ())
     late = made("late", WriterSet(timeout=60))
     assert told(late.write(20, noted=20, ingest=95, sees=[web])) == (130, 150, ("late",))
 
@@ -106,10 +107,20 @@ def test_what_was_concluded_from_a_turn_that_is_over_does_not_count_in_sql(
     first, seen = web.epochs[0].time, app.newest
     assert first is not None
     assert seen is not None
-    own = WriterProgress("web", 2, 12, 5, turn=1)
-    web.commit((), replace(first, noted=12, lower=12, ingest=5, turn=1, observed=(seen.mark, own)))
+    own = WriterProgress("web", 2, 12, 5, resets=1)
+    web.commit(
+        (),
+        replace(
+            first,
+            complete_until=12,
+            dataset_complete_until=12,
+            batch_timestamp_ms=5,
+            resets=1,
+            writers=(seen.mark, own),
+        ),
+    )
     found = read(dsn)
-    assert (found.lower, found.lost, found.at[1].turn) == (12, (), 1)
+    assert (found.lower, found.lost, found.at[1].resets) == (12, (), 1)
     assert sql(dsn, WINDOW) == [(12, 95, None, [])]
 
 
@@ -131,8 +142,8 @@ def test_a_table_that_somebody_else_was_put_back_in_is_told_in_sql_as_in_python(
 def test_a_table_that_two_datasets_share_is_complete_through_what_both_are(
     dsn: str, made: Callable[..., Writer]
 ) -> None:
-    made("web").write(5, noted=5, closed=2)
-    made("app").write(9, noted=9, closed=3)
+    made("web").write(5, noted=5, closed_until=2)
+    made("app").write(9, noted=9, closed_until=3)
     assert (read(dsn, "web").lower, read(dsn, "app").lower) == (5, 9)
     assert sql(dsn, WINDOW) == [(5, 9, 2, [])]
     made("new").write(noted=None)
@@ -163,12 +174,12 @@ def test_a_window_in_sql_is_open_then_complete_then_closed(dsn: str, made: Calla
     def status(until: str) -> str:
         return str(sql(dsn, f"SELECT onceonly.window_status('clicks', '{until}')")[0][0])
 
-    web.write(1, noted=60_000, closed=30_000)
+    web.write(1, noted=60_000, closed_until=30_000)
     said = [status(f"1970-01-01 {clock}+00") for clock in ("00:00:30", "00:00:30.0001", "00:01", "00:01:00.000001")]
     assert said == ["closed", "complete", "complete", "open"]
     made("heights").write(7, noted=7)
     assert status("1970-01-01 00:01+00") == "complete"
-    web.write(2, noted=2**63 - 1, closed=2**63 - 1 - 60_000)  # the end of time, and a minute less
+    web.write(2, noted=2**63 - 1, closed_until=2**63 - 1 - 60_000)  # the end of time, and a minute less
     assert status("9999-12-31 00:00+00") == "closed"
     made("late", WriterSet(timeout=60), unit="ms").write(20, noted=20, sees=[web])
     assert status("1970-01-01 00:01+00") == "open"  # one of its writers was left out, as `time wait` says

@@ -15,7 +15,7 @@ from onceonly.errors import DestinationError, IdentityError, OnceOnlyError
 from onceonly.protocol import Conflict, Estimate, OutcomeUnknown, Superseded
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 from onceonly_sinks.postgres.load import PostgresPrepared
 
 pytestmark = pytest.mark.postgres
@@ -32,7 +32,7 @@ class Pair:
             )
             self._stack = stack.pop_all()
         one, other = self.writers
-        assert one.sink.shares(other.sink)
+        assert one.sink.can_join(other.sink)
 
     def __enter__(self) -> Pair:
         return self
@@ -44,12 +44,12 @@ class Pair:
         one, other = self.writers
         first = one.prepare(tables[0])
         number = other.last.number + 1 if other.last else 1
-        return [first, other.sink.prepare_beside(ArrowBatch(tables[1]), number, [(one.sink, first)])]
+        return [first, other.sink.prepare_joined(ArrowBatch(tables[1]), number, [(one.sink, first)])]
 
     def commit(self, prepared: list[PostgresPrepared], ledger: Any = None) -> tuple[Receipt, ...]:
         one, other = self.writers
         mine, theirs = (writer.marker(held.rows) for writer, held in zip(self.writers, prepared, strict=True))
-        receipts = one.sink.commit_beside(prepared[0], mine, [(other.sink, prepared[1], theirs)], ledger)
+        receipts = one.sink.commit_joined(prepared[0], mine, [(other.sink, prepared[1], theirs)], ledger)
         one.last, other.last = mine.epoch, theirs.epoch
         return receipts
 
@@ -59,7 +59,7 @@ class Pair:
         try:
             return writer.sink.look_up(writer.marker(1))
         except Superseded as fenced:
-            return fenced.found.generation
+            return fenced.current_fence.generation
 
     def write(self, *tables: pa.Table) -> tuple[Receipt, ...]:
         prepared = self.prepare(*tables)
@@ -74,7 +74,7 @@ WAYS = {
     "append": {},
     "upsert": {"key": "id"},
     "columns are added": {"schema": "add_columns"},
-    "by executors": {"via": "executors"},
+    "by executors": {"tuning": PostgresTuning(load="executors")},
 }
 
 
@@ -131,7 +131,11 @@ def test_a_second_table_that_was_made_anew_is_refused_and_the_first_keeps_what_i
 @pytest.mark.parametrize("first", [{}, {"key": "id"}], ids=["append", "upsert"])
 def test_a_deadlock_takes_back_both(dsn: str, first: dict[str, Any]) -> None:
     run(dsn, "CREATE TABLE other (id bigint PRIMARY KEY, note text)")
-    with Pair(dsn, first={**first, "lock_timeout": 1.0}, second={"key": "id", "lock_timeout": 1.0}) as pair:
+    with Pair(
+        dsn,
+        first={**first, "tuning": PostgresTuning(lock_timeout=1.0)},
+        second={"key": "id", "tuning": PostgresTuning(lock_timeout=1.0)},
+    ) as pair:
         pair.write(orders(1), orders(10))
         with locked(dsn, "other"), pytest.raises(Conflict):
             pair.write(orders(2), orders(10, note="newer"))
@@ -213,15 +217,15 @@ def test_a_session_that_a_successor_ended_is_told_as_fenced_out_whichever_sink_h
                 ours = "application_name LIKE 'onceonly:%%:1:%%'"
                 run(dsn, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
             with pytest.raises(Superseded):
-                other.sink.prepare_beside(ArrowBatch(orders(11)), 2, [(one.sink, prepared)])
+                other.sink.prepare_joined(ArrowBatch(orders(11)), 2, [(one.sink, prepared)])
         prepared.abandon()
 
 
 APART = {
     "another database": ({}, {"dsn": "dbname=other"}),
     "another login": ({}, {"dsn": "user=somebody"}),
-    "another patience": ({"patience": 3.0}, {}),
-    "another wait for locks": ({}, {"lock_timeout": 3.0}),
+    "another patience": ({"tuning": PostgresTuning(commit_timeout=3.0)}, {}),
+    "another wait for locks": ({}, {"tuning": PostgresTuning(lock_timeout=3.0)}),
     "a function of the user's": ({}, {"apply": lambda cursor, staged, epoch: None}),
 }
 
@@ -231,21 +235,21 @@ def test_who_shares_no_transaction(apart: tuple[dict[str, Any], dict[str, Any]])
     one, other = (
         PostgresSink(**{"dsn": "dbname=orders", "table": name, **said}) for name, said in zip("ab", apart, strict=True)
     )
-    assert not one.shares(other)
-    assert not other.shares(one)
+    assert not one.can_join(other)
+    assert not other.can_join(one)
     same = PostgresSink("dbname=orders", table="c")
-    assert same.shares(PostgresSink("dbname='orders'", table="d", key="id"))
+    assert same.can_join(PostgresSink("dbname='orders'", table="d", key="id"))
 
 
 def test_what_may_lie_in_memory() -> None:
     def holds(rows: int, size: int | None, **said: Any) -> bool:
-        return PostgresSink("dbname=orders", table="a", **said).holds(Estimate(rows, size))
+        return PostgresSink("dbname=orders", table="a", **said).fits_in_driver(Estimate(rows, size))
 
     assert holds(10, 1000)
     assert not holds(10, None), "nobody knows how much that is"
-    assert not holds(10, 1000, driver_limit=999)
-    assert not holds(10, 1000, driver_limit=999, via="driver"), "it streams, and keeps nothing"
-    assert not holds(10, 1000, via="executors")
+    assert not holds(10, 1000, tuning=PostgresTuning(driver_limit=999))
+    assert not holds(10, 1000, tuning=PostgresTuning(driver_limit=999, load="driver")), "it streams, and keeps nothing"
+    assert not holds(10, 1000, tuning=PostgresTuning(load="executors"))
 
 
 DSNS = ("postgresql://ann:se%20cret@db:5433/orders?options=-c%20search_path%3Da", "host=db dbname=orders user='an n'")
@@ -253,15 +257,15 @@ DSNS = ("postgresql://ann:se%20cret@db:5433/orders?options=-c%20search_path%3Da"
 
 @pytest.mark.parametrize("dsn", DSNS)
 def test_another_table_of_the_same_database_shares_its_transaction(dsn: str) -> None:
-    pg = PostgresSink(dsn, table="orders", key="id", lock_timeout=7.0)
+    pg = PostgresSink(dsn, table="orders", key="id", tuning=PostgresTuning(lock_timeout=7.0))
     bad = pg.table("orders_bad")
-    assert bad.shares(pg)
+    assert bad.can_join(pg)
     assert bad.id == "postgres:orders_bad"
     assert bad.ledger_url == pg.ledger_url
     assert bad.capabilities.append_only
-    assert not pg.table("orders_seen", patience=3.0).shares(pg)
+    assert not pg.table("orders_seen", tuning=PostgresTuning(commit_timeout=3.0)).can_join(pg)
 
 
 def test_a_sink_of_another_kind_is_refused(dsn: str) -> None:
     with Pair(dsn) as pair, pytest.raises((TypeError, OnceOnlyError)):
-        pair.writers[0].sink.prepare_beside(ArrowBatch(orders(1)), 1, [(object(), object())])  # type: ignore[list-item]
+        pair.writers[0].sink.prepare_joined(ArrowBatch(orders(1)), 1, [(object(), object())])  # type: ignore[list-item]

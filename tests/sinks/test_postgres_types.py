@@ -78,7 +78,7 @@ def test_every_type_that_postgres_has_comes_back_as_it_was(dsn: str, via: str) -
     columns = {f"c{index}": pa.array([*values, None], type_) for index, (type_, _, values) in enumerate(NATIVE)}
     longest = max(map(len, columns.values()))
     table = pa.table({name: pa.concat_arrays([c, pa.nulls(longest - len(c), c.type)]) for name, c in columns.items()})
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         writer.write(table)
     types = run(
         dsn,
@@ -109,7 +109,7 @@ def test_values_are_read_the_same_whatever_a_role_has_set(dsn: str) -> None:
         run(dsn, f"CREATE TABLE {name} ({typed}, more float8[], json jsonb, _epoch bigint)")
         with Writer(login, table=name) as writer:
             receipt = writer.write(pa.table(columns))
-            by_epoch = list(writer.sink.read_rows((1, 1)) or ())
+            by_epoch = list(writer.sink.read_by_epoch((1, 1)) or ())
             found.append((by_epoch, writer.sink.read_at(receipt).to_pylist()))
     assert found[0] == found[1]
     assert found[0][0][0][1]["json"] == '{"n": 0.10}'
@@ -141,7 +141,7 @@ NESTED: list[tuple[pa.DataType, Any, Any]] = [
 @pytest.mark.parametrize("via", BOTH_WAYS)
 def test_nested_values_become_jsonb(dsn: str, via: str) -> None:
     table = pa.table({f"c{index}": pa.array([value, None], type_) for index, (type_, value, _) in enumerate(NESTED)})
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         writer.write(table)
     for index, (_, value, expected) in enumerate(NESTED):
         got = run(dsn, f"SELECT c{index} FROM target")
@@ -181,7 +181,7 @@ def test_a_wider_or_other_type_of_the_table_is_filled_exactly(dsn: str, via: str
     run(dsn, "CREATE TYPE mood AS ENUM ('happy', 'sad'); CREATE DOMAIN positive AS bigint CHECK (VALUE > 0)")
     run(dsn, f"CREATE TABLE target ({', '.join(f'c{n} {ddl}' for n, (ddl, _, _, _) in enumerate(EXISTING))})")
     table = pa.table({f"c{n}": pa.array([None, value], type_) for n, (_, type_, value, _) in enumerate(EXISTING)})
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         writer.write(table.slice(1))  # a slice: offsets into shared buffers
     [found] = rows(dsn)
     for (ddl, _, value, expected), got in zip(EXISTING, found, strict=True):
@@ -386,7 +386,7 @@ def test_a_moment_beyond_the_range_is_refused_naming_the_column(
 ) -> None:
     run(dsn, f"CREATE TABLE target (v {ddl})")
     values = pa.array([ticks], _as_ticks(storage)).cast(storage)
-    with Writer(dsn, via=via) as writer:
+    with Writer(dsn, load=via) as writer:
         with pytest.raises(DestinationError) as caught:
             writer.write(pa.table({"v": values}))
         assert caught.value.code == "E503", str(caught.value)

@@ -21,11 +21,11 @@ from tests.sinks.postgres_writer import run
 from tests.sinks.test_rows_by_epoch import One
 from typer.testing import CliRunner
 
-from onceonly import OnceOnlyError, read_point
+from onceonly import OnceOnlyError
 from onceonly.cli.app import app
-from onceonly.reading import read_at
+from onceonly.reading import read_at, read_point
 from onceonly_lab.servers.kafka import EmbeddedKafka
-from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.delta import DeltaSink, DeltaTuning
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.postgres import PostgresSink
 
@@ -42,9 +42,10 @@ def one(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[One]:
 def _one(request: pytest.FixtureRequest, root: Path) -> One:
     match request.param.split():
         case ["delta", *said]:
-            options: dict[str, Any] = {"numbered": {"epoch_column": "_epoch"}, "upsert": {"key": "id"}}.get(
-                "".join(said), {}
-            )
+            options: dict[str, Any] = {
+                "numbered": {"tuning": DeltaTuning(epoch_column="_epoch")},
+                "upsert": {"key": "id"},
+            }.get("".join(said), {})
             return One(root, lambda: DeltaSink(root / "rows", **options))
         case ["postgres"]:
             dsn = request.getfixturevalue("dsn")
@@ -134,7 +135,7 @@ def test_a_version_that_the_log_has_lost_is_an_error(tmp_path: Path) -> None:
         if int(path.stem) < table.version():
             path.unlink()
     error = refused("E243", one, 1)
-    assert "no longer tells version" in str(error)
+    assert "no longer holds version" in str(error)
     assert "epoch 3" in obeyed(error)
     assert read(one, 3) == list(range(30))
     one.ledger.close()
@@ -194,7 +195,7 @@ def test_an_upsert_of_postgres_is_read_at_its_newest_epoch_alone(table: Callable
     one = table(key="id").written(1, 2)
     assert read(one) == list(range(20))
     error = refused("E244", one, 1)
-    assert "history=True" in error.remedy
+    assert "Keep(history='all')" in error.remedy
     assert "epoch 2" in obeyed(error)
 
 
@@ -213,7 +214,7 @@ def test_a_database_that_was_restored_is_not_read_past_where_it_stands(dsn: str,
     run(dsn, "DELETE FROM target WHERE _epoch > 1")
     run(dsn, "DELETE FROM onceonly.epoch WHERE epoch > 1")
     run(dsn, "UPDATE onceonly.head h SET epoch = 1, chain = e.chain FROM onceonly.epoch e")
-    assert "stands at epoch 1" in str(refused("E243", one, 2))
+    assert "is at epoch 1" in str(refused("E243", one, 2))
     assert read(one, 1) == list(range(10))
 
 
@@ -233,14 +234,16 @@ def test_the_printed_statement_reads_the_rows_of_the_epoch(dsn: str, table: Call
     one = table().written(1, 2, 3)
     statement = read_point("orders", 2, ledger=one.ledger).sql(one.make())
     assert sorted(row[0] for row in run(dsn, statement)) == list(range(20))
-    shown = CliRunner().invoke(app, ["read-point", "orders", "--epoch", "2", "--sql", "--ledger", one.ledger.address])
+    shown = CliRunner().invoke(
+        app, ["epochs", "read-point", "orders", "--epoch", "2", "--sql", "--ledger", one.ledger.address]
+    )
     assert f"{statement};" in shown.output
 
 
 @pytest.mark.postgres
 def test_the_command_says_the_point_as_json(dsn: str, table: Callable[..., One]) -> None:
     one = table().written(1)
-    command = ["read-point", "orders", "--sql", "--ledger", one.ledger.address, "--output", "json"]
+    command = ["epochs", "read-point", "orders", "--sql", "--ledger", one.ledger.address, "--output", "json"]
     said = json.loads(CliRunner().invoke(app, command).output)
     point = read_point("orders", ledger=one.ledger)
     assert (said["epoch"], said["chain"]) == (1, point.chain)

@@ -16,9 +16,8 @@ import pytest
 from deltalake import DeltaTable
 from tests.sinks.read_driver import PIPELINE, ROWS, ledger_of, sinks_of
 
-from onceonly import read_point
 from onceonly.audit import Verdict, audit
-from onceonly.reading import read_at
+from onceonly.reading import read_at, read_point
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.driver import Driver
 from onceonly_lab.forkserver import ForkServer

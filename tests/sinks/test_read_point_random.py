@@ -12,7 +12,8 @@ import pytest
 from tests.checkpoints.samples import at, epoch_after, lineage, record_of
 from tests.sinks.postgres_writer import run
 
-from onceonly import OnceOnlyError, read_point
+from onceonly import OnceOnlyError
+from onceonly.reading import read_point
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Receipt
 from onceonly_checkpoints.ledger import Ledger

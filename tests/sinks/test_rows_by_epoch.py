@@ -18,10 +18,10 @@ from tests.sinks.postgres_writer import Writer, run
 from tests.sinks.test_kafka_refused_rows import delete
 
 from onceonly.errors import DestinationError
-from onceonly.protocol import Readable, Sink, StandingRows
+from onceonly.protocol import ReadsRows, Sink
 from onceonly.protocol.capabilities import Span
 from onceonly_lab.servers.kafka import EmbeddedKafka
-from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.delta import DeltaSink, DeltaTuning
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink, MemoryStore
 from onceonly_sinks.postgres import PostgresSink
@@ -50,8 +50,8 @@ class One(Pipeline):
         """Epoch and id of each row."""
         sink = self.make()
         sink.open("orders")
-        assert isinstance(sink, Readable)
-        found = sink.read_rows(span)
+        assert isinstance(sink, ReadsRows)
+        found = sink.read_by_epoch(span)
         ids = None if found is None else sorted((epoch, _id(row)) for epoch, row in found)
         sink.close()
         return ids
@@ -78,7 +78,7 @@ def _one(request: pytest.FixtureRequest, tmp_path: Path) -> One:
         return One(tmp_path, lambda: MemorySink("memory:a", store))
     if request.param.startswith("delta"):
         column = "_epoch" if "numbered" in request.param else None
-        return One(tmp_path, lambda: DeltaSink(tmp_path / "rows", epoch_column=column))
+        return One(tmp_path, lambda: DeltaSink(tmp_path / "rows", tuning=DeltaTuning(epoch_column=column)))
     if request.param == "postgres":
         dsn = request.getfixturevalue("dsn")
         return One(tmp_path, lambda: PostgresSink(dsn, "target"))
@@ -114,9 +114,9 @@ def test_rows_that_replace_one_another_come_back_with_the_epoch_that_wrote_them_
     assert one.read((1, 2)) is None
     sink = make()
     sink.open("orders")
-    assert isinstance(sink, StandingRows)
+    assert isinstance(sink, ReadsRows)
     for span, wanted in (((1, 2), [(1, 0), (1, 1), (2, 10), (2, 11)]), ((2, 9), [(2, 10), (2, 11)]), ((3, 9), [])):
-        assert sorted((epoch, row["id"]) for epoch, row in sink.standing_rows(span) or ()) == wanted
+        assert sorted((epoch, row["id"]) for epoch, row in sink.read_current(span) or ()) == wanted
     sink.close()
     driver = one.driver()
     driver.writes(3, table=rows(1).slice(1, 2))
@@ -124,7 +124,7 @@ def test_rows_that_replace_one_another_come_back_with_the_epoch_that_wrote_them_
         each.close()
     sink = make()
     sink.open("orders")
-    found = sorted((epoch, row["id"]) for epoch, row in sink.standing_rows((1, 9)) or ())
+    found = sorted((epoch, row["id"]) for epoch, row in sink.read_current((1, 9)) or ())
     assert found == [(1, 0), (2, 10), (2, 11), (3, 1), (3, 2)]
     sink.close()
     one.ledger.close()
@@ -133,7 +133,7 @@ def test_rows_that_replace_one_another_come_back_with_the_epoch_that_wrote_them_
 def test_rows_of_several_epochs_in_one_file_are_told_apart_by_their_column_alone(tmp_path: Path) -> None:
     for column, told in ((None, None), ("_epoch", brought(2))):
         root = tmp_path / str(column)
-        one = One(root, lambda: DeltaSink(root / "rows", epoch_column=column)).written(1, 2, 3)  # noqa: B023
+        one = One(root, lambda: DeltaSink(root / "rows", tuning=DeltaTuning(epoch_column=column))).written(1, 2, 3)  # noqa: B023
         table = DeltaTable(root / "rows")
         table.optimize.compact()
         assert len(table.file_uris()) == 1
@@ -142,7 +142,7 @@ def test_rows_of_several_epochs_in_one_file_are_told_apart_by_their_column_alone
 
 
 def test_rows_that_others_deleted_do_not_come_back(tmp_path: Path) -> None:
-    one = One(tmp_path, lambda: DeltaSink(tmp_path / "rows", foreign="deletes")).written(1, 2)
+    one = One(tmp_path, lambda: DeltaSink(tmp_path / "rows", external_changes="deletes")).written(1, 2)
     DeltaTable(tmp_path / "rows").delete("id = 12")
     assert one.read((1, 2)) == [pair for pair in brought(1, 2) if pair[1] != 12]
     one.ledger.close()

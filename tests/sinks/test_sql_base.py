@@ -24,7 +24,7 @@ from onceonly_lab.conformance import SinkConformance
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.sql import Database, Failure, SqlSink, Tables
 from onceonly_sinks.sql.commit_outcome import check_counted, check_identity, landed, sending, settling
-from onceonly_sinks.sql.database import rendered
+from onceonly_sinks.sql.tables import rendered
 
 
 @pytest.mark.postgres

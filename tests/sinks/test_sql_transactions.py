@@ -190,8 +190,8 @@ MEMBERS: dict[str, Callable[[Lite], object]] = {
     "position": lambda sink: sink.position(None),
     "history": lambda sink: list(sink.history()),
     "recount": lambda sink: sink.recount(),
-    "writers": lambda sink: sink.writers(),
-    "identity_beside": lambda sink: sink.identity_beside(""),
+    "pipelines": lambda sink: sink.pipelines(),
+    "identity_now": lambda sink: sink.identity_now(""),
 }
 
 
@@ -367,4 +367,4 @@ def test_a_database_whose_identity_was_made_without_a_key_keeps_it(tmp_path: Pat
 def test_a_database_whose_identity_went_with_its_row_is_given_another(sink: Lite) -> None:
     runs(sink, "DELETE FROM onceonly_identity")
     sink.install(Fence(2, "owner"))
-    assert sink.identity_beside("")
+    assert sink.identity_now("")

@@ -17,7 +17,7 @@ from onceonly.event_time import TimeReader
 from onceonly.machine import coordinator
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Offer
-from onceonly.protocol import Legible, Sink
+from onceonly.protocol import ReadsRows, Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import EventKind
@@ -57,8 +57,8 @@ class Stored(Pipeline):
     def ids_until(self, number: int) -> list[int]:
         """What somebody has read who has read the first epochs."""
         (sink,) = self.sinks_open()
-        assert isinstance(sink, Legible)
-        rows = sink.read_rows((1, number))
+        assert isinstance(sink, ReadsRows)
+        rows = sink.read_by_epoch((1, number))
         assert rows is not None
         found = sorted(int(row["id"]) for _, row in rows)
         sink.close()
@@ -80,11 +80,11 @@ def test_whoever_has_read_up_to_an_epoch_has_just_the_rows_that_its_time_speaks_
     with TimeReader("orders", stored.sink()) as reader:
         for number in range(1, 21):
             lower = reader.time_window({"orders": number}).lower
-            assert lower == noted(number).noted
+            assert lower == noted(number).complete_until
             ids = stored.ids_until(number)
             assert ids == list(range(number * 10))
             assert set(ids) >= set(range(lower))
-        assert reader.time_window().lower == noted(20).noted
+        assert reader.time_window().lower == noted(20).complete_until
     assert [epoch.time for epoch in stored.epochs()] == [noted(number) for number in range(1, 21)]
 
 
@@ -97,7 +97,9 @@ def test_one_statement_reads_rows_and_what_they_are_complete_through_of_the_same
     with psycopg.connect(dsn, autocommit=True) as connection:
         for number in range(1, 21):
             query.writes(number)
-            assert connection.execute(_TOGETHER).fetchall() == [(noted(number).lower, number * 10, number * 10 - 1)]
+            assert connection.execute(_TOGETHER).fetchall() == [
+                (noted(number).dataset_complete_until, number * 10, number * 10 - 1)
+            ]
     stored.ledger.close()
 
 
@@ -107,7 +109,7 @@ def test_ten_epochs_without_rows_note_1_to_10_and_no_row(stored: Stored) -> None
         query.writes(number, table=of_ids())
     with TimeReader("orders", stored.sink()) as reader:
         assert reader.time_window().lower == 10
-    assert [epoch.time and (epoch.time.lower, epoch.time.first) for epoch in stored.epochs()] == [
+    assert [epoch.time and (epoch.time.dataset_complete_until, epoch.time.earliest) for epoch in stored.epochs()] == [
         (number, None) for number in range(1, 11)
     ]
     assert stored.ids_until(10) == []
@@ -117,7 +119,7 @@ def test_what_an_upstream_says_advances_time_as_often_as_it_says_more(stored: St
     words = iter([None, 3, 3, 6])
     query = Query(stored, EventTimeConfig("upstream", "integer"), lambda _: next(words))
     query.writes(1, 2, 3, 4)
-    assert [epoch.time and epoch.time.noted for epoch in stored.epochs()] == [None, 3, 3, 6]
+    assert [epoch.time and epoch.time.complete_until for epoch in stored.epochs()] == [None, 3, 3, 6]
     assert stored.events(EventKind.TIME_HELD) == []
 
 
@@ -138,7 +140,7 @@ def test_rows_at_5_and_9_that_were_planned_at_100_are_noted_by_each_way_as_it_sa
     query.runner.run(state, batch_of(5, 9))
     (epoch,) = stored.epochs()
     assert epoch.time is not None
-    assert (epoch.time.noted, epoch.time.ingest) == (said, 100)
+    assert (epoch.time.complete_until, epoch.time.batch_timestamp_ms) == (said, 100)
     with TimeReader("orders", stored.sink()) as reader:
         assert reader.time_window().lower == said
 

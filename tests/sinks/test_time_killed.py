@@ -117,7 +117,9 @@ def judge(job: Job, before: Sequence[int | None]) -> list[int | None]:
             assert chain.first_break(shown) is None
             said = noted(job.seed, len(shown))
             times = [epoch.time for epoch in shown if epoch.time]
-            assert [(time.noted, time.lower) for time in times] == [(one, one) for one in said]
+            assert [(time.complete_until, time.dataset_complete_until) for time in times] == [
+                (one, one) for one in said
+            ]
             assert sink.recount() == dict.fromkeys(range(1, len(shown) + 1), ROWS)
     told = [read(kind, target) for kind, target in job.sinks]
     for was, now in zip(before, told, strict=False):

@@ -71,7 +71,7 @@ def test_delta_makes_of_every_value_that_executors_write_what_the_table_says(tmp
 @pytest.mark.slow
 @pytest.mark.postgres
 def test_postgres_makes_of_every_value_that_executors_write_what_the_table_says(postgres: EmbeddedPostgres) -> None:
-    every_type_comes_back_or_is_refused(PostgresHarness(postgres.database("types"), via="executors"))
+    every_type_comes_back_or_is_refused(PostgresHarness(postgres.database("types"), load="executors"))
 
 
 def test_a_table_that_is_wrong_is_noticed() -> None:

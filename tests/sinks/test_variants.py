@@ -22,7 +22,7 @@ from onceonly_lab.conformance import CLAIMS, Claim, SinkHarness, check
 from onceonly_lab.conformance.claims_window_state import CLAIMS as RECALLING
 from onceonly_sinks.delta import DeltaSink, Merge
 from onceonly_sinks.kafka import KafkaSink
-from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 from onceonly_sinks.sql import SqlSink
 
 PLAIN = {
@@ -41,27 +41,27 @@ DELTA: dict[str, tuple[type[DeltaHarness], dict[str, Any]]] = {
     "TestDeltaAppendThroughExecutors": (DeltaHarness, {"driver_limit": 0}),
     "TestDeltaMerge": (DeltaHarness, {"key": "id", "sequence": "step"}),
     "TestDeltaMergeByHand": (DeltaHarness, {"merge": BY_HAND}),
-    "TestDeltaMergeWithADeleteColumn": (DeletingDeltaHarness, {"key": "id", "sequence": "step", "delete": "gone"}),
+    "TestDeltaMergeWithADeleteColumn": (DeletingDeltaHarness, {"key": "id", "sequence": "step", "delete_flag": "gone"}),
     "TestDeltaAddingAColumn": (NarrowDeltaHarness, {"driver_limit": 0}),
 }
 POSTGRES: dict[str, tuple[type[PostgresHarness], dict[str, Any]]] = {
-    "": (PostgresHarness, {"via": "driver"}),
-    "TestAppendByExecutors": (PostgresHarness, {"via": "executors"}),
-    "TestUpsertThroughTheDriver": (PostgresHarness, {"via": "driver", "key": "id"}),
-    "TestUpsertByExecutors": (PostgresHarness, {"via": "executors", "key": "id"}),
-    "TestApplyThroughTheDriver": (AppliedHarness, {"via": "driver"}),
-    "TestApplyByExecutors": (AppliedHarness, {"via": "executors"}),
+    "": (PostgresHarness, {"tuning": PostgresTuning(load="driver")}),
+    "TestAppendByExecutors": (PostgresHarness, {"tuning": PostgresTuning(load="executors")}),
+    "TestUpsertThroughTheDriver": (PostgresHarness, {"tuning": PostgresTuning(load="driver"), "key": "id"}),
+    "TestUpsertByExecutors": (PostgresHarness, {"tuning": PostgresTuning(load="executors"), "key": "id"}),
+    "TestApplyThroughTheDriver": (AppliedHarness, {"tuning": PostgresTuning(load="driver")}),
+    "TestApplyByExecutors": (AppliedHarness, {"tuning": PostgresTuning(load="executors")}),
     "TestUpsertWithADeleteColumn": (
         DeletingHarness,
-        {"via": "driver", "key": "id", "sequence": "step", "delete": "gone"},
+        {"tuning": PostgresTuning(load="driver"), "key": "id", "sequence": "step", "delete_flag": "gone"},
     ),
-    "TestAddingAColumn": (NarrowHarness, {"via": "driver"}),
+    "TestAddingAColumn": (NarrowHarness, {"tuning": PostgresTuning(load="driver")}),
     "TestAnotherDriver": (PsycopgHarness, {}),
 }
 MEMORY: dict[str, dict[str, Any]] = {
     "": {},
     "TestMemoryUpsert": {"key": ("id",)},
-    "TestMemoryUpsertWithADeleteColumn": {"key": ("id",), "sequence": "step", "delete": "gone"},
+    "TestMemoryUpsertWithADeleteColumn": {"key": ("id",), "sequence": "step", "delete_flag": "gone"},
 }
 """How the harness of a variant is made; of the plain one under the empty name."""
 

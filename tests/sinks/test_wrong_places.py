@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from onceonly import OnceOnlyError, exactly_once
+from onceonly import OnceOnlyError, Storage, exactly_once
 from onceonly.cli.app import app
 from onceonly_checkpoints.ledger import LedgerUnavailable
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -37,7 +37,7 @@ def test_a_delta_table_below_a_file_is_refused_at_once(file: Path) -> None:
 
 def test_staging_below_a_file_is_refused_when_the_wrapper_is_made(file: Path) -> None:
     with pytest.raises(OnceOnlyError) as caught:
-        exactly_once(MemorySink("a"), MemorySink("b"), staging=file / "staging")
+        exactly_once(MemorySink("a"), MemorySink("b"), storage=Storage(staging=file / "staging"))
     assert caught.value.code == "E114"
     assert f"{file} is a file" in str(caught.value)
 
@@ -47,10 +47,10 @@ def test_a_ledger_below_a_file_says_which_file_is_in_the_way(file: Path) -> None
         SqlLedger(str(file / "deep" / "ledger.db")).open()
 
 
-@pytest.mark.parametrize("verb", ["show", "verify", "rebuild"])
+@pytest.mark.parametrize("verb", [("checkpoint",), ("checkpoint", "--verify"), ("recover", "rebuild-checkpoint")])
 @pytest.mark.parametrize("below", ["", "orders"])
-def test_a_checkpoint_that_is_a_file_or_lies_below_one_is_none(file: Path, verb: str, below: str) -> None:
-    result = CliRunner().invoke(app, ["checkpoint", verb, str(file / below)])
+def test_a_checkpoint_that_is_a_file_or_lies_below_one_is_none(file: Path, verb: tuple[str, ...], below: str) -> None:
+    result = CliRunner().invoke(app, [*verb, str(file / below)])
     assert result.exit_code == 2
     assert "[ONCE-E603]" in result.stderr
     assert f"{file} is a file" in result.stderr

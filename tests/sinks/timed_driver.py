@@ -19,7 +19,8 @@ from pathlib import Path
 import pyarrow as pa
 from tests.core.several import offered
 
-from onceonly import TimedEpoch, faults
+from onceonly import faults
+from onceonly.event_time import TimedEpoch
 from onceonly.machine import coordinator
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.state import State

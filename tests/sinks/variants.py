@@ -72,6 +72,7 @@ MERGE = {
 """Rows enter a Delta table by a MERGE."""
 
 DELETES = {
+    "rows_that_the_destination_takes_break_no_rule": "key and flag get a rule",
     _CUT: "a removal meets what stands by its sequence",
     "a_receipt_says_what_was_committed": "a column of the batch is not stored",
     "an_epoch_that_replaces_takes_the_old_rows_away_and_brings_its_own": "a column of the batch is not stored",

@@ -51,20 +51,20 @@ class EventKind(StrEnum):
     PRUNED = "pruned"
     FAILED = "failed"
     ENDED = "ended"
-    FOREIGN = "foreign"
+    EXTERNAL_CHANGE = "external-change"
     PROMISED = "promised"
     WARNED = "warned"
     LATE = "late-rows"
     QUARANTINED = "quarantined"
     TIME_HELD = "time-held"
     TIME_BACK = "time-back"
-    WRITER_SILENT = "writer-silent"
+    WRITER_TIMED_OUT = "writer-timed-out"
     UNPOLLED = "writers-unread"
     BEHIND = "behind-time"
     PLAN_CHANGED = "plan-changed"
     PLAN_NOT_COMPARABLE = "plan-not-comparable"
     REWOUND = "rewound"
-    BROUGHT_UP = "brought-up"
+    ROLLED_FORWARD = "rolled-forward"
 
 
 @dataclass(frozen=True, slots=True)

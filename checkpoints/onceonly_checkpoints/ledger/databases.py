@@ -33,17 +33,17 @@ def absent_database(error: BaseException) -> str:
     """
     import psycopg
 
-    asked: Any = getattr(error, "pgconn", None)
-    if asked is None:
+    pgconn: Any = getattr(error, "pgconn", None)
+    if pgconn is None:
         return ""
-    tried: dict[str, Any] = {option.keyword.decode(): option.val.decode() for option in asked.info if option.val}
-    wanted = tried.get("dbname") or tried.get("user", "")
+    tried: dict[str, Any] = {option.keyword.decode(): option.val.decode() for option in pgconn.info if option.val}
+    database = tried.get("dbname") or tried.get("user", "")
     for other in _ALWAYS_THERE:
         try:
             parameters: dict[str, Any] = {**tried, "dbname": other, "connect_timeout": _SECONDS}
             with psycopg.connect(**parameters) as connection:
                 query = "SELECT 1 FROM pg_catalog.pg_database WHERE datname = %s"
-                return "" if connection.execute(query, [wanted]).fetchone() else wanted
+                return "" if connection.execute(query, [database]).fetchone() else database
         except psycopg.Error:
             continue
     return ""
@@ -118,10 +118,10 @@ class SqliteFile:
 
     def _file(self) -> tuple[int, int] | None:
         try:
-            found = self.path.stat()
+            file_stat = self.path.stat()
         except FileNotFoundError:
             return None
-        return found.st_dev, found.st_ino
+        return file_stat.st_dev, file_stat.st_ino
 
     def create(self) -> None:
         """Create the file.
@@ -153,8 +153,8 @@ class SqliteFile:
         return _SQLITE_WORDS[code]
 
     def _why_not_opened(self) -> str:
-        if found := file_in_the_way(self.path.parent):
-            return f"{found} is a file, where a directory is wanted"
+        if blocking_file := file_in_the_way(self.path.parent):
+            return f"{blocking_file} is a file, where a directory is wanted"
         if not self.path.parent.is_dir():
             return f"the directory {self.path.parent} does not exist"
         if self.path.is_dir():
@@ -245,10 +245,7 @@ def _begin(connection: Connection) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PostgresDatabase:
-    """A Postgres database.
-
-    ``settings`` are libpq keywords and values.
-    """
+    """A Postgres database. ``settings`` are libpq keywords and values."""
 
     settings: tuple[tuple[str, str], ...]
 
@@ -258,14 +255,14 @@ class PostgresDatabase:
     @property
     def address(self) -> str:
         """URL without password. Of several hosts it leads to the one that was meant."""
-        known = dict(self.settings)
-        user = f"{known['user']}@" if "user" in known else ""
-        hosts, ports = known.get("host", "").split(","), known.get("port", "").split(",")
+        settings = dict(self.settings)
+        user = f"{settings['user']}@" if "user" in settings else ""
+        hosts, ports = settings.get("host", "").split(","), settings.get("port", "").split(",")
         ports = ports * len(hosts) if len(ports) == 1 else ports
         where = ",".join(f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False))
-        wanted = known.get("target_session_attrs")
-        which = f"?target_session_attrs={wanted}" if wanted else ""
-        return f"postgresql://{user}{where}/{known.get('dbname', '')}{which}"
+        session_attrs = settings.get("target_session_attrs")
+        which = f"?target_session_attrs={session_attrs}" if session_attrs else ""
+        return f"postgresql://{user}{where}/{settings.get('dbname', '')}{which}"
 
     @property
     def driver_error(self) -> type[Exception]:

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
+from onceonly_checkpoints.install import hint
 from onceonly_checkpoints.ledger import LedgerUnavailable, NoLedger
 from onceonly_checkpoints.ledger.databases import HOLDS_NONE, PostgresDatabase, SqliteFile
 
@@ -75,7 +76,7 @@ def place_of(url_or_path: str) -> LedgerAddress:
         return _postgres(f"postgresql{url_or_path[len(kind) :]}")
     if kind in ("sqlite", "file"):
         return _sqlite(_path_in(url_or_path, kind))
-    raise ValueError(f"a ledger lies in SQLite or Postgres, not in {kind}")
+    raise ValueError(f"a ledger is in SQLite or Postgres, not in {kind}")
 
 
 def _path_in(url: str, kind: str) -> str:
@@ -96,24 +97,24 @@ def _postgres(conninfo: str) -> PostgresDatabase:
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
     except ImportError as error:
-        raise LedgerUnavailable("its driver is missing: pip install 'onceonly[postgres]'") from error
+        raise LedgerUnavailable(f"its driver is missing: {hint('postgres')}") from error
     try:
-        found = conninfo_to_dict(conninfo)
+        settings = conninfo_to_dict(conninfo)
     except ProgrammingError:
         # The driver's own text may repeat a part of the address, and so a password.
         raise ValueError("the Postgres address is malformed") from None
-    return PostgresDatabase(tuple(sorted((key, str(value)) for key, value in found.items() if value is not None)))
+    return PostgresDatabase(tuple(sorted((key, str(value)) for key, value in settings.items() if value is not None)))
 
 
-def unavailable(place: LedgerAddress, error: BaseException) -> LedgerUnavailable:
+def unavailable(address: LedgerAddress, error: BaseException) -> LedgerUnavailable:
     """The ledger's own error for a driver's. It quotes nothing of its text, which may hold values or addresses."""
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     if isinstance(original, OSError) and original.errno:
         return LedgerUnavailable(os.strerror(original.errno).lower())
-    found = place.words(original)
-    return NoLedger(found) if found == HOLDS_NONE else LedgerUnavailable(found)
+    reason = address.words(original)
+    return NoLedger(reason) if reason == HOLDS_NONE else LedgerUnavailable(reason)
 
 
-def beside(checkpoint: Path) -> Path:
+def default_path(checkpoint: Path) -> Path:
     """Default path of a local checkpoint's ledger: outside of the checkpoint, under its name."""
     return checkpoint.with_name(f"{checkpoint.name}.onceonly.db")

@@ -49,11 +49,11 @@ def _now_ms() -> int:
 
 def _scripts(dialect: str) -> list[tuple[int, str]]:
     """Numbered schema files of a dialect: ``(version it leads to, text)``, ascending."""
-    found: list[tuple[int, str]] = []
+    scripts: list[tuple[int, str]] = []
     for file in resources.files("onceonly_checkpoints.ledger").joinpath("migrations").iterdir():
         if match := re.fullmatch(rf"(\d+)_{dialect}\.sql", file.name):
-            found.append((int(match[1]), file.read_text()))
-    return sorted(found)
+            scripts.append((int(match[1]), file.read_text()))
+    return sorted(scripts)
 
 
 class SqlLedger(Ledger):
@@ -68,48 +68,44 @@ class SqlLedger(Ledger):
     """
 
     def __init__(self, url_or_path: str) -> None:
-        self._place = place_of(url_or_path)
-        self._sql = Statements(self._place.dialect, self._place.schema)
-        self._engine = self._place.engine()
+        self._address = place_of(url_or_path)
+        self._sql = Statements(self._address.dialect, self._address.schema)
+        self._engine = self._address.engine()
         self._reader = self._engine.execution_options(**{READ_ONLY: True})
-        self._single = self._place.single(self._engine)
+        self._single = self._address.single(self._engine)
 
     @property
     def address(self) -> str:
         """The file's path, or the database's URL without its password."""
-        return self._place.address
+        return self._address.address
 
     def open(self) -> None:
-        """Create or upgrade the tables. Several drivers may do so at once.
-
-        Raises :class:`LedgerUnavailable` if it cannot be reached or written, or a newer version of this package has
-        written it.
-        """
+        """Create or upgrade the tables (see :meth:`Ledger.open`). Refuses tables of a newer version of this package."""
         with self._failures():
-            self._place.create()
+            self._address.create()
             with self._reader.begin() as connection:
                 version = self._version(connection)
-            if version < _scripts(self._place.dialect)[-1][0]:
+            if version < _scripts(self._address.dialect)[-1][0]:
                 self._transact(self._upgrade)
 
     def _version(self, connection: Connection) -> int:
-        if not inspect(connection).has_table("ledger_version", schema=self._place.schema):
+        if not inspect(connection).has_table("ledger_version", schema=self._address.schema):
             return 0
-        found = int(connection.execute(self._sql.version).scalar_one())
-        newest = _scripts(self._place.dialect)[-1][0]
-        if found > newest:
-            raise LedgerUnavailable(f"its tables have version {found}; this onceonly knows {newest}")
-        return found
+        version = int(connection.execute(self._sql.version).scalar_one())
+        newest = _scripts(self._address.dialect)[-1][0]
+        if version > newest:
+            raise LedgerUnavailable(f"its tables have version {version}; this onceonly knows {newest}")
+        return version
 
     def _upgrade(self, connection: Connection) -> None:
-        if schema := self._place.schema:
+        if schema := self._address.schema:
             connection.execute(text(f"SET LOCAL lock_timeout = '{PATIENCE_S}s'"))
             # A Postgres sink makes its tables in the same schema, maybe in the same second: one lock for both.
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": SCHEMA_LOCK})
             if not inspect(connection).has_schema(schema):
                 connection.execute(text(f'CREATE SCHEMA "{schema}"'))
         version = self._version(connection)
-        for leads_to, script in _scripts(self._place.dialect):
+        for leads_to, script in _scripts(self._address.dialect):
             if leads_to > version:
                 _run(connection, script)
 
@@ -128,8 +124,11 @@ class SqlLedger(Ledger):
         """All pipelines by name."""
         with self._reading() as connection:
             sinks = connection.execute(self._sql.sinks).all()
-            found = connection.execute(self._sql.pipelines).all()
-            return [rows.pipeline_of(row, [sink for sink in sinks if sink.pipeline == row.pipeline]) for row in found]
+            pipeline_rows = connection.execute(self._sql.pipelines).all()
+            return [
+                rows.pipeline_of(row, [sink for sink in sinks if sink.pipeline == row.pipeline])
+                for row in pipeline_rows
+            ]
 
     def intend(self, intent: Intent) -> None:
         """Note an intent. A later one for the same epoch replaces it."""
@@ -147,11 +146,8 @@ class SqlLedger(Ledger):
 
         The same epoch and chain again replaces only the parts that the new record has. Other files, phases and receipts
         stay, and so does the time of the first recording. An SQLAlchemy ``connection`` to the same database joins its
-        transaction, which is not committed here.
-
-        Raises:
-            LedgerConflict: the ledger holds another chain under this epoch.
-            LedgerUnavailable: it cannot be written.
+        transaction, which is not committed here. Raises :class:`LedgerConflict` if the ledger holds another chain under
+        this epoch.
         """
         record = replace(record, recorded_ms=record.recorded_ms or _now_ms())
         if connection is None:
@@ -172,10 +168,10 @@ class SqlLedger(Ledger):
     def _recorded(self, connection: Connection, record: EpochRecord, values: rows.Values) -> bool:
         """Record an epoch that is not there yet, and return whether it was new."""
         if self._sql.record_whole is not None:
-            found = rows.part_values(record)
-            parts = {part.name: json.dumps(each) for part, each in zip(self._sql.parts, found, strict=True)}
-            whole = {new(name): value for name, value in {**values, **parts}.items()}
-            return connection.execute(self._sql.record_whole, whole).first() is not None
+            part_rows = rows.part_values(record)
+            parts = {part.name: json.dumps(each) for part, each in zip(self._sql.parts, part_rows, strict=True)}
+            parameters = {new(name): value for name, value in {**values, **parts}.items()}
+            return connection.execute(self._sql.record_whole, parameters).first() is not None
         if not _touched(connection, self._sql.record, values):
             return False
         self._add_parts(connection, record)
@@ -192,13 +188,13 @@ class SqlLedger(Ledger):
 
     def head(self, pipeline: str) -> EpochRecord | None:
         """The newest recorded epoch."""
-        return self._one(self._sql.head, {"pipeline": pipeline})
+        return self._first_record(self._sql.head, {"pipeline": pipeline})
 
     def find(self, pipeline: str, query_id: str, batch_id: int) -> EpochRecord | None:
         """The newest epoch that a batch of a query became."""
-        return self._one(self._sql.find, {"pipeline": pipeline, "query_id": query_id, "batch_id": batch_id})
+        return self._first_record(self._sql.find, {"pipeline": pipeline, "query_id": query_id, "batch_id": batch_id})
 
-    def _one(self, statement: Select[Any], parameters: dict[str, Any]) -> EpochRecord | None:
+    def _first_record(self, statement: Select[Any], parameters: dict[str, Any]) -> EpochRecord | None:
         with self._reading() as connection:
             row = connection.execute(statement, parameters).first()
             if row is None:
@@ -210,16 +206,16 @@ class SqlLedger(Ledger):
         last = FAR if last is None else last
         with self._reading() as connection:
             key = {"pipeline": pipeline, "first": first, "last": last}
-            found = connection.execute(self._sql.epochs, key).all()
-            return self._with_parts(connection, pipeline, found, first, last)
+            epoch_rows = connection.execute(self._sql.epochs, key).all()
+            return self._with_parts(connection, pipeline, epoch_rows, first, last)
 
     def _with_parts(
-        self, connection: Connection, pipeline: str, found: Sequence[Row[Any]], first: int, last: int
+        self, connection: Connection, pipeline: str, epoch_rows: Sequence[Row[Any]], first: int, last: int
     ) -> list[EpochRecord]:
         key = {"pipeline": pipeline, "first": first, "last": last}
         parts = (connection.execute(part.within, key) for part in self._sql.parts)
         receipts, files, phases = (rows.grouped(part) for part in parts)
-        return [rows.record_of(row, receipts, files, phases) for row in found]
+        return [rows.record_of(row, receipts, files, phases) for row in epoch_rows]
 
     def discard(self, pipeline: str, first: int) -> None:
         """Forget epochs from ``first`` on. Intents and events stay."""
@@ -231,10 +227,12 @@ class SqlLedger(Ledger):
         now = _now_ms()
 
         def work(connection: Connection) -> list[RemovedEpoch]:
-            found = [rows.epoch_of(row) for row in connection.execute(self._sql.epochs, key).all()]
-            aside = [RemovedEpoch(pipeline, epoch, why, now) for epoch in found]
+            epochs = [rows.epoch_of(row) for row in connection.execute(self._sql.epochs, key).all()]
+            aside = [RemovedEpoch(pipeline, epoch, why, now) for epoch in epochs]
             if aside:
-                connection.execute(self._sql.supersede, [rows.superseded_values(one) for one in aside])
+                connection.execute(
+                    self._sql.supersede, [rows.superseded_values(removed_epoch) for removed_epoch in aside]
+                )
             for drop in (self._sql.drop_epochs, *(part.drop for part in self._sql.parts), self._sql.drop_intents):
                 connection.execute(drop, key)
             return aside
@@ -244,8 +242,8 @@ class SqlLedger(Ledger):
     def superseded(self, pipeline: str, after: int = 0) -> Sequence[RemovedEpoch]:
         """All superseded epochs beyond ``after``, oldest first."""
         with self._reading() as connection:
-            found = connection.execute(self._sql.superseded, {"pipeline": pipeline, "after": after}).all()
-            return [rows.superseded_of(row) for row in found]
+            removed_rows = connection.execute(self._sql.superseded, {"pipeline": pipeline, "after": after}).all()
+            return [rows.superseded_of(row) for row in removed_rows]
 
     def pin(self, pin: Pin) -> None:
         """Pin an epoch, or renew its pin. Expired pins are deleted."""
@@ -308,10 +306,10 @@ class SqlLedger(Ledger):
 
     def events(self, pipeline: str, limit: int = 1000, kind: EventKind | None = None) -> Sequence[Event]:
         """The newest ``limit`` events, of one kind or of any, oldest first."""
-        wanted = {"pipeline": pipeline, "newest": limit, **({"kind": kind.value} if kind else {})}
+        parameters = {"pipeline": pipeline, "newest": limit, **({"kind": kind.value} if kind else {})}
         with self._reading() as connection:
-            found = connection.execute(self._sql.events_of_kind if kind else self._sql.events, wanted).all()
-            return [rows.event_of(row) for row in reversed(found)]
+            event_rows = connection.execute(self._sql.events_of_kind if kind else self._sql.events, parameters).all()
+            return [rows.event_of(row) for row in reversed(event_rows)]
 
     def close(self) -> None:
         """Release connections. May repeat. The next call connects again."""
@@ -320,7 +318,7 @@ class SqlLedger(Ledger):
     @contextmanager
     def _reading(self) -> Generator[Connection]:
         with self._failures(), self._reader.begin() as connection:
-            self._place.check(connection)
+            self._address.check(connection)
             yield connection
 
     def _write(self, work: Callable[[Connection], _T], engine: Engine | None = None) -> _T:
@@ -335,7 +333,7 @@ class SqlLedger(Ledger):
 
     def _transact(self, work: Callable[[Connection], _T], engine: Engine | None = None) -> _T:
         with (engine or self._engine).begin() as connection:
-            self._place.check(connection)
+            self._address.check(connection)
             return work(connection)
 
     @contextmanager
@@ -350,8 +348,8 @@ class SqlLedger(Ledger):
             raise
         except UnreadableMarker as error:
             raise LedgerUnavailable(str(error)) from error
-        except (SQLAlchemyError, self._place.driver_error, OSError) as error:
-            raise unavailable(self._place, error) from error
+        except (SQLAlchemyError, self._address.driver_error, OSError) as error:
+            raise unavailable(self._address, error) from error
 
 
 def _touched(connection: Connection, statement: Any, values: rows.Values) -> bool:

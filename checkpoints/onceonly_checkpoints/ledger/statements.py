@@ -68,7 +68,7 @@ class Statements:
             self.intend = self.intend.returning(_UNHURRIED)
         self.intent = select(all_.intents).where(_is(all_.intents, "pipeline", "epoch"))
         self.record = self._insert(epochs).on_conflict_do_nothing(index_elements=["pipeline", "epoch"])
-        self.record_whole = _whole(all_) if dialect == "postgres" else None
+        self.record_whole = _insert_epoch(all_) if dialect == "postgres" else None
         self.record_again = self._upsert(epochs, "pipeline", "epoch", keep="recorded_ms", same="chain")
         self.chain = select(epochs.c.chain).where(_is(epochs, "pipeline", "epoch"))
         self.head = _newest_first(select(epochs).where(_is(epochs, "pipeline")), epochs).limit(1)
@@ -93,8 +93,8 @@ class Statements:
         plans = all_.plans
         self.keep_plan = self._insert(plans).on_conflict_do_nothing(index_elements=["pipeline", "plan"])
         self.plans = select(plans).where(_is(plans, "pipeline")).order_by(plans.c.first_epoch, plans.c.plan)
-        beside = (all_.intents, all_.events, all_.superseded, pins, plans, all_.sinks, all_.pipelines)
-        of_one = (*all_.parts, epochs, *beside)
+        side_tables = (all_.intents, all_.events, all_.superseded, pins, plans, all_.sinks, all_.pipelines)
+        of_one = (*all_.parts, epochs, *side_tables)
         self.forget = tuple(delete(each).where(_is(each, "pipeline")) for each in of_one)
         self.parts = tuple(self._part(each) for each in all_.parts)
         # A call whose connection broke is sent again: the token makes one event of both.
@@ -128,15 +128,19 @@ def new(name: str) -> str:
     return f"new_{name}"
 
 
-def _whole(all_: Tables) -> Select[Any]:
+def _insert_epoch(all_: Tables) -> Select[Any]:
     """Record a new epoch with all its parts, which come as JSON lists, in one trip to the server.
 
     ``recorded`` is the epoch's row, and empty if there was one. Each further CTE inserts the parts of one table.
     """
     first: Any = postgresql.insert(all_.epochs).values({each.name: bindparam(new(each.name)) for each in all_.epochs.c})
     recorded = first.on_conflict_do_nothing(index_elements=["pipeline", "epoch"]).returning(literal_column("1"))
-    found: CTE = recorded.cte("recorded")
-    return select(literal_column("1")).select_from(found).add_cte(*(_added(part, found).cte() for part in all_.parts))
+    recorded_cte: CTE = recorded.cte("recorded")
+    return (
+        select(literal_column("1"))
+        .select_from(recorded_cte)
+        .add_cte(*(_added(part, recorded_cte).cte() for part in all_.parts))
+    )
 
 
 def _added(part: TableClause, recorded: CTE) -> Any:

@@ -290,15 +290,15 @@ def event_of(row: Row[Any]) -> Event:
     return Event(row.pipeline, kind, row.reason, row.epoch, row.generation, row.at_ms)
 
 
-def superseded_values(found: RemovedEpoch) -> Values:
+def superseded_values(removed_epoch: RemovedEpoch) -> Values:
     """Row of a superseded epoch."""
     return {
-        "pipeline": found.pipeline,
-        "epoch": found.epoch.number,
-        "chain": found.epoch.chain,
-        "body": canonical(found.epoch.to_json()),
-        "why": found.why,
-        "at_ms": found.at_ms,
+        "pipeline": removed_epoch.pipeline,
+        "epoch": removed_epoch.epoch.number,
+        "chain": removed_epoch.epoch.chain,
+        "body": canonical(removed_epoch.epoch.to_json()),
+        "why": removed_epoch.why,
+        "at_ms": removed_epoch.at_ms,
     }
 
 

@@ -46,12 +46,12 @@ def read_text(storage: Readable, path: str) -> str:
         raise UnreadableCheckpoint(path, "the file is not text", "torn") from error
 
 
-def version_of(line: str, path: str, known: tuple[int, ...]) -> int:
-    """Number of a log's version line. Raises :class:`UnreadableCheckpoint` if it is missing or not ``known``."""
-    found = re.fullmatch(r"v(\d+)", line)
-    if found is None:
+def version_of(line: str, path: str, versions: tuple[int, ...]) -> int:
+    """Number of a log's version line. Raises :class:`UnreadableCheckpoint` if it is missing or not ``versions``."""
+    match = re.fullmatch(r"v(\d+)", line)
+    if match is None:
         raise UnreadableCheckpoint(path, "the version line is damaged", "torn")
-    if (version := int(found[1])) not in known:
+    if (version := int(match[1])) not in versions:
         raise UnreadableCheckpoint(path, f"log version v{version}", "unknown-version")
     return version
 
@@ -124,22 +124,20 @@ def input_files(storage: Readable, source: int | str, after: int | None, upto: i
 
     Reads one small file per log offset. It reads a ``.compact`` file only if Spark has merged that offset into it, and
     of that only the end. It lists the directory only when a log offset is in no file of its own. ``source`` is the
-    source's id in the offset log, which is also its directory's name.
-
-    Raises:
-        UnreadableCheckpoint: a log offset is in no file, or a file is empty, torn or of an unknown version.
+    source's id in the offset log, which is also its directory's name. Raises ``UnreadableCheckpoint``: a log offset is
+    in no file, or a file is empty, torn or of an unknown version.
     """
-    found: list[InputFile] = []
+    files: list[InputFile] = []
     number = 0 if after is None else after + 1
     while number <= upto:
         path, last = _holder(storage, f"sources/{source}", number)
         text = read_text(storage, path)
         if path.endswith(COMPACT):
-            found += _tail(text, str(source), path, number, min(last, upto))
+            files += _tail(text, str(source), path, number, min(last, upto))
         else:
-            found += parse_files(text, str(source), path)
+            files += parse_files(text, str(source), path)
         number = last + 1
-    return tuple(found)
+    return tuple(files)
 
 
 def newest_entry(storage: Readable, source: str) -> int:
@@ -153,8 +151,8 @@ def _holder(storage: Readable, directory: str, number: int) -> tuple[str, int]:
     for name in (str(number), f"{number}{COMPACT}"):
         if storage.exists(f"{directory}/{name}"):
             return f"{directory}/{name}", number
-    merged = [found for name in storage.names(directory) if (found := compact_id(name)) is not None]
-    last = min((found for found in merged if found > number), default=None)
+    merged = [compact_offset for name in storage.names(directory) if (compact_offset := compact_id(name)) is not None]
+    last = min((compact_offset for compact_offset in merged if compact_offset > number), default=None)
     if last is None:
         raise UnreadableCheckpoint(f"{directory}/{number}", "the file is missing", "missing")
     return f"{directory}/{last}{COMPACT}", last
@@ -163,14 +161,14 @@ def _holder(storage: Readable, directory: str, number: int) -> tuple[str, int]:
 def _tail(text: str, source: str, path: str, first: int, last: int) -> list[InputFile]:
     """Files of ``first..last`` from a compacted log, read from its end: it ascends and may be very long."""
     version_of(text.partition("\n")[0], path, SOURCE_VERSIONS)
-    found: list[InputFile] = []
+    files: list[InputFile] = []
     for line in _backwards(text):
         file = _file(line, source, path)
         if file.log_offset < first:
             break
         if file.log_offset <= last:
-            found.append(file)
-    return found[::-1]
+            files.append(file)
+    return files[::-1]
 
 
 def _backwards(text: str) -> Iterator[str]:

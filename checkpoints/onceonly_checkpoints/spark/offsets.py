@@ -6,19 +6,13 @@ Unknown versions are refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from onceonly_checkpoints.epoch import Lineage
 from onceonly_checkpoints.model import Slice, SourceOffsets
-from onceonly_checkpoints.spark.logs import (
-    Kind,
-    UnreadableCheckpoint,
-    json_object,
-    lines_of,
-    read_text,
-    version_of,
-)
+from onceonly_checkpoints.spark.logs import Kind, UnreadableCheckpoint, json_object, lines_of, read_text, version_of
 from onceonly_checkpoints.storage import Readable
 
 __all__ = [
@@ -82,10 +76,10 @@ class CommitEntry:
 
 
 def _number(value: Mapping[str, Any], name: str, path: str) -> int:
-    found = value.get(name, 0)
-    if not isinstance(found, int):
+    number = value.get(name, 0)
+    if not isinstance(number, int):
         raise UnreadableCheckpoint(path, f"{name} is not a number", "torn")
-    return found
+    return number
 
 
 def parse_offsets(text: str, path: str = "offsets") -> OffsetEntry:
@@ -108,7 +102,7 @@ def parse_offsets(text: str, path: str = "offsets") -> OffsetEntry:
 
 
 def _sources(lines: list[str], version: int, path: str) -> list[tuple[str, str | None]]:
-    found: list[tuple[str, str | None]] = []
+    entries: list[tuple[str, str | None]] = []
     for index, line in enumerate(lines):
         source, offset = str(index), line
         if version == 2:
@@ -116,9 +110,9 @@ def _sources(lines: list[str], version: int, path: str) -> list[tuple[str, str |
             if not separator:
                 raise UnreadableCheckpoint(path, "a source line is cut off", "torn")
         _complete(offset, path)
-        found.append((source, None if offset == NO_OFFSET else offset))
+        entries.append((source, None if offset == NO_OFFSET else offset))
     # By id the order of lines means nothing, and Spark does not keep it.
-    return found if version == 1 else sorted(found, key=_by_id)
+    return entries if version == 1 else sorted(entries, key=_by_id)
 
 
 def _by_id(line: tuple[str, str | None]) -> tuple[int, str]:
@@ -146,10 +140,10 @@ def parse_commit(text: str, path: str = "commits") -> CommitEntry:
 
 def parse_query_id(text: str, path: str = "metadata") -> str:
     """Parse ``metadata``. Raises :class:`UnreadableCheckpoint` if it is torn."""
-    found = json_object(text, path).get("id")
-    if not isinstance(found, str) or not found:
+    parsed_id = json_object(text, path).get("id")
+    if not isinstance(parsed_id, str) or not parsed_id:
         raise UnreadableCheckpoint(path, "it names no query id", "torn")
-    return found
+    return parsed_id
 
 
 def query_id(storage: Readable) -> str:
@@ -271,7 +265,97 @@ def _field(offset: str | None, name: str, kind: type[_T]) -> _T | None:
     if offset is None or not offset.startswith("{"):
         return None
     try:
-        found = json.loads(offset).get(name)
+        value = json.loads(offset).get(name)
     except ValueError:
         return None
-    return found if isinstance(found, kind) else None
+    return value if isinstance(value, kind) else None
+
+
+# ---- Find the checkpoints before a refresh, and a replay checkpoint's original.
+#
+# After a refresh ``<flow>/0`` stays, and the query goes on in ``<flow>/1``.
+
+
+NEWEST = 3
+"""How many batches of a sibling are read: the last one that was written is its newest, or one before that."""
+
+SIBLINGS = 32
+"""How many siblings are read: refreshes that stopped leave one each."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousBatch:
+    """A batch in the offset log of a lower sibling. Its ``lineage`` lacks the run id, which is not kept there."""
+
+    lineage: Lineage
+    end: SourceOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class _PreviousFiles:
+    """A sibling's files, by way of the current checkpoint."""
+
+    files: Readable
+    name: str
+
+    @property
+    def url(self) -> str:
+        return f"{self.files.url.rstrip('/').rpartition('/')[0]}/{self.name}"
+
+    def names(self, directory: str) -> tuple[str, ...]:
+        return self.files.names(f"../{self.name}/{directory}")
+
+    def read(self, path: str) -> bytes:
+        return self.files.read(f"../{self.name}/{path}")
+
+    def exists(self, path: str) -> bool:
+        return self.files.exists(f"../{self.name}/{path}")
+
+
+def number_of(checkpoint: str) -> int:
+    """A checkpoint's number among its siblings, by the last part of its path, 0 if that is no number."""
+    name = checkpoint.rstrip("/").rpartition("/")[2]
+    return int(name) if _is_number(name) else 0
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit() and name == str(int(name))
+
+
+def old_batches(files: Readable, checkpoint: str) -> tuple[PreviousBatch, ...]:
+    """The newest readable batches of every lower sibling, the nearest sibling first.
+
+    ``checkpoint`` is the location of ``files``, as the engine spells it.
+    """
+    above, own = checkpoint.rstrip("/").rpartition("/")[0], number_of(checkpoint)
+    if not own:
+        return ()
+    lower = sorted((int(name) for name in files.names("..") if _is_number(name) and int(name) < own), reverse=True)
+    batches: list[PreviousBatch] = []
+    for number in lower[:SIBLINGS]:
+        batches += _read(_PreviousFiles(files, str(number)), f"{above}/{number}")
+    return tuple(batches)
+
+
+def _read(files: Readable, checkpoint: str) -> Iterator[PreviousBatch]:
+    try:
+        query = query_id(files)
+        for number in reversed(offset_ids(files)[-NEWEST:]):
+            entry = offset_entry(files, number)
+            clock = entry.batch_timestamp_ms, entry.watermark_ms
+            yield PreviousBatch(Lineage(query, "", checkpoint, number, *clock), entry.offsets)
+    except UnreadableCheckpoint:
+        return  # what cannot be read proves nothing
+
+
+REPLAY = "onceonly.replay"
+"""A file in every replay checkpoint that names the one it replaces. No query of its own may start on it. The name of
+the directory that holds them has the same ending."""
+
+
+def replayed_checkpoint(files: Readable) -> str | None:
+    """The checkpoint that a replay checkpoint replaces, or ``None`` if it is none."""
+    try:
+        return files.read(REPLAY).decode()
+    except FileNotFoundError:
+        return None

@@ -1,7 +1,4 @@
-"""Rebuild a Spark checkpoint from the ledger's records.
-
-The files are planned (pure), then written.
-"""
+"""Rebuild a Spark checkpoint from the ledger's records."""
 
 from __future__ import annotations
 
@@ -119,7 +116,7 @@ def with_conf(file: FileToWrite, conf: Mapping[str, str]) -> FileToWrite:
 
 
 def plan_rebuild(
-    records: Sequence[EpochRecord], at_epoch: int, known: Iterable[InputFile] = (), *, again: bool = False
+    records: Sequence[EpochRecord], at_epoch: int, logged_files: Iterable[InputFile] = (), *, repeat_last: bool = False
 ) -> list[FileToWrite]:
     """A checkpoint with which Spark goes on right after ``at_epoch``, under the old query id and batch numbers.
 
@@ -130,17 +127,16 @@ def plan_rebuild(
     Args:
         records: the pipeline's epochs, with file sources all of them from the first.
         at_epoch: the last epoch that counts as done.
-        known: files that the damaged checkpoint's own source logs still hold, if the ledger has lost them.
-        again: whether Spark must run the last batch again, because a sink still lacks it.
+        logged_files: files that the damaged checkpoint's own source logs still hold, if the ledger has lost them.
+        repeat_last: whether Spark must run the last batch again, because a sink still lacks it.
 
-    Raises:
-        CannotRebuild: the records lack the epoch, its batch or a file list, or a source's offsets need more than them.
+    Raises ``CannotRebuild`` if the records lack the epoch, its batch or a file list, or a source's offsets need more.
     """
     target, batch = _anchor(records, at_epoch)
     lineage = batch.epoch.lineage
     assert lineage is not None
     end = target.epoch.reached
-    plan = _plan_sources(end, _files_of(records, lineage.query_id, at_epoch, known))
+    plan = _plan_sources(end, _files_of(records, lineage.query_id, at_epoch, logged_files))
     if lineage.batch_id > 0:
         before = _lineage_of(records, lineage.query_id, lineage.batch_id - 1) or lineage
         text = offsets_text(batch.epoch.planned.start, before)
@@ -148,7 +144,7 @@ def plan_rebuild(
     done = FileToWrite(f"commits/{lineage.batch_id}", commit_text(lineage), Neighbours.NONE_NEWER)
     return [
         *plan,
-        *([] if again and batch is target else [done]),
+        *([] if repeat_last and batch is target else [done]),
         FileToWrite(f"offsets/{lineage.batch_id}", offsets_text(end, lineage), Neighbours.NONE_NEWER),
         # Without this file Spark refuses the checkpoint, so it comes last: a half-written one cannot be started.
         FileToWrite("metadata", _dump({"id": lineage.query_id})),
@@ -162,7 +158,7 @@ def _anchor(records: Sequence[EpochRecord], at_epoch: int) -> tuple[EpochRecord,
         raise CannotRebuild(
             f"the ledger holds no epoch {at_epoch}",
             "the number is wrong, or the ledger was lost",
-            "see what it holds: onceonly epochs list; refill it from the sinks: onceonly ledger rebuild",
+            "see its epochs: onceonly epochs list; refill it from the sinks: onceonly recover rebuild-ledger",
         )
     batches = [each for each in upto if each.epoch.lineage is not None]
     if not batches:
@@ -184,13 +180,13 @@ def _lineage_of(records: Iterable[EpochRecord], query_id: str, batch_id: int) ->
 
 
 def _files_of(
-    records: Iterable[EpochRecord], query_id: str, at_epoch: int, known: Iterable[InputFile]
+    records: Iterable[EpochRecord], query_id: str, at_epoch: int, logged_files: Iterable[InputFile]
 ) -> list[InputFile]:
     """Files of one lineage by log offset. Another lineage's log counts from zero again."""
     batches = [each for each in records if each.epoch.number <= at_epoch and each.epoch.lineage]
     own = [file for each in _of_one_log(batches, query_id) for file in each.files]
     recorded = {(file.source, file.log_offset) for file in own}
-    own += (file for file in known if (file.source, file.log_offset) not in recorded)
+    own += (file for file in logged_files if (file.source, file.log_offset) not in recorded)
     # Sorting is stable: within a log offset the files keep the order in which Spark took them.
     return sorted(dict.fromkeys(own), key=lambda file: file.log_offset)
 
@@ -215,7 +211,7 @@ def _plan_sources(end: SourceOffsets, files: list[InputFile]) -> list[FileToWrit
             raise CannotRebuild(
                 f"source {source} counts from a start that only the lost checkpoint held (offset {offset})",
                 "it is a rate or socket source, whose offsets mean nothing without it",
-                "start with a new checkpoint and: onceonly queries adopt",
+                "start with a new checkpoint and: onceonly recover adopt",
             )
     return plan
 
@@ -225,7 +221,7 @@ def _plan_log(source: str, last: int, files: list[InputFile]) -> list[FileToWrit
     for file in files:
         if file.log_offset <= last:
             by_offset[file.log_offset].append(file)
-    if lacking := [number for number, found in by_offset.items() if not found]:
+    if lacking := [number for number, entry_files in by_offset.items() if not entry_files]:
         raise CannotRebuild(
             f"the file lists of source {source} are not known ({len(lacking)} of {last + 1} log entries)",
             "the ledger was lost, pruned, or filled from the sinks, which do not keep file lists",
@@ -236,8 +232,8 @@ def _plan_log(source: str, last: int, files: list[InputFile]) -> list[FileToWrit
     names = {f"{number}{logs.COMPACT}": upto[number] for number in merged}
     names |= {str(number): by_offset[number] for number in single}
     return [
-        FileToWrite(f"sources/{source}/{name}", logs.render_files(found), Neighbours.NONE)
-        for name, found in names.items()
+        FileToWrite(f"sources/{source}/{name}", logs.render_files(entry_files), Neighbours.NONE)
+        for name, entry_files in names.items()
     ]
 
 
@@ -294,11 +290,11 @@ def plan_inputs(record: EpochRecord, storage: FileStore) -> list[FileToWrite]:
     A batch that was cut anew can have the same log offsets but more files. Raises :class:`UnreadableCheckpoint` if a
     compacted log that must be amended is torn or of an unknown version.
     """
-    wanted: dict[tuple[str, int], list[InputFile]] = {}
+    files_by_entry: dict[tuple[str, int], list[InputFile]] = {}
     for file in record.files:
-        wanted.setdefault((file.source, file.log_offset), []).append(file)
+        files_by_entry.setdefault((file.source, file.log_offset), []).append(file)
     plan: list[FileToWrite] = []
-    for (source, number), files in wanted.items():
+    for (source, number), files in files_by_entry.items():
         path, text = _amended(storage, source, number, files)
         if not _holds(storage, path, text):
             plan.append(FileToWrite(path, text))
@@ -316,18 +312,18 @@ def _amended(storage: FileStore, source: str, number: int, files: list[InputFile
 
 def in_the_way(plan: Sequence[FileToWrite], storage: FileStore) -> tuple[str, ...]:
     """Files of the checkpoint that ``plan`` would replace or delete, without entries of the same meaning."""
-    found = [each.path for each in plan if storage.exists(each.path) and not _holds(storage, each.path, each.text)]
+    paths = [each.path for each in plan if storage.exists(each.path) and not _holds(storage, each.path, each.text)]
     planned = {each.path for each in plan}
     for each in plan:
         directory, _, name = each.path.rpartition("/")
         if each.neighbours is not Neighbours.ANY:
             newer = (int(name) if name.isdecimal() else 0) if each.neighbours is Neighbours.NONE_NEWER else -1
-            found += (
+            paths += (
                 path
                 for other in storage.names(directory)
                 if (path := f"{directory}/{other}") not in planned and _number(other) > newer
             )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(paths))
 
 
 def _number(name: str) -> int:

@@ -57,8 +57,7 @@ class Step:
         records: the epochs, oldest first.
         batch_id: number of the batch in the replay checkpoint.
         slice: its input, in that checkpoint's own count.
-        before: the engine's names for the batch before it.
-        wanted: whether its rows are wanted. ``False`` if only its state is.
+        is_requested: whether its rows are wanted. ``False`` if only its state is.
         fresh: whether it begins a replay checkpoint of its own. Otherwise it goes on in that of the step before it.
     """
 
@@ -67,7 +66,7 @@ class Step:
     slice: Slice
     files: tuple[InputFile, ...]
     before: Lineage
-    wanted: bool = True
+    is_requested: bool = True
     fresh: bool = True
     stateful: bool = False
 
@@ -110,21 +109,21 @@ def plan_steps(
     """
     if coalesce != 1 and stateful:
         raise ValueError("epochs of a query with state cannot be coalesced")
-    known = sorted(records, key=lambda record: record.epoch.number)
-    wanted = [record for record in known if first <= record.epoch.number <= last]
-    if lacking := sorted(set(range(first, last + 1)) - {record.epoch.number for record in wanted}):
+    ordered_records = sorted(records, key=lambda record: record.epoch.number)
+    selected_records = [record for record in ordered_records if first <= record.epoch.number <= last]
+    if lacking := sorted(set(range(first, last + 1)) - {record.epoch.number for record in selected_records}):
         reason = f"the ledger holds no epoch {lacking[0]}"
         raise CannotReplay(MissingInput.INPUT, lacking[0], lacking[-1], reason)
-    batches = [record for record in wanted if record.epoch.lineage is not None]
+    batches = [record for record in selected_records if record.epoch.lineage is not None]
     if stateful:
-        return tuple(_with_state(known, batches, state))
-    return _coalesced(tuple(_alone(known, batches)), coalesce)
+        return tuple(_with_state(ordered_records, batches, state))
+    return _coalesced(tuple(_alone(ordered_records, batches)), coalesce)
 
 
-def _alone(known: Sequence[EpochRecord], batches: Sequence[EpochRecord]) -> Iterator[Step]:
+def _alone(records: Sequence[EpochRecord], batches: Sequence[EpochRecord]) -> Iterator[Step]:
     for record in batches:
         slice_ = _read_again(record)
-        files = _files(record, _held_before(known, record) if record.epoch.offered else frozenset())
+        files = _files(record, _held_before(records, record) if record.epoch.offered else frozenset())
         # A source has no start before batch 0 only, so that what it reads from there is no batch's after another.
         batch_id = 0 if slice_.start.unset else record.epoch.number
         yield Step((record,), batch_id, slice_, files, _lineage(record))
@@ -155,31 +154,31 @@ def _joined(step: Step, next_: Step) -> Step:
     )
 
 
-def _with_state(known: Sequence[EpochRecord], batches: Sequence[EpochRecord], state: StateFrom) -> Iterator[Step]:
+def _with_state(records: Sequence[EpochRecord], batches: Sequence[EpochRecord], state: StateFrom) -> Iterator[Step]:
     before: EpochRecord | None = None
     for record in batches:
         if before is None or _lineage(before).query_id != _lineage(record).query_id:
             if state is StateFrom.BEGINNING:
-                yield from _grown(known, record)
+                yield from _grown(records, record)
             else:
-                yield _stateful(known, record, fresh=True)
+                yield _stateful(records, record, fresh=True)
         else:
             _demand_next(before, record)
-            yield _stateful(known, record, fresh=False)
+            yield _stateful(records, record, fresh=False)
         before = record
 
 
-def _grown(known: Sequence[EpochRecord], record: EpochRecord) -> Iterator[Step]:
+def _grown(records: Sequence[EpochRecord], record: EpochRecord) -> Iterator[Step]:
     """The steps to a batch from the first one of its query."""
     query_id, number = _lineage(record).query_id, record.epoch.number
-    own = [one for one in known if one.epoch.number <= number and _is_of(one, query_id)]
+    own = [candidate for candidate in records if candidate.epoch.number <= number and _is_of(candidate, query_id)]
     if _lineage(own[0]).batch_id != 0:
         reason = f"the first batch on record of its query is batch {_lineage(own[0]).batch_id}"
         raise CannotReplay(MissingInput.STATE, number, number, reason)
     for before, after in itertools.pairwise(own):
         _demand_next(before, after)
-    for at, one in enumerate(own):
-        yield replace(_stateful(known, one, fresh=at == 0), wanted=one is record)
+    for at, batch in enumerate(own):
+        yield replace(_stateful(records, batch, fresh=at == 0), is_requested=batch is record)
 
 
 def _is_of(record: EpochRecord, query_id: str) -> bool:
@@ -194,10 +193,10 @@ def _demand_next(before: EpochRecord, after: EpochRecord) -> None:
         raise CannotReplay(MissingInput.STATE, number, number, f"batch {old + 1} of its query is no epoch on record")
 
 
-def _stateful(known: Sequence[EpochRecord], record: EpochRecord, *, fresh: bool) -> Step:
+def _stateful(records: Sequence[EpochRecord], record: EpochRecord, *, fresh: bool) -> Step:
     lineage = _lineage(record)
-    earlier = (_lineage(one) for one in known if _is_of(one, lineage.query_id))
-    before = next((one for one in earlier if one.batch_id == lineage.batch_id - 1), lineage)
+    earlier = (_lineage(candidate) for candidate in records if _is_of(candidate, lineage.query_id))
+    before = next((candidate for candidate in earlier if candidate.batch_id == lineage.batch_id - 1), lineage)
     # Versions of state are numbered as batches are.
     slice_, files = record.epoch.planned, _files(record, frozenset())
     return Step((record,), lineage.batch_id, slice_, files, before, fresh=fresh, stateful=True)
@@ -215,31 +214,36 @@ def _read_again(record: EpochRecord) -> Slice:
     planned, written = record.epoch.planned, record.epoch.written
     starts, ends = dict(written.start.entries), dict(written.end.entries)
     counted = {source for source, end in planned.end.entries if spark_offsets.log_offset(end) is not None}
-    start = ((source, one if source in counted else starts.get(source)) for source, one in planned.start.entries)
-    end = ((source, one if source in counted else ends.get(source)) for source, one in planned.end.entries)
+    start = ((source, offset if source in counted else starts.get(source)) for source, offset in planned.start.entries)
+    end = ((source, offset if source in counted else ends.get(source)) for source, offset in planned.end.entries)
     return Slice(SourceOffsets(tuple(start)), SourceOffsets(tuple(end)))
 
 
-def _held_before(known: Sequence[EpochRecord], record: EpochRecord) -> frozenset[str]:
+def _held_before(records: Sequence[EpochRecord], record: EpochRecord) -> frozenset[str]:
     """Paths of files that earlier epochs hold, which a trimmed batch left out."""
     return frozenset(
-        unquote(file.path) for one in known if one.epoch.number < record.epoch.number for file in one.files
+        unquote(file.path)
+        for earlier in records
+        if earlier.epoch.number < record.epoch.number
+        for file in earlier.files
     )
 
 
 def _files(record: EpochRecord, held: frozenset[str]) -> tuple[InputFile, ...]:
     planned, number = record.epoch.planned, record.epoch.number
     starts = dict(planned.start.entries)
-    found: list[InputFile] = []
+    files: list[InputFile] = []
     for source, end in planned.end.entries:
         last = spark_offsets.log_offset(end)
         if last is None:
             continue
         before = spark_offsets.log_offset(starts.get(source))
         own = [file for file in record.files if file.source == source]
-        wanted = range(0 if before is None else before + 1, last + 1)
-        if lacking := set(wanted) - {file.log_offset for file in own}:
-            reason = f"the file lists of source {source} are not known ({len(lacking)} of {len(wanted)} log entries)"
+        log_offsets = range(0 if before is None else before + 1, last + 1)
+        if lacking := set(log_offsets) - {file.log_offset for file in own}:
+            reason = (
+                f"the file lists of source {source} are not known ({len(lacking)} of {len(log_offsets)} log entries)"
+            )
             raise CannotReplay(MissingInput.INPUT, number, number, reason)
-        found += (file for file in own if file.log_offset in wanted and unquote(file.path) not in held)
-    return tuple(found)
+        files += (file for file in own if file.log_offset in log_offsets and unquote(file.path) not in held)
+    return tuple(files)

@@ -31,17 +31,17 @@ class Effect(StrEnum):
 class Problem:
     """One damage of a checkpoint. ``effect`` is Spark's reaction in one word, ``consequence`` the same as a sentence.
 
-    ``path`` is relative to the checkpoint, empty for the checkpoint itself. ``found`` is the damage.
+    ``path`` is relative to the checkpoint, empty for the checkpoint itself. ``description`` is the damage.
     """
 
     path: str
-    found: str
+    description: str
     effect: Effect
     consequence: str
     remedy: str
 
 
-REBUILD = "onceonly checkpoint rebuild PATH --query NAME"
+REBUILD = "onceonly recover rebuild-checkpoint PATH --query NAME"
 _WILL_NOT_START = "Spark refuses to start."
 
 
@@ -55,12 +55,12 @@ def verify(storage: FileStore) -> tuple[Problem, ...]:
     offsets, commits = spark_offsets.offset_ids(storage), spark_offsets.commit_ids(storage)
     if not (offsets or commits or storage.exists("metadata")):
         return (_no_checkpoint(),)
-    found = [*_metadata(storage), *_positions(storage, offsets, commits)]
-    found += _entries(storage, offsets, commits)
+    problems = [*_metadata(storage), *_positions(storage, offsets, commits)]
+    problems += _entries(storage, offsets, commits)
     if offsets:
-        found += _sources(storage, offsets)
-    found += _companions(storage, offsets, commits)
-    return tuple(found)
+        problems += _sources(storage, offsets)
+    problems += _companions(storage, offsets, commits)
+    return tuple(problems)
 
 
 def _no_checkpoint() -> Problem:
@@ -124,7 +124,7 @@ def _entries(storage: FileStore, offsets: tuple[int, ...], commits: tuple[int, .
     for number in offsets:
         remedy = f"{REBUILD} --entry {number}"
         if number not in commits:
-            remedy += "; if the ledger knows no batch of that number, delete the file: Spark plans it anew"
+            remedy += "; if the ledger knows no batch of that number, delete the file: Spark plans it again"
         read = number >= offsets[-1] - 1
         yield from _damage(partial(spark_offsets.offset_entry, storage, number), read, remedy)
     for number in commits:
@@ -173,7 +173,9 @@ def _source_log(storage: FileStore, source: str, last: int) -> Iterator[Problem]
 
 def _needed(names: tuple[str, ...], last: int) -> list[str]:
     """Names of a file source's log that Spark reads at a start: the newest compacted file and all after it."""
-    merged = max((found for name in names if (found := logs.compact_id(name)) is not None), default=-1)
+    merged = max(
+        (compact_offset for name in names if (compact_offset := logs.compact_id(name)) is not None), default=-1
+    )
     newest = max([last, *(int(name) for name in names if name.isdecimal())])
     first = [f"{merged}{logs.COMPACT}"] if merged >= 0 else []
     return first + [str(number) for number in range(merged + 1, newest + 1)]

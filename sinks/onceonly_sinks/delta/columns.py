@@ -58,8 +58,8 @@ def _limit(text: str, at: int) -> tuple[Limit | None, int]:
 
 
 def _parts(text: str, at: int, outer: str) -> tuple[Limit | None, int]:
-    found: list[Part] = []
-    for place in range(len(text)):
+    limited_parts: list[Part] = []
+    for index in range(len(text)):
         if outer == "struct":
             name = _NAME.match(text, at)
             if name is None:
@@ -67,10 +67,10 @@ def _parts(text: str, at: int, outer: str) -> tuple[Limit | None, int]:
             at = name.end()
         limit, at = _limit(text, at)
         if limit is not None:
-            found.append((place, limit))
+            limited_parts.append((index, limit))
         sign, at = text[at : at + 1], at + 1
         if sign == ">":
-            return (outer, tuple(found)) if found else None, at
+            return (outer, tuple(limited_parts)) if limited_parts else None, at
         if sign != ",":
             break
     raise Unread(text)
@@ -78,7 +78,11 @@ def _parts(text: str, at: int, outer: str) -> tuple[Limit | None, int]:
 
 def limits(metadata: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, Limit], ...]:
     """Limits of columns, from each column's metadata. Raises :class:`Unread`."""
-    texts = ((name, one[METADATA_KEY]) for name, one in metadata.items() if METADATA_KEY in one)
+    texts = (
+        (name, column_metadata[METADATA_KEY])
+        for name, column_metadata in metadata.items()
+        if METADATA_KEY in column_metadata
+    )
     return tuple((name, limit) for name, text in texts if (limit := parse(text)) is not None)
 
 
@@ -86,8 +90,8 @@ def too_long(values: pa.ChunkedArray[Any], limit: Limit) -> str | None:
     """Describe texts of a column beyond their limit, without a value. ``None`` if every text fits."""
     for chunk in values.chunks:
         for texts, (name, most) in _texts(chunk, limit):
-            if told := _told(texts, name, most):
-                return told
+            if problem := _length_problem(texts, name, most):
+                return problem
     return None
 
 
@@ -97,8 +101,8 @@ def _texts(values: Any, limit: Limit) -> Iterator[tuple[Any, tuple[str, int]]]:
         yield values, (name, inner)
         return
     parts = _flat(name, values)
-    for place, part in inner:
-        yield from _texts(parts[place], part)
+    for index, part in inner:
+        yield from _texts(parts[index], part)
 
 
 def _flat(name: str, values: Any) -> list[Any]:
@@ -114,7 +118,7 @@ def _flat(name: str, values: Any) -> list[Any]:
     return [values.flatten()]
 
 
-def _told(texts: Any, name: str, most: int) -> str | None:
+def _length_problem(texts: Any, name: str, most: int) -> str | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -209,14 +213,14 @@ def _type(value: Any) -> str:
 def _without_nullability(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    kept = {
+    attributes = {
         name: inner
         for name, inner in value.items()
         if name not in ("containsNull", "valueContainsNull", "nullable", "metadata")
     }
-    if "fields" in kept:
-        kept["fields"] = [_without_nullability(field) for field in kept["fields"]]
-    return {name: _without_nullability(inner) for name, inner in kept.items()}
+    if "fields" in attributes:
+        attributes["fields"] = [_without_nullability(field) for field in attributes["fields"]]
+    return {name: _without_nullability(inner) for name, inner in attributes.items()}
 
 
 def delta_schema(sink: str, schema: pa.Schema) -> Schema:
@@ -238,20 +242,20 @@ def delta_schema(sink: str, schema: pa.Schema) -> Schema:
 
 
 def _check_names(sink: str, names: Sequence[str]) -> None:
-    seen: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for name in names:
-        if (other := seen.setdefault(name.lower(), name)) != name:
+        if (other := spellings.setdefault(name.lower(), name)) != name:
             difference = f"{other} and {name} are one name to a Delta table"
-            cause, way = "the query delivers both", "rename one of them with before="
-            raise refuse("E506", sink=sink, difference=difference, because=cause, next=way)
+            cause, remedy = "the query delivers both", "rename one of them with transform="
+            raise refuse("E506", sink=sink, difference=difference, because=cause, next=remedy)
 
 
 def _check_carried(sink: str, field: pa.Field[Any]) -> None:
     """Refuse types that both committers would write as their Arrow carrier, such as a struct of bytes for a VARIANT."""
     if (kind := stands_for(field)) is not None:
-        difference = f"column {field.name} is {kind}, which cannot be written as what it is"
-        way = f"turn {field.name} into plain columns with before="
-        raise refuse("E506", sink=sink, difference=difference, because=_NO_TYPE, next=way)
+        difference = f"column {field.name} is {kind}, which cannot be written as it is"
+        remedy = f"turn {field.name} into plain columns with transform="
+        raise refuse("E506", sink=sink, difference=difference, because=_NO_TYPE, next=remedy)
 
 
 def _check_type(sink: str, field: pa.Field[Any]) -> None:
@@ -264,8 +268,8 @@ def _check_type(sink: str, field: pa.Field[Any]) -> None:
         held = "nothing"
     if held == "nothing" or any(json.dumps(name) in held for name in _UNREADABLE):
         difference = f"column {field.name} is {field.type}, which a Delta table cannot hold"
-        way = f"cast {field.name} with before="
-        raise refuse("E506", sink=sink, difference=difference, because=_NO_TYPE, next=way)
+        remedy = f"cast {field.name} with transform="
+        raise refuse("E506", sink=sink, difference=difference, because=_NO_TYPE, next=remedy)
 
 
 _NO_TYPE = "the query delivers a type that Spark has and Delta has not"
@@ -278,11 +282,11 @@ def select(schema: Schema, names: Collection[str]) -> Schema:
     return Schema([field for field in schema.fields if field.name in names])
 
 
-def joined(one: Schema, other: Schema) -> Schema:
+def joined(schema: Schema, other: Schema) -> Schema:
     """Concatenate the columns of two schemas."""
     from deltalake import Schema
 
-    return Schema([*one.fields, *other.fields])
+    return Schema([*schema.fields, *other.fields])
 
 
 def written_otherwise(columns: Sequence[Column], partition_by: Sequence[str]) -> str | None:
@@ -310,18 +314,18 @@ def without_empty_texts(rows: pa.Table, partition_by: Sequence[str]) -> pa.Table
     import pyarrow.compute as pc
 
     compute: Any = pc
-    for name in (one for one in partition_by if one in rows.column_names):
+    for name in (column for column in partition_by if column in rows.column_names):
         values: Any = rows.column(name)
         if pa.types.is_string(values.type) and compute.any(compute.equal(values, "")).as_py():
-            place = rows.column_names.index(name)
+            index = rows.column_names.index(name)
             rows = rows.set_column(
-                place, rows.schema.field(place), compute.if_else(compute.equal(values, ""), None, values)
+                index, rows.schema.field(index), compute.if_else(compute.equal(values, ""), None, values)
             )
     return rows
 
 
 def one_per_key(sink: str, rows: pa.Table, upsert: Upsert) -> pa.Table:
-    """Keep the newest row of each key.
+    """Keep the newest row of each key. With ``sequence``, rows that are equal in every column count as one change.
 
     Raises E503 for a null in the ``delete`` column, E504 for a null key, and E505 if the newest row is ambiguous.
     """
@@ -353,9 +357,13 @@ def _newest(sink: str, rows: pa.Table, upsert: Upsert, sequence: str) -> pa.Tabl
     numbered = numbered.append_column("place", places)
     joined = numbered.join(numbered.group_by(key).aggregate([("place", "max")]), key, join_type="inner")
     joined = joined.filter(pc.equal(joined.column("place"), joined.column("place_max")))
-    count = joined.group_by(key).aggregate([([], "count_all")])
-    check_keys(sink, upsert, 0, _example(count, upsert))
-    return rows.take(joined.column("#"))
+    newest = rows.take(joined.column("#"))
+    if newest.group_by(key).aggregate([]).num_rows < newest.num_rows:
+        # By text, in which NaN equals itself: Arrow groups by no list, struct or map.
+        first = {repr(row): at for at, row in reversed(list(enumerate(newest.to_pylist())))}
+        newest = newest.take(sorted(first.values()))
+    check_keys(sink, upsert, 0, _example(newest.group_by(key).aggregate([([], "count_all")]), upsert))
+    return newest
 
 
 def _example(counts: pa.Table, upsert: Upsert) -> tuple[Any, ...] | None:
@@ -368,9 +376,9 @@ def _example(counts: pa.Table, upsert: Upsert) -> tuple[Any, ...] | None:
 def check_flag(sink: str, column: str, nulls: int) -> None:
     """Refuse (E503) nulls in the column that marks rows as deletes."""
     if nulls:
-        reason = f"{nulls} nulls, and delete= asks it what to do"
-        said = {"column": column, "reason": reason, "next": f"fill {column}, e.g. with before="}
-        raise refuse("E503", sink=sink, **said, because="the query leaves it null in some rows")
+        reason = f"{nulls} nulls, and delete_flag= asks it what to do"
+        details = {"column": column, "reason": reason, "next": f"fill {column}, e.g. with transform="}
+        raise refuse("E503", sink=sink, **details, because="the query leaves it null in some rows")
 
 
 def check_keys(sink: str, upsert: Upsert, nulls: int, example: tuple[Any, ...] | None) -> None:
@@ -379,11 +387,8 @@ def check_keys(sink: str, upsert: Upsert, nulls: int, example: tuple[Any, ...] |
     if nulls:
         raise refuse("E504", sink=sink, key=names, count=nulls)
     if example is not None:
-        again = (
-            f"{upsert.sequence} is equal in them"
-            if upsert.sequence
-            else "name the column that orders them: sequence=..."
-        )
+        unordered = "name the column that orders them: sequence=..."
+        hint = f"{upsert.sequence} is equal in them" if upsert.sequence else unordered
         raise refuse(
-            "E505", sink=sink, key=names, example=example, next=f"{again}; or keep one row per key with before="
+            "E505", sink=sink, key=names, example=example, next=f"{hint}; or keep one row per key with transform="
         )

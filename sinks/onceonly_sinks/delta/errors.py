@@ -70,10 +70,10 @@ def of_merge(table: Table, error: Exception, epoch: int, *, landed: bool) -> Exc
     refused_here = table.is_local and general and not isinstance(error, CommitFailedError)
     if landed or not (named or refused_here):
         return None
-    told = named or _no_room(table, error)
-    if isinstance(told, OnceOnlyError):
-        return told
-    return refuse("E520", sink=table.sink, epoch=epoch, reason=told or _unsaid(table, error))
+    reason = named or _no_room(table, error)
+    if isinstance(reason, OnceOnlyError):
+        return reason
+    return refuse("E520", sink=table.sink, epoch=epoch, reason=reason or _unsaid(table, error))
 
 
 def of_commit(table: Table, error: Exception, *, landed: bool, held: int | None, alone: bool) -> Exception:
@@ -83,7 +83,7 @@ def of_commit(table: Table, error: Exception, *, landed: bool, held: int | None,
     rows written in the same call. ``None`` if they had been written before. ``alone`` is true if the commit was checked
     against every version of the table, so it lost no race.
     """
-    refused = None if landed else _by_condition(table, error) or _here(table, error, held, alone=alone)
+    refused = None if landed else _by_condition(table, error) or _local_refusal(table, error, held, alone=alone)
     return refused or OutcomeUnknown(table.sink, type(error).__name__)
 
 
@@ -100,7 +100,7 @@ def _by_condition(table: Table, error: Exception) -> OnceOnlyError | None:
     return _of_table(table, condition) if condition else None
 
 
-def _here(table: Table, error: Exception, held: int | None, *, alone: bool) -> OnceOnlyError | None:
+def _local_refusal(table: Table, error: Exception, held: int | None, *, alone: bool) -> OnceOnlyError | None:
     """A refusal on a local disk, where a commit that raised and is not in the log never lands."""
     from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -125,23 +125,23 @@ def _conditions(error: BaseException | None) -> Iterator[str]:
 
     PySpark fails over an AnalysisException of Delta. The original error is then the context of the raised one.
     """
-    asked = detect.line().condition
+    getter = detect.line().condition
     # PySpark's exception leads to Java's causes by its private ``_origin`` alone.
     while error is not None:
-        if callable(named := getattr(error, asked, None)):
+        if callable(named := getattr(error, getter, None)):
             yield str(named() or "")
         java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
         error = error.__context__ if hasattr(error, "java_exception") else None
         while java is not None:
-            yield _condition_of(java, asked)
+            yield _condition_of(java, getter)
             java = java.getCause()
 
 
-def _condition_of(java: Any, asked: str) -> str:
+def _condition_of(java: Any, getter: str) -> str:
     from py4j.protocol import Py4JError
 
     try:
-        return str(getattr(java, asked)() or "")
+        return str(getattr(java, getter)() or "")
     except Py4JError:
         return ""
 
@@ -152,7 +152,7 @@ def _of_values(table: Table, reason: str) -> OnceOnlyError:
         sink=table.sink,
         column="of the batch",
         reason=reason,
-        next="see the table's constraints and column types; mend the rows before the sink, e.g. with before=",
+        next="see the table's constraints and column types; mend the rows before the sink, e.g. with transform=",
     )
 
 
@@ -180,8 +180,8 @@ def no_fence(sink: str) -> OnceOnlyError:
     return refuse(
         "E508",
         sink=sink,
-        reason="our fence does not stand",
-        cause="the table was dropped, created anew or set back since, or the fence was never installed",
+        reason="our fence is gone",
+        cause="the table was dropped, created again or restored since, or the fence was never installed",
         next="restart the query",
     )
 
@@ -203,7 +203,7 @@ def _no_room(table: Table, error: Exception, needed: int = 0) -> OnceOnlyError |
 
 def _unsaid(table: Table, error: Exception) -> str:
     """Name an error without a condition. Its text is left out, as deltalake quotes the offending value."""
-    log.debug("%s: deltalake says: %s", table.sink, error)
+    log.debug("%s: deltalake reports: %s", table.sink, error)
     return (
         f"deltalake raised {type(error).__name__}; its words, which may quote rows, are logged at DEBUG by {__name__}"
     )

@@ -8,7 +8,10 @@ are committed.
 from __future__ import annotations
 
 import errno
+import hashlib
 import math
+import re
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +30,7 @@ from onceonly_sinks.delta.statistics import Statistics
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 _ROW_GROUP = 256 * 1024
 _HOPELESS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE)
@@ -127,7 +131,7 @@ def partitions(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[Values, pa.T
         # Numbered anew after each column: by the values that met, not by all that could, which 64 bits may not count.
         both: Any = pc.add(pc.multiply(numbers, len(texts)), column).dictionary_encode()
         pairs = (divmod(pair, len(texts)) for pair in both.dictionary.to_pylist())
-        met = [(*met[before], (name, texts[place])) for before, place in pairs]
+        met = [(*met[before], (name, texts[index])) for before, index in pairs]
         numbers = both.indices.cast(pa.int64())
     order = pc.array_sort_indices(numbers)
     # The stubs of pyarrow do not know the function by name.
@@ -156,8 +160,8 @@ def _numbered(name: str, column: Any) -> Numbered:
             name, "a date before the year 1 or after 9999 cannot be the value of a partition"
         ) from error
     numbers: dict[str | None, int] = {}
-    again = pa.array([numbers.setdefault(text, len(numbers)) for text in texts], pa.int64())
-    return again.take(encoded.indices), list(numbers)
+    text_numbers = pa.array([numbers.setdefault(text, len(numbers)) for text in texts], pa.int64())
+    return text_numbers.take(encoded.indices), list(numbers)
 
 
 def _spelled(value: Any) -> str | None:
@@ -187,7 +191,7 @@ class _Files:
     """The files of one task attempt. Only one is open at a time, as a task may meet more partitions than files."""
 
     def __init__(self, root: str, number: int, options: dict[str, str]) -> None:
-        self._place = place(root, options)
+        self._data_directory = data_directory(root, options)
         self._number = number
         self._values: Values = ()
         self._open: _File | None = None
@@ -199,7 +203,7 @@ class _Files:
     def add(self, rows: pa.Table) -> None:
         if self._open is None:
             name = f"part-{self._number:05d}-{uuid.uuid4()}-c000.snappy.parquet"
-            self._open = _File(self._place, name, rows.schema)
+            self._open = _File(self._data_directory, name, rows.schema)
         self._open.write(rows)
 
     def end(self) -> None:
@@ -215,7 +219,7 @@ class _Files:
         if self._open is not None:
             self._open.remove()
         for file in self._closed:
-            self._place.remove(file["path"])
+            self._data_directory.remove(file["path"])
         self._open, self._closed = None, []
 
 
@@ -226,7 +230,7 @@ class _File:
         import pyarrow.parquet as pq
 
         self._name = name
-        self._place = where
+        self._data_directory = where
         self._rows = 0
         self._held: list[pa.Table] = []
         self._held_rows = 0
@@ -262,7 +266,7 @@ class _File:
             # What broke the file breaks its end too, and the first failure is the one to tell.
             with suppress(Exception):
                 part.close()
-        self._place.remove(self._name)
+        self._data_directory.remove(self._name)
 
 
 class LocalPlace:
@@ -306,6 +310,62 @@ class RemotePlace:
             self._store.delete_file(name)
 
 
-def place(root: str, options: Mapping[str, str]) -> LocalPlace | RemotePlace:
+def data_directory(root: str, options: Mapping[str, str]) -> LocalPlace | RemotePlace:
     """Access to the directory of a table's data files."""
     return LocalPlace(root) if is_local(root) else RemotePlace(root, dict(options))
+
+
+# ---- Name and remove Spark's staging folders beside a table.
+
+
+STAGING = "_onceonly_staging"
+"""In the table's directory; Delta and its VACUUM pass over names that begin with an underscore."""
+
+_ATTEMPT = re.compile(r"g(\d+)-e\d+-[0-9a-f]{32}")
+
+
+def root_of(app: str) -> str:
+    """Staging folder of one application, relative to the table."""
+    return f"{STAGING}/{hashlib.sha256(app.encode()).hexdigest()[:16]}"
+
+
+def attempt(app: str, generation: int, epoch: int) -> str:
+    """A folder for one attempt at an epoch, relative to the table. It is never used twice."""
+    return f"{root_of(app)}/g{generation}-e{epoch}-{uuid.uuid4().hex}"
+
+
+def is_older(name: str, generation: int) -> bool:
+    """Whether a folder's name is that of an attempt of a lower generation."""
+    named = _ATTEMPT.fullmatch(name)
+    return named is not None and int(named[1]) < generation
+
+
+def delete(root: str, options: Mapping[str, str] | None, folder: str) -> None:
+    """Delete a folder of a table, if it exists. Never fails: leftovers are invisible, and swept later.
+
+    ``root`` is a directory or URI, and ``folder`` is relative to it. ``options`` are deltalake's storage options.
+    """
+    if is_local(root):
+        shutil.rmtree(Path(root) / folder, ignore_errors=True)
+        return
+    with suppress(Exception):
+        remote(root, options).delete_dir(folder)
+
+
+def sweep(root: str, options: Mapping[str, str] | None, app: str, generation: int) -> None:
+    """Delete folders that lower generations staged."""
+    base = root_of(app)
+    for name in list(_names(root, options, base)):
+        if is_older(name, generation):
+            delete(root, options, f"{base}/{name}")
+
+
+def _names(root: str, options: Mapping[str, str] | None, folder: str) -> Iterator[str]:
+    if is_local(root):
+        directory = Path(root) / folder
+        yield from (path.name for path in directory.iterdir()) if directory.is_dir() else ()
+        return
+    import pyarrow.fs as pa_fs
+
+    for info in remote(root, options).get_file_info(pa_fs.FileSelector(folder, allow_not_found=True)):
+        yield str(info.base_name)

@@ -33,12 +33,7 @@ class ChangePolicy(IntEnum):
             ChangePolicy.DELETES: "others may add and delete rows",
             ChangePolicy.CHANGES: "others may add, delete and change rows",
         }
-        return f'{may[self]} (foreign="{self.word}"); what else they do stops the query (E209)'
-
-    @classmethod
-    def of(cls, word: str) -> ChangePolicy | None:
-        """The rung with a name. ``None`` if there is none."""
-        return next((rung for rung in cls if rung.word == word), None)
+        return f'{may[self]} (external_changes="{self.word}"); their other changes stop the query (E209)'
 
 
 class Effect(Enum):
@@ -72,7 +67,7 @@ class ChangeEffect(Enum):
     UPDATES = "writes each of them again, changed or not"
     DELETES = "writes again a part of them, and nothing else"
     REPLACES = "brings others, if no predicate chose them"
-    MIXES = "brings others beside some of them"
+    MIXES = "brings others next to some of them"
 
 
 _WAYS: Mapping[str, ChangeEffect] = {
@@ -105,7 +100,7 @@ _WAYS: Mapping[str, ChangeEffect] = {
 # FSCK is none of them: it takes files out of the log that are lost, and no rung lets others lose rows.
 
 
-def way(operation: str) -> ChangeEffect | None:
+def change_effect(operation: str) -> ChangeEffect | None:
     """Look up an operation by name. ``None`` if unknown."""
     return _WAYS.get(operation)
 
@@ -118,7 +113,7 @@ def effect(operation: str, *, adds: bool, removes: bool, changes: bool, shrinks:
     """
     if not removes:
         return Effect.APPENDED if adds and changes else Effect.NONE
-    does = way(operation)
+    does = change_effect(operation)
     if not changes:
         # Spark's writer compacts by hand: an overwrite with the option dataChange=false.
         return Effect.NONE if does in (ChangeEffect.REWRITES, ChangeEffect.REPLACES) else Effect.UNKNOWN
@@ -133,11 +128,11 @@ _COPIED = ("numCopiedRows", "num_copied_rows")
 
 def metric(metrics: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
     """A number of a commit's own metrics, which Spark writes as text."""
-    found = next((metrics[name] for name in names if metrics.get(name) is not None), None)
-    return int(str(found)) if str(found).isdigit() else None
+    number = next((metrics[name] for name in names if metrics.get(name) is not None), None)
+    return int(str(number)) if str(number).isdigit() else None
 
 
-def taken(
+def count_removed(
     adds: Mapping[str, tuple[int | None, int]],
     removes: Mapping[str, tuple[int | None, int]],
     metrics: Mapping[str, Any],
@@ -150,13 +145,13 @@ def taken(
     hidden = [adds[path][1] - removes[path][1] for path in adds.keys() & removes.keys()]
     written = [_left(file) for path, file in adds.items() if path not in removes]
     gone = [_left(file) for path, file in removes.items() if path not in adds]
-    said, copied = metric(metrics, _DELETED), metric(metrics, _COPIED)
+    deleted, copied = metric(metrics, _DELETED), metric(metrics, _COPIED)
     grows = any(count < 0 for count in hidden) or None in written
     added = sum(count or 0 for count in written)
     if None not in gone:
         rows = sum(count or 0 for count in gone) - added
         return rows + sum(hidden), not grows and rows >= 0
-    return said, not grows and (not written or (copied is not None and copied == added))
+    return deleted, not grows and (not written or (copied is not None and copied == added))
 
 
 def _left(file: tuple[int | None, int]) -> int | None:

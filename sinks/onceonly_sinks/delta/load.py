@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
-from onceonly.protocol import Batch, InFiles
+from onceonly.protocol import Batch
+from onceonly.protocol.batch import InFiles
 from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta import errors, prepared, spark_committer
-from onceonly_sinks.delta.files import LocalPlace, RemotePlace, WriteFiles, place
+from onceonly_sinks.delta.files import LocalPlace, RemotePlace, WriteFiles, data_directory
 from onceonly_sinks.delta.planning import LoadPath, LoadPlan, Planner
 from onceonly_sinks.delta.prepared import DataFile, HeldRows, Rows, StagedRows, WrittenFiles
 from onceonly_sinks.delta.schema_compatibility import IncompatibleSchema, refusal
@@ -43,7 +44,7 @@ class Preparer:
             root = Path(self._table.root)
             adopted, where = prepared.adopt(self._table.sink, plan.shape.schema, plan.demands, files, root)
             return WrittenFiles(adopted, where, plan.schema, plan.grow)
-        match plan.choice.way:
+        match plan.choice.load_path:
             case LoadPath.SPARK:
                 return self._stage(plan)
             case LoadPath.EXECUTORS:
@@ -79,7 +80,9 @@ class Preparer:
         if not isinstance(plan.batch, InFiles) or plan.choice.merge or plan.choice.committer == "spark":
             return None
         plain = plan.choice.takes_files and not plan.partition_by and not self._settings.epoch_column
-        same = {one.name: one.type for one in plan.batch.schema} == {one.name: one.type for one in plan.shape.schema}
+        same = {field.name: field.type for field in plan.batch.schema} == {
+            field.name: field.type for field in plan.shape.schema
+        }
         fits = plain and same and is_local(self._table.root) and not plan.choice.log_refuses
         return plan.batch.paths if fits else None
 
@@ -95,7 +98,7 @@ class Preparer:
             tuple(options.items()),
         )
         answers = plan.batch.on_executors(task)
-        where = place(self._table.root, options)
+        where = data_directory(self._table.root, options)
         files = [DataFile(**file) for answer in answers for file in answer["files"]]
         written = WrittenFiles(files, where, plan.schema, plan.grow)
         try:

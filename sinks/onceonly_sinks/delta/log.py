@@ -5,6 +5,7 @@ Works in any object store, and separates our commits from those of other writers
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from onceonly.protocol import ExternalChange
+from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta import ladder
 from onceonly_sinks.delta.ladder import ChangePolicy, Effect
-from onceonly_sinks.delta.marker import METADATA_KEY, Note
+from onceonly_sinks.delta.marker import METADATA_KEY, Note, pipeline_of, unpack
 
 # ---- The object store behind a URI as a pyarrow file system rooted at the table, by deltalake's credentials.
 
@@ -42,7 +43,7 @@ class LogEntry:
         timestamp_ms: milliseconds since 1970, by the writer's clock.
         note: our note. ``None`` for commits of other writers.
         rows: rows in the files it added. ``None`` if a file has no count.
-        taken: rows that it removed in total. ``None`` if unknown.
+        removed_rows: rows that it removed in total. ``None`` if unknown.
         identity: the table's id, if the commit set it.
     """
 
@@ -53,7 +54,7 @@ class LogEntry:
     note: Note | None
     rows: int | None
     effect: Effect
-    taken: int | None
+    removed_rows: int | None
     identity: str | None
 
 
@@ -65,16 +66,16 @@ def parse(version: int, text: str, app: str) -> LogEntry:
     adds = [action["add"] for action in actions if "add" in action]
     removes = [action["remove"] for action in actions if "remove" in action]
     counts = [_records(add) for add in adds]
-    known = [records - hidden for records, hidden in counts if records is not None]
+    file_rows = [records - hidden for records, hidden in counts if records is not None]
     operation = info.get("operation") or ""
-    taken, shrinks = _taken(adds, removes, info.get("operationMetrics") or {}) if removes else (0, True)
+    removed_rows, shrinks = _count_removed(adds, removes, info.get("operationMetrics") or {}) if removes else (0, True)
     return LogEntry(
         version=version,
         operation=operation,
         parameters=info.get("operationParameters") or {},
         timestamp_ms=info.get("timestamp") or 0,
         note=Note.parse(info.get(METADATA_KEY), app),
-        rows=sum(known) if len(known) == len(counts) else None,
+        rows=sum(file_rows) if len(file_rows) == len(counts) else None,
         effect=ladder.effect(
             operation,
             adds=bool(adds),
@@ -82,16 +83,16 @@ def parse(version: int, text: str, app: str) -> LogEntry:
             changes=any(file.get("dataChange", True) for file in (*adds, *removes)),
             shrinks=shrinks,
         ),
-        taken=taken,
+        removed_rows=removed_rows,
         identity=next((action["metaData"]["id"] for action in reversed(actions) if "metaData" in action), None),
     )
 
 
-def _taken(
+def _count_removed(
     adds: Sequence[Mapping[str, Any]], removes: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any]
 ) -> tuple[int | None, bool]:
     come, gone = ({file["path"]: _records(file) for file in files} for files in (adds, removes))
-    return ladder.taken(come, gone, metrics)
+    return ladder.count_removed(come, gone, metrics)
 
 
 def transactions(text: str) -> Iterator[tuple[str, int]]:
@@ -123,22 +124,19 @@ def disturbances(
 ) -> tuple[ExternalChange, ...]:
     """Changes by other writers, oldest first, without commits that change no row. Consecutive appends become one.
 
-    Args:
-        entries: entries of the log, oldest first.
-        identity: the table's last known id.
-        holds_until: version of our newest rows, or -1. A RESTORE to it or to a later one keeps them.
-        allowed: changes that others may make.
-        restored: finds the target version of a RESTORE. ``None`` if unknown.
+    ``entries`` are oldest first. ``identity`` is the table's last known id. ``holds_until`` is the version of our
+    newest rows, or -1: a RESTORE to it or to a later one keeps them. ``restored`` finds the target version of a
+    RESTORE.
     """
-    found: list[ExternalChange] = []
+    changes: list[ExternalChange] = []
     for entry in entries:
         target = restored(entry) if entry.operation == "RESTORE" else None
-        one = None if entry.note is not None else _disturbance(entry, identity, holds_until, allowed, target)
-        if one is not None and found and one.kind == found[-1].kind == Effect.APPENDED.value:
-            found[-1] = _both(found[-1], one)
-        elif one is not None:
-            found.append(one)
-    return tuple(found)
+        change = None if entry.note is not None else _disturbance(entry, identity, holds_until, allowed, target)
+        if change is not None and changes and change.kind == changes[-1].kind == Effect.APPENDED.value:
+            changes[-1] = _both(changes[-1], change)
+        elif change is not None:
+            changes.append(change)
+    return tuple(changes)
 
 
 def _disturbance(
@@ -146,7 +144,7 @@ def _disturbance(
 ) -> ExternalChange | None:
     if entry.identity is not None and identity and entry.identity != identity:
         return ExternalChange(
-            "recreated", f"{_told(entry)}, new table id {entry.identity}", fatal=True, at=entry.version
+            "recreated", f"{_describe_entry(entry)}, new table id {entry.identity}", fatal=True, at=entry.version
         )
     if entry.operation == "RESTORE":
         return _restored(entry, holds_until, target)
@@ -154,10 +152,10 @@ def _disturbance(
         return None
     passes = entry.effect.rung is not None and entry.effect.rung <= allowed
     added = entry.rows if entry.effect is Effect.APPENDED else None
-    removed = entry.taken if entry.effect is Effect.DELETED else None
+    removed = entry.removed_rows if entry.effect is Effect.DELETED else None
     return ExternalChange(
         entry.effect.value,
-        f"{_told(entry)}{_rows(added, 'added')}{_rows(removed, 'removed')}{_why(entry)}",
+        f"{_describe_entry(entry)}{_rows(added, 'added')}{_rows(removed, 'removed')}{_why(entry)}",
         fatal=not passes,
         at=entry.version,
         allowed=passes,
@@ -175,24 +173,26 @@ def _why(entry: LogEntry) -> str:
     return ", an operation that is not known here" if entry.effect is Effect.UNKNOWN else ""
 
 
-def _both(one: ExternalChange, other: ExternalChange) -> ExternalChange:
-    first = one.first or one.at
-    added = None if one.added is None or other.added is None else one.added + other.added
+def _both(earlier: ExternalChange, other: ExternalChange) -> ExternalChange:
+    first = earlier.first or earlier.at
+    added = None if earlier.added is None or other.added is None else earlier.added + other.added
     detail = f"appends as versions {first} to {other.at}{_rows(added, 'added')}"
-    fatal, allowed = one.fatal or other.fatal, one.allowed and other.allowed
+    fatal, allowed = earlier.fatal or other.fatal, earlier.allowed and other.allowed
     return replace(other, detail=detail, first=first, added=added, operation="", fatal=fatal, allowed=allowed)
 
 
 def _restored(entry: LogEntry, holds_until: int, target: int | None) -> ExternalChange:
     """RESTORE keeps application versions, so rows vanish while the table still claims their epochs."""
     named = _named(entry)
-    known = target if named is None else named
-    where = entry.parameters.get("timestamp", "another version") if known is None else f"version {known}"
+    version = target if named is None else named
+    where = entry.parameters.get("timestamp", "another version") if version is None else f"version {version}"
     harmless = target is not None and target >= holds_until
-    return ExternalChange("restored", f"{_told(entry)}, back to {where}", fatal=not harmless, at=entry.version)
+    return ExternalChange(
+        "restored", f"{_describe_entry(entry)}, back to {where}", fatal=not harmless, at=entry.version
+    )
 
 
-def _told(entry: LogEntry) -> str:
+def _describe_entry(entry: LogEntry) -> str:
     return f"{entry.operation or 'an unnamed operation'} as version {entry.version}"
 
 
@@ -250,8 +250,8 @@ class _Remote:
     def names(self) -> list[str]:
         import pyarrow.fs as pa_fs
 
-        found = self._store.get_file_info(pa_fs.FileSelector(LOG, allow_not_found=True))
-        return [info.base_name for info in found]
+        files = self._store.get_file_info(pa_fs.FileSelector(LOG, allow_not_found=True))
+        return [info.base_name for info in files]
 
 
 class DeltaLog:
@@ -301,3 +301,64 @@ class DeltaLog:
     def head(self) -> int:
         """The newest version. -1 if there is none."""
         return max(self.versions(), default=-1)
+
+
+# ---- Cache the entries of a Delta log between looks.
+#
+# A listing takes longer the older the table is. A reader that runs beside a query looks once for each epoch. So the
+# newest version is found from the previous newest one, and only later files are read. The cache is valid while the
+# file of that version is unchanged. A table that was recreated in the place has another file.
+
+
+NEWEST = 200
+"""Commits in which other writers are looked for: enough to meet each that is at work, and soon read."""
+
+
+class CachedLog:
+    """Memory of a log between two looks: a number, a hash, and names for at most :data:`NEWEST` commits."""
+
+    def __init__(self, log: DeltaLog) -> None:
+        self._log = log
+        self._head = -1
+        self._head_fingerprint: str | None = None
+        self._writers: dict[int, frozenset[str]] = {}
+
+    def head(self) -> int:
+        """The newest version. -1 if there is none."""
+        if self._head_fingerprint is None or self.fingerprint(self._head) != self._head_fingerprint:
+            self._writers.clear()
+            self._head = self._log.head()
+            self._head_fingerprint = self.fingerprint(self._head)
+        # A version follows the one before it, in every log: so one that is missing is the end.
+        while (fingerprint := self.fingerprint(self._head + 1)) is not None:
+            self._head, self._head_fingerprint = self._head + 1, fingerprint
+        return self._head
+
+    def fingerprint(self, version: int) -> str | None:
+        """A hash of one version's file. ``None`` if it is missing."""
+        text = self._log.text(version)
+        return None if text is None else hashlib.sha256(text.encode()).hexdigest()
+
+    def newest_first(self) -> Iterator[LogEntry]:
+        """Every entry whose file still exists. The folder is listed only for entries below a missing one."""
+        lowest = self.head() + 1
+        for entry in self._log.before(lowest - 1):
+            yield entry
+            lowest = entry.version
+        for version in reversed(self._log.versions() if lowest > 0 else ()):
+            if version < lowest and (older := self._log.entry(version)) is not None:
+                yield older
+
+    def writers(self) -> list[str]:
+        """Pipelines that wrote epochs in the newest commits, by name."""
+        head = self.head()
+        newest = range(max(0, head - NEWEST + 1), head + 1)
+        self._writers = {version: self._written(version) for version in newest}
+        return sorted(frozenset().union(*self._writers.values()))
+
+    def _written(self, version: int) -> frozenset[str]:
+        if version in self._writers:
+            return self._writers[version]
+        numbers = transactions(self._log.text(version) or "")
+        pipelines = (pipeline_of(app) for app, number in numbers if unpack(number)[1])
+        return frozenset(name for name in pipelines if name is not None)

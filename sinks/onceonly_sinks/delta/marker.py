@@ -175,5 +175,5 @@ class Note:
         if self.marker is None:
             return None
         epoch = self.marker.epoch
-        place = (("read", self.read), ("version", version if self.at is None else self.at))
-        return Receipt(sink, epoch.number, epoch.chain, self.identity, place, self.rows)
+        coordinates = (("read", self.read), ("version", version if self.at is None else self.at))
+        return Receipt(sink, epoch.number, epoch.chain, self.identity, coordinates, self.rows)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from onceonly.errors import OnceOnlyError, nearest, refuse
+from onceonly.errors import nearest
 from onceonly.errors.arguments import checks_arguments
-from onceonly.protocol.change_order import replaces
+from onceonly.errors.options import unfit
+from onceonly.protocol.values import replaces
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -52,7 +53,6 @@ class Merge:
 
     Attributes:
         on: SQL condition under which rows match.
-        clauses: in order.
         not_stored: columns of the batch for conditions and values that the table does not hold.
     """
 
@@ -110,9 +110,8 @@ class Merge:
                 return "a clause follows one of its kind that has no condition, so it would never be asked"
         return None
 
-    @property
-    def text(self) -> str:
-        """The same as JSON."""
+    def __str__(self) -> str:
+        """The same as JSON, which :meth:`parse` reads."""
         clauses = [
             [clause.kind, clause.condition, None if clause.values is None else dict(clause.values)]
             for clause in self.clauses
@@ -121,15 +120,15 @@ class Merge:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse :attr:`text`."""
+        """The merge of a JSON text."""
         value: dict[str, Any] = json.loads(text)
         clauses = tuple(Clause(kind, condition, _pairs(values)) for kind, condition, values in value["clauses"])
         return cls(value["on"], clauses, tuple(value["not_stored"]))
 
     def build(self, builder: Any, columns: Sequence[str], say: Mapping[Kind, Say]) -> Any:
         """Add the clauses to a committer's builder. ``say`` adds a clause, by kind."""
-        kept = [name for name in columns if name not in self.not_stored]
-        everything = {quoted(name): f"s.{quoted(name)}" for name in kept}
+        stored_columns = [name for name in columns if name not in self.not_stored]
+        everything = {quoted(name): f"s.{quoted(name)}" for name in stored_columns}
         for clause in self.clauses:
             named = {quoted(name): value for name, value in clause.values or ()}
             builder = say[clause.kind](builder, everything if clause.values is None else named, clause.condition)
@@ -190,12 +189,12 @@ def misnamed(
     """
     if merge is None:
         return None
-    wanted = (*upsert.key, *([upsert.sequence] if upsert.sequence else []), *merge.not_stored)
-    if told := _uncompared(upsert, wanted, batch):
-        return told
+    columns = (*upsert.key, *([upsert.sequence] if upsert.sequence else []), *merge.not_stored)
+    if problem := _uncompared(upsert, columns, batch):
+        return problem
     if upsert.delete and batch[upsert.delete] != "boolean":
-        said = f"column {upsert.delete}, which delete= names, is {batch[upsert.delete]}; it must be boolean"
-        return said, "name a boolean column of the batch"
+        difference = f"column {upsert.delete}, which delete_flag= names, is {batch[upsert.delete]}; it must be boolean"
+        return difference, "name a boolean column of the batch"
     if unknown := sorted(merge.assigned - table):
         return f"merge= sets {', '.join(unknown)}, which the table does not have", "create them, or correct merge="
     if not table and not merge.takes_all:
@@ -203,48 +202,41 @@ def misnamed(
     return None
 
 
-def _uncompared(upsert: Upsert, wanted: Sequence[str], batch: Mapping[str, Any]) -> tuple[str, str] | None:
+def _uncompared(upsert: Upsert, columns: Sequence[str], batch: Mapping[str, Any]) -> tuple[str, str] | None:
     """Problem and remedy for a missing column, or for values that cannot be compared."""
-    if absent := [name for name in wanted if name not in batch]:
-        named = f"key=, sequence=, delete= or merge= names {', '.join(absent)}"
-        told = f"{named}, which the batch does not have; it has: {', '.join(batch)}"
-        return told, f"name columns of the batch{nearest(absent, batch)}"
+    if absent := [name for name in columns if name not in batch]:
+        named = f"key=, sequence=, delete_flag= or merge= names {', '.join(absent)}"
+        difference = f"{named}, which the batch does not have; it has: {', '.join(batch)}"
+        return difference, f"name columns of the batch{nearest(absent, batch)}"
     if nested := [name for name in (*upsert.key, upsert.sequence) if name and isinstance(batch[name], dict)]:
-        told = f"column {nested[0]} is of type {batch[nested[0]]['type']}, which key= and sequence= cannot compare"
-        return told, f"name plain columns of the batch, such as its text: to_json({nested[0]})"
+        difference = (
+            f"column {nested[0]} is of type {batch[nested[0]]['type']}, which key= and sequence= cannot compare"
+        )
+        return difference, f"name plain columns of the batch, such as its text: to_json({nested[0]})"
     return None
 
 
-def checked(mode: str | None, upsert: Upsert, merge: Merge | None, schema: str) -> Merge | None:
+def checked(upsert: Upsert, merge: Merge | None, schema: str) -> Merge | None:
     """The merge that a user's arguments ask for. ``None`` for an append. Raises E110 if they do not fit together."""
-    chosen = mode or ("merge" if upsert.key or merge else "append")
     names = [*upsert.key, *(name for name in (upsert.sequence, upsert.delete) if name is not None)]
-    if chosen not in ("append", "merge"):
-        raise wrong(f'DeltaSink has no mode="{chosen}".', 'mode="append", or key=... for a merge')
     if merge is not None and names:
-        raise wrong("merge= says all that key=, sequence= and delete= would say.", "give one or the others")
-    if (chosen == "merge") != bool(upsert.key or merge):
-        raise wrong(
-            "mode= and key= do not fit: a merge needs a key, an append has none.", "give key=..., or leave both"
-        )
+        problem, remedy = "merge= beside key=, sequence= or delete_flag=", "give one or the others"
+        raise unfit("DeltaSink", problem, "merge= decides all that they would decide", remedy)
     if names and not upsert.key:
-        raise wrong("sequence= and delete= are about the rows of a key, and there is no key=.", "give key=...")
-    if len(set(names)) < len(names) or not all(names):
-        raise wrong("key=, sequence= and delete= name a column twice, or none.", "name each once")
-    if schema not in ("fail", "add_columns"):
-        raise wrong(f'DeltaSink has no schema="{schema}".', 'schema="fail" or "add_columns"')
+        problem = "sequence= or delete_flag= without key="
+        raise unfit("DeltaSink", problem, "both are about the rows of a key", 'give key="id"')
+    if len(set(names)) < len(names):
+        problem = f"key={upsert.key!r}, sequence={upsert.sequence!r}, delete_flag={upsert.delete!r}"
+        raise unfit("DeltaSink", problem, "a column is named twice", "name each once")
     if merge is None:
         return upsert.merge
     if merge.problem:
-        raise wrong(f"merge= cannot work: {merge.problem}.", 'Merge("t.id = s.id").when_matched_update()')
+        remedy = 'Merge("t.id = s.id").when_matched_update()'
+        raise unfit("DeltaSink", f"this merge=: {merge.problem}", "its clauses do not fit together", remedy)
     if schema == "add_columns" and not merge.takes_all:
-        raise wrong('schema="add_columns" adds what merge= never writes.', "leave it out")
+        cause = "the merge would never write the columns that are added"
+        raise unfit("DeltaSink", 'schema="add_columns" beside this merge=', cause, "leave it out")
     return merge
-
-
-def wrong(problem: str, next_: str) -> OnceOnlyError:
-    """The error for arguments that do not fit together."""
-    return refuse("E110", problem=problem, cause="the arguments of DeltaSink", next=next_)
 
 
 def _pairs(values: Mapping[str, str] | None) -> tuple[tuple[str, str], ...] | None:

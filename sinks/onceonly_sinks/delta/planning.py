@@ -15,7 +15,7 @@ from onceonly.errors import refuse
 from onceonly.machine.estimate import schema_width
 from onceonly.protocol import Batch, Estimate
 from onceonly_sinks.delta import columns as rules
-from onceonly_sinks.delta import rewrite_check
+from onceonly_sinks.delta import log_committer
 from onceonly_sinks.delta.columns import Column, Unread
 from onceonly_sinks.delta.ladder import ChangePolicy
 from onceonly_sinks.delta.merge import Merge, Upsert, misnamed
@@ -53,13 +53,11 @@ class Choice:
     """Facts that decide the way of an epoch.
 
     Attributes:
-        merge: whether rows replace others.
         size: expected bytes. ``None``: unknown.
         limit: bytes that the driver may hold.
         log_refuses: why deltalake cannot commit to the table. ``None``: it can.
         takes_files: whether files may be added without Delta's own writer.
         only_files: whether Spark would misread values that deltalake's own writer writes.
-        spark: whether Spark's Delta can be used here.
     """
 
     merge: bool
@@ -72,7 +70,7 @@ class Choice:
     spark: bool
 
     @property
-    def way(self) -> LoadPath:
+    def load_path(self) -> LoadPath:
         """The way. An unknown size counts as large."""
         if self.committer == "spark" or self.log_refuses:
             return LoadPath.SPARK
@@ -91,7 +89,7 @@ class Choice:
 class Settings:
     """Options that the user chose, as in :class:`~onceonly_sinks.delta.sink.DeltaSink`.
 
-    ``merge`` is ``None`` for an append. ``limit`` is ``driver_limit``, in bytes of Arrow.
+    ``limit`` is ``driver_limit``, in bytes of Arrow.
     """
 
     upsert: Upsert
@@ -142,18 +140,19 @@ class Planner:
         """Decide how an epoch is written. Raises E506 if the columns do not fit."""
         import pyarrow as pa
 
-        wanted, sink, chosen = batch.schema, self.table.sink, self.settings
+        arrow_schema, sink, chosen = batch.schema, self.table.sink, self.settings
         if chosen.epoch_column:
-            wanted = wanted.append(pa.field(chosen.epoch_column, pa.int64()))
-        schema = rules.delta_schema(sink, wanted)
+            arrow_schema = arrow_schema.append(pa.field(chosen.epoch_column, pa.int64()))
+        schema = rules.delta_schema(sink, arrow_schema)
         offered, table = rules.columns_of(schema), self.table.columns
         there = () if rules.is_placeholder(table) else table
-        stored = self._stored(offered)
+        left_out = self.settings.merge.not_stored if self.settings.merge else ()
+        stored = [column for column in offered if column.name not in left_out]
         pairs = self._paired(there, stored)
-        lacking = tuple(one.name for one in stored if one.name not in pairs) if chosen.grows and there else ()
+        lacking = tuple(column.name for column in stored if column.name not in pairs) if chosen.grows and there else ()
         self._check_named(offered, there, pairs)
         if there and self.fits_table:
-            self._check_columns(there, [one for one in stored if one.name not in lacking], pairs)
+            self._check_columns(there, [column for column in stored if column.name not in lacking], pairs)
         held, sources = self._held(there, schema, stored, pairs)
         demands, unread = _demands(there)
         partition_by = self.table.partition_columns if there else chosen.partition_by
@@ -169,7 +168,7 @@ class Planner:
             batch,
             epoch,
             generation,
-            self._kept(there, schema, stored, pairs, lacking),
+            self._stored_schema(there, schema, stored, pairs, lacking),
             Shape.of(held, sources),
             demands,
             upsert,
@@ -181,19 +180,19 @@ class Planner:
 
     def _paired(self, there: Sequence[Column], stored: Sequence[Column]) -> dict[str, str]:
         """Pair the batch's columns with the table's. A user's own merge names columns exactly as spelled."""
-        names = [one.name for one in stored]
+        names = [column.name for column in stored]
         if self.settings.merge is None or self.settings.upsert.key:
             return paired(there, names)
-        known = {column.name for column in there}
-        return {name: name for name in names if name in known}
+        table_names = {column.name for column in there}
+        return {name: name for name in names if name in table_names}
 
     def _check_columns(self, there: Sequence[Column], stored: Sequence[Column], pairs: Mapping[str, str]) -> None:
         """Refuse (E506) a batch that the table's columns cannot take without loss."""
-        if told := differences(there, stored, pairs):
+        if problems := differences(there, stored, pairs):
             raise refuse(
                 "E506",
                 sink=self.table.sink,
-                difference="; ".join(told),
+                difference="; ".join(problems),
                 next="change the query back, or bring the table in line with ALTER TABLE while the query is stopped",
             )
 
@@ -203,19 +202,19 @@ class Planner:
         """The columns to write, each with its source. Nulls that the table forbids are checked separately."""
         import pyarrow as pa
 
-        offered = {one.name: one for one in rules.arrow_schema(schema)}
+        offered = {field.name: field for field in rules.arrow_schema(schema)}
         if not there or not self.fits_table:
             names = _in_order(offered, there, stored)
             return pa.schema([offered[name].with_nullable(True) for name in names]), list(names)
-        table = {one.name: one for one in rules.arrow_schema(self.table.handle.schema())}
+        table = {field.name: field for field in rules.arrow_schema(self.table.handle.schema())}
         sources = {target: name for name, target in pairs.items()}
         # A merge leaves what the batch lacks as it stands; a row that is added has null there.
-        fills = () if self.settings.merge else [one.name for one in there if not one.filled]
+        fills = () if self.settings.merge else [column.name for column in there if not column.filled]
         fields = [(table[name], sources.get(name)) for name in table if name in sources or name in fills]
         fields += [(offered[name], name) for name in offered if name not in pairs]
         return pa.schema([field.with_nullable(True) for field, _ in fields]), [source for _, source in fields]
 
-    def _kept(
+    def _stored_schema(
         self,
         there: Sequence[Column],
         schema: Schema,
@@ -224,7 +223,7 @@ class Planner:
         lacking: Sequence[str],
     ) -> Schema:
         if not there:
-            return rules.select(schema, [one.name for one in stored])
+            return rules.select(schema, [column.name for column in stored])
         table = rules.select(self.table.handle.schema(), frozenset(pairs.values()))
         return rules.joined(table, rules.select(schema, lacking))
 
@@ -239,10 +238,6 @@ class Planner:
         """Whether the batch must have the table's columns. False if a merge maps each column itself."""
         return self.settings.merge is None or self.settings.merge.takes_all
 
-    def _stored(self, offered: Sequence[Column]) -> list[Column]:
-        left_out = self.settings.merge.not_stored if self.settings.merge else ()
-        return [column for column in offered if column.name not in left_out]
-
     def _choice(
         self, batch: Batch, *, takes_files: bool, otherwise: str | None, grow: bool, beyond_us: str | None
     ) -> Choice:
@@ -251,7 +246,7 @@ class Planner:
         log_refuses = self.table.needs_spark() or (self.table.cannot_grow() if grow else None) or beyond_us
         log_refuses = log_refuses or (otherwise if merge or not takes_files else None)
         if merge and log_refuses is None and committer != "spark" and not rules.is_placeholder(self.table.columns):
-            log_refuses = rewrite_check.obstacle(self.table)
+            log_refuses = log_committer.rewrite_obstacle(self.table)
         # Asking for the session is a call into the JVM, which a small epoch need not pay for.
         asks_spark = size is None or size > limit or committer == "spark" or log_refuses is not None
         return Choice(
@@ -266,27 +261,27 @@ class Planner:
         )
 
     def _check_named(self, offered: Sequence[Column], there: Sequence[Column], pairs: Mapping[str, str]) -> None:
-        batch, chosen = {one.name: json.loads(one.type) for one in offered}, self.settings
-        table = frozenset(one.name for one in there) | (frozenset(batch) if chosen.grows else frozenset())
-        told = misnamed(chosen.upsert, chosen.merge, batch, table | frozenset(pairs))
-        if told is not None:
+        batch, chosen = {column.name: json.loads(column.type) for column in offered}, self.settings
+        table = frozenset(column.name for column in there) | (frozenset(batch) if chosen.grows else frozenset())
+        problem = misnamed(chosen.upsert, chosen.merge, batch, table | frozenset(pairs))
+        if problem is not None:
             cause = "an argument of DeltaSink names another column than was meant"
-            raise refuse("E506", sink=self.table.sink, difference=told[0], because=cause, next=told[1])
+            raise refuse("E506", sink=self.table.sink, difference=problem[0], because=cause, next=problem[1])
 
 
 def _in_order(offered: Mapping[str, Any], there: Sequence[Column], stored: Sequence[Column]) -> list[str]:
     """Order a batch's columns: the table's in its order, then those it lacks, then those it never holds."""
-    kept, known = {one.name for one in stored}, [column.name for column in there]
-    names = [name for name in known if name in kept]
-    names += [name for name in offered if name not in known]
-    return names + [name for name in offered if name in known and name not in kept]
+    stored_names, table_names = {column.name for column in stored}, [column.name for column in there]
+    names = [name for name in table_names if name in stored_names]
+    names += [name for name in offered if name not in table_names]
+    return names + [name for name in offered if name in table_names and name not in stored_names]
 
 
 def _demands(there: Sequence[Column]) -> tuple[Demands, str | None]:
     """The table's rules for values, and the reason why they cannot be checked here."""
-    generated = [one.name for one in there if one.generated]
+    generated = [column.name for column in there if column.generated]
     try:
         # Of one expression, deltalake and Spark make two values: of a day in a session's zone, of a division.
         return Demands.of(there), f"generated column {', '.join(generated)}" if generated else None
     except Unread as unread:
-        return Demands.of([replace(one, metadata={}) for one in there]), f"a column is {unread}"
+        return Demands.of([replace(column, metadata={}) for column in there]), f"a column is {unread}"

@@ -1,7 +1,4 @@
-"""Prepared rows that ``commit`` adds to a Delta table.
-
-They are in this process, in data files, in files linked from elsewhere, or staged by Spark.
-"""
+"""Prepared rows that ``commit`` adds to a Delta table."""
 
 from __future__ import annotations
 
@@ -79,7 +76,7 @@ class WrittenFiles:
     """
 
     files: Sequence[DataFile]
-    place: LocalPlace | RemotePlace
+    data_directory: LocalPlace | RemotePlace
     schema: Schema
     grow: bool = False
     gone: bool = False
@@ -102,7 +99,7 @@ class WrittenFiles:
         self.gone = True
         for file in self.files:
             try:
-                self.place.remove(file.path)
+                self.data_directory.remove(file.path)
             except OSError:
                 continue
 
@@ -146,8 +143,8 @@ class Committer(Protocol):
     def send(self, handle: DeltaTable, note: Note, rows: Rows | None) -> None:
         """Make one log entry of a note and of rows, or of the note alone if there are none.
 
-        ``handle`` is the table as it was read, and decides whether the entry conflicts. ``note`` identifies the entry.
-        ``rows`` must be of a kind that this committer takes.
+        ``handle`` is the table as it was read, and decides whether the entry conflicts. This committer must take the
+        kind of ``rows``.
         """
         ...
 
@@ -206,18 +203,18 @@ def _counted(sink: str, held: pa.Schema, demands: Demands, file: Path, name: str
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    asked = (*demands.required, *demands.read)
-    wanted = {field.name: field for field in (*covered(held), *(held.field(name) for name in asked))}
+    demanded_names = (*demands.required, *demands.read)
+    fields = {field.name: field for field in (*covered(held), *(held.field(name) for name in demanded_names))}
     statistics = Statistics()
     with pq.ParquetFile(file) as opened:
         count = opened.metadata.num_rows
-        known = footer_statistics(opened.metadata, pa.schema(wanted.values()))
-        for column, found in known.items():
-            if found.nulls and column in demands.required:
+        footer_columns = footer_statistics(opened.metadata, pa.schema(fields.values()))
+        for column, column_statistics in footer_columns.items():
+            if column_statistics.nulls and column in demands.required:
                 raise refusal(sink, column, NULL)
-            statistics.take(wanted[column], found)
-        rest = pa.schema([field for column, field in wanted.items() if column not in known])
-        read = [name for name in wanted if name in demands.read or name in rest.names]
+            statistics.take(fields[column], column_statistics)
+        rest = pa.schema([field for column, field in fields.items() if column not in footer_columns])
+        read = [name for name in fields if name in demands.read or name in rest.names]
         for rows in opened.iter_batches(_ROWS, columns=read) if read else ():
             table = pa.table(rows)
             if (broken := demands.broken(table)) is not None:

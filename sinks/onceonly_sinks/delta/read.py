@@ -1,161 +1,30 @@
-"""Read epochs, receipts and row counts from the Delta log.
-
-Also checks that the place is fit for a sink.
-"""
+"""Read epochs, receipts and row counts from the Delta log."""
 
 from __future__ import annotations
 
 import logging
-import os
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from onceonly.doctor import Check, Observed, State, spot
-from onceonly.protocol import EPOCH, ExternalChange, ToleratedChanges
-from onceonly.protocol.health import spell
+from onceonly.protocol.capabilities import EPOCH
+from onceonly.protocol.values import ExternalChange, ToleratedChanges
 from onceonly.spark.digest import quote
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.delta import log as loginspect
-from onceonly_sinks.delta import row_counts
+from onceonly_sinks.delta.head import restored_to
 from onceonly_sinks.delta.ladder import ChangePolicy, Effect
 from onceonly_sinks.delta.log import DeltaLog, LogEntry
 from onceonly_sinks.delta.marker import Note
-from onceonly_sinks.delta.restored_version import restored_to
 from onceonly_sinks.delta.table import Table
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
+    from onceonly_sinks.delta.row_counts import Change
 
-# ---- Whether a place can be written, a table remembers what was written, and who can commit to it. Rules are pure.
-
-_TRANSACTIONS = "delta.setTransactionRetentionDuration"
-_LOG = "delta.logRetentionDuration"
-_LOG_DEFAULT = "interval 30 days"
-_FILES = "delta.deletedFileRetentionDuration"
-_FILES_DEFAULT = "interval 1 week"
-_APPEND_ONLY = "delta.appendOnly"
-_MANY_FILES = 1000
-_SMALL = 4 * 1024 * 1024
-_DAY_S = 86400.0
-_HEADROOM = 2
-
-_PART = re.compile(r"(\d+)\s+(week|day|hour|minute|second|millisecond|microsecond)s?")
-_SECONDS: Mapping[str, float] = {
-    "week": 7 * _DAY_S,
-    "day": _DAY_S,
-    "hour": 3600.0,
-    "minute": 60.0,
-    "second": 1.0,
-    "millisecond": 1e-3,
-    "microsecond": 1e-6,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class PlaceFacts:
-    """The nearest existing directory at or above the place, and whether this user may create files in it."""
-
-    nearest: str
-    writable: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TableFacts:
-    """Version, set properties, number of data files and their bytes.
-
-    ``beyond`` is the reason why deltalake cannot commit to the table. ``None`` if it can.
-    """
-
-    version: int
-    properties: Mapping[str, str]
-    beyond: str | None = None
-    files: int = 0
-    size: int = 0
-
-
-def read(table: Table) -> tuple[PlaceFacts | None, TableFacts | None]:
-    """Look at the place, if it is local, and at the table in it, if there is one."""
-    place = None
-    if table.is_local:
-        root = Path(table.root)
-        nearest = next(path for path in (root, *root.parents) if path.exists())
-        place = PlaceFacts(str(nearest), os.access(nearest, os.W_OK | os.X_OK))
-    handle = table.reopen()
-    if handle is None:
-        return place, None
-    sizes = handle.get_add_actions(flatten=True).column("size_bytes").to_pylist()
-    properties = dict(handle.metadata().configuration)
-    return place, TableFacts(handle.version(), properties, table.needs_spark(), len(sizes), sum(sizes))
-
-
-def judge(
-    name: str, place: PlaceFacts | None, table: TableFacts | None, observed: Observed, *, merges: bool
-) -> Iterator[Check]:
-    """Run the checks D301 to D307.
-
-    ``place`` is ``None`` if it cannot be judged, and ``table`` before the first epoch. ``observed`` holds durations of
-    past epochs.
-    """
-    if place is not None and place.writable:
-        yield Check(name, State.OK, f"{place.nearest} can be written")
-    elif place is not None:
-        yield spot("D303", name, place=place.nearest)
-    if table is None:
-        yield Check(name, State.HINT, "there is no such table yet; the first epoch creates it")
-        return
-    yield Check(name, State.OK, f"readable at version {table.version}")
-    yield from _remembering(name, table.properties, observed)
-    yield from _outlasting(name, table.properties, observed)
-    if table.beyond:
-        yield spot("D304", name, State.HINT, beyond=table.beyond)
-    else:
-        yield Check(name, State.OK, "deltalake can commit there")
-    if merges and table.properties.get(_APPEND_ONLY) == "true":
-        yield spot("D305", name)
-    if table.files >= _MANY_FILES and table.size < table.files * _SMALL:
-        yield spot(
-            "D306", name, State.HINT, files=f"{table.files:,}", size=f"{table.size // table.files // 1024:,} KiB"
-        )
-
-
-def _remembering(name: str, properties: Mapping[str, str], observed: Observed) -> Iterator[Check]:
-    """Compare the table's retention of markers with the pipeline's longest pause."""
-    if kept := properties.get(_TRANSACTIONS):
-        yield spot("D301", name, retention=kept)
-    else:
-        yield Check(name, State.OK, "application versions are kept for ever")
-    retention = properties.get(_LOG, _LOG_DEFAULT)
-    seconds = interval_s(retention)
-    if seconds is not None and observed.epochs and observed.longest_gap_s * _HEADROOM >= seconds:
-        state = State.PROBLEM if observed.longest_gap_s >= seconds else State.HINT
-        days = max(30, int(-(-observed.longest_gap_s * 3 // _DAY_S)))
-        yield spot("D302", name, state, retention=retention, longest=spell(observed.longest_gap_s), enough_days=days)
-
-
-def _outlasting(name: str, properties: Mapping[str, str], observed: Observed) -> Iterator[Check]:
-    """Check that files of a version are retained for as long as readers need it."""
-    kept = properties.get(_FILES, _FILES_DEFAULT)
-    seconds = interval_s(kept)
-    if seconds is not None and observed.longest_pin_s * _HEADROOM >= seconds:
-        state = State.PROBLEM if observed.longest_pin_s >= seconds else State.HINT
-        hours = max(1, int(-(-observed.longest_pin_s * 3 // 3600)))
-        yield spot("D307", name, state, kept=kept, pinned=spell(observed.longest_pin_s), enough_hours=hours)
-
-
-def interval_s(text: str) -> float | None:
-    """Seconds of an interval in Delta's spelling, ``interval 2 weeks 1 day``. ``None`` for anything else."""
-    parts = _PART.findall(text.lower())
-    return sum(int(number) * _SECONDS[unit] for number, unit in parts) if parts else None
-
-
-# ---- Epochs, receipts and counts out of the log. Needs no fence, no Spark and no handle.
 
 log = logging.getLogger(__name__)
 
@@ -177,9 +46,9 @@ def landed(log: DeltaLog, first: int, token: str) -> int:
 
 def receipt(sink: str, note: Note, version: int) -> Receipt:
     """Receipt of an epoch that was just committed."""
-    found = note.receipt(sink, version)
-    assert found is not None
-    return found
+    epoch_receipt = note.receipt(sink, version)
+    assert epoch_receipt is not None
+    return epoch_receipt
 
 
 def find(log: DeltaLog, handle: DeltaTable | None, marker: Marker) -> Receipt | None:
@@ -202,7 +71,7 @@ def history(sink: str, table: Table, after: int) -> Iterator[tuple[Marker, Recei
     A fence may have reset the table to an older epoch. Later epochs below that fence in the log are skipped, as their
     rows are gone.
     """
-    found: dict[int, tuple[Marker, Receipt]] = {}
+    epochs: dict[int, tuple[Marker, Receipt]] = {}
     brought: set[int] = set()
     least: int | None = None
     for entry in _ours(table):
@@ -212,12 +81,17 @@ def history(sink: str, table: Table, after: int) -> Iterator[tuple[Marker, Recei
         least = note.epoch
         if least <= after:
             break
-        stands = note.receipt(sink, entry.version)
-        if note.marker is None or stands is None or least in brought or not (note.brings_epoch or least not in found):
+        epoch_receipt = note.receipt(sink, entry.version)
+        if (
+            note.marker is None
+            or epoch_receipt is None
+            or least in brought
+            or not (note.brings_epoch or least not in epochs)
+        ):
             continue
-        found[least] = (note.marker, stands)
+        epochs[least] = (note.marker, epoch_receipt)
         brought |= {least} if note.brings_epoch else set()
-    return iter([found[number] for number in sorted(found)])
+    return iter([epochs[number] for number in sorted(epochs)])
 
 
 def absent(table: Table) -> list[str]:
@@ -227,6 +101,8 @@ def absent(table: Table) -> list[str]:
 
 def recount(table: Table) -> Mapping[int, int] | None:
     """Rows per epoch that the table still holds, by the log. ``None`` if it cannot tell."""
+    from onceonly_sinks.delta import row_counts
+
     try:
         return row_counts.count(changes_of(table), absent=absent(table)).rows
     except row_counts.CannotTell as reason:
@@ -244,11 +120,11 @@ def allowed(table: Table, rung: ChangePolicy, *, merged: bool) -> ToleratedChang
     entries = [change.entry for change in changes if change.entry.version > began]
     earlier = [entry for entry in entries if entry.version <= judged]
     later = [entry for entry in entries if entry.version > judged]
-    told = (
+    external_changes = (
         *loginspect.disturbances(earlier, "", -1, ChangePolicy.CHANGES),
         *loginspect.disturbances(later, "", -1, rung),
     )
-    passed = tuple(one for one in told if one.allowed)
+    passed = tuple(external_change for external_change in external_changes if external_change.allowed)
     if merged or not passed:
         return ToleratedChanges(passed)
     listed = frozenset(
@@ -256,11 +132,13 @@ def allowed(table: Table, rung: ChangePolicy, *, merged: bool) -> ToleratedChang
         for entry in entries
         if entry.note is None and _passes(entry, rung if entry.version > judged else ChangePolicy.CHANGES)
     )
+    from onceonly_sinks.delta import row_counts
+
     try:
         return ToleratedChanges(passed, row_counts.count(changes, listed).removed)
     except row_counts.CannotTell:
         # No rung lets these pass, and our next epoch was committed all the same.
-        accepted = frozenset(one.version for one in earlier if one.note is None) - listed
+        accepted = frozenset(entry.version for entry in earlier if entry.note is None) - listed
         return ToleratedChanges(passed, sums=row_counts.sums(changes, listed, began, accepted))
 
 
@@ -273,16 +151,20 @@ def beside_ours(table: Table) -> str:
     undone = {
         change.entry.version: restored_to(table.log, change.entry) for change in changes if change.entry.note is None
     }
-    begun = max((at for at, one in enumerate(changes) if _replaced(one.entry, undone)), default=-1)
+    begun = max((at for at, change in enumerate(changes) if _replaced(change.entry, undone)), default=-1)
     if changes and changes[0].entry.version and begun < 0:
         return "its log no longer reaches back to where the table began"
     since = changes[max(begun, 0) :]
-    versions = {one.entry.version for one in since}
+    versions = {change.entry.version for change in since}
     # What a RESTORE to one of these versions has brought back, the changes up to that one brought.
-    others = (one.entry for one in since if one.entry.note is None)
+    others = (change.entry for change in since if change.entry.note is None)
     strange = (other for other in others if undone[other.version] not in versions)
-    found = next((one for one in strange if one.effect not in (Effect.NONE, Effect.DELETED)), None)
-    return f"version {found.version} ({found.operation or 'unnamed'}) brought rows of others" if found else ""
+    strange_entry = next((entry for entry in strange if entry.effect not in (Effect.NONE, Effect.DELETED)), None)
+    return (
+        f"version {strange_entry.version} ({strange_entry.operation or 'unnamed'}) brought rows of others"
+        if strange_entry
+        else ""
+    )
 
 
 def _replaced(entry: LogEntry, undone: Mapping[int, int | None]) -> bool:
@@ -313,10 +195,12 @@ def read_back(table: Table, epoch_column: str | None, spark: SparkSession) -> Da
     columns = [f.col(quote(name)) for name in rows.columns if name != epoch_column]
     if epoch_column:
         return rows.select(*columns, f.col(quote(epoch_column)).cast("bigint").alias(EPOCH))
+    from onceonly_sinks.delta import row_counts
+
     try:
         owners = row_counts.owners(changes_of(table))
     except row_counts.CannotTell as reason:
-        log.info("rows of the epochs in %s cannot be told apart: %s", table.uri, reason)
+        log.info("rows of the epochs in %s cannot be separated: %s", table.uri, reason)
         return None
     named = [(unquote(path).rpartition("/")[2], owner) for path, owner in owners.items()]
     files = spark.createDataFrame(named, f"{quote(_FILE)} string, {quote(EPOCH)} bigint")
@@ -327,8 +211,10 @@ def read_back(table: Table, epoch_column: str | None, spark: SparkSession) -> Da
 _FILE = "__onceonly_file"
 
 
-def changes_of(table: Table) -> list[row_counts.Change]:
+def changes_of(table: Table) -> list[Change]:
     """The versions whose commit files still exist, ascending."""
+    from onceonly_sinks.delta import row_counts
+
     texts = ((version, table.log.text(version)) for version in table.log.versions())
     return [
         row_counts.parse(loginspect.parse(version, text, table.log.app), text)
@@ -343,21 +229,21 @@ def disturbances(table: Table, since: Receipt | None, allowed: ChangePolicy) -> 
     judged, held = (_coordinate(since, "read"), _coordinate(since, "version")) if since else (-1, -1)
     versions = range(judged + 1, table.followed.head() + 1)
     entries = [entry for version in versions if (entry := table.log.entry(version)) is not None]
-    was, now = since.identity if since else "", "" if handle is None else table.identity
-    found = loginspect.disturbances(entries, was, held, allowed, partial(restored_to, table.log))
-    if was and was != now and all(one.kind != "recreated" for one in found):
+    old_identity, now = since.identity if since else "", "" if handle is None else table.identity
+    changes = loginspect.disturbances(entries, old_identity, held, allowed, partial(restored_to, table.log))
+    if old_identity and old_identity != now and all(change.kind != "recreated" for change in changes):
         return (
-            *found,
+            *changes,
             ExternalChange(
                 "recreated", f"table id {now}" if now else "there is no table", fatal=True, at=table.followed.head()
             ),
         )
-    return found
+    return changes
 
 
 def _coordinate(receipt: Receipt, name: str) -> int:
-    found = receipt.at(name)
-    return found if isinstance(found, int) else -1
+    coordinate = receipt.at(name)
+    return coordinate if isinstance(coordinate, int) else -1
 
 
 def _ours(table: Table) -> Iterator[LogEntry]:

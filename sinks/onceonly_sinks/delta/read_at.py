@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from onceonly.errors import refuse
-from onceonly.protocol import EpochExpired, NotVersioned
-from onceonly.protocol.capabilities import Span
+from onceonly.protocol.capabilities import EpochExpired, NotVersioned, Span
 from onceonly.spark.digest import quote
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.delta import row_counts
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-_LOG_CAUSE = "the table was set back, or made anew; or its log was cleaned up (delta.logRetentionDuration)"
+_LOG_CAUSE = "the table was restored, or created again; or its log was cleaned up (delta.logRetentionDuration)"
 _FILES_CAUSE = "VACUUM removed files of versions older than delta.deletedFileRetentionDuration"
-_NUMBERED = "DeltaSink(..., epoch_column=...) numbers rows, from a new table on"
+_NUMBERED = "DeltaSink(..., tuning=DeltaTuning(epoch_column=...)) numbers rows, from a new table on"
 
 
 def check(table: Table, at: Receipt) -> DeltaTable:
@@ -46,7 +45,7 @@ def check(table: Table, at: Receipt) -> DeltaTable:
     except (DeltaError, FileNotFoundError) as error:
         left = min(table.log.versions(), default=version)
         raise EpochExpired(
-            f"its log no longer tells version {version}; it begins with version {left}", _LOG_CAUSE
+            f"its log no longer holds version {version}; it begins with version {left}", _LOG_CAUSE
         ) from error
     if missing := _missing(table, opened, newest):
         raise EpochExpired(f"{missing} of the data files of version {version} are gone", _FILES_CAUSE)
@@ -69,8 +68,8 @@ def read(table: Table, epoch_column: str | None, at: Receipt, since: Receipt | N
     try:
         if since is not None and epoch_column is None:
             return _of_files(files, later)
-        wanted = None if since is None or epoch_column is None else ds.field(epoch_column) > since.epoch
-        rows: pa.Table = files.to_table(filter=wanted)
+        condition = None if since is None or epoch_column is None else ds.field(epoch_column) > since.epoch
+        rows: pa.Table = files.to_table(filter=condition)
     except FileNotFoundError as error:
         raise EpochExpired("a data file of its version is gone", _FILES_CAUSE) from error
     return rows
@@ -110,10 +109,10 @@ def _later(table: Table, at: Receipt, since: Receipt, epoch_column: str | None, 
     Raises ``NotVersioned`` if the log cannot tell.
     """
     if merged:
-        raise NotVersioned("a merge does not tell which rows are of later epochs", "leave since= out")
+        raise NotVersioned("after a merge, rows of later epochs are not known", "leave since= out")
     if epoch_column is not None:
         return frozenset()
-    changes = [one for one in changes_of(table) if one.entry.version <= version_of(at)]
+    changes = [change for change in changes_of(table) if change.entry.version <= version_of(at)]
     try:
         owners = row_counts.owners(changes)
     except row_counts.CannotTell as reason:
@@ -127,16 +126,16 @@ def select(table: Table, at: Receipt, since: Receipt | None) -> str:
     """The statement for Spark's Delta. Raises as :meth:`DeltaSink.select_at`."""
     check(table, at)
     if since is not None:
-        raise NotVersioned("no statement tells which rows are of later epochs", "leave since= out")
-    place = table.uri.replace("`", "``")
-    return f"SELECT * FROM delta.`{place}` VERSION AS OF {version_of(at)}"
+        raise NotVersioned("no statement finds the rows of later epochs", "leave since= out")
+    uri = table.uri.replace("`", "``")
+    return f"SELECT * FROM delta.`{uri}` VERSION AS OF {version_of(at)}"
 
 
 def version_of(receipt: Receipt) -> int:
     """The version of an epoch."""
-    found = receipt.at("version")
-    assert isinstance(found, int), receipt
-    return found
+    version = receipt.at("version")
+    assert isinstance(version, int), receipt
+    return version
 
 
 # ---- Rows of a table by the epoch that brought them, file by file: by deltalake alone, without Spark.
@@ -148,12 +147,9 @@ Rows = Iterator[tuple[int, Mapping[str, Any]]]
 
 
 def of(table: Table, epoch_column: str | None, span: Span) -> Rows | None:
-    """The rows of these epochs that stand: by their own column, else by the file that holds them.
+    """The current rows of these epochs: by their own column, else by the file that holds them.
 
-    ``None`` where a file may hold rows of several epochs.
-
-    Raises:
-        DestinationError: E508, deltalake does not read such a table.
+    ``None`` if a file may hold rows of several epochs. Raises E508: deltalake does not read such a table.
     """
     handle = table.reopen()
     if handle is None:
@@ -163,7 +159,7 @@ def of(table: Table, epoch_column: str | None, span: Span) -> Rows | None:
     try:
         owners = row_counts.owners(changes_of(table))
     except row_counts.CannotTell as reason:
-        log.info("rows of the epochs in %s cannot be told apart: %s", table.uri, reason)
+        log.info("rows of the epochs in %s cannot be separated: %s", table.uri, reason)
         return None
     if None in owners.values():
         return None
@@ -172,11 +168,7 @@ def of(table: Table, epoch_column: str | None, span: Span) -> Rows | None:
 
 
 def dataset(table: Table, handle: DeltaTable) -> Any:
-    """The rows of an opened version.
-
-    Raises:
-        DestinationError: E508, deltalake does not read such a table.
-    """
+    """The rows of an opened version. Raises E508: deltalake does not read such a table."""
     import pyarrow.dataset as ds
     from deltalake.exceptions import DeltaProtocolError
 
@@ -204,12 +196,12 @@ def _numbered(rows: Any, column: str, span: Span) -> Rows:
 
 
 def _by_file(rows: Any, owners: Mapping[str, int]) -> Rows:
-    found = [
+    fragments = [
         (owners[name_of(fragment.path)], fragment)
         for fragment in rows.get_fragments()
         if name_of(fragment.path) in owners
     ]
-    for epoch, fragment in sorted(found, key=lambda one: one[0]):
+    for epoch, fragment in sorted(fragments, key=lambda pair: pair[0]):
         for batch in fragment.to_batches(schema=rows.schema):
             yield from ((epoch, row) for row in _rows(batch))
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from onceonly.protocol import RowTotals
+from onceonly.protocol.values import RowTotals
 from onceonly_sinks.delta import ladder
 from onceonly_sinks.delta.ladder import ChangeEffect
 from onceonly_sinks.delta.log import LogEntry
@@ -102,16 +102,16 @@ class _Census:
             self.at[key] = parcel
 
     def held(self) -> Counter[int]:
-        found: Counter[int] = Counter()
+        rows_by_owner: Counter[int] = Counter()
         for parcel in {id(parcel): parcel for parcel in self.at.values()}.values():
-            found.update(parcel.owners)
-        return found
+            rows_by_owner.update(parcel.owners)
+        return rows_by_owner
 
     def lift(self, keys: Iterable[Key]) -> tuple[list[_Parcel], bool]:
         """Remove the parcels of some files. The flag is true if a file was unknown."""
-        asked = list(keys)
-        parcels = {id(parcel): parcel for key in asked if (parcel := self.at.get(key)) is not None}
-        unknown = any(key not in self.at for key in asked)
+        file_keys = list(keys)
+        parcels = {id(parcel): parcel for key in file_keys if (parcel := self.at.get(key)) is not None}
+        unknown = any(key not in self.at for key in file_keys)
         for parcel in parcels.values():
             for key in parcel.files:
                 del self.at[key]
@@ -133,13 +133,9 @@ class Count:
 def count(changes: Sequence[Change], listed: Collection[int] = (), absent: Collection[str] = ()) -> Count:
     """Count per epoch the current rows, and those that other writers removed.
 
-    Args:
-        changes: the versions whose commit files still exist, ascending.
-        listed: versions of other writers whose removals are counted.
-        absent: files that the log names and that are missing. Their rows do not count.
-
-    Raises:
-        CannotTell: an epoch was merged, a file has no row count, or the log does not show whose rows were removed.
+    ``changes`` are the versions whose commit files still exist, ascending. ``listed`` are versions of other writers
+    whose removals are counted. Rows of ``absent`` files, which the log names and that are missing, do not count. Raises
+    ``CannotTell`` if an epoch was merged, a file has no row count, or the log hides whose rows were removed.
     """
     census, removed = _replay(changes, listed)
     _shrink_each(census, [key for key in census.at if key[0] in absent])
@@ -155,13 +151,10 @@ def sums(
 ) -> RowTotals | None:
     """Count rows in total, if their owners are unknown. ``None`` if the log is incomplete or a file has no count.
 
-    Args:
-        changes: the versions whose commit files still exist, ascending.
-        listed: versions of other writers that were permitted.
-        began: version of our first epoch. Earlier rows are from other writers.
-        accepted: versions of other writers that stopped us and that an operator accepted.
+    ``changes`` are as for :func:`count`. ``listed`` are permitted versions of other writers, ``accepted`` those that
+    stopped us and that an operator accepted. Rows before ``began``, the version of our first epoch, are from others.
     """
-    if not changes or changes[0].entry.version or any(one.entry.operation == "RESTORE" for one in changes):
+    if not changes or changes[0].entry.version or any(commit.entry.operation == "RESTORE" for commit in changes):
         return None
     files: dict[Key, int | None] = {}
     removed = added = given_up = 0
@@ -220,11 +213,8 @@ def _replay(changes: Sequence[Change], listed: Collection[int] = ()) -> tuple[_C
 def restored_to(changes: Iterable[Change]) -> int | None:
     """Find the newest version with the same files as the table had after a RESTORE.
 
-    The commit's parameters are not used. A RESTORE to a moment records it in the writer's own words, and each writer
-    resolves the moment to a version by its own rule.
-
-    ``changes`` begin with the RESTORE and go down, newest first. ``None`` if the log no longer reaches down to that
-    version.
+    Not by the commit's parameters: each writer spells a moment in its own words, and resolves it by its own rule.
+    ``changes`` begin with the RESTORE, newest first. ``None`` if the log no longer reaches down to that version.
     """
     apart = Counter[Key]()
     for change in changes:
@@ -280,7 +270,7 @@ def _settle_others(census: _Census, added: Mapping[Key, int]) -> None:
 
 def _rewrite(census: _Census, removed: Sequence[Key], added: Mapping[Key, int], change: Change) -> None:
     operation = change.entry.operation
-    does = ladder.way(operation)
+    does = ladder.change_effect(operation)
     unchanged = not any(file.changes for file in (*change.adds, *change.removes))
     keeps = unchanged or does in (ChangeEffect.UPDATES, ChangeEffect.REWRITES)
     if not keeps and does is ChangeEffect.REPLACES and not change.entry.parameters.get("predicate"):

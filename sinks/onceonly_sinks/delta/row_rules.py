@@ -24,10 +24,10 @@ def of(
     upsert = settings.upsert
     if settings.merge is not None and not upsert.key:
         return ()
-    asked = [one.name for one in batch if one.name in (*upsert.key, upsert.delete)]
-    rules: list[Rule | Condition] = [Rule(name, NotNull()) for name in asked]
+    required_names = [column.name for column in batch if column.name in (*upsert.key, upsert.delete)]
+    rules: list[Rule | Condition] = [Rule(name, NotNull()) for name in required_names]
     if upsert.delete is None:
-        pairs = paired(table, [one.name for one in batch])
+        pairs = paired(table, [column.name for column in batch])
         rules += (column for column in _columns(table, pairs) if column not in rules)
         if _alike(table, batch, pairs):
             rules += _conditions(table, configuration)
@@ -63,11 +63,11 @@ def _characters(limit: Limit) -> Iterator[tuple[Characters, bool]]:
 def _alike(table: Sequence[Column], batch: Sequence[Column], pairs: Mapping[str, str]) -> bool:
     """Whether a condition means the same for batch and table. One depends on the types of the table's columns."""
     types = {column.name: column.type for column in table}
-    return all(types[pairs[one.name]] == one.type for one in batch if one.name in pairs)
+    return all(types[pairs[column.name]] == column.type for column in batch if column.name in pairs)
 
 
 def _conditions(table: Sequence[Column], configuration: Mapping[str, str]) -> Iterator[Condition]:
     yield from (Condition(name, sql) for name, sql in constraints(configuration).items())
     for column in table:
-        if said := column.metadata.get(_INVARIANT):
-            yield Condition(f"of {column.name}", json.loads(said)["expression"]["expression"])
+        if invariant := column.metadata.get(_INVARIANT):
+            yield Condition(f"of {column.name}", json.loads(invariant)["expression"]["expression"])

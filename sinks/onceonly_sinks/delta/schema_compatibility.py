@@ -1,7 +1,4 @@
-"""Map a batch's columns to a Delta table's columns.
-
-Also checks the table's rules for values.
-"""
+"""Map a batch's columns to a Delta table's columns."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 NULL = "null in a NOT NULL column"
 
 _REMEDIES = {NULL: "filter or fill it before the sink"}
-_SHORTEN = "mend such rows before the sink, e.g. with before="
+_SHORTEN = "mend such rows before the sink, e.g. with transform="
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +51,8 @@ class Demands:
             if name in there and rows.column(name).null_count:
                 return name, NULL
         for name, limit in self.limits:
-            if name in there and (told := lengths.too_long(rows.column(name), limit)):
-                return name, told
+            if name in there and (problem := lengths.too_long(rows.column(name), limit)):
+                return name, problem
         return None
 
 
@@ -134,32 +131,33 @@ def _column(rows: pa.Table, source: str | None, field: pa.Field[Any]) -> Any:
 def paired(table: Sequence[Column], batch: Sequence[str]) -> dict[str, str]:
     """Pair a batch's columns with the table's: the same name, or the only one that differs in case."""
     there = {column.name for column in table}
-    found = {name: name for name in batch if name in there}
+    pairs = {name: name for name in batch if name in there}
     for column in table:
         alike = [name for name in batch if name.lower() == column.name.lower()]
-        if column.name not in found and len(alike) == 1:
-            found[alike[0]] = column.name
-    return found
+        if column.name not in pairs and len(alike) == 1:
+            pairs[alike[0]] = column.name
+    return pairs
 
 
 def differences(table: Sequence[Column], batch: Sequence[Column], pairs: Mapping[str, str]) -> list[str]:
     """Reasons why a batch does not fit a table. Empty if it does."""
-    there, taken = {column.name: column for column in table}, set(pairs.values())
-    told = [f"{one.name} is new" for one in batch if one.name not in pairs]
-    told += [
-        f"{column.name} is missing" for column in table if column.name not in taken and not _may_be_left_out(column)
+    there, paired_names = {column.name: column for column in table}, set(pairs.values())
+    problems = [f"{new_column.name} is new" for new_column in batch if new_column.name not in pairs]
+    problems += [
+        f"{column.name} is missing"
+        for column in table
+        if column.name not in paired_names and not (column.nullable or column.filled)
     ]
-    for one in batch:
-        column = there.get(pairs.get(one.name, ""))
+    for batch_column in batch:
+        column = there.get(pairs.get(batch_column.name, ""))
         if column is not None and not column.takes_values:
-            told.append(f"{one.name} is GENERATED ALWAYS AS IDENTITY in the table, and takes no value of the batch")
-        elif column is not None and not holds(json.loads(column.type), json.loads(one.type)):
-            told.append(f"{one.name} is {json.loads(column.type)} in the table and {json.loads(one.type)} in the batch")
-    return told
-
-
-def _may_be_left_out(column: Column) -> bool:
-    return column.nullable or column.filled
+            problems.append(
+                f"{batch_column.name} is GENERATED ALWAYS AS IDENTITY in the table, and takes no value of the batch"
+            )
+        elif column is not None and not holds(json.loads(column.type), json.loads(batch_column.type)):
+            old_type, new_type = json.loads(column.type), json.loads(batch_column.type)
+            problems.append(f"{batch_column.name} is {old_type} in the table and {new_type} in the batch")
+    return problems
 
 
 def holds(wide: Any, narrow: Any) -> bool:
@@ -181,10 +179,10 @@ def holds(wide: Any, narrow: Any) -> bool:
 def _decimal_holds(precision: int, scale: int, narrow: str) -> bool:
     if narrow in _INTEGERS:
         return precision - scale >= _INTEGERS[narrow]
-    found = _DECIMAL.fullmatch(narrow)
-    if found is None:
+    match = _DECIMAL.fullmatch(narrow)
+    if match is None:
         return False
-    digits, places = int(found[1]), int(found[2])
+    digits, places = int(match[1]), int(match[2])
     return scale >= places and precision - scale >= digits - places
 
 

@@ -1,11 +1,7 @@
-"""Prepare a Spark session builder for Delta tables.
-
-``with_delta`` adds Delta's jars, extension and catalog, and leaves the rest unchanged.
-"""
+"""Prepare a Spark session builder for Delta tables."""
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 from onceonly.errors import OnceOnlyError, refuse
@@ -13,6 +9,7 @@ from onceonly.errors.arguments import checks_arguments
 from onceonly.spark import detect
 from onceonly.spark.jars import delta_unbuilt
 from onceonly.spark.versions import Delta, minor_of
+from onceonly_checkpoints.install import pip
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -34,7 +31,7 @@ def with_delta(builder: Builder) -> Builder:
         ConfigurationError: E108 PySpark is not installed. E111 it has no jar of Delta, or the installed ``delta-spark``
             does not match it. E113 it is not known.
     """
-    built = check_pair(detect.installed(), _installed("delta-spark"))
+    built = check_pair(detect.installed(), detect.installed("delta-spark"))
     for name, value in settings(dict(getattr(builder, "_options", {})), built).items():
         builder = builder.config(name, value)  # type: ignore[attr-defined]
     return builder
@@ -59,7 +56,7 @@ def check_pair(pyspark: str | None, delta: str | None) -> Delta:
     ``delta`` is the version of the Python package ``delta-spark``. ``None``: not installed. Only MERGE needs it.
     """
     if pyspark is None:
-        raise refuse("E108", what="with_delta()", package="pyspark", distribution="onceonly", extra="spark")
+        raise refuse("E108", what="with_delta()", package="pyspark", extra="spark")
     built = detect.line_of(pyspark).delta
     if built is None:
         raise delta_unbuilt(pyspark)
@@ -73,15 +70,8 @@ def _unfit(pyspark: str, delta: str, built: Delta) -> OnceOnlyError:
         "E111",
         problem=f"PySpark {pyspark} and the Python package delta-spark {delta} do not fit.",
         cause=f"the jar of Delta for this Spark is of version {built.version}, and the package must be, too",
-        next=f"pip install 'delta-spark=={built.version}', or uninstall it: only MERGE by Spark needs it",
+        next=f"{pip(f'delta-spark=={built.version}')}, or uninstall it: only MERGE by Spark needs it",
     )
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _joined(present: object, added: str) -> str:

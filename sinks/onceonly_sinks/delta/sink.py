@@ -13,39 +13,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from onceonly import faults
-from onceonly.doctor import Check, Observed
 from onceonly.errors import refuse
 from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import Column, Columns, names_of
 from onceonly.faults import Point
 from onceonly.protocol import (
-    AppTransaction,
     Batch,
     Capabilities,
-    Changes,
-    ExternalChange,
-    Leaves,
-    Names,
+    DetectsChanges,
+    HasConstraints,
+    Inspectable,
     Peek,
     Position,
     Prepared,
+    ReadsRows,
     Recorder,
+    ReplacesRows,
     SinkBase,
-    ToleratedChanges,
-    Total,
-    check_prepared_by,
+    StreamSource,
 )
 from onceonly.protocol.capabilities import Span
-from onceonly.protocol.row_rules import Condition, Rule
+from onceonly.protocol.sink import check_prepared_by
+from onceonly.protocol.values import AppTransaction, Changes, ExternalChange, Leaves, Names, ToleratedChanges, Total
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.storage import is_local, resolved
 from onceonly_sinks.delta import columns as rules
-from onceonly_sinks.delta import errors, read, read_at, row_rules, spark_committer, staging
+from onceonly_sinks.delta import errors, files, read, spark_committer
 from onceonly_sinks.delta import table as foreign
-from onceonly_sinks.delta.address import AddressOptions, read_address
 from onceonly_sinks.delta.ladder import ChangePolicy
 from onceonly_sinks.delta.load import Preparer
 from onceonly_sinks.delta.marker import application_id
-from onceonly_sinks.delta.merge import Merge, Upsert, checked, wrong
+from onceonly_sinks.delta.merge import Merge, Upsert, checked
+from onceonly_sinks.delta.options import TUNING, AllowedChanges, DeltaTuning, SchemaChange, address_of, read_address
 from onceonly_sinks.delta.planning import Planner, Settings
 from onceonly_sinks.delta.prepared import Rows
 from onceonly_sinks.delta.spark_committer import SparkCommitter
@@ -57,15 +56,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
 
+    from onceonly.protocol.health import Check, Observed
+    from onceonly.protocol.row_rules import Condition, Rule
 
-_TOLD = 5
+
+_MOST_SHOWN = 5
 """Changes by others that ``explain()`` names."""
 
 _READERS = "nothing to do: every version of the table holds whole epochs only"
 
 
 @checks_arguments
-class DeltaSink(SinkBase):
+class DeltaSink(SinkBase, ReplacesRows, ReadsRows, DetectsChanges, HasConstraints, Inspectable, StreamSource):
     """Writes each epoch of a pipeline exactly once into a Delta table, as one version of it.
 
     Between commits the sink maintains the table by its properties. It checkpoints by ``delta.checkpointInterval`` (20
@@ -73,14 +75,12 @@ class DeltaSink(SinkBase):
     small files.
 
     Args:
-        path_or_table: directory or URI of the table, created if missing, or the name of an existing table in Spark's
-            catalog.
-        mode: ``append``, or ``merge`` (implied by ``key`` and ``merge``).
+        table: directory or URI of the table, created if missing, or the name of an existing table in Spark's catalog.
         key: columns that identify a row. A row of a later epoch replaces that of an earlier one.
         sequence: column that orders the changes of a key. A change with a lower value changes nothing. Of two equal
             values the later epoch wins. Within one epoch equal values are refused (E505).
-        delete: boolean column of the batch. A row with true removes its key, under the same rule of ``sequence``. The
-            table stores neither the column nor the removed key, so an older change in a later epoch brings the key
+        delete_flag: boolean column of the batch. A row with true removes its key, under the same rule of ``sequence``.
+            The table stores neither the column nor the removed key, so an older change in a later epoch brings the key
             back.
         merge: how rows meet those of the table, in place of ``key``. See :class:`Merge`.
         schema: ``fail`` refuses a batch with columns that the table lacks. ``add_columns`` adds them, nullable, with
@@ -89,21 +89,14 @@ class DeltaSink(SinkBase):
             names may differ in case. A nullable column may be left out, and a merge then keeps its value. A number may
             have any type whose values all fit its column. A type that would narrow is refused (E506).
         id: the sink's id. Default: ``delta:<leaf of the path, or table>``.
-        committer: ``log`` commits through deltalake, ``spark`` through Spark's Delta. ``auto`` takes deltalake, with
-            three exceptions. First, merges beyond ``driver_limit``. Second, tables with features that deltalake does
-            not write. Third, rows that Spark would read differently if deltalake wrote them. These are rows of a table
-            with generated columns, and some merges. In such a merge a partition column is a timestamp, a decimal,
-            floating point or bytes, or a partition's name is not ASCII. Or Spark wrote timestamps before 1678 or after
-            2262. Without Spark's Delta, the first go through the driver, and the others are refused (E110).
-        driver_limit: largest epoch, in bytes of Arrow, that goes through the driver.
         partition_by: partition columns of a table that the sink creates.
-        epoch_column: name of a column that gets the epoch's number. ``None``: no such column.
         storage_options: deltalake's options for an object store, with its secrets. Default: from the environment.
-        foreign: changes that other writers may make. ``nothing``: none. ``appends``: add rows. ``deletes``: also delete
-            rows. ``changes``: also change rows by UPDATE, MERGE or an overwrite, after which an audit cannot verify the
-            rows of an epoch. Each permitted change is an event of the pipeline. Commits that change no row are always
-            permitted. A RESTORE below our newest rows, another table in the same place and an unknown operation never
-            are.
+        external_changes: changes that other writers may make. ``nothing``: none. ``appends``: add rows. ``deletes``:
+            also delete rows. ``changes``: also change rows by UPDATE, MERGE or an overwrite, after which an audit
+            cannot verify the rows of an epoch. Each permitted change is an event of the pipeline. Commits that change
+            no row are always permitted. A RESTORE below our newest rows, another table in the same place and an
+            unknown operation never are.
+        tuning: the way of the rows.
 
     Raises:
         ConfigurationError: E108 deltalake is not installed. E110 the arguments do not fit together.
@@ -111,52 +104,43 @@ class DeltaSink(SinkBase):
 
     def __init__(
         self,
-        path_or_table: str | os.PathLike[str],
+        table: str | os.PathLike[str],
         *,
-        mode: str | None = None,
-        key: str | Sequence[str] | None = None,
-        sequence: str | None = None,
-        delete: str | None = None,
+        key: Columns | None = None,
+        sequence: Column | None = None,
+        delete_flag: Column | None = None,
         merge: Merge | None = None,
-        schema: str = "fail",
+        schema: SchemaChange = "fail",
         id: str | None = None,
-        committer: str = "auto",
-        driver_limit: int = 64 * 1024 * 1024,
-        partition_by: str | Sequence[str] = (),
-        epoch_column: str | None = None,
+        partition_by: Columns = (),
         storage_options: Mapping[str, str] | None = None,
-        foreign: str = "appends",
+        external_changes: AllowedChanges = "appends",
+        tuning: DeltaTuning = TUNING,
     ) -> None:
         if importlib.util.find_spec("deltalake") is None:
-            raise refuse("E108", what="DeltaSink", package="deltalake", distribution="onceonly", extra="delta")
-        self._target = os.fspath(path_or_table)
-        self._named = isinstance(path_or_table, str) and is_table_name(path_or_table)
-        upsert, parts = Upsert(_names(key), sequence, delete), _names(partition_by)
-        entering, grows = checked(mode, upsert, merge, schema), schema == "add_columns"
-        if committer not in ("auto", "log", "spark"):
-            raise wrong(f'DeltaSink has no committer="{committer}".', 'committer="auto", "log" or "spark"')
-        allowed = ChangePolicy.of(foreign)
-        if allowed is None:
-            raise wrong(
-                f'DeltaSink has no foreign="{foreign}".', 'foreign="nothing", "appends", "deletes" or "changes"'
-            )
-        self._settings = Settings(upsert, entering, epoch_column, committer, driver_limit, parts, grows, allowed)
+            raise refuse("E108", what="DeltaSink", package="deltalake", extra="delta")
+        self._target = os.fspath(table)
+        self._named = isinstance(table, str) and is_table_name(table)
+        upsert, parts = Upsert(names_of(key), sequence, delete_flag), names_of(partition_by)
+        entering, grows = checked(upsert, merge, schema), schema == "add_columns"
+        column, committer, limit = tuning.epoch_column, tuning.committer, tuning.driver_limit
+        allowed = ChangePolicy[external_changes.upper()]
+        self._settings = Settings(upsert, entering, column, committer, limit, parts, grows, allowed)
         self._free = merge
         self._options = dict(storage_options) if storage_options else None
         super().__init__(id or f"delta:{_leaf(self._target, named=self._named)}")
-        self._custom_id = id is not None
+        self.named = id is not None
         self._root = None if self._named else location(self._target)
         self._opened: _Opened | None = None
-        self._made: tuple[SparkSession, SparkCommitter] | None = None
+        self._by_session: tuple[SparkSession, SparkCommitter] | None = None
 
     # ---- what it is
 
     @property
     def address(self) -> str:
         """The table's location, or its name until the location is known."""
-        id_ = self._id if self._custom_id or self._named else None
-        said = AddressOptions.of(self._settings, id_, self._free)
-        return said.address(self._root or self._target)
+        id_ = self._id if self.named or self._named else None
+        return address_of(self._root or self._target, self._settings, id_, self._free, DeltaSink.__init__)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -182,42 +166,45 @@ class DeltaSink(SinkBase):
 
     @property
     def _foreign_words(self) -> str:
-        seen = self._opened.writer.seen if self._opened else []
-        return self._settings.foreign.words + "".join(f"; let pass: {one.detail}" for one in seen[-_TOLD:])
+        changes = self._opened.writer.tolerated if self._opened else []
+        return self._settings.foreign.words + "".join(
+            f"; tolerated: {change.detail}" for change in changes[-_MOST_SHOWN:]
+        )
 
     @classmethod
     def from_address(cls, address: str) -> Self:
         """Find a table again for reading. The environment supplies the secrets of an object store."""
-        target, said = read_address(address)
+        target, options = read_address(address, DeltaSink.__init__)
         path = target if is_table_name(target) else location(target)
-        return cls(Path(path) if is_local(path) and not is_table_name(path) else path, **said.arguments)
+        return cls(Path(path) if is_local(path) and not is_table_name(path) else path, **options)
 
     # ---- opening
 
     def open(self, pipeline: str) -> None:
         """Find the table and check its place, without creating anything.
 
-        Raises:
-            DestinationError: E508, something else is in the place, or the catalog has no such table.
+        Raises E508: something else is in the place, or the catalog has no such table.
         """
         super().open(pipeline)
         if self._root is None:
             self._root = spark_committer.locate(self._id, self._target)
         table = Table(self._id, self._root, application_id(pipeline, self._id), self._options)
         table.check_place()
-        self._made = None
+        self._by_session = None
         self._opened = _Opened(
             table,
             TableWriter(table, self._settings, self._spark, free=self._free is not None),
             Preparer(Planner(table, self._settings, self._spark)),
         )
 
-    def demands(self, columns: pa.Schema) -> Sequence[Rule | Condition]:
+    def row_rules(self, columns: pa.Schema) -> Sequence[Rule | Condition]:
         """Rules of the table's newest version for rows with these columns.
 
         Raises:
             DestinationError: E506, Delta has no such type.
         """
+        from onceonly_sinks.delta import row_rules
+
         table, batch = self._open.table, rules.columns_of(rules.delta_schema(self._id, columns))
         if table.reopen() is None or rules.is_placeholder(table.columns):
             return row_rules.of(self._settings, (), {}, batch)
@@ -226,40 +213,37 @@ class DeltaSink(SinkBase):
     def fence(self) -> Fence | None:
         """The newest installed fence, without an owner if the log no longer holds its text."""
         table = self._open.table
-        return table.found(table.reopen()).fence
+        return table.state_of(table.reopen()).fence
 
     def look(self) -> Peek:
         """The newest marker, as of the table's newest version."""
         table = self._open.table
-        found = table.look()
-        marker = found.note.marker if found.note else None
-        strangers = not found.epoch and found.head >= 0 and table.has_rows()
-        return Peek(marker, found.epoch, strangers=strangers)
+        table_state = table.look()
+        marker = table_state.note.marker if table_state.note else None
+        strangers = not table_state.epoch and table_state.head >= 0 and table.has_rows()
+        return Peek(marker, table_state.epoch, strangers=strangers)
 
-    def identity_beside(self, known: str) -> str:
-        """The table's id, regardless of ``known``, or empty if there is no table."""
+    def identity_now(self, recorded: str) -> str:
+        """The table's id, regardless of ``recorded``, or empty if there is no table."""
         return self._open.table.identity if self._open.table.current() is not None else ""
 
     def install(self, fence: Fence) -> None:
         """Commit a fence that repeats the newest marker, if it is strictly greater than the current fence.
 
-        Raises:
-            Superseded: the current fence is neither lower nor this one.
-            OutcomeUnknown: the answer was lost.
-            DestinationError: E507 the table cannot be written. E509 it forgets markers. E512 it ran out of generations.
+        Raises E507 if the table cannot be written, E509 if it forgets markers, E512 if it ran out of generations.
         """
         self._open.writer.install(fence)
 
-    def content(self) -> int | None:
+    def content_epoch(self) -> int | None:
         """The newest epoch's number, or that of the epoch whose rows a RESTORE has brought back.
 
         ``None`` if other writers changed the current rows, or if the log does not reach back far enough.
         """
-        found = self._open.writer.content()
-        return None if found is None else found.epoch
+        content = self._open.writer.content()
+        return None if content is None else content.epoch
 
-    def stand_at(self, fence: Fence, epoch: int) -> None:
-        """Commit a fence that repeats the marker of an older epoch, whose rows the table now holds. See ``Settable``.
+    def reset_to(self, fence: Fence, epoch: int) -> None:
+        """Commit a fence that repeats the marker of an older epoch, whose rows the table now holds.
 
         Raises:
             Superseded: the current fence is neither lower nor this one.
@@ -267,14 +251,12 @@ class DeltaSink(SinkBase):
             DestinationError: as by :meth:`install`.
             ConfigurationError: E110, the table holds other rows.
         """
-        self._open.writer.stand_at(fence, epoch)
+        self._open.writer.reset_to(fence, epoch)
 
     def position(self, since: Receipt | None) -> Position:
         """The table's position under our fence.
 
-        Raises:
-            Superseded: another fence is installed.
-            DestinationError: E508, our fence is not installed. E509, the table forgets markers.
+        Raises E508 if our fence is not installed, E509 if the table forgets markers.
         """
         return self._open.writer.position(since)
 
@@ -283,9 +265,7 @@ class DeltaSink(SinkBase):
     def prepare(self, batch: Batch, epoch: int) -> Prepared:
         """Bring the rows into this process, into data files without a log entry, or into staging.
 
-        Raises:
-            ConfigurationError: E110, the rows need Spark's Delta, which is missing.
-            DestinationError: E503 to E508, the table cannot take the rows.
+        Raises E110: the rows need Spark's Delta, which is missing. Raises E503 to E508: the table cannot take the rows.
         """
         if self._open.table.current() is None:
             raise errors.no_fence(self._id)
@@ -302,12 +282,12 @@ class DeltaSink(SinkBase):
             raise
         return prepared
 
-    def keeps_from_replacing(self, span: Span) -> str:
+    def cannot_replace(self, span: Span) -> str:
         """Reason why a commit must not remove all rows, such as rows in the log that are not ours. Empty if it may."""
         self._open.table.reopen()
-        return self._open.writer.keeps_from_replacing()
+        return self._open.writer.cannot_replace()
 
-    def prepare_replacing(self, batch: Batch, epoch: int, span: Span) -> Prepared:
+    def prepare_replacement(self, batch: Batch, epoch: int, span: Span) -> Prepared:
         """Prepare as :meth:`prepare` does.
 
         The marker makes the commit remove the old rows in the version that brings the new ones.
@@ -317,27 +297,19 @@ class DeltaSink(SinkBase):
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
         """Commit rows and marker as one version, if our fence and the previous chain are unchanged.
 
-        Raises:
-            Superseded: another fence is installed.
-            IdentityError: E207 to E210: the table was replaced or changed, or the epoch does not follow its newest one.
-            DestinationError: E503 to E509, the table cannot take the rows.
-            OutcomeUnknown: the answer was lost.
+        Raises E207 to E210 if the table was replaced or changed, or the epoch does not follow its newest one. Raises
+        E503 to E509 if the table cannot take the rows.
         """
-        return self._open.writer.commit(_standing(prepared), marker)
+        return self._open.writer.commit(_usable_rows(prepared), marker)
 
     def look_up(self, marker: Marker) -> Receipt | None:
-        """Look for an epoch after an unknown answer: its receipt, or ``None`` once it cannot land any more.
-
-        Raises:
-            Superseded: another fence is installed.
-            OutcomeUnknown: the outcome cannot be found out.
-        """
+        """Look for an epoch after an unknown answer: its receipt, or ``None`` once it cannot land any more."""
         return self._open.writer.look_up(marker)
 
     def sweep(self) -> None:
         """Remove staged rows of lower generations. VACUUM removes data files without a log entry."""
         table = self._open.table
-        staging.sweep(table.root, table.options, table.app, self._open.writer.generation)
+        files.sweep(table.root, table.options, table.app, self._open.writer.generation)
 
     # ---- reading
 
@@ -354,7 +326,7 @@ class DeltaSink(SinkBase):
         return None if self._settings.merge else read.recount(self._open.table)
 
     def absent(self) -> str:
-        """Count of missing data files of the newest version, in words, or empty. See ``Filed``."""
+        """Count of missing data files of the newest version, in words, or empty."""
         gone, table = read.absent(self._open.table), self._open.table
         return f"{len(gone)} of {len(table.paths)} data files of version {table.handle.version()}" if gone else ""
 
@@ -366,38 +338,40 @@ class DeltaSink(SinkBase):
         leaves = Leaves.by(sequence=upsert.sequence is not None, removes=removes)
         return None if rows is None else Total(rows, leaves)
 
-    def read_back(self, spark: SparkSession) -> DataFrame | None:
+    def read_with_spark(self, spark: SparkSession) -> DataFrame | None:
         """Read an append's rows with their epochs, through Spark's Delta. ``None`` for a merge or an unclear log."""
         if self._settings.merge:
             return None
         return read.read_back(self._open.table, self._settings.epoch_column, spark)
 
-    def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+    def read_by_epoch(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
         """Read an append's rows by epoch, through deltalake. ``None`` for a merge or an unclear log.
 
         Raises:
             DestinationError: E508, deltalake does not read such a table.
         """
+        from onceonly_sinks.delta import read_at
+
         return None if self._settings.merge else read_at.of(self._open.table, self._settings.epoch_column, span)
 
     def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
-        """Check that the version of an epoch can be read. See ``Versioned``.
+        """Check that the version of an epoch can be read. See ``ReadsRows``.
 
-        Raises:
-            EpochExpired: part of its log or of its files is gone.
+        Raises ``EpochExpired``: part of its log or of its files is gone.
         """
+        from onceonly_sinks.delta import read_at
+
         read_at.check(self._open.table, at)
 
     def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
         """Read the rows as of an epoch, through deltalake.
 
-        They include rows that other writers added until that version.
-
-        Raises:
-            EpochExpired: part of them is gone.
-            NotVersioned: only later rows are wanted, and the table cannot tell them apart.
-            DestinationError: E508, only Spark reads such a table.
+        They include rows that other writers added until that version. Raises ``EpochExpired`` if some are gone,
+        ``NotVersioned`` if only later rows are wanted and the table cannot tell them apart, and E508 if only Spark
+        reads such a table.
         """
+        from onceonly_sinks.delta import read_at
+
         column, merged = self._settings.epoch_column, self._settings.merge is not None
         return read_at.read(self._open.table, column, at, since, merged=merged)
 
@@ -406,6 +380,8 @@ class DeltaSink(SinkBase):
 
         Raises ``EpochExpired`` and ``NotVersioned`` as :meth:`read_at`.
         """
+        from onceonly_sinks.delta import read_at
+
         column, merged = self._settings.epoch_column, self._settings.merge is not None
         return read_at.frame(self._open.table, spark, column, at, since, merged=merged)
 
@@ -414,51 +390,50 @@ class DeltaSink(SinkBase):
 
         Raises ``EpochExpired``, or ``NotVersioned`` if ``since`` is given.
         """
+        from onceonly_sinks.delta import read_at
+
         return read_at.select(self._open.table, at, since)
 
-    def disturbances(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
+    def external_changes(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
         """Changes by other writers since a receipt, without commits that change no row."""
         return read.disturbances(self._open.table, since, self._settings.foreign)
 
-    def passed(self) -> tuple[ExternalChange, ...]:
+    def tolerated_now(self) -> tuple[ExternalChange, ...]:
         """Changes by other writers that the newest commit permitted. Each is reported once."""
         return self._open.writer.passed()
 
-    def allowed(self) -> ToleratedChanges:
+    def tolerated_changes(self) -> ToleratedChanges:
         """Changes by other writers that were permitted, or would be now, as far back as the log goes."""
         return read.allowed(self._open.table, self._settings.foreign, merged=self._settings.merge is not None)
 
-    def writers(self) -> list[str]:
+    def pipelines(self) -> list[str]:
         """Pipelines with an epoch in the table's newest commits, ours included."""
         return self._open.table.followed.writers()
-
-    @property
-    def named(self) -> bool:
-        """Whether the user gave the id."""
-        return self._custom_id
 
     def place(self) -> str:
         """The table's root, without links and with its scheme in one spelling."""
         return f"delta:{resolved(self._open.table.root)}"
 
-    def feeds(self) -> str | None:
+    def source_identity(self) -> str | None:
         """The table's id, to which offsets of Spark's Delta source belong. ``None`` without a table."""
         return self._open.table.identity if self._open.table.reopen() is not None else None
 
-    def transaction(self, app: str) -> AppTransaction:
+    def app_transaction(self, app: str) -> AppTransaction:
         """The newest write of an application here, by ``txnAppId`` and ``txnVersion``."""
         return foreign.transaction(self._open.table, app)
 
     def examine(self, observed: Observed) -> Sequence[Check]:
         """Check that the place can be written, who can commit there, and how long the table remembers markers."""
+        from onceonly_sinks.delta import health
+
         merges = self._settings.merge is not None or self._free is not None
-        place, table = read.read(self._open.table)
-        return list(read.judge(self.address, place, table, observed, merges=merges))
+        directory, table = health.read(self._open.table)
+        return list(health.judge(self.address, directory, table, observed, merges=merges))
 
     def needs_spark(self) -> str | None:
         """Reason why deltalake cannot write the table. ``None`` if it can, or before the table was opened."""
         table = self._opened.table if self._opened is not None else None
-        return table.needs_spark() if table is not None and table.seen else None
+        return table.needs_spark() if table is not None and table.is_open else None
 
     def close(self) -> None:
         """Release handle and fence."""
@@ -476,9 +451,9 @@ class DeltaSink(SinkBase):
         session = spark_committer.active_session()
         if session is None or self._settings.committer == "log":
             return None
-        if self._made is None or self._made[0] is not session:
-            self._made = (session, SparkCommitter.of(self._open.table, session))
-        return self._made[1]
+        if self._by_session is None or self._by_session[0] is not session:
+            self._by_session = (session, SparkCommitter.of(self._open.table, session))
+        return self._by_session[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,15 +463,11 @@ class _Opened:
     preparer: Preparer
 
 
-def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given or ())
-
-
 def _leaf(target: str, *, named: bool) -> str:
     return target if named else target.rstrip("/").rpartition("/")[2]
 
 
-def _standing(prepared: Prepared | None) -> Rows | None:
+def _usable_rows(prepared: Prepared | None) -> Rows | None:
     ours: Rows | None = check_prepared_by(prepared, *get_args(Rows))
     if ours is not None and ours.gone:
         raise RuntimeError("an abandoned preparation cannot be committed")

@@ -16,7 +16,7 @@ from onceonly.protocol import Batch
 from onceonly.spark import detect, frames
 from onceonly_checkpoints.storage import scheme_of
 from onceonly_sinks.delta import columns as rules
-from onceonly_sinks.delta import staging
+from onceonly_sinks.delta import files
 from onceonly_sinks.delta.marker import Note, pack
 from onceonly_sinks.delta.merge import Kind, Merge, Say, Upsert, quoted
 from onceonly_sinks.delta.prepared import HeldRows, Rows, StagedRows, WrittenFiles
@@ -65,7 +65,6 @@ def _python_package(sink: str) -> Any:
             "E108",
             what=f"MERGE by Spark into {sink}",
             package="delta-spark",
-            distribution="onceonly",
             extra=built.extra if built else "delta-spark",
         ) from None
     return DeltaTable
@@ -96,7 +95,7 @@ def locate(sink: str, name: str) -> str:
     """
     session = active_session()
     if session is None:
-        raise _lost(sink, name, "only Spark knows where a named table lies, and no session with Delta is running here")
+        raise _lost(sink, name, "only Spark knows the path of a named table, and no session with Delta is running here")
     from pyspark.errors import PySparkException
 
     quoted = ".".join(f"`{part}`" for part in name.split("."))
@@ -127,9 +126,16 @@ def needed(sink: str, spark: SparkCommitter | None, why: str | None) -> SparkCom
     raise refuse(
         "E110",
         problem=f"{sink} can only be written by Spark's Delta ({why}), and this session has none.",
-        cause='the session was built without Delta\'s jars and extension, or DeltaSink was given committer="log"',
+        cause="the session was built without Delta's jars and extension, or the sink has "
+        'tuning=DeltaTuning(committer="log")',
         next="build it with onceonly_sinks.delta.with_delta(SparkSession.builder)",
     )
+
+
+def _several(rows: DataFrame, key: Sequence[str]) -> tuple[Any, ...] | None:
+    """A key of more than one row."""
+    found = rows.groupBy(*[quoted(name) for name in key]).count().filter("count > 1").limit(1).collect()
+    return tuple(found[0][name] for name in key) if found else None
 
 
 class SparkCommitter:
@@ -197,7 +203,7 @@ class SparkCommitter:
         for name, kind in frame.dtypes:
             if name in partition_by and kind == "string":  # Spark's Delta makes null of it, but only after the merge
                 frame = frame.withColumn(name, f.expr(f"nullif({quoted(name)}, '')"))
-        folder = staging.attempt(self._table.app, generation, epoch)
+        folder = files.attempt(self._table.app, generation, epoch)
         try:
             frame.write.parquet(f"{self._uri}/{folder}")
         except BaseException:
@@ -235,14 +241,16 @@ class SparkCommitter:
         if sequence:
             first = f.rank().over(order.orderBy(f.col(quoted(sequence)).desc_nulls_last()))
             rows = rows.withColumn("#", first).filter("`#` = 1").drop("#")
-        several = rows.groupBy(*[quoted(name) for name in key]).count().filter("count > 1").limit(1).collect()
-        example = tuple(several[0][name] for name in key) if several else None
-        rules.check_keys(self._table.sink, upsert, 0, example)
+        several = _several(rows, key)
+        if several and sequence and "map<" not in rows.schema.simpleString():  # Spark compares no maps
+            rows = rows.dropDuplicates()
+            several = _several(rows, key)
+        rules.check_keys(self._table.sink, upsert, 0, several)
         return rows
 
     def discard(self, folder: str) -> None:
         """Delete a staging folder."""
-        staging.delete(self._table.root, self._table.options, folder)
+        files.delete(self._table.root, self._table.options, folder)
 
     def send(self, handle: DeltaTable, note: Note, rows: Rows | None) -> None:
         """Make one log entry from staged rows, and delete their folder. See :class:`Committer`."""
@@ -271,8 +279,8 @@ class SparkCommitter:
 
     def _mark(self, note: Note) -> None:
         there = self._session.read.format("delta").load(self._uri).schema
-        given = {column.name for column in self._table.columns if not column.filled}
-        schema = type(there)([field for field in there.fields if field.name in given])
+        column_names = {column.name for column in self._table.columns if not column.filled}
+        schema = type(there)([field for field in there.fields if field.name in column_names])
         # No rows, and yet a commit: an append with an application version always makes one; without, it makes none.
         self._append(note, self._session.createDataFrame([], schema))
 
@@ -329,12 +337,12 @@ def _shaped(frame: DataFrame, shape: Shape) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = shape.schema
-    here = detect.line().arrow_schema(frame.schema)
+    arrow_schema = detect.line().arrow_schema(frame.schema)
     kinds = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     columns = []
     for field, kind, source in zip(schema, kinds, shape.sources, strict=True):
         column = f.lit(None) if source is None else f.col(quoted(source))
-        same = source is not None and here.field(source).type == field.type
+        same = source is not None and arrow_schema.field(source).type == field.type
         columns.append((column if same else column.cast(kind.dataType)).alias(field.name))
     return frame.select(*columns)
 

@@ -52,11 +52,11 @@ class Statistics:
                 self._without_range.add(field.name)
             self._widen(field.name, least, greatest)
 
-    def take(self, field: pa.Field[Any], told: ColumnStatistics) -> None:
+    def take(self, field: pa.Field[Any], column_statistics: ColumnStatistics) -> None:
         """Add known statistics of a column without its rows."""
-        self._nulls[field.name] = self._nulls.get(field.name, 0) + told.nulls
+        self._nulls[field.name] = self._nulls.get(field.name, 0) + column_statistics.nulls
         if _orderable(field.type):
-            self._widen(field.name, told.least, told.greatest)
+            self._widen(field.name, column_statistics.least, column_statistics.greatest)
 
     def _widen(self, name: str, least: Any, greatest: Any) -> None:
         if least is None:
@@ -83,11 +83,11 @@ class Statistics:
         )
 
 
-def _bounds(found: Any) -> tuple[Any, Any] | None:
-    return told(lambda: (found["min"].as_py(), found["max"].as_py()))
+def _bounds(extremes: Any) -> tuple[Any, Any] | None:
+    return python_bounds(lambda: (extremes["min"].as_py(), extremes["max"].as_py()))
 
 
-def told(bounds: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any] | None:
+def python_bounds(bounds: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any] | None:
     """Bounds as Python values. ``None`` outside of Python's calendar, which has the years 1 to 9999."""
     try:
         return bounds()
@@ -129,9 +129,9 @@ def _json(value: Any, towards: Callable[[float], int]) -> Any:
 
 
 def _milliseconds(value: datetime, towards: Callable[[float], int]) -> str | None:
-    whole = value.replace(microsecond=0)
+    full_second = value.replace(microsecond=0)
     try:
-        rounded = whole + towards(value.microsecond / 1000) * _MILLISECOND
+        rounded = full_second + towards(value.microsecond / 1000) * _MILLISECOND
     except OverflowError:
         return None
     text = rounded.replace(tzinfo=None).isoformat(sep="T", timespec="milliseconds")
@@ -162,15 +162,15 @@ def footer_statistics(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, C
     from pyarrow import types
 
     places = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
-    found: dict[str, ColumnStatistics] = {}
+    columns: dict[str, ColumnStatistics] = {}
     for field in schema:
         if types.is_floating(field.type) or types.is_nested(field.type) or "." in field.name:
             continue
         at = places.get(field.name)
         column = _column(footer, at) if at is not None else None
         if column is not None:
-            found[field.name] = column
-    return found
+            columns[field.name] = column
+    return columns
 
 
 def _column(footer: pq.FileMetaData, at: int) -> ColumnStatistics | None:
@@ -193,4 +193,4 @@ def _column(footer: pq.FileMetaData, at: int) -> ColumnStatistics | None:
 
 
 def _footer_bounds(statistics: Any) -> tuple[Any, Any] | None:
-    return told(lambda: (statistics.min, statistics.max))
+    return python_bounds(lambda: (statistics.min, statistics.max))

@@ -1,7 +1,4 @@
-"""Open a Delta table and keep its handle.
-
-Also finds our newest commit in the log, and the newest write of another application.
-"""
+"""Open a Delta table and keep its handle."""
 
 from __future__ import annotations
 
@@ -14,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from onceonly.errors import refuse
-from onceonly.protocol import AppTransaction
+from onceonly.protocol.values import AppTransaction
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.storage import file_in_the_way, half_url, is_local
 from onceonly_sinks.delta import log
 from onceonly_sinks.delta.columns import Column, columns_of
-from onceonly_sinks.delta.following import CachedLog
 from onceonly_sinks.delta.ladder import ChangePolicy
-from onceonly_sinks.delta.log import LOG, DeltaLog, LogEntry
+from onceonly_sinks.delta.log import LOG, CachedLog, DeltaLog, LogEntry
 from onceonly_sinks.delta.marker import Note, unpack
 
 if TYPE_CHECKING:
@@ -47,8 +43,8 @@ def transaction(table: Table, app: str) -> AppTransaction:
         if text is None:
             return AppTransaction(version, (log.unreadable(0, number),))
         if _wrote(text, app):
-            found = log.disturbances(reversed(later), table.identity, number, ChangePolicy.APPENDS)
-            return AppTransaction(version, tuple(one for one in found if not one.allowed))
+            changes = log.disturbances(reversed(later), table.identity, number, ChangePolicy.APPENDS)
+            return AppTransaction(version, tuple(change for change in changes if not change.allowed))
         later.append(log.parse(number, text, table.app))
     return AppTransaction(version, (log.unreadable(0, 0),))
 
@@ -101,7 +97,7 @@ def location(target: str) -> str:
         raise refuse(
             "E110",
             problem=f"{target} is neither a path nor a URL.",
-            cause="Spark takes one slash for a URL, and whoever reads the table without Spark does not",
+            cause="Spark takes one slash for a URL, and readers without Spark do not",
             next=f"write {instead}",
         )
     return str(Path(target).absolute()) if is_local(target) else target
@@ -182,9 +178,13 @@ class Table:
         folder = Path(self.root)
         if not self.is_local:
             return
-        if found := file_in_the_way(folder):
-            said = "it is a file" if found == folder else f"{found} is a file, and no table can lie below one"
-            raise self._unusable(said, "give a directory of its own")
+        if blocking_file := file_in_the_way(folder):
+            reason = (
+                "it is a file"
+                if blocking_file == folder
+                else f"{blocking_file} is a file, and no table can lie below one"
+            )
+            raise self._unusable(reason, "give a directory of its own")
         if not folder.exists():
             return
         strangers = (path.name for path in folder.iterdir() if not path.name.startswith((".", "_")))
@@ -236,13 +236,13 @@ class Table:
         """
         head = self.followed.head()
         # Read before the handle is: of a log that is replaced in between, the hash is the old one's, and is not found.
-        said = self.followed.fingerprint(head)
-        version, known = self._opened_on
-        if self._handle is None or known is None or self.followed.fingerprint(version) != known:
+        fingerprint = self.followed.fingerprint(head)
+        version, old_fingerprint = self._opened_on
+        if self._handle is None or old_fingerprint is None or self.followed.fingerprint(version) != old_fingerprint:
             handle = self.reopen()
         else:
             handle = self._moved_on(head)
-        self._opened_on = (head, said) if handle is not None and handle.version() == head else (-1, None)
+        self._opened_on = (head, fingerprint) if handle is not None and handle.version() == head else (-1, None)
         return handle
 
     def _moved_on(self, head: int) -> DeltaTable | None:
@@ -262,7 +262,7 @@ class Table:
         return self._handle
 
     @property
-    def seen(self) -> bool:
+    def is_open(self) -> bool:
         """Whether the table was found and its handle is kept."""
         return self._handle is not None
 
@@ -270,7 +270,7 @@ class Table:
         """Drop the handle, after a failure or at the end."""
         self._handle = None
 
-    def found(self, handle: DeltaTable | None) -> TableState:
+    def state_of(self, handle: DeltaTable | None) -> TableState:
         """Our newest fence and epoch as of the handle's version."""
         if handle is None:
             return TableState()
@@ -286,10 +286,10 @@ class Table:
         from deltalake.exceptions import DeltaError
 
         try:
-            return self.found(self.current())
+            return self.state_of(self.current())
         except (DeltaError, FileNotFoundError):
             # The handle reads log files late; somebody cleaned them up, or dropped the table.
-            return self.found(self.reopen())
+            return self.state_of(self.reopen())
 
     # ---- what the table is
 
@@ -324,7 +324,9 @@ class Table:
         import pyarrow.fs as pa_fs
 
         store = log.remote(self.root, self.options)
-        there = {one.path for one in store.get_file_info(pa_fs.FileSelector("", recursive=True, allow_not_found=True))}
+        there = {
+            info.path for info in store.get_file_info(pa_fs.FileSelector("", recursive=True, allow_not_found=True))
+        }
         # A shallow clone names files of another table by their URI, of which the listing says nothing.
         return [path for path in paths if "://" not in path and unquote(path) not in there]
 
@@ -370,9 +372,9 @@ class Table:
     def needs_spark(self) -> str | None:
         """Reason why deltalake cannot commit to the table. ``None`` if it can."""
         protocol = self.handle.protocol()
-        beyond = sorted(set(protocol.writer_features or ()) - _WRITABLE)
-        if beyond:
-            return f"its features {', '.join(beyond)}"
+        features = sorted(set(protocol.writer_features or ()) - _WRITABLE)
+        if features:
+            return f"its features {', '.join(features)}"
         return "identity columns" if protocol.min_writer_version == 6 else None
 
     def cannot_grow(self) -> str | None:

@@ -1,7 +1,5 @@
 """Fence a Delta table and commit epochs to it.
 
-Holds the phases of the sink contract that change the log, for one opening of a table.
-
 Each commit carries our application id. deltalake and Spark refuse it if another commit with that id has landed since
 the checked version. Version files are created only if absent, by link or conditional put. So of two commits for one
 version one fails.
@@ -17,18 +15,17 @@ from typing import TYPE_CHECKING
 from onceonly import faults
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
-from onceonly.protocol import ExternalChange, OutcomeUnknown, Position, Superseded
+from onceonly.protocol import OutcomeUnknown, Position, Superseded
 from onceonly.protocol.guard import check_follows, elsewhere
-from onceonly.runtime.refresh import refusal
+from onceonly.protocol.values import ExternalChange
+from onceonly.runtime.sink_refusals import refusal
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.delta import columns, errors, head, read, restored_version, spark_committer
-from onceonly_sinks.delta.head import SinkState
-from onceonly_sinks.delta.log_committer import LogCommitter, Maintenance
+from onceonly_sinks.delta import columns, errors, head, read, spark_committer
+from onceonly_sinks.delta.head import Content, SinkState
+from onceonly_sinks.delta.log_committer import ENCODED_NAMES, LogCommitter, Maintenance, removes_all
 from onceonly_sinks.delta.marker import Note, pack
 from onceonly_sinks.delta.planning import Settings
 from onceonly_sinks.delta.prepared import Committer, HeldRows, Rows, StagedRows
-from onceonly_sinks.delta.restored_version import Content
-from onceonly_sinks.delta.rewrite_check import NAMES, removes_all
 from onceonly_sinks.delta.spark_committer import SparkCommitter
 from onceonly_sinks.delta.table import Table, TableState
 
@@ -43,7 +40,7 @@ class TableWriter:
     """Fences a table and commits to it.
 
     ``spark`` finds Spark's committer, if there is one. ``free`` is true if the user wrote the merge, so that its SQL
-    may cause a failure. ``seen`` holds permitted changes by other writers since the opening.
+    may cause a failure. ``tolerated`` holds permitted changes by other writers since the opening.
     """
 
     def __init__(
@@ -59,7 +56,7 @@ class TableWriter:
         self._spark = spark
         self._passing: tuple[ExternalChange, ...] = ()
         self._passed: tuple[ExternalChange, ...] = ()
-        self.seen: list[ExternalChange] = []
+        self.tolerated: list[ExternalChange] = []
         self._log = LogCommitter(table.sink, table.root, table.options)
         self._maintenance = Maintenance(table)
         self._state: SinkState | None = None
@@ -75,24 +72,20 @@ class TableWriter:
 
     def passed(self) -> tuple[ExternalChange, ...]:
         """Changes by other writers that the newest commit permitted. Each is reported once."""
-        told, self._passed = self._passed, ()
-        return told
+        changes, self._passed = self._passed, ()
+        return changes
 
     # ---- fence and position
 
     def install(self, fence: Fence) -> None:
-        """Commit a fence that repeats the newest marker, if it is strictly greater than the current fence.
+        """Commit the fence for :meth:`DeltaSink.install`. Raises E508 as well.
 
-        A missing table is created for the fence, so that fences order drivers before there is any row. Raises as
-        :meth:`DeltaSink.install`, and E508.
+        A missing table is created for the fence, so that fences order drivers before there is any row.
         """
         self._install(fence, None)
 
-    def stand_at(self, fence: Fence, epoch: int) -> None:
-        """Commit a fence that repeats the marker of an older epoch, whose rows the table now holds.
-
-        Raises as :meth:`DeltaSink.stand_at`, and E508.
-        """
+    def reset_to(self, fence: Fence, epoch: int) -> None:
+        """Commit the fence for :meth:`DeltaSink.stand_at`. Raises E508 as well."""
         self._install(fence, epoch)
 
     def content(self) -> Content | None:
@@ -102,31 +95,31 @@ class TableWriter:
 
     def _content_at(self, version: int) -> Content | None:
         identity = self._table.identity if version >= 0 else ""
-        found = restored_version.content(self._table.log, version, identity, self._allowed)
+        content = head.content(self._table.log, version, identity, self._allowed)
         # The log of a RESTORE may name files that VACUUM took: what it says stands is not there.
-        return None if version >= 0 and self._table.absent(self._table.paths) else found
+        return None if version >= 0 and self._table.absent(self._table.paths) else content
 
     def _install(self, fence: Fence, epoch: int | None) -> None:
         for _ in range(_TRIES):
             handle = self._table.reopen()
-            found = self._table.found(handle)
-            if head.still_ours(self._table.sink, fence, found):
-                self._state = head.first(fence, found, self._table.identity)
+            table_state = self._table.state_of(handle)
+            if head.still_ours(self._table.sink, fence, table_state):
+                self._state = head.first(fence, table_state, self._table.identity)
                 return
-            self._try_fence(fence, handle, found, epoch)
+            self._try_fence(fence, handle, table_state, epoch)
         raise OutcomeUnknown(self._table.sink, _BUSY)
 
-    def _try_fence(self, fence: Fence, handle: DeltaTable | None, found: TableState, epoch: int | None) -> None:
+    def _try_fence(self, fence: Fence, handle: DeltaTable | None, table_state: TableState, epoch: int | None) -> None:
         """Commit a fence on the handle that was read. The next look shows whether it landed."""
         app, mode, token = self._table.app, self._mode, _token()
         if epoch is None:
-            judged = self._judged_until(fence, found)
-            note = head.fence_note(app, fence, found, judged=judged, mode=mode, token=token)
+            judged = self._judged_until(fence, table_state)
+            note = head.fence_note(app, fence, table_state, judged=judged, mode=mode, token=token)
         else:
-            holds = self._content_at(found.head)
+            holds = self._content_at(table_state.head)
             if holds is None or holds.epoch != epoch:
                 raise elsewhere(self._table.sink, epoch, holds.epoch if holds else None)
-            note = head.standing_note(app, fence, holds, head=found.head, mode=mode, token=token)
+            note = head.standing_note(app, fence, holds, head=table_state.head, mode=mode, token=token)
         pack(self._table.sink, *note.packed)
         try:
             if handle is None:
@@ -142,18 +135,18 @@ class TableWriter:
             if not errors.lost_a_race(error, created=handle is None and self._table.exists()):
                 raise errors.of_fence(self._table, error) from error
 
-    def _judged_until(self, fence: Fence, found: TableState) -> int:
+    def _judged_until(self, fence: Fence, table_state: TableState) -> int:
         """Version up to which later openings can skip the log: its end, if it holds nothing fatal.
 
         Permitted changes are kept. The look under the fence begins after them, and must still report them.
         """
-        if found.note is None or not found.note.epoch:
-            return found.head
-        told = self._judged(head.first(fence, found, self._table.identity))
-        if any(not one.allowed for one in told):
-            return found.note.judged
-        self._passing = told
-        return found.head
+        if table_state.note is None or not table_state.note.epoch:
+            return table_state.head
+        changes = self._judged(head.first(fence, table_state, self._table.identity))
+        if any(not change.allowed for change in changes):
+            return table_state.note.judged
+        self._passing = changes
+        return table_state.head
 
     def position(self, since: Receipt | None) -> Position:
         """The table's position under our fence. Raises as :meth:`DeltaSink.position`.
@@ -163,33 +156,30 @@ class TableWriter:
         now = self._renewed(self._need())
         self._table.check_properties(removes=self._removes)
         identity = self._table.identity
-        found = self._judged(head.since(now, since)) if now.epoch else ()
-        found = (*(one for one in self._passing if one.at not in {other.at for other in found}), *found)
-        self.seen = [one for one in found if one.allowed]
-        self._state = replace(now, told=self._table.handle.version(), told_identity=identity)
-        return Position(now.fence, now.marker, now.epoch, identity, self._table.has_rows(), found)
+        changes = self._judged(head.since(now, since)) if now.epoch else ()
+        changes = (*(change for change in self._passing if change.at not in {other.at for other in changes}), *changes)
+        self.tolerated = [change for change in changes if change.allowed]
+        self._state = replace(now, reported=self._table.handle.version(), told_identity=identity)
+        return Position(now.fence, now.marker, now.epoch, identity, self._table.has_rows(), changes)
 
-    def _judged(self, known: SinkState) -> tuple[ExternalChange, ...]:
+    def _judged(self, state: SinkState) -> tuple[ExternalChange, ...]:
         newest, identity = self._table.handle.version(), self._table.identity
-        found = tuple(map(self._vacuumed, head.judge(self._table.log, known, newest, self._allowed)))
-        replaced = known.identity != identity and all(one.kind != "recreated" for one in found)
+        changes = tuple(map(self._vacuumed, head.judge(self._table.log, state, newest, self._allowed)))
+        replaced = state.identity != identity and all(change.kind != "recreated" for change in changes)
         recreated = ExternalChange("recreated", f"table id {identity}", fatal=True, at=newest)
-        return (*found, recreated) if replaced else found
+        return (*changes, recreated) if replaced else changes
 
-    def _vacuumed(self, one: ExternalChange) -> ExternalChange:
+    def _vacuumed(self, change: ExternalChange) -> ExternalChange:
         """Mark a RESTORE to our newest rows as fatal if VACUUM deleted files that it names."""
-        if one.kind != "restored" or one.fatal or not (gone := self._table.absent(self._table.paths)):
-            return one
-        told = f"{one.detail}; VACUUM took {len(gone)} of its data files, which only a backup brings back"
-        return replace(one, detail=told, fatal=True)
+        if change.kind != "restored" or change.fatal or not (gone := self._table.absent(self._table.paths)):
+            return change
+        detail = f"{change.detail}; VACUUM took {len(gone)} of its data files, which only a backup brings back"
+        return replace(change, detail=detail, fatal=True)
 
     # ---- one epoch
 
     def commit(self, prepared: Rows | None, marker: Marker) -> Receipt:
-        """Commit rows and marker as one version, if our fence and the previous chain are unchanged.
-
-        Raises as :meth:`DeltaSink.commit`, and E512.
-        """
+        """Commit rows and marker for :meth:`DeltaSink.commit`. Raises E512 as well."""
         self._passed = ()
         before, passing = self._ready(marker)
         note = Note(
@@ -215,7 +205,7 @@ class TableWriter:
             raise self._after(error, before, note, held) from error
         self._state = replace(before, note=note, version=version)
         self._passed = passing
-        self.seen += passing
+        self.tolerated += passing
         self._maintenance.committed(version)
         return read.receipt(self._table.sink, note, version)
 
@@ -224,42 +214,41 @@ class TableWriter:
         before = head.accepted(self._renewed(self._need(marker.fence)))
         replaces = marker.epoch.replaces is not None
         self._table.check_properties(removes=self._removes or replaces)
-        if replaces and (reason := self.keeps_from_replacing()):
+        if replaces and (reason := self.cannot_replace()):
             raise refusal(self._table.sink, marker.pipeline, reason)
         sink, identity = self._table.sink, self._table.identity
         if identity != before.identity:
             raise refuse("E208", sink=sink, was=before.identity, now=identity, pipeline=marker.pipeline)
-        found = self._judged(before)
-        if event := next((one.detail for one in found if one.fatal), None):
+        changes = self._judged(before)
+        if event := next((change.detail for change in changes if change.fatal), None):
             raise refuse("E209", sink=sink, epoch=before.epoch, event=event, pipeline=marker.pipeline)
         if refused := check_follows(marker, before.held):
             raise refused
-        return replace(before, judged=self._table.handle.version()), tuple(one for one in found if one.allowed)
+        return replace(before, judged=self._table.handle.version()), tuple(
+            change for change in changes if change.allowed
+        )
 
-    def keeps_from_replacing(self) -> str:
+    def cannot_replace(self) -> str:
         """Reason why a commit must not remove all rows of the table. Empty if it may."""
         if self._table.appends_only:
             return "delta.appendOnly is true: its owner lets rows be added only"
-        if self._removes_by_log and not removes_all(self._table):
-            return f"it has {NAMES}"
+        by_log = self._table.current() is not None and not (self._by_spark or self._table.needs_spark())
+        if by_log and not removes_all(self._table):
+            return f"it has {ENCODED_NAMES}"
         reason = read.beside_ours(self._table)
         return f"the table is not known to be ours alone: {reason}" if reason else ""
-
-    @property
-    def _removes_by_log(self) -> bool:
-        return self._table.current() is not None and not (self._by_spark or self._table.needs_spark())
 
     def _send(self, prepared: Rows | None, note: Note, before: SinkState) -> None:
         handle = self._table.handle
         if prepared is not None:
             if columns.is_placeholder(self._table.columns):
-                self._log.define(handle, self._again(before), prepared.schema, self._partition_by)
+                self._log.define(handle, self._repeated_note(before), prepared.schema, self._partition_by)
             if prepared.widens_before:
-                self._log.widen(handle, self._again(before), prepared.schema)
+                self._log.widen(handle, self._repeated_note(before), prepared.schema)
         self._committer(prepared).send(handle, note, prepared)
 
     @staticmethod
-    def _again(before: SinkState) -> Note:
+    def _repeated_note(before: SinkState) -> Note:
         """The note of the previous commit, for a commit that brings no rows."""
         return before.note.repeated(before.fence, before.version, before.judged, _token())
 
@@ -274,22 +263,22 @@ class TableWriter:
         """Classify a failure after the commit was sent: fenced, certainly refused, or unknown."""
         if isinstance(error, OnceOnlyError):
             return error
-        found = self._table.found(self._table.reopen())
+        table_state = self._table.state_of(self._table.reopen())
         try:
-            if not head.still_ours(self._table.sink, before.fence, found):
+            if not head.still_ours(self._table.sink, before.fence, table_state):
                 return errors.no_fence(self._table.sink)
         except Superseded as fenced:
             return fenced
-        landed = found.holds(note.token)
+        landed = table_state.holds(note.token)
         refused = errors.of_merge(self._table, error, note.epoch, landed=landed) if self._free and note.rows else None
-        alone = found.head <= before.judged
+        alone = table_state.head <= before.judged
         return refused or errors.of_commit(self._table, error, landed=landed, held=held, alone=alone)
 
     def look_up(self, marker: Marker) -> Receipt | None:
-        """Look for an epoch after an unknown answer, and return its receipt if that exact epoch is there.
+        """Look for an epoch after an unknown answer, for :meth:`DeltaSink.look_up`.
 
-        Otherwise our fence is committed once more before ``None`` is returned. The fence takes the version of a late
-        commit, so the commit cannot land any more. Raises as :meth:`DeltaSink.look_up`.
+        Unless that exact epoch is there, our fence is committed once more before ``None`` is returned. The fence takes
+        the version of a late commit, so the commit cannot land any more.
         """
         before = self._need(marker.fence)
         for _ in range(_TRIES):
@@ -323,7 +312,7 @@ class TableWriter:
         if self._state is not None and fence in (None, self._state.fence):
             return self._state
         if fence is not None:
-            head.still_ours(self._table.sink, fence, self._table.found(self._table.reopen()))
+            head.still_ours(self._table.sink, fence, self._table.state_of(self._table.reopen()))
         raise errors.no_fence(self._table.sink)
 
     def _renewed(self, before: SinkState) -> SinkState:
@@ -331,12 +320,12 @@ class TableWriter:
 
         Raises ``Superseded`` if another fence is installed, and DestinationError E508 if none of ours is.
         """
-        found = self._table.look()
-        if found.entry is None and found.packed == pack(self._table.sink, *before.note.packed):
+        table_state = self._table.look()
+        if table_state.entry is None and table_state.packed == pack(self._table.sink, *before.note.packed):
             return before
-        if not head.still_ours(self._table.sink, before.fence, found):
+        if not head.still_ours(self._table.sink, before.fence, table_state):
             raise errors.no_fence(self._table.sink)
-        return head.advanced(before, found)
+        return head.advanced(before, table_state)
 
 
 def _token() -> str:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from onceonly_checkpoints import absent
+
 if TYPE_CHECKING:
+    from onceonly_sinks.kafka.options import KafkaTuning
     from onceonly_sinks.kafka.read import consumer_options, read_committed, reader_options
     from onceonly_sinks.kafka.session import with_kafka
     from onceonly_sinks.kafka.sink import KafkaSink
 
-__all__ = ["KafkaSink", "consumer_options", "read_committed", "reader_options", "with_kafka"]
+__all__ = ["KafkaSink", "KafkaTuning", "consumer_options", "read_committed", "reader_options", "with_kafka"]
+__dir__ = [*__all__, "__version__"].copy
 
 
 def __getattr__(name: str) -> object:
@@ -21,6 +25,10 @@ def __getattr__(name: str) -> object:
         from onceonly_sinks.kafka.sink import KafkaSink
 
         return KafkaSink
+    if name == "KafkaTuning":
+        from onceonly_sinks.kafka.options import KafkaTuning
+
+        return KafkaTuning
     if name == "with_kafka":
         from onceonly_sinks.kafka.session import with_kafka
 
@@ -29,4 +37,4 @@ def __getattr__(name: str) -> object:
         from onceonly_sinks.kafka import read
 
         return getattr(read, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return absent(__name__, name)

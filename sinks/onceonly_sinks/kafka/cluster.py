@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 """A topic's partition."""
 
 _LONGEST_TRANSACTION = 900.0
@@ -91,68 +91,78 @@ class Cluster:
         """Those of the topics that exist."""
         from confluent_kafka import KafkaException, TopicCollection
 
-        wanted = sorted(set(names))
-        if not wanted:
+        topic_names = sorted(set(names))
+        if not topic_names:
             return {}
 
         def describe(admin: AdminClient) -> dict[str, Topic]:
-            found: dict[str, Topic] = {}
-            for name, future in admin.describe_topics(TopicCollection(wanted), request_timeout=self._patience).items():
+            topics: dict[str, Topic] = {}
+            for name, future in admin.describe_topics(
+                TopicCollection(topic_names), request_timeout=self._patience
+            ).items():
                 try:
-                    said = future.result()
+                    description = future.result()
                 except KafkaException as error:
                     failure = errors.read(error)
                     if failure is None or failure.kind is not Kind.NO_TOPIC:
                         raise
                     continue
-                found[name] = Topic(str(said.topic_id), tuple(sorted(part.id for part in said.partitions)))
-            return found
+                topics[name] = Topic(
+                    str(description.topic_id), tuple(sorted(part.id for part in description.partitions))
+                )
+            return topics
 
         return self.ask(describe)
 
-    def high(self, places: Iterable[Place]) -> dict[Place, int]:
+    def high(self, places: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """Offset after the last record, of any transaction."""
         return self._offsets(places, latest=True, stable=False)
 
-    def stable(self, places: Iterable[Place]) -> dict[Place, int]:
+    def stable(self, places: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """Offset of the first record of an undecided transaction. The high one if all are decided."""
         return self._offsets(places, latest=True, stable=True)
 
-    def low(self, places: Iterable[Place]) -> dict[Place, int]:
+    def low(self, places: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """Offset of the oldest record that retention has left."""
         return self._offsets(places, latest=False, stable=False)
 
-    def ends(self, places: Iterable[Place]) -> dict[Place, End]:
+    def ends(self, places: Iterable[PartitionKey]) -> dict[PartitionKey, End]:
         """High and stable offsets, asked for at once. Neither is older than the call."""
-        wanted = list(places)
+        partitions = list(places)
 
-        def ask(admin: AdminClient) -> dict[Place, End]:
-            highs, stables = (self._sent(admin, wanted, latest=True, stable=stable) for stable in (False, True))
+        def ask(admin: AdminClient) -> dict[PartitionKey, End]:
+            highs, stables = (self._sent(admin, partitions, latest=True, stable=stable) for stable in (False, True))
             # Both questions are on their way before the first answer is waited for.
             return {
-                place: End(high.result().offset, stables[place].result().offset, _known(high.result().leader_epoch))
-                for place, high in highs.items()
+                partition: End(
+                    high.result().offset,
+                    stables[partition].result().offset,
+                    _leader_epoch_or_unknown(high.result().leader_epoch),
+                )
+                for partition, high in highs.items()
             }
 
-        return self.ask(ask) if wanted else {}
+        return self.ask(ask) if partitions else {}
 
-    def _offsets(self, places: Iterable[Place], *, latest: bool, stable: bool) -> dict[Place, int]:
-        wanted = list(places)
+    def _offsets(self, places: Iterable[PartitionKey], *, latest: bool, stable: bool) -> dict[PartitionKey, int]:
+        partitions = list(places)
 
-        def ask(admin: AdminClient) -> dict[Place, int]:
-            asked = self._sent(admin, wanted, latest=latest, stable=stable)
-            return {place: future.result().offset for place, future in asked.items()}
+        def ask(admin: AdminClient) -> dict[PartitionKey, int]:
+            futures = self._sent(admin, partitions, latest=latest, stable=stable)
+            return {partition: future.result().offset for partition, future in futures.items()}
 
-        return self.ask(ask) if wanted else {}
+        return self.ask(ask) if partitions else {}
 
-    def _sent(self, admin: AdminClient, wanted: list[Place], *, latest: bool, stable: bool) -> dict[Place, Any]:
+    def _sent(
+        self, admin: AdminClient, partitions: list[PartitionKey], *, latest: bool, stable: bool
+    ) -> dict[PartitionKey, Any]:
         from confluent_kafka import IsolationLevel, TopicPartition
 
         spec: Any = _words().OffsetSpec.latest() if latest else _words().OffsetSpec.earliest()
         level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
-        specs: dict[TopicPartition, Any] = {TopicPartition(*place): spec for place in wanted}
-        asked = admin.list_offsets(specs, isolation_level=level, request_timeout=self._patience)
-        return {(at.topic, at.partition): future for at, future in asked.items()}
+        specs: dict[TopicPartition, Any] = {TopicPartition(*partition): spec for partition in partitions}
+        futures = admin.list_offsets(specs, isolation_level=level, request_timeout=self._patience)
+        return {(at.topic, at.partition): future for at, future in futures.items()}
 
     def longest_transaction(self) -> float:
         """Seconds that any producer's transaction can stay open before the brokers end it."""
@@ -161,8 +171,8 @@ class Cluster:
         def ask(admin: AdminClient) -> float:
             broker = next(iter(admin.list_topics(timeout=self._patience).brokers))
             resource = _words().ConfigResource(_words().ConfigResource.Type.BROKER, str(broker))
-            found = admin.describe_configs([resource], request_timeout=self._patience)[resource].result()
-            return int(found["transaction.max.timeout.ms"].value) / 1000
+            entries = admin.describe_configs([resource], request_timeout=self._patience)[resource].result()
+            return int(entries["transaction.max.timeout.ms"].value) / 1000
 
         try:
             return self.ask(ask) + SCAN
@@ -193,8 +203,8 @@ class Cluster:
 
         def ask(admin: AdminClient) -> dict[str, str]:
             resource = _words().ConfigResource(_words().ConfigResource.Type.TOPIC, topic)
-            found = admin.describe_configs([resource], request_timeout=self._patience)[resource].result()
-            return {name: str(entry.value) for name, entry in found.items()}
+            entries = admin.describe_configs([resource], request_timeout=self._patience)[resource].result()
+            return {name: str(entry.value) for name, entry in entries.items()}
 
         return self.ask(ask)
 
@@ -215,7 +225,9 @@ class Cluster:
             reason = f"its marker topic {name} has {len(topic.partitions)} partitions; markers need one order"
             cause = "the topic was made by hand or by auto.create.topics.enable"
             raise self._unfit(
-                reason, cause, "delete it if it is empty, or name another: KafkaSink(..., marker_topic=...)"
+                reason,
+                cause,
+                "delete it if it is empty, or name another: KafkaSink(..., tuning=KafkaTuning(marker_topic=...))",
             )
 
     def _create(self, name: str) -> None:
@@ -260,8 +272,8 @@ class Cluster:
                 return question(self._client())
             except KafkaException as error:
                 failure = errors.read(error)
-                again = failure is not None and failure.kind is Kind.UNREACHABLE
-                if not again or time.monotonic() + pause > deadline:
+                retryable = failure is not None and failure.kind is Kind.UNREACHABLE
+                if not retryable or time.monotonic() + pause > deadline:
                     raise
                 log.debug("%s: asking again: %s", self._context.sink, failure and failure.reason)
                 self._admin = None
@@ -285,14 +297,14 @@ class Cluster:
     def _hear(self, error: KafkaError) -> None:
         """Record the client's own report why it has no connection."""
         if error.name() != "_ALL_BROKERS_DOWN":
-            self._context.heard[:] = [str(error.str())]
+            self._context.hear(str(error.str()))
 
     def close(self) -> None:
         """Close the connections."""
         self._admin = None
 
 
-def _known(leader_epoch: int | None) -> int:
+def _leader_epoch_or_unknown(leader_epoch: int | None) -> int:
     return -1 if leader_epoch is None else leader_epoch
 
 

@@ -48,22 +48,22 @@ class Columns:
                 sink=sink,
                 difference="the batch has no column value",
                 because="a record is a key and a value, and the query delivers other columns",
-                next="make it of the others: "
-                'exactly_once(Output(KafkaSink(...), name="records", select=["to_json(struct(*)) AS value"])), beside '
-                'whatever sinks get the columns; or df.selectExpr("to_json(struct(*)) AS value") for a topic alone',
+                next="compute it from the others: "
+                'exactly_once(Output(KafkaSink(...), name="records", select=["to_json(struct(*)) AS value"])), with '
+                'the sinks of the columns; or df.selectExpr("to_json(struct(*)) AS value") for a topic alone',
             )
         if topic is None and "topic" not in schema.names:
             difference, cause = "the batch has no column topic and the sink no topic=", "topic= was left out"
-            way = "KafkaSink(..., topic='orders')"
-            raise refuse("E506", sink=sink, difference=difference, because=cause, next=way)
-        for name, (fits, wanted) in _types().items():
+            remedy = "KafkaSink(..., topic='orders')"
+            raise refuse("E506", sink=sink, difference=difference, because=cause, next=remedy)
+        for name, (fits, expected) in _types().items():
             if name not in schema.names or (name == "topic" and topic is not None):
                 continue
             if len(schema.get_all_field_indices(name)) > 1:
                 raise _differs(sink, f"the batch has several columns {name}", "keep one of them")
-            found = schema.field(name).type
-            if not fits(found):
-                raise _differs(sink, f"column {name} is {found}, not {wanted}", f"cast it to {wanted}")
+            column_type = schema.field(name).type
+            if not fits(column_type):
+                raise _differs(sink, f"column {name} is {column_type}, not {expected}", f"cast it to {expected}")
         optional = {"key", "headers", "partition", "timestamp"} | ({"topic"} if topic is None else set[str]())
         return cls(sink, topic, frozenset(optional & set(schema.names)))
 
@@ -118,12 +118,12 @@ class Columns:
         least = pc.min(times).as_py()
         if least is not None and least <= _NOW:
             zero = 'is 1970-01-01 00:00 UTC, which the client takes for "now"'
-            reason = f"its column timestamp {zero if least == _NOW else 'lies before 1970'}"
+            reason = f"its column timestamp {zero if least == _NOW else 'is before 1970'}"
             cause = "a clock that was never set, or a default of 0 in the rows"
             next_ = "correct the column; null lets the client say when the row was sent"
             raise refuse("E517", sink=self.sink, reason=reason, cause=cause, next=next_)
-        found: list[int] = times.fill_null(_NOW).to_pylist()
-        return found
+        timestamps: list[int] = times.fill_null(_NOW).to_pylist()
+        return timestamps
 
     def _headers(self, column: Any) -> list[list[tuple[str, bytes | None]] | None]:
         flat = column.flatten()
@@ -131,13 +131,13 @@ class Columns:
             cause, next_ = "an entry of the column headers has a null key", "give each header a name"
             raise refuse("E517", sink=self.sink, reason="a header has no name", cause=cause, next=next_)
         pairs = list(zip(flat.field("key").to_pylist(), _bytes(flat.field("value")), strict=True))
-        found: list[list[tuple[str, bytes | None]] | None] = []
+        headers: list[list[tuple[str, bytes | None]] | None] = []
         start = 0
         # The flattened array holds the entries of all rows one after another; null rows have none.
         for length in column.value_lengths().to_pylist():
-            found.append(None if length is None else pairs[start : start + length])
+            headers.append(None if length is None else pairs[start : start + length])
             start += length or 0
-        return found
+        return headers
 
 
 def _bytes(column: Any) -> list[bytes | None]:
@@ -148,8 +148,8 @@ def _bytes(column: Any) -> list[bytes | None]:
         column = column.cast(pa.binary())
     elif pa.types.is_large_string(column.type):
         column = column.cast(pa.large_binary())
-    found: list[bytes | None] = column.to_pylist()
-    return found
+    values: list[bytes | None] = column.to_pylist()
+    return values
 
 
 def _milliseconds(column: Any) -> Any:
@@ -253,10 +253,8 @@ _LAST_PARTITION = 2**31 - 1
 def rules_of(present: frozenset[str], partitions: Sequence[int], *, compacted: bool) -> tuple[Rule, ...]:
     """The rules for a batch.
 
-    Args:
-        present: its optional columns; ``topic`` only where no topic was given.
-        partitions: of the topic that was given; none where it is not known how many there are.
-        compacted: whether that topic keeps rows by key.
+    ``present`` are its optional columns, with ``topic`` only if the sink was given none. ``partitions`` are of the
+    given topic, and empty if their number is unknown. ``compacted``: that topic keeps rows by key.
     """
     most = max(partitions, default=_LAST_PARTITION)
     rules = {
@@ -266,4 +264,4 @@ def rules_of(present: frozenset[str], partitions: Sequence[int], *, compacted: b
         "timestamp": [Rule("timestamp", AfterEpoch())],
         "headers": [Rule("headers", NotNull(), each=True), Rule("headers", Named("key"), each=True)],
     }
-    return tuple(rule for name, said in rules.items() if name in present for rule in said)
+    return tuple(rule for name, column_rules in rules.items() if name in present for rule in column_rules)

@@ -104,7 +104,7 @@ _NAMES: Mapping[Kind, tuple[str, ...]] = {
 _KINDS: Mapping[str, Kind] = {name: kind for kind, names in _NAMES.items() for name in names}
 
 _GRANTS: Mapping[str, str] = {
-    "TOPIC_AUTHORIZATION_FAILED": "grant WRITE and DESCRIBE on the output topics; READ, WRITE, DESCRIBE, "
+    "TOPIC_AUTHORIZATION_FAILED": "grant READ and WRITE on the output topics; READ, WRITE, "
     "DESCRIBE_CONFIGS and CREATE on topics that begin with onceonly.",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "grant WRITE and DESCRIBE on transactional ids that begin with onceonly",
     "GROUP_AUTHORIZATION_FAILED": "grant READ on the group onceonly",
@@ -135,11 +135,8 @@ class Failure:
 class Context:
     """Facts for a message that the failure lacks.
 
-    Attributes:
-        address: address without secrets.
-        timeout: seconds that a transaction may stay open.
-        keyless: whether a sent row had no key.
-        heard: the client's log lines about connections while it had none. Its calls report only that it has none.
+    ``address`` has no secrets. A transaction may stay open for ``timeout`` seconds. ``keyless``: a sent row had no key.
+    ``heard`` are the client's reports on connections while it had none. Its calls report only that it has none.
     """
 
     sink: str
@@ -148,6 +145,12 @@ class Context:
     keyless: bool = False
     protocol: str = "PLAINTEXT"
     heard: list[str] = field(default_factory=list[str])
+
+    def hear(self, report: str) -> None:
+        """Keep the newest report. A mere disconnection replaces none."""
+        # librdkafka reports a failed handshake also as a mere disconnection, in no fixed order.
+        if not self.heard or ": Disconnected" not in report or " failed" in report:
+            self.heard[:] = [report]
 
 
 def kind_of(name: str, *, fatal: bool = False) -> Kind:
@@ -163,12 +166,12 @@ def read(error: BaseException | None) -> Failure | None:
         # The client's own callback ran into a fatal error: what it hides is the cause, if anything. With a delivery
         # callback in Python every ``flush`` of a fenced producer ends so, and no code is to be had.
         return read(error.__cause__ or error.__context__) or Failure(Kind.LOST, "_FENCED", "the producer was fenced")
-    said = error.args[0] if isinstance(error, KafkaException) and error.args else error
-    if not isinstance(said, KafkaError):
+    kafka_error = error.args[0] if isinstance(error, KafkaException) and error.args else error
+    if not isinstance(kafka_error, KafkaError):
         return None if not isinstance(error, KafkaException) else Failure(Kind.OTHER, "UNKNOWN", mask(str(error)))
-    name = str(said.name())
-    reason = mask(f"{name}: {said.str()}".split("\n", 1)[0])
-    return Failure(kind_of(name, fatal=bool(said.fatal())), name, reason, bool(said.retriable()))
+    name = str(kafka_error.name())
+    reason = mask(f"{name}: {kafka_error.str()}".split("\n", 1)[0])
+    return Failure(kind_of(name, fatal=bool(kafka_error.fatal())), name, reason, bool(kafka_error.retriable()))
 
 
 def refusal(failure: Failure, context: Context) -> OnceOnlyError:
@@ -198,7 +201,7 @@ def _row(failure: Failure, context: Context) -> OnceOnlyError:
         cause = "a row is larger than the producer or the topic takes"
         next_ = 'raise max.message.bytes of the topic and KafkaSink(..., options={"kafka.max.request.size": "..."})'
     if failure.name == "INVALID_RECORD":
-        cause = "a check of the broker or the topic did not pass; the brokers' log says which"
+        cause = "a check of the broker or the topic did not pass; the brokers' log names it"
     if failure.name == "INVALID_RECORD" and context.keyless:
         cause = "a row without a key goes to a topic with cleanup.policy=compact, which keeps rows by key"
         next_ = "give every row a key, or set cleanup.policy=delete on the topic, then restart the query"

@@ -1,8 +1,8 @@
 """Read the marker topic to an end offset asked for first.
 
-The end is the high watermark; a consumer that reads committed records would call the last stable offset the end.
-Reading starts a few records before it and goes further back only where nothing of ours was found. What was found
-below an end is remembered: a log that ends there still, under the same leader, holds the same records.
+The end is the high watermark: a consumer that reads committed records would call the last stable offset the end.
+Reading starts a few records before it, and goes further back only if nothing of ours was found. The records below
+an end are remembered, as a log that still ends there under the same leader holds the same ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onceonly_sinks.kafka.cluster import Cluster, End, Place
+from onceonly_sinks.kafka.cluster import Cluster, End, PartitionKey
 from onceonly_sinks.kafka.markers import NOTHING, MarkerRecord, MarkerScope, is_of
 from onceonly_sinks.kafka.options import Options
 
@@ -54,10 +54,14 @@ class TopicEnd:
         """
         # The two offsets were asked for at once; the later one is the newer.
         mark = TopicEnd(self.topic, end.leader_epoch, max(end.high, end.stable))
-        return mark if self.known and mark == TopicEnd(self.topic, self.leader_epoch, self.offset + _OURS) else None
+        return (
+            mark
+            if self.is_leader_known and mark == TopicEnd(self.topic, self.leader_epoch, self.offset + _OURS)
+            else None
+        )
 
     @property
-    def known(self) -> bool:
+    def is_leader_known(self) -> bool:
         """Whether the leader is known. Only then are equal marks the same."""
         return self.leader_epoch >= 0
 
@@ -72,10 +76,10 @@ class MarkerReader:
     def __init__(self, options: Options, cluster: Cluster, topic: str, writer: MarkerScope, patience: float) -> None:
         self._options = options
         self._cluster = cluster
-        self.place: Place = (topic, 0)
+        self.marker_partition: PartitionKey = (topic, 0)
         self._writer = writer
         self._patience = patience
-        self._known: tuple[TopicEnd, MarkerRecord] | None = None
+        self._cached_end: tuple[TopicEnd, MarkerRecord] | None = None
 
     def newest(self, topic: str, bound: float) -> MarkerRecord:
         """Our newest record, once everything written before it is decided.
@@ -83,32 +87,32 @@ class MarkerReader:
         ``topic`` is the current id of the marker topic. ``bound`` is in seconds, for a transaction that is open or
         whose end is hidden. Raises ``HiddenTransaction`` if it takes longer.
         """
-        end = settled(self._cluster, [self.place], bound)[self.place]
+        end = settled(self._cluster, [self.marker_partition], bound)[self.marker_partition]
         return self.newest_at(TopicEnd(topic, end.leader_epoch, end.high))
 
     def visible(self) -> MarkerRecord:
         """Our newest record that readers see now, without a wait for transactions in flight."""
-        return self.newest_before(self._cluster.stable([self.place])[self.place])
+        return self.newest_before(self._cluster.stable([self.marker_partition])[self.marker_partition])
 
     def newest_at(self, mark: TopicEnd) -> MarkerRecord:
         """Our newest record below a mark. A known one is not read again."""
-        if self._known is not None and self._known[0] == mark and mark.known:
-            return self._known[1]
+        if self._cached_end is not None and self._cached_end[0] == mark and mark.is_leader_known:
+            return self._cached_end[1]
         entry = self.newest_before(mark.offset)
-        self._known = (mark, entry)
+        self._cached_end = (mark, entry)
         return entry
 
     def landed(self, before: TopicEnd, end: End, entry: MarkerRecord) -> None:
         """Cache a record of ours that landed after ``before``, if it is certainly the newest one below ``end``."""
         mark = before.followed_by(end)
-        self._known = (mark, entry) if mark else None
+        self._cached_end = (mark, entry) if mark else None
 
     def unmoved(self) -> bool:
         """Whether the topic seems to have the same end as at the last look. A hint: it may have been recreated."""
-        if self._known is None:
+        if self._cached_end is None:
             return False
-        mark, end = self._known[0], self._cluster.ends([self.place])[self.place]
-        return mark == TopicEnd(mark.topic, end.leader_epoch, end.high) and mark.known
+        mark, end = self._cached_end[0], self._cluster.ends([self.marker_partition])[self.marker_partition]
+        return mark == TopicEnd(mark.topic, end.leader_epoch, end.high) and mark.is_leader_known
 
     def newest_before(self, end: int) -> MarkerRecord:
         """Our newest record below an offset."""
@@ -121,18 +125,18 @@ class MarkerReader:
         def reached(entries: list[MarkerRecord]) -> bool:
             return any(entry.epoch <= after for entry in entries)
 
-        found: dict[int, MarkerRecord] = {}
+        records: dict[int, MarkerRecord] = {}
         for entry in self._back_until(end, reached):
             if not entry.claim and entry.epoch > after:
-                found[entry.epoch] = entry
-        return [found[number] for number in sorted(found)]
+                records[entry.epoch] = entry
+        return [records[number] for number in sorted(records)]
 
     def _back_until(self, end: int, enough: Callable[[list[MarkerRecord]], bool]) -> list[MarkerRecord]:
-        low = self._cluster.low([self.place])[self.place]
+        low = self._cluster.low([self.marker_partition])[self.marker_partition]
         window = _WINDOW
         while True:
             start = max(low, end - window)
-            messages = scan(self._options, self.place, start, end, self._patience)
+            messages = scan(self._options, self.marker_partition, start, end, self._patience)
             entries = [
                 MarkerRecord.parse(message.value() or b"") for message in messages if is_of(self._writer, message.key())
             ]
@@ -141,14 +145,14 @@ class MarkerReader:
             window *= _WIDER
 
 
-def scan(options: Options, place: Place, start: int, end: int, patience: float) -> Generator[Message]:
+def scan(options: Options, partition: PartitionKey, start: int, end: int, patience: float) -> Generator[Message]:
     """Committed records of one partition from ``start`` up to ``end``, exclusive.
 
     Raises TimeoutError after ``patience`` seconds without progress, which is never the end.
     """
     if start >= end:
         return
-    consumer = _consumer(options, place, start)
+    consumer = _consumer(options, partition, start)
     try:
         yield from _until(consumer, end, patience)
     finally:
@@ -182,7 +186,7 @@ def _next(consumer: Consumer) -> list[Message]:
     return [] if first is None else [first, *consumer.consume(_CHUNK, timeout=0)]
 
 
-def _consumer(options: Options, place: Place, start: int) -> Consumer:
+def _consumer(options: Options, partition: PartitionKey, start: int) -> Consumer:
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -196,7 +200,7 @@ def _consumer(options: Options, place: Place, start: int) -> Consumer:
             "fetch.wait.max.ms": 10,
         }
     )
-    consumer.assign([TopicPartition(*place, start)])
+    consumer.assign([TopicPartition(*partition, start)])
     return consumer
 
 
@@ -217,37 +221,32 @@ _ADMIN = "org.apache.kafka.clients.admin.Admin"
 _SECURE = ("security.protocol", "sasl.mechanism", "sasl.mechanisms")
 _MILLISECONDS = 10_000
 
-Held = Callable[[Iterable[Place]], frozenset[Place] | None]
+Held = Callable[[Iterable[PartitionKey]], frozenset[PartitionKey] | None]
 """Which of these partitions hold an open transaction of ours; ``None`` where that cannot be told, and each may."""
 
 
-def untold(_: Iterable[Place]) -> None:
+def untold(_: Iterable[PartitionKey]) -> None:
     """Tell nothing: each is waited for."""
 
 
 class TransactionOwner:
-    """Asks the brokers which partitions an open transaction of one transactional id holds back.
-
-    Args:
-        options: where the brokers are.
-        transactional_id: ours.
-    """
+    """Asks the brokers which partitions an open transaction of one transactional id holds back."""
 
     def __init__(self, options: Options, transactional_id: str) -> None:
         self._options = options
         self._id = transactional_id
 
-    def held(self, places: Iterable[Place]) -> frozenset[Place] | None:
+    def held(self, places: Iterable[PartitionKey]) -> frozenset[PartitionKey] | None:
         """Which of the partitions hold an open transaction of ours; ``None`` where nobody can tell."""
-        wanted = frozenset(places)
+        partitions = frozenset(places)
         jvm = None if any(name in self._options.settings for name in _SECURE) else _loaded()
         if jvm is None:
             return None
         try:
             with _admin(jvm, self._options.servers) as admin:
-                return frozenset(_held(jvm, admin, self._id, wanted))
+                return frozenset(_held(jvm, admin, self._id, partitions))
         except Exception as error:  # noqa: BLE001  py4j raises what it likes; waiting is always right
-            log.debug("the brokers do not tell whose transactions are open: %s", type(error).__name__)
+            log.debug("the brokers do not report the writers of open transactions: %s", type(error).__name__)
             return None
 
 
@@ -282,22 +281,22 @@ def _admin(jvm: Any, servers: str) -> Generator[Any]:
         admin.close(jvm.java.time.Duration.ZERO)  # without it, it waits for answers without end
 
 
-def _held(jvm: Any, admin: Any, transactional_id: str, places: Iterable[Place]) -> Iterator[Place]:
+def _held(jvm: Any, admin: Any, transactional_id: str, places: Iterable[PartitionKey]) -> Iterator[PartitionKey]:
     ids = jvm.java.util.Collections.singletonList(transactional_id)
     # The id that the brokers have for us now, after the fence: one that they gave us before cannot be decided by us.
     ours = admin.describeTransactions(ids).description(transactional_id).get().producerId()
-    partitions = {place: jvm.org.apache.kafka.common.TopicPartition(*place) for place in sorted(places)}
-    asked = jvm.java.util.ArrayList()
+    partitions = {pair: jvm.org.apache.kafka.common.TopicPartition(*pair) for pair in sorted(places)}
+    java_partitions = jvm.java.util.ArrayList()
     for partition in partitions.values():
-        asked.add(partition)
-    described = admin.describeProducers(asked)
-    for place, partition in partitions.items():
+        java_partitions.add(partition)
+    described = admin.describeProducers(java_partitions)
+    for topic_partition, partition in partitions.items():
         producers = described.partitionResult(partition).get().activeProducers()
         if any(
             producer.producerId() == ours and producer.currentTransactionStartOffset().isPresent()
             for producer in producers
         ):
-            yield place
+            yield topic_partition
 
 
 # ---- The wait itself: for what is decided and not visible, or open and not known to be another's.
@@ -314,67 +313,57 @@ _LONG = 1.0
 class HiddenTransaction(Exception):
     """A transaction's end is not visible: it is still open, or its end was lost in the brokers.
 
-    Attributes:
-        places: ``{(topic, partition): (last stable offset, offset that it should have passed)}``.
+    ``places``: ``{(topic, partition): (last stable offset, offset that it should have passed)}``.
     """
 
-    def __init__(self, places: Mapping[Place, tuple[int, int]]) -> None:
+    def __init__(self, places: Mapping[PartitionKey, tuple[int, int]]) -> None:
         self.places = places
-        (topic, partition), (stable, wanted) = min(places.items())
+        (topic, partition), (stable, high) = min(places.items())
         self.topic, self.partition, self.stable = topic, partition, stable
-        super().__init__(f"{topic}/{partition} is readable up to {stable}, and written up to {wanted}")
+        super().__init__(f"{topic}/{partition} is readable up to {stable}, and written up to {high}")
 
 
-def settled(cluster: Cluster, places: Iterable[Place], bound: float, held: Held = untold) -> dict[Place, End]:
-    """Wait until all that is in these partitions now is decided and visible; their ends as they were before the wait.
+def settled(
+    cluster: Cluster, places: Iterable[PartitionKey], bound: float, held: Held = untold
+) -> dict[PartitionKey, End]:
+    """Wait until all that is in these partitions now is decided and visible. Returns their ends before the wait.
 
-    Args:
-        cluster: who is asked.
-        places: the partitions.
-        bound: seconds.
-        held: tells which partitions hold an open transaction of ours; those of others are not waited for.
-
-    Raises:
-        Hidden: not within ``bound`` seconds.
-        KafkaException: no answer.
+    Transactions of others are not waited for: ``held`` selects the partitions with an open one of ours. Raises
+    ``HiddenTransaction`` after ``bound`` seconds, KafkaException without an answer.
     """
     ends = cluster.ends(places)
-    settle(cluster, {place: end.high for place, end in ends.items()}, bound, ends, held)
+    settle(cluster, {partition: end.high for partition, end in ends.items()}, bound, ends, held)
     return ends
 
 
 def settle(
     cluster: Cluster,
-    targets: Mapping[Place, int],
+    targets: Mapping[PartitionKey, int],
     bound: float,
-    known: Mapping[Place, End] | None = None,
+    initial_ends: Mapping[PartitionKey, End] | None = None,
     held: Held = untold,
-) -> dict[Place, End]:
-    """Wait until every transaction that began below these offsets is decided and its end visible; the ends after that.
+) -> dict[PartitionKey, End]:
+    """Wait until every transaction that began below ``targets`` is decided and its end visible. Returns the ends then.
 
-    Args:
-        cluster: who is asked.
-        targets: offsets that the last stable ones must reach.
-        bound: seconds.
-        known: ends that were asked for already; the first look is saved.
-        held: tells which partitions hold an open transaction of ours; those of others are not waited for.
-
-    Raises:
-        Hidden: not within ``bound`` seconds.
-        KafkaException: no answer.
+    ``targets`` are offsets that the last stable ones must reach. With ``initial_ends`` the first look is saved.
+    Otherwise as :func:`settled`.
     """
-    begun, pause, asked, told = time.monotonic(), _SHORTEST_PAUSE, 0.0, False
-    ends, wanted = cluster.ends(targets) if known is None else dict(known), dict(targets)
-    while behind := {place: (ends[place].stable, high) for place, high in wanted.items() if ends[place].stable < high}:
+    begun, pause, last_check, warned = time.monotonic(), _SHORTEST_PAUSE, 0.0, False
+    ends, highs = cluster.ends(targets) if initial_ends is None else dict(initial_ends), dict(targets)
+    while behind := {
+        partition: (ends[partition].stable, high) for partition, high in highs.items() if ends[partition].stable < high
+    }:
         waited = time.monotonic() - begun
         if waited >= bound:
             raise HiddenTransaction(behind)
-        long = waited > _LONG and not told
-        if long or waited > max(_UNUSUAL, 2 * asked):
-            asked, told, ours = waited, told or long, held(behind)
+        long = waited > _LONG and not warned
+        if long or waited > max(_UNUSUAL, 2 * last_check):
+            last_check, warned, ours = waited, warned or long, held(behind)
             _tell(logging.WARNING if long else logging.DEBUG, cluster.sink, behind, ours)
             if ours is not None:
-                wanted = {place: high for place, high in wanted.items() if place not in behind or place in ours}
+                highs = {
+                    partition: high for partition, high in highs.items() if partition not in behind or partition in ours
+                }
             continue
         time.sleep(min(pause, bound - waited))
         pause = min(pause * 2, _LONGEST_PAUSE)
@@ -382,8 +371,8 @@ def settle(
     return ends
 
 
-def _tell(level: int, sink: str, behind: Iterable[Place], ours: Iterable[Place] | None) -> None:
+def _tell(level: int, sink: str, behind: Iterable[PartitionKey], ours: Iterable[PartitionKey] | None) -> None:
     if ours is None:
-        log.log(level, "%s: open transactions in %s, whose they are cannot be told here: waiting", sink, sorted(behind))
+        log.log(level, "%s: open transactions in %s, their writers are not known here: waiting", sink, sorted(behind))
     else:
         log.log(level, "%s: open transactions in %s, of ours in %s", sink, sorted(behind), sorted(ours))

@@ -161,10 +161,10 @@ def as_java_spells(topic_id: str) -> str:
 def is_of(writer: MarkerScope, key: bytes | None) -> bool:
     """Whether a record's key is one of the writer's."""
     try:
-        found = json.loads(key or b"null")
+        decoded_key = json.loads(key or b"null")
     except ValueError:
         return False
-    return isinstance(found, list) and found[:2] == [writer.pipeline, writer.sink]
+    return isinstance(decoded_key, list) and decoded_key[:2] == [writer.pipeline, writer.sink]
 
 
 def offsets_text(offsets: Offsets) -> str:
@@ -174,25 +174,25 @@ def offsets_text(offsets: Offsets) -> str:
 
 def read_offsets(value: Mapping[str, Mapping[str, int]] | str) -> dict[str, dict[int, int]]:
     """Inverse of :func:`offsets_text`, also of its JSON form."""
-    found = json.loads(value) if isinstance(value, str) else value
-    return {topic: {int(part): offset for part, offset in parts.items()} for topic, parts in found.items()}
+    offsets = json.loads(value) if isinstance(value, str) else value
+    return {topic: {int(part): offset for part, offset in parts.items()} for topic, parts in offsets.items()}
 
 
 def _spelled(offsets: Offsets) -> dict[str, dict[str, int]]:
     return {topic: {str(part): offset for part, offset in parts.items()} for topic, parts in offsets.items()}
 
 
-def fenced(found: MarkerRecord, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
+def fenced(record: MarkerRecord, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
     """The refusal to go on under ``fence``. ``None`` if it is the installed one."""
-    lost = "the marker topic was deleted or made anew, or the fence was never installed"
-    return check_fence(sink, found.fence, fence, lost=lost)
+    lost = "the marker topic was deleted or created again, or the fence was never installed"
+    return check_fence(sink, record.fence, fence, lost=lost)
 
 
-def judge(found: MarkerRecord, marker: Marker, identity: str) -> Superseded | OnceOnlyError | None:
+def judge(record: MarkerRecord, marker: Marker, identity: str) -> Superseded | OnceOnlyError | None:
     """The refusal of the marker's epoch after the found record. ``None`` if it may be committed."""
-    written = found.written
+    written = record.written
     held = NewestEpoch.of(written.marker if written else None)
-    refused = fenced(found, marker.fence, marker.sink) or check_follows(marker, held)
+    refused = fenced(record, marker.fence, marker.sink) or check_follows(marker, held)
     if refused is not None:
         return refused
     if written and written.identity != identity and marker.epoch.adoption is None:

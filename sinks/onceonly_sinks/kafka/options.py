@@ -7,15 +7,41 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import Seconds, Typed, misused, read_texts, unfit
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+@checks_arguments
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class KafkaTuning(Typed):
+    """Where a Kafka sink keeps its markers, and how long it waits for the brokers.
+
+    Attributes:
+        marker_topic: topic of the markers. ``None``: one of the sink's own, whose name begins with ``onceonly.``.
+        answer_timeout: seconds that one answer of the brokers may take.
+        hidden_timeout: seconds to wait for a transaction whose end is hidden, before the sink refuses to write.
+            ``None``: as long as the brokers let any transaction stay open. The sink skips open transactions of other
+            producers if Spark has Kafka's package loaded and the brokers ask for no login. Only Spark's client can tell
+            them apart.
+
+    Raises:
+        ConfigurationError: E110, a value without meaning.
+    """
+
+    marker_topic: str | None = None
+    answer_timeout: Seconds = 30.0
+    hidden_timeout: Seconds | None = None
+
+
+TUNING = KafkaTuning()
 
 
 # ---- The options of Spark's own sink, as the client underneath spells them.
@@ -77,7 +103,7 @@ _REFUSED: Mapping[str, tuple[str, str]] = {
     ),
     "interceptor.classes": ("it names Java classes", "leave it out"),
     "metric.reporters": ("it names Java classes", "leave it out"),
-    "max.block.ms": ("the client here has no such limit", "KafkaSink(..., patience=seconds)"),
+    "max.block.ms": ("the client here has no such limit", "KafkaSink(..., tuning=KafkaTuning(answer_timeout=30))"),
     "ssl.truststore.password": ("a trust store is a PEM file here", "convert it to PEM; it needs no password"),
     "ssl.engine.factory.class": ("it names a Java class", "leave it out"),
     "sasl.login.callback.handler.class": ("it names a Java class", "leave it out"),
@@ -94,36 +120,34 @@ _JAAS_PAIR = re.compile(r"(\w+)\s*=\s*\"((?:[^\"\\]|\\.)*)\"")
 class Options:
     """Checked options.
 
-    ``given`` are the user's, as spelled but without the prefix. ``settings`` are the same in the client's spelling,
-    with secrets.
+    ``user_options`` are the user's, as spelled but without the prefix. ``settings`` are the same in the client's
+    spelling, with secrets.
     """
 
     servers: str
-    given: Mapping[str, str]
+    user_options: Mapping[str, str]
     settings: Mapping[str, str]
 
     @classmethod
-    def check(cls, servers: str, options: Mapping[str, str] | None) -> Self:
+    def check(cls, servers: str | Sequence[str], options: Mapping[str, str] | None) -> Self:
         """Check and translate options. Raises E110 with the option's name."""
-        if not isinstance(servers, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
-            listed: object = servers
-            names = ",".join(map(str, listed)) if isinstance(listed, list | tuple) else "localhost:9092"
-            cause = f"it wants a text, and was given a {type(listed).__name__}"
-            raise _wrong("servers=", cause, f"KafkaSink('{names}', ...)")
-        servers = ",".join(part.strip() for part in servers.split(",") if part.strip())
+        brokers = servers.split(",") if isinstance(servers, str) else servers
+        servers = ",".join(part.strip() for part in brokers if part.strip())
         if not servers or any(character in servers for character in "/?# "):
-            raise _wrong(f"servers={servers!r}", "it wants host:port,host:port", "KafkaSink('localhost:9092', ...)")
-        given = {_unprefixed(name): str(value) for name, value in (options or {}).items()}
+            raise unfit(
+                "KafkaSink", f"servers={servers!r}", "it wants host:port,host:port", "KafkaSink('localhost:9092', ...)"
+            )
+        user_options = {_unprefixed(name): str(value) for name, value in (options or {}).items()}
         settings: dict[str, str] = {}
-        for name, value in given.items():
-            settings.update(_translated(name, value, given))
+        for name, value in user_options.items():
+            settings.update(_translated(name, value, user_options))
         settings |= _secrets_of_the_environment(SECRETS - settings.keys())
         spoken = settings.get("security.protocol", "").upper()
         if spoken.startswith("SASL") and not {"sasl.mechanism", "sasl.mechanisms"} & settings.keys():
             cause = "without a mechanism the client takes GSSAPI, for which it must be built with Kerberos"
-            way = 'say the brokers\': options={"kafka.sasl.mechanism": "PLAIN", ...}, or SCRAM-SHA-512 and the like'
-            raise _wrong(f"kafka.security.protocol={spoken} alone", cause, way)
-        return cls(servers, given, settings)
+            remedy = 'say the brokers\': options={"kafka.sasl.mechanism": "PLAIN", ...}, or SCRAM-SHA-512 and the like'
+            raise unfit("KafkaSink", f"kafka.security.protocol={spoken} alone", cause, remedy)
+        return cls(servers, user_options, settings)
 
     def producer(self, transactional_id: str, patience: float) -> dict[str, str | bool]:
         """Configuration of one producer."""
@@ -142,8 +166,11 @@ class Options:
     @property
     def for_spark(self) -> dict[str, str]:
         """Options of Spark's Kafka source that reach the same brokers, as far as the user gave them."""
-        said = {name: value for name, value in self.given.items() if name.startswith(_CONNECTION)}
-        return {f"{PREFIX}{name}": value for name, value in {"bootstrap.servers": self.servers, **said}.items()}
+        connection_options = {name: value for name, value in self.user_options.items() if name.startswith(_CONNECTION)}
+        return {
+            f"{PREFIX}{name}": value
+            for name, value in {"bootstrap.servers": self.servers, **connection_options}.items()
+        }
 
     @property
     def timeout(self) -> float:
@@ -154,15 +181,17 @@ class Options:
     def described(self) -> dict[str, str]:
         """Options that an address needs to reach the cluster again, without secrets."""
         hidden = SECRETS | {"sasl.jaas.config"}
-        said = {name: value for name, value in self.given.items() if name not in hidden and not name.endswith(".key")}
-        if "sasl.jaas.config" in self.given:
-            said["sasl.username"] = self.settings["sasl.username"]
-        return {f"{PREFIX}{name}": value for name, value in sorted(said.items())}
+        public_options = {
+            name: value for name, value in self.user_options.items() if name not in hidden and not name.endswith(".key")
+        }
+        if "sasl.jaas.config" in self.user_options:
+            public_options["sasl.username"] = self.settings["sasl.username"]
+        return {f"{PREFIX}{name}": value for name, value in sorted(public_options.items())}
 
 
 def _secrets_of_the_environment(names: Iterable[str]) -> dict[str, str]:
-    found = {name: os.environ.get(environment_name(name)) for name in names}
-    return {name: value for name, value in found.items() if value}
+    secrets = {name: os.environ.get(environment_name(name)) for name in names}
+    return {name: value for name, value in secrets.items() if value}
 
 
 def environment_name(setting: str) -> str:
@@ -173,18 +202,18 @@ def environment_name(setting: str) -> str:
 def _unprefixed(name: str) -> str:
     if not name.startswith(PREFIX):
         cause = "options= takes the settings of the Kafka producer with the prefix kafka., as Spark's own sink does"
-        raise _wrong(f"the option {name!r}", cause, f'options={{"{PREFIX}{name}": ...}}, if that is what was meant')
+        raise unfit("KafkaSink", f"the option {name!r}", cause, f'options={{"{PREFIX}{name}": ...}}, if you mean that')
     return name.removeprefix(PREFIX)
 
 
-def _translated(name: str, value: str, given: Mapping[str, str]) -> dict[str, str]:
+def _translated(name: str, value: str, user_options: Mapping[str, str]) -> dict[str, str]:
     if name in _REFUSED:
         cause, next_ = _REFUSED[name]
-        raise _wrong(f"the option {PREFIX}{name}", cause, next_)
+        raise unfit("KafkaSink", f"the option {PREFIX}{name}", cause, next_)
     if name in _ONLY and value.lower() not in _ONLY[name][0]:
-        raise _wrong(f"{PREFIX}{name}={value}", _ONLY[name][1], "leave it out")
+        raise unfit("KafkaSink", f"{PREFIX}{name}={value}", _ONLY[name][1], "leave it out")
     if name in _SPECIAL:
-        return _SPECIAL[name](value, given)
+        return _SPECIAL[name](value, user_options)
     return {_RENAMED.get(name, name): value}
 
 
@@ -192,7 +221,7 @@ def _number(name: str, value: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise _wrong(f"{PREFIX}{name}={value!r}", "it wants a number", "correct it") from None
+        raise unfit("KafkaSink", f"{PREFIX}{name}={value!r}", "it wants a number", "correct it") from None
 
 
 def _buffer_memory(value: str, _: Mapping[str, str]) -> dict[str, str]:
@@ -201,21 +230,28 @@ def _buffer_memory(value: str, _: Mapping[str, str]) -> dict[str, str]:
 
 def _timeout(value: str, _: Mapping[str, str]) -> dict[str, str]:
     if not 1000 <= _number("transaction.timeout.ms", value) <= 2**31 - 1:
-        raise _wrong(f"kafka.transaction.timeout.ms={value}", "it wants milliseconds, at least 1000", "correct it")
+        raise unfit(
+            "KafkaSink", f"kafka.transaction.timeout.ms={value}", "it wants milliseconds, at least 1000", "correct it"
+        )
     return {"transaction.timeout.ms": value}
 
 
 def _in_flight(value: str, _: Mapping[str, str]) -> dict[str, str]:
     name = "max.in.flight.requests.per.connection"
     if not 1 <= _number(name, value) <= 5:
-        raise _wrong(f"{PREFIX}{name}={value}", "more than 5 would give up the order of rows", "leave it out")
+        raise unfit(
+            "KafkaSink", f"{PREFIX}{name}={value}", "more than 5 would give up the order of rows", "leave it out"
+        )
     return {name: value}
 
 
 def _retries(value: str, _: Mapping[str, str]) -> dict[str, str]:
     if _number("retries", value) < 1:
-        raise _wrong(
-            f"kafka.retries={value}", "a transaction needs an idempotent producer, which retries", "leave it out"
+        raise unfit(
+            "KafkaSink",
+            f"kafka.retries={value}",
+            "a transaction needs an idempotent producer, which retries",
+            "leave it out",
         )
     return {"retries": value}
 
@@ -225,12 +261,12 @@ def _endpoint(value: str, _: Mapping[str, str]) -> dict[str, str]:
 
 
 def _store(kind: str, target: Mapping[str, str]) -> Callable[[str, Mapping[str, str]], dict[str, str]]:
-    def translate(value: str, given: Mapping[str, str]) -> dict[str, str]:
-        form = given.get(f"ssl.{kind}.type", "JKS").upper()
+    def translate(value: str, user_options: Mapping[str, str]) -> dict[str, str]:
+        form = user_options.get(f"ssl.{kind}.type", "JKS").upper()
         if form not in target:
             cause = f"a {kind} of type {form} is a file of Java's own"
             next_ = f"convert it and say kafka.ssl.{kind}.type={' or '.join(target)}"
-            raise _wrong(f"the option kafka.ssl.{kind}.location", cause, next_)
+            raise unfit("KafkaSink", f"the option kafka.ssl.{kind}.location", cause, next_)
         return {target[form]: value}
 
     return translate
@@ -245,8 +281,11 @@ def _jaas(value: str, _: Mapping[str, str]) -> dict[str, str]:
     pairs = dict(_JAAS_PAIR.findall(match["rest"])) if match else {}
     if not {"username", "password"} <= pairs.keys():
         cause = "only PlainLoginModule and ScramLoginModule with username and password have an equivalent here"
-        raise _wrong(
-            "the option kafka.sasl.jaas.config", cause, "kafka.sasl.username, kafka.sasl.password and the like"
+        raise unfit(
+            "KafkaSink",
+            "the option kafka.sasl.jaas.config",
+            cause,
+            "kafka.sasl.username, kafka.sasl.password and the like",
         )
     unescaped = {name: re.sub(r"\\(.)", r"\1", pairs[name]) for name in ("username", "password")}
     return {"sasl.username": unescaped["username"], "sasl.password": unescaped["password"]}
@@ -266,10 +305,6 @@ _SPECIAL: Mapping[str, Callable[[str, Mapping[str, str]], dict[str, str]]] = {
 }
 
 
-def _wrong(problem: str, cause: str, next_: str) -> OnceOnlyError:
-    return refuse("E110", problem=f"KafkaSink cannot work with {problem}.", cause=cause, next=next_)
-
-
 # ---- The address of a Kafka sink: brokers, topic, and what differs from the defaults, without secrets.
 
 _SCHEME = "kafka:"
@@ -283,12 +318,16 @@ def default_id(topic: str | None) -> str:
 
 def address_of(options: Options, topic: str | None, id_: str, marker_topic: str | None) -> str:
     """Spell an address."""
-    said = {"id": "" if id_ == default_id(topic) else id_, "marker_topic": marker_topic or "", **options.described}
-    query = "&".join(f"{name}={quote(value, safe='')}" for name, value in said.items() if value)
+    parameters = {
+        "id": "" if id_ == default_id(topic) else id_,
+        "marker_topic": marker_topic or "",
+        **options.described,
+    }
+    query = "&".join(f"{name}={quote(value, safe='')}" for name, value in parameters.items() if value)
     return f"{_SCHEME}{options.servers}/{topic or ''}" + (f"?{query}" if query else "")
 
 
-def read_address(address: str) -> tuple[str, str | None, dict[str, Any]]:
+def read_address(address: str, call: Callable[..., Any]) -> tuple[str, str | None, dict[str, Any]]:
     """Servers, topic and keyword arguments of the sink: the inverse of :func:`address_of`.
 
     Raises E110 for no address of a Kafka sink.
@@ -296,14 +335,13 @@ def read_address(address: str) -> tuple[str, str | None, dict[str, Any]]:
     where, _, query = address.removeprefix(_SCHEME).partition("?")
     servers, slash, topic = where.partition("/")
     pairs = [part.partition("=") for part in query.split("&") if part]
-    said = {name: unquote(value) for name, _, value in pairs}
-    strange = [name for name in said if name not in _OURS and not name.startswith(PREFIX)]
-    if not address.startswith(_SCHEME) or not servers or not slash or strange:
-        raise refuse(
-            "E110",
-            problem=f"{address!r} is not the address of a Kafka sink.",
-            cause="it wants kafka:HOST:PORT,HOST:PORT/TOPIC?kafka.OPTION=VALUE",
-            next="see the addresses of every pipeline: onceonly queries list",
-        )
-    options = {name: value for name, value in said.items() if name.startswith(PREFIX)}
-    return servers, topic or None, {"options": options, **{name: said.get(name) for name in _OURS}}
+    parameters = {name: unquote(value) for name, _, value in pairs}
+    if not address.startswith(_SCHEME) or not servers or not slash:
+        cause = "it wants kafka:HOST:PORT,HOST:PORT/TOPIC?kafka.OPTION=VALUE"
+        remedy = "see the addresses of every pipeline: onceonly status"
+        raise misused(f"{address!r} is not the address of a Kafka sink.", cause, remedy)
+    options = {name: value for name, value in parameters.items() if name.startswith(PREFIX)}
+    texts = {name: [value] for name, value in parameters.items() if name not in options}
+    values = read_texts("the address of a Kafka sink", texts, _OURS, call, KafkaTuning)
+    tuning = KafkaTuning(marker_topic=values.get("marker_topic"))
+    return servers, topic or None, {"options": options, "id": values.get("id"), "tuning": tuning}

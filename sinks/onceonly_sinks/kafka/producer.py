@@ -19,7 +19,7 @@ from onceonly.machine.admission import Target, check_loop
 from onceonly.machine.source_order import kafka_identity
 from onceonly_checkpoints.model import SourceIdentity
 from onceonly_sinks.kafka import errors
-from onceonly_sinks.kafka.cluster import Cluster, End, Place, Topic
+from onceonly_sinks.kafka.cluster import Cluster, End, PartitionKey, Topic
 from onceonly_sinks.kafka.errors import Context
 from onceonly_sinks.kafka.marker_reader import (
     HiddenTransaction,
@@ -43,11 +43,11 @@ _FENCE_BUDGET = 60.0
 class SinkState:
     """A producer that fenced, with a transaction not begun, and the position under its fence.
 
-    ``found`` is the newest record, ``mark`` the end of the marker topic. All transactions in ``topics`` were decided.
+    ``mark`` is the end of the marker topic. All transactions in ``topics`` were decided.
     """
 
     transaction: Transaction
-    found: MarkerRecord
+    newest_record: MarkerRecord
     mark: TopicEnd
     topics: dict[str, Topic]
 
@@ -105,10 +105,8 @@ class Destination:
 
         ``worth`` raises if fencing would be in vain. Until then no other producer is disturbed.
 
-        Raises:
-            KafkaException: no answer, or fenced out meanwhile.
-            Hidden: a transaction's end stays hidden, and nothing may be written.
-            DestinationError: E508, the topic is gone.
+        Raises ``KafkaException``: no answer, or fenced out meanwhile. Raises ``HiddenTransaction``: a transaction's end
+        stays hidden, and nothing may be written. Raises E508: the topic is gone.
         """
         transaction = self.transactions.take()
         try:
@@ -116,31 +114,33 @@ class Destination:
             transaction.fence(_FENCE_BUDGET)
             topics = self.look_at([self.marker_topic, *([self.topic] if self.topic else [])])
             marked = topics.pop(self.marker_topic).id
-            ends = settled(self.cluster, [self.tail.place, *places(topics)], self.longest(), self._held)
-            end = ends[self.tail.place]
+            ends = settled(self.cluster, [self.tail.marker_partition, *places(topics)], self.longest(), self._held)
+            end = ends[self.tail.marker_partition]
             mark = TopicEnd(marked, end.leader_epoch, end.high)
-            found = self.tail.newest_at(mark)
-            topics |= self._settled(found, topics)
+            record = self.tail.newest_at(mark)
+            topics |= self._settled(record, topics)
         except BaseException:
             transaction.drop()
             raise
-        return SinkState(transaction, found, mark, topics)
+        return SinkState(transaction, record, mark, topics)
 
-    def _held(self, asked: Iterable[Place]) -> frozenset[Place] | None:
+    def _held(self, partitions: Iterable[PartitionKey]) -> frozenset[PartitionKey] | None:
         """Partitions to wait for: the marker topic's, which is ours alone, and those that our own transactions hold."""
-        ours = self.ownership.held(asked)
-        return None if ours is None else ours | ({self.tail.place} & set(asked))
+        ours = self.ownership.held(partitions)
+        return None if ours is None else ours | ({self.tail.marker_partition} & set(partitions))
 
-    def settle(self, targets: Mapping[Place, int], known: Mapping[Place, End]) -> dict[Place, End]:
+    def settle(
+        self, targets: Mapping[PartitionKey, int], initial_ends: Mapping[PartitionKey, End]
+    ) -> dict[PartitionKey, End]:
         """Wait until our commits below these offsets are decided and visible. Returns the ends after that.
 
         Raises ``HiddenTransaction`` if it takes too long.
         """
-        return settle(self.cluster, targets, self.longest(), known, self._held)
+        return settle(self.cluster, targets, self.longest(), initial_ends, self._held)
 
-    def _settled(self, found: MarkerRecord, known: Mapping[str, Topic]) -> dict[str, Topic]:
+    def _settled(self, record: MarkerRecord, settled_topics: Mapping[str, Topic]) -> dict[str, Topic]:
         """Further topics that the newest epoch names, once their records are decided. Deleted ones are left out."""
-        names = set(found.written.topics if found.written else ()) - known.keys()
+        names = set(record.written.topics if record.written else ()) - settled_topics.keys()
         topics = self.cluster.topics(names)
         settled(self.cluster, places(topics), self.longest(), self._held)
         return topics
@@ -161,12 +161,12 @@ class Destination:
 
     def look_at(self, names: Iterable[str]) -> dict[str, Topic]:
         """Topics as they are now. Raises E508 for a missing one."""
-        wanted = set(names)
-        found = self.cluster.topics(wanted)
-        if self.marker_topic in wanted - found.keys():
+        topic_names = set(names)
+        topics = self.cluster.topics(topic_names)
+        if self.marker_topic in topic_names - topics.keys():
             reason, cause = f"its marker topic {self.marker_topic} is gone", "it was deleted while the query ran"
             raise refuse("E508", sink=self.context.sink, reason=reason, cause=cause, next="restart the query")
-        if missing := sorted(wanted - found.keys()):
+        if missing := sorted(topic_names - topics.keys()):
             raise refuse(
                 "E508",
                 sink=self.context.sink,
@@ -175,7 +175,7 @@ class Destination:
                 next=f"kafka-topics.sh --bootstrap-server {self.options.servers} --create --topic {missing[0]} "
                 "--partitions N",
             )
-        return found
+        return topics
 
     def feeds(self, topics: Mapping[str, Topic]) -> str:
         """Identity of a source that reads these topics."""
@@ -273,19 +273,19 @@ class Prewarmed:
             self._made.pop().transaction.drop()
 
 
-def places(topics: Mapping[str, Topic]) -> list[Place]:
+def places(topics: Mapping[str, Topic]) -> list[PartitionKey]:
     """Every partition of the topics."""
     return [(name, partition) for name, topic in sorted(topics.items()) for partition in topic.partitions]
 
 
-def nested(offsets: Mapping[Place, int]) -> Offsets:
+def nested(offsets: Mapping[PartitionKey, int]) -> Offsets:
     """Offsets in their stored form."""
-    found: dict[str, dict[int, int]] = {}
+    nested_offsets: dict[str, dict[int, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
-        found.setdefault(topic, {})[partition] = offset
-    return found
+        nested_offsets.setdefault(topic, {})[partition] = offset
+    return nested_offsets
 
 
-def flat(offsets: Offsets) -> dict[Place, int]:
+def flat(offsets: Offsets) -> dict[PartitionKey, int]:
     """Inverse of :func:`nested`."""
     return {(topic, partition): offset for topic, parts in offsets.items() for partition, offset in parts.items()}

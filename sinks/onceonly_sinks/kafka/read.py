@@ -1,180 +1,32 @@
-"""Read a Kafka sink's history, row counts and changes by others.
-
-Also builds settings for readers, and checks brokers and topics.
-"""
+"""Read a Kafka sink's history, row counts and changes by others."""
 
 from __future__ import annotations
 
 import json
-import shlex
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onceonly.doctor import Check, Observed, State, spot
-from onceonly.doctor.rules import enough_ms, too_short
 from onceonly.errors.arguments import checks_arguments
-from onceonly.protocol import ExternalChange
-from onceonly.protocol.health import spell
+from onceonly.protocol.capabilities import EpochExpired, NotVersioned, Span
+from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_sinks.kafka.cluster import SCAN, Place, Topic
+from onceonly_sinks.kafka.cluster import PartitionKey, Topic
 from onceonly_sinks.kafka.marker_reader import HiddenTransaction, scan, settle
 from onceonly_sinks.kafka.markers import MarkerRecord, Written, read_offsets
 from onceonly_sinks.kafka.options import PREFIX
 from onceonly_sinks.kafka.producer import Destination, flat, places
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 
-# ---- What brokers and topics must be for a sink: read from the cluster, judged by pure rules.
+if TYPE_CHECKING:
+    pass
 
-_TRANSACTIONS = "__transaction_state"
-"""The brokers' own topic: which transactions were decided, and how."""
-
-_HEADROOM = 2
-
-_ENOUGH = 2
-"""Replicas that must have a confirmed row, so that no broker is the only one."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFacts:
-    """Settings and replicas of a topic.
-
-    ``replicas`` is the fewest that a partition has. ``settings`` are its own, and those from the brokers.
-    """
-
-    name: str
-    partitions: int
-    replicas: int
-    settings: Mapping[str, str]
-
-    @property
-    def least(self) -> int:
-        """Replicas without which a write is refused."""
-        return int(self.settings.get("min.insync.replicas", "1"))
-
-    @property
-    def policy(self) -> str:
-        """The clean-up policy for old records."""
-        return self.settings.get("cleanup.policy", "")
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterFacts:
-    """Brokers, limits and topics of a sink.
-
-    Attributes:
-        brokers: number of brokers.
-        limit_s: seconds after which the brokers end a transaction of this sink.
-        most_s: the highest such limit that the brokers allow, in seconds.
-        marker: name of the marker topic.
-        rows: name of the topic for rows. ``None`` if rows name theirs.
-        topics: existing topics of the sink, and the brokers' own for transactions.
-    """
-
-    servers: str
-    brokers: int
-    limit_s: float
-    most_s: float
-    marker: str
-    rows: str | None
-    topics: tuple[TopicFacts, ...]
-
-
-def read(destination: Destination) -> ClusterFacts:
-    """Ask the cluster. Raises KafkaException if no answer comes, or if the settings may not be seen."""
-
-    def ask(admin: AdminClient) -> Any:
-        return admin.list_topics(timeout=destination.patience)
-
-    seen = destination.cluster.ask(ask)
-    wanted = [name for name in (destination.topic, destination.marker_topic, _TRANSACTIONS) if name in seen.topics]
-    topics = tuple(_topic(destination, str(name), seen.topics[name].partitions.values()) for name in wanted)
-    limit = float(destination.options.timeout)
-    longest = destination.cluster.longest_transaction() - SCAN
-    servers, brokers = destination.options.servers, len(seen.brokers)
-    return ClusterFacts(servers, brokers, limit, longest, destination.marker_topic, destination.topic, topics)
-
-
-def _topic(destination: Destination, name: str, partitions: Any) -> TopicFacts:
-    replicas = [len(partition.replicas) for partition in partitions]
-    return TopicFacts(name, len(replicas), min(replicas, default=0), destination.cluster.settings(name))
-
-
-def judge(name: str, facts: ClusterFacts, observed: Observed) -> Iterator[Check]:
-    """Run the checks D101 to D108. ``observed`` holds durations of past epochs."""
-    if state := too_short(facts.limit_s, observed):
-        yield spot(
-            "D101",
-            name,
-            state,
-            longest=spell(observed.longest_open_s),
-            limit=spell(facts.limit_s),
-            enough_ms=enough_ms(observed),
-            most_ms=int(facts.most_s * 1000),
-        )
-    if facts.limit_s > facts.most_s:
-        yield spot("D107", name, limit=spell(facts.limit_s), most=spell(facts.most_s), most_ms=int(facts.most_s * 1000))
-    else:
-        yield Check(name, State.OK, f"an epoch may keep its transaction open for {spell(facts.limit_s)}")
-    if facts.rows is None:
-        yield Check(name, State.HINT, "rows name their topics; which ones is known when they come")
-    if facts.marker not in [topic.name for topic in facts.topics]:
-        yield Check(name, State.OK, f"topic {facts.marker} for markers is made with the first fence")
-    for topic in facts.topics:
-        if topic.name == facts.marker:
-            yield from _marker(name, facts.servers, topic)
-        elif topic.name == facts.rows:
-            yield from _rows(name, facts.servers, topic, observed)
-        yield from _kept(name, facts, topic)
-
-
-def _rows(name: str, servers: str, topic: TopicFacts, observed: Observed) -> Iterator[Check]:
-    """Check that every written row stays for as long as readers need it."""
-    if "compact" in topic.policy.split(","):
-        yield spot("D106", name, State.HINT, topic=topic.name, servers=servers)
-        return
-    kept = int(topic.settings.get("retention.ms", "-1")) / 1000
-    how_long = "for ever" if kept < 0 else f"for {spell(kept)}"
-    if 0 <= kept <= observed.longest_pin_s * _HEADROOM:
-        state = State.PROBLEM if observed.longest_pin_s >= kept else State.HINT
-        enough, pinned = int(observed.longest_pin_s * 3000), spell(observed.longest_pin_s)
-        yield spot(
-            "D108", name, state, topic=topic.name, servers=servers, kept=spell(kept), pinned=pinned, enough_ms=enough
-        )
-    yield Check(name, State.OK, f"{topic.name} has {topic.partitions} partitions and keeps every row {how_long}")
-
-
-def _marker(name: str, servers: str, topic: TopicFacts) -> Iterator[Check]:
-    at = f"--bootstrap-server {shlex.quote(servers)}"
-    if topic.policy != "compact":
-        command = f"kafka-configs.sh {at} --alter --topic {topic.name} --add-config cleanup.policy=compact"
-        yield spot("D102", name, topic=topic.name, found=f"cleanup.policy={topic.policy}", command=command)
-    if topic.partitions != 1:
-        command = f"delete it while it is empty: kafka-topics.sh {at} --delete --topic {topic.name}; or name another: "
-        found = f"{topic.partitions} partitions"
-        yield spot("D102", name, topic=topic.name, found=found, command=f"{command}KafkaSink(..., marker_topic=...)")
-    if (topic.policy, topic.partitions) == ("compact", 1):
-        yield Check(name, State.OK, f"topic {topic.name} keeps markers: it is compacted and has one partition")
-
-
-def _kept(name: str, facts: ClusterFacts, topic: TopicFacts) -> Iterator[Check]:
-    """Check that confirmed rows outlive a broker. A single broker is the operator's choice, and only reported."""
-    said: dict[str, Any] = {"topic": topic.name, "servers": facts.servers}
-    if topic.replicas == 1:
-        yield spot("D103", name, State.HINT if facts.brokers == 1 else State.PROBLEM, **said)
-    elif topic.least < _ENOUGH:
-        yield spot("D104", name, least=topic.least, replicas=topic.replicas, enough=_ENOUGH, **said)
-    if topic.settings.get("unclean.leader.election.enable") == "true":
-        yield spot("D105", name, **said)
-
-
-# ---- History, recount, what others did; and settings with which readers see whole epochs only.
 
 _GLANCE = 10.0
 """Seconds that a reader without a fence waits for transactions in flight before it reads what is visible."""
@@ -211,26 +63,28 @@ def epochs(destination: Destination, after: int) -> list[Written]:
     """Epochs in the marker topic with visible rows, oldest first. Raises KafkaException without an answer."""
     if not destination.marked():
         return []
-    end = _visible(destination, destination.cluster.high([destination.tail.place]))[destination.tail.place]
-    found = [entry.written for entry in destination.tail.epochs(end, after) if entry.written]
-    if found:
-        known = destination.cluster.topics(found[-1].topics)
-        _visible(destination, _state(flat(found[-1].end), known))
-    return found
+    end = _visible(destination, destination.cluster.high([destination.tail.marker_partition]))[
+        destination.tail.marker_partition
+    ]
+    written = [entry.written for entry in destination.tail.epochs(end, after) if entry.written]
+    if written:
+        topics = destination.cluster.topics(written[-1].topics)
+        _visible(destination, _state(flat(written[-1].end), topics))
+    return written
 
 
-def _visible(destination: Destination, targets: Mapping[Place, int]) -> dict[Place, int]:
+def _visible(destination: Destination, targets: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
     """The offsets, or those visible after a wait, since a writer may be held up in the middle of a commit."""
     try:
         settle(destination.cluster, targets, _GLANCE)
     except HiddenTransaction as hidden:
-        stable = {place: low for place, (low, _) in hidden.places.items()}
+        stable = {partition: low for partition, (low, _) in hidden.places.items()}
         return {**targets, **stable}
     return dict(targets)
 
 
-def _state(offsets: Mapping[Place, int], topics: Mapping[str, Topic]) -> dict[Place, int]:
-    return {place: offset for place, offset in offsets.items() if place in set(places(topics))}
+def _state(offsets: Mapping[PartitionKey, int], topics: Mapping[str, Topic]) -> dict[PartitionKey, int]:
+    return {partition: offset for partition, offset in offsets.items() if partition in set(places(topics))}
 
 
 def recount(destination: Destination) -> dict[int, int] | None:
@@ -250,31 +104,33 @@ def recount(destination: Destination) -> dict[int, int] | None:
     counted: Counter[int] = Counter()
     highest = destination.cluster.high(places(topics))
     stable = destination.cluster.stable(places(topics))
-    if any(stable[place] < offset for place, offset in _state(flat(written[-1].end), topics).items()):
+    if any(
+        stable[topic_partition] < offset for topic_partition, offset in _state(flat(written[-1].end), topics).items()
+    ):
         return None
-    for place in places(topics):
-        ranges = ranges_of(written, place)
+    for partition in places(topics):
+        ranges = ranges_of(written, partition)
         if ranges:
-            end = min(highest[place], stable[place])
-            for message in scan(destination.options, place, ranges[0][0], end, destination.patience):
+            end = min(highest[partition], stable[partition])
+            for message in scan(destination.options, partition, ranges[0][0], end, destination.patience):
                 counted[epoch_at(ranges, message.offset() or 0)] += 1
     return dict(counted)
 
 
-def ranges_of(written: Sequence[Written], place: Place) -> list[tuple[int, int, int]]:
+def ranges_of(written: Sequence[Written], topic_partition: PartitionKey) -> list[tuple[int, int, int]]:
     """``(start, end, epoch)`` of the epochs that may have rows in a partition, ascending."""
-    topic, partition = place
-    found: list[tuple[int, int, int]] = []
+    topic, partition = topic_partition
+    ranges: list[tuple[int, int, int]] = []
     for epoch in written:
         start, end = epoch.start.get(topic, {}).get(partition), epoch.end.get(topic, {}).get(partition)
         if epoch.rows and start is not None and end is not None and start < end:
-            found.append((start, end, epoch.marker.epoch.number))
-    return sorted(found)
+            ranges.append((start, end, epoch.marker.epoch.number))
+    return sorted(ranges)
 
 
 def epoch_at(ranges: Sequence[tuple[int, int, int]], offset: int) -> int:
     """Epoch whose range holds an offset. 0 for none."""
-    at = bisect_right(ranges, offset, key=lambda found: found[0]) - 1
+    at = bisect_right(ranges, offset, key=lambda epoch_range: epoch_range[0]) - 1
     return ranges[at][2] if at >= 0 and offset < ranges[at][1] else 0
 
 
@@ -284,15 +140,17 @@ def _countable(destination: Destination, written: Sequence[Written], topics: Map
     if any("compact" in destination.cluster.policy(name) for name in topics):
         return False
     low = destination.cluster.low(places(topics))
-    first = {place: ranges[0][0] for place in low if (ranges := ranges_of(written, place))}
-    return all(low[place] <= start for place, start in first.items())
+    first = {partition: ranges[0][0] for partition in low if (ranges := ranges_of(written, partition))}
+    return all(low[partition] <= start for partition, start in first.items())
 
 
 def has_rows(destination: Destination, topics: Mapping[str, Topic]) -> bool:
     """Whether any partition holds a committed record."""
     low, stable = destination.cluster.low(places(topics)), destination.cluster.stable(places(topics))
-    for place in places(topics):
-        with closing(scan(destination.options, place, low[place], stable[place], destination.patience)) as rows:
+    for partition in places(topics):
+        with closing(
+            scan(destination.options, partition, low[partition], stable[partition], destination.patience)
+        ) as rows:
             if next(rows, None) is not None:
                 return True
     return False
@@ -303,29 +161,32 @@ def disturbances(destination: Destination, since: Receipt | None) -> tuple[Exter
     if since is None:
         return ()
     ids, end = since.at("topics"), since.at("end")
-    was: dict[str, str] = _json(ids)
-    topics = destination.cluster.topics(was)
+    old_ids: dict[str, str] = _json(ids)
+    topics = destination.cluster.topics(old_ids)
     high = destination.cluster.high(places(topics))
-    return judge_topics(was, read_offsets(str(end or "{}")), topics, high)
+    return judge_topics(old_ids, read_offsets(str(end or "{}")), topics, high)
 
 
 def judge_topics(
-    was: Mapping[str, str], end: Mapping[str, Mapping[int, int]], topics: Mapping[str, Topic], high: Mapping[Place, int]
+    old_ids: Mapping[str, str],
+    end: Mapping[str, Mapping[int, int]],
+    topics: Mapping[str, Topic],
+    high: Mapping[PartitionKey, int],
 ) -> tuple[ExternalChange, ...]:
     """Compare topics with the ids and offsets of a receipt."""
-    found: list[ExternalChange] = []
-    for name, id_ in was.items():
+    changes: list[ExternalChange] = []
+    for name, id_ in old_ids.items():
         if name not in topics:
-            found.append(ExternalChange("recreated", f"no topic {name}", fatal=True))
+            changes.append(ExternalChange("recreated", f"no topic {name}", fatal=True))
         elif topics[name].id != id_:
-            detail = f"topic {name} made anew, with id {topics[name].id}"
-            found.append(ExternalChange("recreated", detail, fatal=True))
+            detail = f"topic {name} created again, with id {topics[name].id}"
+            changes.append(ExternalChange("recreated", detail, fatal=True))
         else:
-            found += _cut_off(name, end.get(name, {}), high)
-    return tuple(found)
+            changes += _cut_off(name, end.get(name, {}), high)
+    return tuple(changes)
 
 
-def _cut_off(topic: str, end: Mapping[int, int], high: Mapping[Place, int]) -> list[ExternalChange]:
+def _cut_off(topic: str, end: Mapping[int, int], high: Mapping[PartitionKey, int]) -> list[ExternalChange]:
     now = {partition: high.get((topic, partition), 0) for partition in end}
     return [
         ExternalChange("restored", f"{topic}/{partition} ends at {now[partition]}, it once ended at {once}", fatal=True)
@@ -341,3 +202,146 @@ def _json(text: object) -> dict[str, str]:
 def newest_receipt(entry: MarkerRecord) -> Receipt | None:
     """Receipt of the epoch that a record names."""
     return entry.written.receipt if entry.written else None
+
+
+# ---- Read a topic as of an epoch, by its receipt's offsets.
+
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
+"""Columns of the rows, in their order, as Spark's Kafka source names them."""
+
+LOCATION = COLUMNS[:4]
+"""Those of them that are given by where and when a record was written."""
+
+_AT_ONCE = 5000
+_MADE_ANEW = "the topic was deleted and created again"
+_RETENTION = "the topic's retention removed its oldest records (retention.ms, retention.bytes)"
+
+
+def check(destination: Destination, at: Receipt, since: Receipt | None) -> Mapping[PartitionKey, tuple[int, int]]:
+    """Offset range of each partition: the first, and the one after the last.
+
+    Raises ``EpochExpired`` if records between them are gone. Raises ``NotVersioned`` if a topic keeps only the newest
+    record of a key.
+    """
+    ids: dict[str, str] = json.loads(str(at.at("topics") or "{}"))
+    topics = destination.cluster.topics(ids)
+    if other := sorted(name for name, id_ in ids.items() if name not in topics or topics[name].id != id_):
+        raise EpochExpired(f"{', '.join(other)} is another topic than it was, or is gone", _MADE_ANEW)
+    if compacted_topics := sorted(name for name in ids if "compact" in destination.cluster.policy(name)):
+        command = f"kafka-configs.sh --alter --topic {compacted_topics[0]} --add-config {_DELETE}"
+        option = f"a topic that is not compacted: {command}"
+        raise NotVersioned(f"{', '.join(compacted_topics)} is compacted: of a key it keeps the newest record", option)
+    ends = flat(read_offsets(str(at.at("end") or "{}")))
+    starts = flat(read_offsets(str(since.at("end") or "{}"))) if since else _first(destination)
+    ranges = {topic_partition: (starts.get(topic_partition, 0), end) for topic_partition, end in ends.items()}
+    low, high = destination.cluster.low(ranges), destination.cluster.high(ranges)
+    for (topic, partition), (start, end) in ranges.items():
+        oldest, newest = low[topic, partition], high[topic, partition]
+        if newest < end:
+            raise EpochExpired(f"{topic}/{partition} ends at offset {newest}, before {end}", _MADE_ANEW)
+        if start < end and oldest > start:
+            raise EpochExpired(f"{topic}/{partition} begins at offset {oldest} by now, after {start}", _RETENTION)
+    return ranges
+
+
+_DELETE = "cleanup.policy=delete"
+
+
+def _first(destination: Destination) -> Mapping[PartitionKey, int]:
+    """The offsets at which the rows of the sink's first epoch begin. Empty if its marker is forgotten."""
+    written = epochs(destination, 0)
+    first = dict(written[0].marker.epoch.sinks).get(destination.writer.sink) if written else None
+    return flat(written[0].start) if written and first == written[0].marker.epoch.number else {}
+
+
+def read(destination: Destination, at: Receipt, since: Receipt | None) -> pa.Table:
+    """Read the records into this process. Raises as :func:`check`.
+
+    Raises TimeoutError if another producer's open transaction hides the records.
+    """
+    import pyarrow as pa
+
+    types: list[pa.DataType] = [pa.string(), pa.int32(), pa.int64(), pa.timestamp("ms", tz="UTC")]
+    schema = pa.schema(list(zip(COLUMNS, [*types, pa.binary(), pa.binary()], strict=True)))
+    batches: list[pa.RecordBatch] = []
+    rows: list[tuple[Any, ...]] = []
+    for row in _records(destination, check(destination, at, since)):
+        rows.append(row)
+        if len(rows) == _AT_ONCE:
+            batches.append(_batch(rows, schema))
+            rows = []
+    return pa.Table.from_batches([*batches, _batch(rows, schema)], schema=schema)
+
+
+def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    columns = [[row[at] for row in rows] for at in range(len(schema))]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _records(
+    destination: Destination, ranges: Mapping[PartitionKey, tuple[int, int]]
+) -> Iterator[tuple[str, int, int, int, bytes | None, bytes | None]]:
+    for (topic, partition), (start, end) in ranges.items():
+        for message in scan(destination.options, (topic, partition), start, end, destination.patience):
+            yield topic, partition, message.offset() or 0, message.timestamp()[1], message.key(), message.value()
+
+
+def frame(destination: Destination, spark: SparkSession, at: Receipt, since: Receipt | None) -> DataFrame:
+    """Read the records through Spark's Kafka source. Raises as :func:`check`."""
+    ranges = check(destination, at, since)
+    partitions: dict[str, list[int]] = {}
+    for topic, partition in ranges:
+        partitions.setdefault(topic, []).append(partition)
+    options = {
+        **destination.options.for_spark,
+        f"{PREFIX}isolation.level": "read_committed",
+        "assign": json.dumps(partitions),
+        "startingOffsets": _spelled(ranges, 0),
+        "endingOffsets": _spelled(ranges, 1),
+        "failOnDataLoss": "true",
+    }
+    rows = spark.read.format("kafka").options(**options).load()
+    return rows.select(*COLUMNS)
+
+
+def _spelled(ranges: Mapping[PartitionKey, tuple[int, int]], which: int) -> str:
+    offsets_by_topic: dict[str, dict[str, int]] = {}
+    for (topic, partition), offsets in ranges.items():
+        offsets_by_topic.setdefault(topic, {})[str(partition)] = offsets[which]
+    return json.dumps(offsets_by_topic)
+
+
+# ---- Records of a topic by the epoch that brought them: committed ones, between the offsets that the markers
+# name.
+
+
+def of(destination: Destination, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+    """The records of these epochs that retention has left, partition by partition, each as ``key`` and ``value``.
+
+    ``None`` if a topic was recreated, as offsets of the old one say nothing of it. Raises KafkaException without an
+    answer.
+    """
+    written = epochs(destination, span[0] - 1)
+    entries = [entry for entry in written if entry.marker.epoch.number <= span[1]]
+    if not entries:
+        return iter(())
+    topics = destination.cluster.topics(entries[-1].topics)
+    if any(name not in topics or topics[name].id != id_ for name, id_ in entries[-1].topics.items()):
+        return None
+    ranges = {partition: ranges_of(entries, partition) for partition in places(topics)}
+    return _by_epoch(destination, {partition: within for partition, within in ranges.items() if within})
+
+
+def _by_epoch(
+    destination: Destination, ranges: Mapping[tuple[str, int], list[tuple[int, int, int]]]
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    low, stable = destination.cluster.low(ranges), destination.cluster.stable(ranges)
+    for partition, within in ranges.items():
+        start, end = max(low[partition], within[0][0]), min(stable[partition], within[-1][1])
+        for message in scan(destination.options, partition, start, end, destination.patience):
+            if epoch := epoch_at(within, message.offset() or 0):
+                yield epoch, {"key": message.key(), "value": message.value()}

@@ -1,7 +1,4 @@
-"""Add the Kafka source to a Spark session builder.
-
-``with_kafka`` leaves the builder's other settings unchanged.
-"""
+"""Add the Kafka source to a Spark session builder."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ def with_kafka(builder: Builder, jars: Sequence[Path | str] = ()) -> Builder:
     """
     spark = detect.installed()
     if spark is None:
-        raise refuse("E108", what="with_kafka()", package="pyspark", distribution="onceonly", extra="spark")
+        raise refuse("E108", what="with_kafka()", package="pyspark", extra="spark")
     for name, value in settings(dict(getattr(builder, "_options", {})), spark, jars).items():
         builder = builder.config(name, value)  # type: ignore[attr-defined]
     return builder

@@ -12,36 +12,39 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from onceonly import faults
-from onceonly.doctor import Check, Observed
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.arguments import checks_arguments
 from onceonly.faults import Point
 from onceonly.protocol import (
     Batch,
     Capabilities,
-    ExternalChange,
+    DetectsChanges,
+    HasConstraints,
+    Inspectable,
     OutcomeUnknown,
     Peek,
     Position,
     Prepared,
+    ReadsRows,
     Recorder,
     SinkBase,
+    StreamSource,
     Superseded,
-    check_prepared_by,
 )
 from onceonly.protocol.capabilities import Span
 from onceonly.protocol.row_rules import Rule
+from onceonly.protocol.sink import check_prepared_by
+from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.model import SourceIdentity
-from onceonly_sinks.kafka import commit, errors, markers, read, read_at
+from onceonly_sinks.kafka import commit, errors, markers, read
 from onceonly_sinks.kafka.cluster import Topic
 from onceonly_sinks.kafka.columns import Columns, rules_of
-from onceonly_sinks.kafka.commit import KafkaPrepared
+from onceonly_sinks.kafka.commit import KafkaPrepared, ProducerSlot
 from onceonly_sinks.kafka.errors import Context
-from onceonly_sinks.kafka.fence import ProducerSlot
 from onceonly_sinks.kafka.marker_reader import HiddenTransaction
 from onceonly_sinks.kafka.markers import MarkerRecord, MarkerScope, Written
-from onceonly_sinks.kafka.options import Options, address_of, default_id, read_address
+from onceonly_sinks.kafka.options import TUNING, KafkaTuning, Options, address_of, default_id, read_address
 from onceonly_sinks.kafka.producer import Destination, flat
 from onceonly_sinks.kafka.transactions import lost
 
@@ -50,69 +53,60 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
 
+    from onceonly.protocol.health import Check, Observed
+
 
 log = logging.getLogger(__name__)
-
-PATIENCE = 30.0
-"""Seconds that one answer of the brokers may take."""
 
 _CLOSING = 2.0
 
 
 @checks_arguments
-class KafkaSink(SinkBase):
+class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable, StreamSource):
     """Writes each epoch to Kafka in one transaction with its marker. Columns and options are those of Spark's own sink.
 
     Readers see whole epochs if they read committed records. See :func:`onceonly_sinks.kafka.read_committed`. The marker
     goes to a compacted topic beside the output, which the sink creates. Topics for rows must exist. One producer in the
-    driver sends the rows. Epochs that do not fit into the driver use ``exactly_once(staging=)``.
+    driver sends the rows. Epochs that do not fit into the driver use ``exactly_once(storage=Storage(staging=))``.
 
     Args:
-        servers: ``host:port,host:port``.
+        servers: brokers as ``host:port``, in one text with commas or in a list.
         topic: topic of the rows. ``None``: the column ``topic`` names it, row by row. The first start then does not
             notice rows that others left in such a topic before.
         options: settings of the producer, as Spark takes them: ``{"kafka.compression.type": "zstd"}``. Secrets may come
             from the environment instead: ``ONCEONLY_KAFKA_SASL_PASSWORD``.
         id: the sink's id, if one pipeline writes to one topic twice. Default: ``kafka:<topic>``.
-        marker_topic: topic of the markers. Default: a topic of the sink's own, whose name begins with ``onceonly.``.
-        patience: seconds that one answer of the brokers may take.
-        settle: seconds to wait for a transaction whose end is hidden, before the sink refuses to write. Default: as
-            long as the brokers let any transaction stay open. The sink skips open transactions of other producers if
-            Spark has Kafka's package loaded and the brokers ask for no login. Only Spark's client can tell them apart.
+        tuning: the topic of markers, and the longest waits.
 
     Raises:
         ConfigurationError: E108 the client is missing. E110 an invalid option, by name.
     """
 
-    elsewhere: ClassVar[str] = 'a setting of the client stands in options={{"kafka.{setting}": ...}}'
+    elsewhere: ClassVar[str] = 'a setting of the client belongs in options={{"kafka.{setting}": ...}}'
     """What a name that is no argument may be."""
 
     def __init__(
         self,
-        servers: str,
+        servers: str | Sequence[str],
         topic: str | None = None,
         *,
         options: Mapping[str, str] | None = None,
         id: str | None = None,
-        marker_topic: str | None = None,
-        patience: float = PATIENCE,
-        settle: float | None = None,
+        tuning: KafkaTuning = TUNING,
     ) -> None:
         _need_client()
         self._options = Options.check(servers, options)
         self._topic = topic
         super().__init__(id or default_id(topic))
-        self._named = id is not None
-        self._marker_topic = marker_topic
-        self._patience = patience
-        self._settle = settle
+        self.named = id is not None
+        self._tuning = tuning
         self._destination: Destination | None = None
         self._slot: ProducerSlot | None = None
 
     @property
     def address(self) -> str:
         """Brokers, topic, and options that differ from the defaults, without secrets."""
-        return address_of(self._options, self._topic, self._id, self._marker_topic)
+        return address_of(self._options, self._topic, self._id, self._tuning.marker_topic)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -127,8 +121,7 @@ class KafkaSink(SinkBase):
         Raises:
             ConfigurationError: E108 the client is missing. E110 not an address of a Kafka sink.
         """
-        servers, topic, said = read_address(address)
-        arguments: dict[str, Any] = said
+        servers, topic, arguments = read_address(address, KafkaSink.__init__)
         return cls(servers, topic, **arguments)
 
     # ---- opening
@@ -143,11 +136,12 @@ class KafkaSink(SinkBase):
         self.close()
         super().open(pipeline)
         writer = MarkerScope(pipeline, self._id)
-        marker_topic = self._marker_topic or writer.topic
+        tuning = self._tuning
+        marker_topic = tuning.marker_topic or writer.topic
         protocol = self._options.settings.get("security.protocol", "PLAINTEXT")
         context = Context(self._id, self.address, self._options.timeout, protocol=protocol)
         destination = Destination(
-            self._options, writer, self._topic, marker_topic, self._patience, self._settle, context
+            self._options, writer, self._topic, marker_topic, tuning.answer_timeout, tuning.hidden_timeout, context
         )
         self._destination, self._slot = destination, ProducerSlot(destination)
         with self._on.refusing():
@@ -155,7 +149,7 @@ class KafkaSink(SinkBase):
             destination.look_at([self._topic] if self._topic else [])
             _ = destination.cluster.id
 
-    def demands(self, columns: pa.Schema) -> Sequence[Rule]:
+    def row_rules(self, columns: pa.Schema) -> Sequence[Rule]:
         """The topic's rules for rows with these columns. If a column names the topic, rules of any topic.
 
         Raises:
@@ -186,19 +180,14 @@ class KafkaSink(SinkBase):
     def install(self, fence: Fence) -> None:
         """Make ``fence`` the newest if it is strictly greater, or find it installed. Creates the marker topic.
 
-        Raises:
-            Superseded: the current fence is neither lower nor this one.
-            OutcomeUnknown: the answer was lost.
-            DestinationError: certainly not installed. E514, a transaction's end stays hidden.
+        Raises E514 if a transaction's end stays hidden.
         """
         self._open_slot.install(fence)
 
     def position(self, since: Receipt | None) -> Position:
         """The sink's position under our fence.
 
-        Raises:
-            Superseded: another fence is installed.
-            DestinationError: E508, ours is not installed. E514, a transaction's end stays hidden.
+        Raises E508 if our fence is not installed, E514 if a transaction's end stays hidden.
         """
         fence, destination = self._open_slot.fence, self._on
         self._open_slot.quiet()
@@ -221,17 +210,16 @@ class KafkaSink(SinkBase):
     def prepare(self, batch: Batch, epoch: int) -> KafkaPrepared:
         """Stream the rows into an open transaction.
 
-        Raises:
-            DestinationError: E501 to E517: the rows cannot be written. None of them is visible.
-            FencedOut: E401, another driver's fence is installed.
+        Raises E501 to E517 if the rows cannot be written (none of them is visible), E401 if another driver's fence is
+        installed.
         """
         fence = self._open_slot.fence
         with self._on.refusing():
             try:
                 state = self._open_slot.stand(fence)
             except Superseded as fenced:
-                theirs, ours = fenced.found.generation, fence.generation
-                by = fenced.found.who or "a newer driver"
+                theirs, ours = fenced.current_fence.generation, fence.generation
+                by = fenced.current_fence.who or "a newer driver"
                 raise refuse("E401", sink=self._id, theirs=theirs, ours=ours, by=by) from fenced
             prepared = commit.fill(self._on, state, batch, epoch, partial(self._open_slot.stand_anew, fence))
         try:
@@ -244,11 +232,8 @@ class KafkaSink(SinkBase):
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
         """Commit rows and marker in one transaction, if our fence and the previous chain are unchanged.
 
-        Raises:
-            Superseded: another fence is installed.
-            OutcomeUnknown: the answer or the transaction was lost.
-            IdentityError: E207, E208, E210: the epoch does not follow the state of the sink or topic.
-            DestinationError: nothing was written.
+        Raises E207, E208 or E210 if the epoch does not follow the state of the sink or topic. ``OutcomeUnknown`` is
+        also for a lost transaction. After ``DestinationError`` nothing was written.
         """
         ours = check_prepared_by(prepared, KafkaPrepared) or self._marker_alone(marker)
         written = self._put(ours, marker)
@@ -256,7 +241,7 @@ class KafkaSink(SinkBase):
         self._open_slot.prewarm(marker.fence)
         return written.receipt
 
-    def _put(self, ours: KafkaPrepared, marker: Marker, *, again: bool = True) -> Written:
+    def _put(self, ours: KafkaPrepared, marker: Marker, *, can_retry: bool = True) -> Written:
         """Add the marker to the transaction. Until then it is certain that nothing was committed."""
         transaction = ours.state.transaction
         try:
@@ -270,11 +255,11 @@ class KafkaSink(SinkBase):
             transaction.end()
             if not lost(error.__cause__ or error):
                 raise
-            if again and not ours.rows:
+            if can_retry and not ours.rows:
                 # It held nothing but the marker: a producer made ready may have been fenced in vain since.
                 with self._on.refusing():
                     ours.state = self._open_slot.stand_anew(marker.fence)
-                return self._put(ours, marker, again=False)
+                return self._put(ours, marker, can_retry=False)
             ours.lost = type(error.__cause__ or error).__name__
         transaction.end()
         raise self._after_loss(marker, f"the transaction was lost before its commit ({ours.lost})")
@@ -289,7 +274,9 @@ class KafkaSink(SinkBase):
         """The marker record, if the epoch follows the state found under the fence."""
         now = self._on.look_at([*ours.state.topics, self._on.marker_topic])
         written = commit.written(self._on, ours, marker)
-        refused = markers.judge(ours.state.found, marker, written.identity) or self._made_anew(ours, marker, now)
+        refused = markers.judge(ours.state.newest_record, marker, written.identity) or self._made_anew(
+            ours, marker, now
+        )
         if refused is not None:
             raise refused
         if ours.state.transaction.expired:
@@ -306,19 +293,21 @@ class KafkaSink(SinkBase):
         changed = [name for name, id_ in then.items() if now[name].id != id_]
         if not changed:
             return None
-        was, is_ = (f"topic {changed[0]} of id {id_}" for id_ in (then[changed[0]], now[changed[0]].id))
-        return refuse("E208", sink=self._id, was=was, now=is_, pipeline=marker.pipeline)
+        old_topic, is_ = (f"topic {changed[0]} of id {id_}" for id_ in (then[changed[0]], now[changed[0]].id))
+        return refuse("E208", sink=self._id, was=old_topic, now=is_, pipeline=marker.pipeline)
 
     def _send(self, ours: KafkaPrepared, written: Written) -> None:
         """Commit, and wait until readers see it. The brokers' yes means decided, not visible."""
-        transaction, marker, place = ours.state.transaction, written.marker, self._on.tail.place
+        transaction, marker, marker_partition = ours.state.transaction, written.marker, self._on.tail.marker_partition
         try:
             transaction.commit()
             faults.fire(Point.COMMIT_SENT)
-            ends = self._on.cluster.ends([place, *flat(ours.end)])
-            targets = {**flat(ours.end), place: ends[place].high}
+            ends = self._on.cluster.ends([marker_partition, *flat(ours.end)])
+            targets = {**flat(ours.end), marker_partition: ends[marker_partition].high}
             ends = self._on.settle(targets, ends)
-            self._on.tail.landed(ours.state.mark, ends[place], MarkerRecord(marker.fence, written, claim=False))
+            self._on.tail.landed(
+                ours.state.mark, ends[marker_partition], MarkerRecord(marker.fence, written, claim=False)
+            )
         except Exception as error:
             failure = errors.read(error)
             reason = failure.reason if failure else str(error) or type(error).__name__
@@ -339,10 +328,7 @@ class KafkaSink(SinkBase):
     def look_up(self, marker: Marker) -> Receipt | None:
         """Find out whether an epoch landed after all. Afterwards it cannot land any more.
 
-        Raises:
-            Superseded: another fence is installed.
-            OutcomeUnknown: the outcome cannot be found out.
-            DestinationError: E508, our fence is not installed, or a topic is gone.
+        Raises E508 if our fence is not installed, or a topic is gone.
         """
         self._open_slot.forget()
         self._on.forget()
@@ -356,7 +342,7 @@ class KafkaSink(SinkBase):
                 raise
             raise OutcomeUnknown(self._id, failure.reason) from error
         self._open_slot.keep(state)
-        written = state.found.written
+        written = state.newest_record.written
         return written.receipt if written is not None and written.marker == marker else None
 
     # ---- reading
@@ -364,8 +350,8 @@ class KafkaSink(SinkBase):
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
         """Markers with receipts, oldest first: the newest 65536 once the marker topic is compacted."""
         with self._on.refusing():
-            found = read.epochs(self._on, after)
-        for written in found:
+            epochs = read.epochs(self._on, after)
+        for written in epochs:
             yield written.marker, written.receipt
 
     def recount(self) -> Mapping[int, int] | None:
@@ -373,52 +359,47 @@ class KafkaSink(SinkBase):
         with self._on.refusing():
             return read.recount(self._on)
 
-    def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+    def read_by_epoch(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
         """Committed records of these epochs that retention has left. ``None`` if a topic was recreated."""
         with self._on.refusing():
-            found = read_at.of(self._on, span)
-        return self._each(found) if found is not None else None
+            selected = read.of(self._on, span)
+        return self._each(selected) if selected is not None else None
 
-    def _each(self, found: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    def _each(self, rows: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
         with self._on.refusing():
-            yield from found
+            yield from rows
 
     def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
-        """Check that the records as of an epoch exist. See ``Versioned``.
+        """Check that the records as of an epoch exist. See ``ReadsRows``.
 
-        Raises:
-            EpochExpired: some are gone.
-            NotVersioned: the topic is compacted.
-            DestinationError: E501 no answer.
+        Raises ``NotVersioned`` if the topic is compacted, E501 without an answer.
         """
         with self._on.refusing():
-            read_at.check(self._on, at, since)
+            read.check(self._on, at, since)
 
     @property
     def location_columns(self) -> tuple[str, ...]:
         """Columns with a record's location. The topic is one, unless rows name their own."""
-        return read_at.LOCATION[0 if self._topic else 1 :]
+        return read.LOCATION[0 if self._topic else 1 :]
 
     def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
         """Committed records as of an epoch, with those of other writers in between. Raises as :meth:`check_at`."""
         with self._on.refusing():
-            return read_at.read(self._on, at, since)
+            return read.read(self._on, at, since)
 
     def frame_at(self, spark: SparkSession, at: Receipt, since: Receipt | None = None) -> DataFrame:
         """The same through Spark's Kafka source. Raises as :meth:`check_at`."""
         with self._on.refusing():
-            return read_at.frame(self._on, spark, at, since)
+            return read.frame(self._on, spark, at, since)
 
-    def disturbances(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
+    def identity_now(self, recorded: str) -> None:
+        """None: a look hides confirmed epochs behind an open transaction, so less than a receipt proves nothing."""
+
+    def external_changes(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
         """Changes by others to the topics since a receipt: recreated, or cut off."""
         with self._on.refusing():
             entry = self._on.tail.visible() if since is None and self._on.marked() else markers.NOTHING
             return read.disturbances(self._on, since or read.newest_receipt(entry))
-
-    @property
-    def named(self) -> bool:
-        """Whether the user gave the id."""
-        return self._named
 
     def place(self) -> str:
         """Cluster and topic. Empty if rows name their topics."""
@@ -428,7 +409,7 @@ class KafkaSink(SinkBase):
         """Refuse (E147) a row of this opening that names a topic which one of these sources reads."""
         self._on.read = tuple(sources)
 
-    def feeds(self) -> str | None:
+    def source_identity(self) -> str | None:
         """Cluster and topic ids, as Spark's Kafka source is identified. ``None`` while no row has named a topic."""
         with self._on.refusing():
             written = None if self._topic else self._visible().written
@@ -437,9 +418,11 @@ class KafkaSink(SinkBase):
 
     def examine(self, observed: Observed) -> Sequence[Check]:
         """Check that topics keep confirmed records, and that transactions may last as long as epochs."""
+        from onceonly_sinks.kafka import health
+
         with self._on.refusing():
-            facts = read.read(self._on)
-        return list(read.judge(self.address, facts, observed))
+            facts = health.read(self._on)
+        return list(health.judge(self.address, facts, observed))
 
     def close(self) -> None:
         """Release connections. May repeat."""
@@ -473,4 +456,4 @@ class KafkaSink(SinkBase):
 
 def _need_client() -> None:
     if find_spec("confluent_kafka") is None:
-        raise refuse("E108", what="KafkaSink", package="confluent-kafka", distribution="onceonly", extra="kafka")
+        raise refuse("E108", what="KafkaSink", package="confluent-kafka", extra="kafka")

@@ -115,21 +115,21 @@ class Transaction:
         ``stalled`` is called once after two seconds without progress, and raises if it knows the cause. Raises
         KafkaException if fenced out or refused, and ``NotFlushed`` if the brokers did not take all records in time.
         """
-        moved, last, asked = time.monotonic(), len(self.producer), False
+        moved, last, notified = time.monotonic(), len(self.producer), False
         while left := self.producer.flush(_SLICE):
             if left < last:
                 moved, last = time.monotonic(), left
             waited = time.monotonic() - moved
             if waited > self._patience:
                 raise NotFlushed(f"{left} records were not taken in {self._patience:g} s")
-            if waited > _STALL and not asked:
-                asked = True
+            if waited > _STALL and not notified:
+                notified = True
                 stalled()
         if self._begun is not None:
             # Where no record was sent, asking would begin it, behind the back of whoever brings the marker.
-            self._stands()
+            self._raise_if_broken()
 
-    def _stands(self) -> None:
+    def _raise_if_broken(self) -> None:
         """Raise the error that broke the transaction, if any.
 
         A refused record ends it, and ``flush`` does not report that. Beginning it again only reveals its state. An
@@ -155,7 +155,7 @@ class Transaction:
         except KafkaException as error:
             failure = errors.read(error)
             if failure is not None and failure.name == _WRONG_STATE:
-                self._stands()
+                self._raise_if_broken()
             raise
 
     def commit(self) -> None:
@@ -205,10 +205,10 @@ class Transactions:
     def take(self) -> Transaction:
         """The next one, not fenced yet."""
         with self._lock:
-            taken, self._next = self._next, None
-        taken = taken or self._make()
+            transaction, self._next = self._next, None
+        transaction = transaction or self._make()
         self.ready()
-        return taken
+        return transaction
 
     def forget(self) -> None:
         """Drop the unused one, so that the next one starts with a fresh client. May repeat."""

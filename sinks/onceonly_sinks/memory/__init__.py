@@ -9,34 +9,37 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, unquote
 
 from onceonly import faults
 from onceonly.errors import refuse
 from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import Column, Columns, names_of
 from onceonly.faults import Point
 from onceonly.protocol import (
-    EPOCH,
     Batch,
     Capabilities,
-    Changes,
-    EpochExpired,
+    DetectsChanges,
     Estimate,
-    ExternalChange,
-    Leaves,
-    NotVersioned,
+    HostsStores,
+    Inspectable,
+    JoinsTransaction,
     OutcomeUnknown,
     Peek,
     Position,
     Prepared,
-    SinkBase,
-    Total,
-    check_prepared_by,
+    ReadsRows,
+    ReplacesRows,
 )
 from onceonly.protocol.batch import ArrowRows
+from onceonly.protocol.capabilities import EPOCH, EpochExpired, NotVersioned, WindowStore
 from onceonly.protocol.guard import NewestEpoch, check_fence, check_follows, check_install, elsewhere
-from onceonly.runtime.refresh import refusal
+from onceonly.protocol.sink import check_prepared_by
+from onceonly.protocol.values import Changes, ExternalChange, Leaves, Total
+from onceonly.runtime.sink_refusals import refusal
+from onceonly_checkpoints import absent
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.memory import window_state
 from onceonly_sinks.memory.store import MemoryStore, Merge, StoreEntry, Writer, one_per_key, replay
@@ -46,16 +49,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
 
-    from onceonly.protocol import AsOf, Recorder, Sink
+    from onceonly.protocol import Recorder, Sink
+    from onceonly.protocol.batch import AsOf
     from onceonly.protocol.capabilities import OpenWindow, Span, StateRow, StateWanted
 
 __all__ = ["MemorySink", "MemoryStore"]
+__dir__ = [*__all__, "__version__"].copy
+__getattr__ = partial(absent, __name__)
 
 _READERS = "read through the sink object (table(), rows()) in the same process; the rows end with the process"
 
 
 @checks_arguments
-class MemorySink(SinkBase):
+class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, DetectsChanges, HostsStores, Inspectable):
     """A handle on a store. It appends, or upserts with ``key=``.
 
     Args:
@@ -64,11 +70,11 @@ class MemorySink(SinkBase):
         key: columns that identify a row. A row of a later epoch replaces that of an earlier one.
         sequence: column that orders the changes of a key. A lower value changes nothing. Of two equal ones the later
             epoch wins, and within one epoch they are refused (E505).
-        delete: boolean column of the batch. A row with true removes its key, under the same rule of ``sequence``. It is
-            not kept, and neither is a trace of the key: an older change in a later epoch brings it back.
+        delete_flag: boolean column of the batch. A row with true removes its key, under the same rule of ``sequence``.
+            It is not kept, and neither is a trace of the key: an older change in a later epoch brings it back.
 
     Raises:
-        ConfigurationError: E110, ``sequence`` or ``delete`` without ``key``, or a column that is named twice.
+        ConfigurationError: E110, ``sequence`` or ``delete_flag`` without ``key``, or a column that is named twice.
     """
 
     def __init__(
@@ -76,14 +82,14 @@ class MemorySink(SinkBase):
         id: str | None = None,
         store: MemoryStore | None = None,
         *,
-        key: str | Sequence[str] = (),
-        sequence: str | None = None,
-        delete: str | None = None,
+        key: Columns = (),
+        sequence: Column | None = None,
+        delete_flag: Column | None = None,
     ) -> None:
         self.store = store or MemoryStore()
         super().__init__(id or f"memory:{self.store.name}")
         self.named = id is not None
-        self._merge = Merge((key,) if isinstance(key, str) else tuple(key), sequence, delete)
+        self._merge = Merge(names_of(key), sequence, delete_flag)
         self._merge.check()
         self._fence: Fence | None = None
 
@@ -111,11 +117,7 @@ class MemorySink(SinkBase):
 
     @classmethod
     def from_address(cls, address: str) -> Self:
-        """Find a store of this process again, for reading.
-
-        Raises:
-            DestinationError: E508, the store is gone.
-        """
+        """Find a store of this process again, for reading. Raises E508: the store is gone."""
         where, _, rest = address.removeprefix("memory:").partition("#")
         id_, _, query = rest.partition("?")
         store = MemoryStore.at(where)
@@ -129,29 +131,27 @@ class MemorySink(SinkBase):
                 next="read it where it lives",
             )
         merge = Merge.parse(query)
-        return cls(unquote(id_) or None, store, key=merge.key, sequence=merge.sequence, delete=merge.delete)
+        return cls(unquote(id_) or None, store, key=merge.key, sequence=merge.sequence, delete_flag=merge.delete)
 
-    def state_keeper(self, *, beside: bool) -> MemorySink:
-        """A store of window state, beside this one or this very one (see ``KeepsState``)."""
+    def window_store(self, *, separate: bool) -> MemorySink:
+        """A store of window state, beside this one or this very one."""
         merge = window_state.MERGE
-        id_, store = (None, self.store.state()) if beside else (self._id, self.store)
-        return MemorySink(id_, store, key=merge.key, delete=merge.delete)
+        id_, store = (None, self.store.state()) if separate else (self._id, self.store)
+        return MemorySink(id_, store, key=merge.key, delete_flag=merge.delete)
 
-    def recall(self, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
-        """Wanted rows of window state (see ``RecallsState``)."""
+    def read_windows(self, request: StateWanted, as_of: AsOf) -> list[StateRow]:
+        """Wanted rows of window state."""
         with self.store.lock:
-            return window_state.recall(self.store.epochs(self._writer), self._id, wanted, as_of)
+            return window_state.recall(self.store.epochs(self._writer), self._id, request, as_of)
 
     def count_windows(self, since: int) -> int:
-        """Number of open windows (see ``ShowsState``)."""
+        """Number of open windows."""
         return len(self._open_windows(since))
 
     def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
-        """Open windows (see ``ShowsState``)."""
-        found = [
-            open_window for open_window in self._open_windows(since) if key is None or open_window.state.key == key
-        ]
-        return iter(found[:limit])
+        """Open windows."""
+        windows = self._open_windows(since)
+        return iter([window for window in windows if key is None or window.state.key == key][:limit])
 
     def _open_windows(self, since: int) -> list[OpenWindow]:
         with self.store.lock:
@@ -174,17 +174,12 @@ class MemorySink(SinkBase):
         """The store, among those of this process."""
         return f"memory:{self.store.address}"
 
-    def identity_beside(self, known: str) -> str:
-        """The store's identity, which does not depend on ``known``."""
+    def identity_now(self, recorded: str) -> str:
+        """The store's identity, which does not depend on ``recorded``."""
         return self.store.identity
 
     def install(self, fence: Fence) -> None:
-        """Make ``fence`` the newest if it is strictly greater or already ours.
-
-        Raises:
-            Superseded: the installed fence is neither lower nor this one.
-            OutcomeUnknown: the answer was lost.
-        """
+        """Make ``fence`` the newest if it is strictly greater or already ours."""
         with self.store.lock:
             newest = self._below(fence)
             if newest is None or newest.fence != fence:
@@ -192,25 +187,19 @@ class MemorySink(SinkBase):
         self._answer(Point.INSTALL_SENT)
         self._fence = fence
 
-    def content(self) -> int | None:
+    def content_epoch(self) -> int | None:
         """The newest epoch's number, or that of restored rows, or ``None`` if rows were overwritten."""
-        found = self.store.content(self._writer)
-        return None if found is None else found.epoch
+        content = self.store.content(self._writer)
+        return None if content is None else content.epoch
 
-    def stand_at(self, fence: Fence, epoch: int) -> None:
-        """Add a fence that repeats the marker of an older epoch, whose rows are the current ones (see ``Settable``).
-
-        Raises:
-            Superseded: the installed fence is neither lower nor this one.
-            OutcomeUnknown: the answer was lost.
-            ConfigurationError: E110, the current rows are other ones.
-        """
+    def reset_to(self, fence: Fence, epoch: int) -> None:
+        """Add a fence that repeats the marker of an older epoch, whose rows are the current ones."""
         with self.store.lock:
             newest, holds = self._below(fence), self.store.content(self._writer)
             if holds is None or holds.epoch != epoch:
                 raise elsewhere(self._id, epoch, holds.epoch if holds else None)
             if newest is None or newest.fence != fence:
-                self.store.add(StoreEntry(self._writer, fence, holds.marker, stands=epoch))
+                self.store.add(StoreEntry(self._writer, fence, holds.marker, reset_epoch=epoch))
         self._answer(Point.INSTALL_SENT)
         self._fence = fence
 
@@ -224,12 +213,10 @@ class MemorySink(SinkBase):
     def position(self, since: Receipt | None) -> Position:
         """Return the sink's newest epoch, identity and mishaps, under our fence.
 
-        Raises:
-            Superseded: another fence is installed.
-            DestinationError: E508, ours is not installed.
+        Raises E508 if our fence is not installed.
         """
         with self.store.lock:
-            newest = self._standing(self._fence)
+            newest = self._newest_entry(self._fence)
             marker = _marker(newest)
             return Position(
                 fence=newest.fence,
@@ -237,97 +224,90 @@ class MemorySink(SinkBase):
                 epoch=marker.epoch.number if marker else 0,
                 identity=self.store.identity,
                 has_rows=self.store.has_rows,
-                disturbances=self.store.mishaps(after=self._known(since)),
+                disturbances=self.store.mishaps(after=self._judged_until(since)),
             )
 
     def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
         """Bring the rows into this process.
 
-        Raises:
-            DestinationError: E503 to E505, a null or a key that is not unique. E506, other columns than the store.
+        Raises E503 to E505 for a null or a key that is not unique, E506 for other columns than the store's.
         """
         import pyarrow as pa
 
         table = pa.Table.from_batches(list(batch.arrow()), batch.schema)
         self._same_columns(table.schema)
-        kept = one_per_key(self._id, table, self._merge) if self._merge.key else table
+        rows = one_per_key(self._id, table, self._merge) if self._merge.key else table
         faults.fire(Point.PREPARE_SENT)
-        return ArrowRows(kept, offered=table.num_rows)
+        return ArrowRows(rows, offered=table.num_rows)
 
-    def keeps_from_replacing(self, span: tuple[int, int]) -> str:
+    def cannot_replace(self, span: tuple[int, int]) -> str:
         """Why rows of epochs are not distinguishable from others: an upsert met rows of another writer."""
         if self._merge.key and (self.store.foreign_rows or self.store.others(self._writer)):
             return "others write to the store too, and rows are replaced by key: whose a row is, is not known"
         return ""
 
-    def prepare_replacing(self, batch: Batch, epoch: int, span: tuple[int, int]) -> ArrowRows:
+    def prepare_replacement(self, batch: Batch, epoch: int, span: tuple[int, int]) -> ArrowRows:
         """As :meth:`prepare`. The marker names the epochs whose rows leave."""
         return self.prepare(batch, epoch)
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
         """Add one entry with rows and marker, if our fence and the previous chain still hold.
 
-        Raises:
-            Superseded: another fence is installed.
-            IdentityError: E207 or E210, the previous epoch is not the newest. E247, rows that must leave are not
-                distinguishable from others.
-            DestinationError: E508, our fence is not installed.
-            OutcomeUnknown: the answer was lost.
+        Raises E207 or E210 if the previous epoch is not the newest, and E508 if our fence is not installed. Raises E247
+        if rows that must leave are not distinguishable from others.
         """
         with self.store.lock:
             entry = self.store.add(self._entry(prepared, marker))
         self._answer(Point.COMMIT_SENT)
         return self._receipt(entry, marker)
 
-    def shares(self, other: Sink) -> bool:
+    def can_join(self, other: Sink) -> bool:
         """Whether the other one's store was made beside this one's."""
         ours, theirs = self.store, other.store if isinstance(other, MemorySink) else None
         return theirs is not None and theirs is not ours and theirs.lock is ours.lock
 
-    def holds(self, size: Estimate) -> bool:
+    def fits_in_driver(self, size: Estimate) -> bool:
         """Always: there is no other way here."""
         return True
 
-    def prepare_beside(
-        self, batch: Batch, epoch: int, beside: Sequence[tuple[Sink, Prepared]], span: Span | None = None
+    def prepare_joined(
+        self, batch: Batch, epoch: int, siblings: Sequence[tuple[Sink, Prepared]], span: Span | None = None
     ) -> ArrowRows:
         """As :meth:`prepare`."""
         return self.prepare(batch, epoch)
 
-    def commit_beside(
+    def commit_joined(
         self,
         prepared: Prepared | None,
         marker: Marker,
-        beside: Sequence[tuple[Sink, Prepared | None, Marker]],
+        siblings: Sequence[tuple[Sink, Prepared | None, Marker]],
         ledger: Recorder | None = None,
     ) -> tuple[Receipt, ...]:
         """As :meth:`commit`, with an entry in each of the stores, or in none."""
-        others = [(sink, rows, one) for sink, rows, one in beside if isinstance(sink, MemorySink)]
+        others = [(sink, rows, sink_marker) for sink, rows, sink_marker in siblings if isinstance(sink, MemorySink)]
         with self.store.lock:
-            made = [(sink, sink._entry(rows, one), one) for sink, rows, one in [(self, prepared, marker), *others]]
-            added = [(sink, sink.store.add(entry), one) for sink, entry, one in made]
+            made = [
+                (sink, sink._entry(rows, sink_marker), sink_marker)
+                for sink, rows, sink_marker in [(self, prepared, marker), *others]
+            ]
+            added = [(sink, sink.store.add(entry), sink_marker) for sink, entry, sink_marker in made]
         self._answer(Point.COMMIT_SENT)
-        return tuple(sink._receipt(entry, one) for sink, entry, one in added)
+        return tuple(sink._receipt(entry, sink_marker) for sink, entry, sink_marker in added)
 
     def _entry(self, prepared: Prepared | None, marker: Marker) -> StoreEntry:
         """The entry to add, if fence and chain still hold."""
         ours = check_prepared_by(prepared, ArrowRows)
         table, count = (ours.table, ours.rows) if ours else (None, 0)
-        self._follows(_marker(self._standing(marker.fence)), marker)
+        self._follows(_marker(self._newest_entry(marker.fence)), marker)
         number, replaces = marker.epoch.number, marker.epoch.replaces
-        if replaces and (reason := self.keeps_from_replacing(replaces)):
+        if replaces and (reason := self.cannot_replace(replaces)):
             raise refusal(self._id, marker.pipeline, reason)
         return StoreEntry(self._writer, marker.fence, marker.text, number, table, count, self._merge, replaces=replaces)
 
     def look_up(self, marker: Marker) -> Receipt | None:
-        """The receipt of a marker that is the newest under our fence.
-
-        Raises:
-            Superseded: another fence is installed.
-            DestinationError: E508, ours is not installed.
-        """
+        """The receipt of a marker that is the newest under our fence. Raises E508 if our fence is not installed."""
         with self.store.lock:
-            newest = self._standing(marker.fence)
+            newest = self._newest_entry(marker.fence)
             landed = newest.epoch == marker.epoch.number and newest.marker == marker.text
         return self._receipt(newest, marker) if landed else None
 
@@ -348,11 +328,11 @@ class MemorySink(SinkBase):
     def total(self) -> Total:
         """The store's rows, of an upsert by the epoch that wrote them last."""
         newest = self.store.newest(self._writer)
-        written = Counter(epoch for epoch, _ in self.standing_rows((1, newest.epoch if newest else 0)) or ())
+        written = Counter(epoch for epoch, _ in self.read_current((1, newest.epoch if newest else 0)) or ())
         leaves = Leaves.by(sequence=bool(self._merge.sequence), removes=bool(self._merge.delete))
         return Total(self.store.table().num_rows, leaves, written)
 
-    def read_back(self, spark: SparkSession) -> DataFrame | None:
+    def read_with_spark(self, spark: SparkSession) -> DataFrame | None:
         """The rows of an append, each with its epoch, or ``None`` for an upsert or without rows."""
         import pyarrow as pa
 
@@ -364,15 +344,15 @@ class MemorySink(SinkBase):
         numbered = [part.append_column(EPOCH, pa.array([epoch] * part.num_rows, pa.int64())) for epoch, part in parts]
         return of_arrow(spark, pa.concat_tables(numbered)) if numbered else None
 
-    def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+    def read_by_epoch(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
         """The rows of an append by epoch, or ``None`` for an upsert."""
         if self._merge.key:
             return None
         first, last = span
-        found = [entry for entry in self.store.epochs(self._writer) if first <= entry.epoch <= last and entry.rows]
-        return ((entry.epoch, row) for entry in found for row in replay([entry]).to_pylist())
+        selected = [entry for entry in self.store.epochs(self._writer) if first <= entry.epoch <= last and entry.rows]
+        return ((entry.epoch, row) for entry in selected for row in replay([entry]).to_pylist())
 
-    def standing_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+    def read_current(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
         """The rows of an upsert by the epoch that wrote them last, or ``None`` for an append."""
         import pyarrow as pa
 
@@ -396,14 +376,14 @@ class MemorySink(SinkBase):
         entry = self._entry_of(at)
         marker = _marker(entry) if entry else None
         if self.store.identity != at.identity or entry is None or (marker and marker.epoch.chain != at.chain):
-            raise EpochExpired("the store holds no such entry any more", "it was set back, or made anew")
+            raise EpochExpired("the store holds no such entry any more", "it was restored, or created again")
         if any(mishap.kind == "overwritten" for mishap in self.store.mishaps(after=entry.serial)):
-            raise EpochExpired("its rows were overwritten since", "somebody else replaced all rows")
+            raise EpochExpired("its rows were overwritten since", "another program replaced all rows")
         if since is not None and self._merge.key:
-            raise NotVersioned("an upsert does not tell which rows are of later epochs", "leave since= out")
+            raise NotVersioned("after an upsert, rows of later epochs are not known", "leave since= out")
 
     def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
-        """The rows up to the entry of an epoch (see ``Versioned``). Raises as :meth:`check_at`."""
+        """The rows up to the entry of an epoch. Raises as :meth:`check_at`."""
         with self.store.lock:
             self.check_at(at, since)
             entries = self.store.as_of(_serial(at))
@@ -417,14 +397,14 @@ class MemorySink(SinkBase):
         return of_arrow(spark, self.read_at(at, since))
 
     def _entry_of(self, at: Receipt) -> StoreEntry | None:
-        found = (entry for entry in self.store.as_of(_serial(at)) if entry.writer == self._writer)
-        return next((entry for entry in found if (entry.serial, entry.epoch) == (_serial(at), at.epoch)), None)
+        entries = (entry for entry in self.store.as_of(_serial(at)) if entry.writer == self._writer)
+        return next((entry for entry in entries if (entry.serial, entry.epoch) == (_serial(at), at.epoch)), None)
 
-    def disturbances(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
+    def external_changes(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
         """Mishaps of the store since a receipt."""
-        return self.store.mishaps(after=max(_serial(since) if since else 0, self.store.stood(self._writer)))
+        return self.store.mishaps(after=max(_serial(since) if since else 0, self.store.reset_serial(self._writer)))
 
-    def writers(self) -> list[str]:
+    def pipelines(self) -> list[str]:
         """Pipelines with an epoch in the store."""
         return self.store.writers()
 
@@ -458,36 +438,36 @@ class MemorySink(SinkBase):
         except Exception as error:
             raise OutcomeUnknown(self._id, f"the answer was lost ({type(error).__name__})") from error
 
-    def _standing(self, fence: Fence | None) -> StoreEntry:
+    def _newest_entry(self, fence: Fence | None) -> StoreEntry:
         """The newest entry, if its fence is ``fence``."""
         newest = self.store.newest(self._writer)
         refused = check_fence(self._id, newest.fence if newest else None, fence)
         if refused is not None or newest is None:
-            raise refused or AssertionError("a fence stands without an entry")
+            raise refused or AssertionError("there is a fence without an entry")
         return newest
 
     def _follows(self, newest: Marker | None, marker: Marker) -> None:
         if refused := check_follows(marker, NewestEpoch.of(newest)):
             raise refused
 
-    def _known(self, since: Receipt | None) -> int:
+    def _judged_until(self, since: Receipt | None) -> int:
         """Serial of the last entry whose surroundings are known."""
-        stood = self.store.stood(self._writer)  # who put the sink there knew of all that was before
+        reset_serial = self.store.reset_serial(self._writer)  # who put the sink there knew of all that was before
         if since is not None and (serial := _serial(since)):
-            return max(serial, stood)
-        return max((stood, *(entry.serial for entry in self.store.epochs(self._writer))))
+            return max(serial, reset_serial)
+        return max((reset_serial, *(entry.serial for entry in self.store.epochs(self._writer))))
 
     def _same_columns(self, schema: pa.Schema) -> None:
         self._merge.check_columns(self._id, schema)
-        standing, schema = self.store.schema, self._merge.kept(schema)
-        if standing is not None and not standing.equals(schema):
-            difference = f"the store has {_columns(standing)}, the batch {_columns(schema)}"
+        store_schema, schema = self.store.schema, self._merge.stored_schema(schema)
+        if store_schema is not None and not store_schema.equals(schema):
+            difference = f"the store has {_columns(store_schema)}, the batch {_columns(schema)}"
             raise refuse("E506", sink=self._id, difference=difference, next="write to a new store")
 
     def _receipt(self, entry: StoreEntry, marker: Marker) -> Receipt:
         epoch = marker.epoch
-        place = (("entry", entry.serial),)
-        return Receipt(self._id, epoch.number, epoch.chain, self.store.identity, place, entry.count)
+        coordinates = (("entry", entry.serial),)
+        return Receipt(self._id, epoch.number, epoch.chain, self.store.identity, coordinates, entry.count)
 
 
 def _marker(entry: StoreEntry) -> Marker | None:
@@ -496,8 +476,8 @@ def _marker(entry: StoreEntry) -> Marker | None:
 
 def _serial(receipt: Receipt) -> int:
     """The place of an epoch's entry in the log, 0 if the receipt names none."""
-    found = receipt.at("entry")
-    return found if isinstance(found, int) else 0
+    serial = receipt.at("entry")
+    return serial if isinstance(serial, int) else 0
 
 
 def _count(entry: StoreEntry) -> int:

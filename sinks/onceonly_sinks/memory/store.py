@@ -1,7 +1,4 @@
-"""In-memory destination: a log of entries whose replay is the table.
-
-It records mishaps too, and merges upserts.
-"""
+"""In-memory destination: a log of entries whose replay is the table."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ from weakref import WeakValueDictionary
 
 from onceonly.errors import refuse
 from onceonly.errors.arguments import checks_arguments
-from onceonly.protocol import ExternalChange
-from onceonly.protocol.change_order import order
+from onceonly.errors.options import unfit
+from onceonly.protocol.values import ExternalChange, order
 from onceonly_checkpoints.epoch import Fence
 
 if TYPE_CHECKING:
@@ -46,52 +43,42 @@ class Merge:
     sequence: str | None = None
     delete: str | None = None
 
-    def kept(self, schema: pa.Schema) -> pa.Schema:
+    def stored_schema(self, schema: pa.Schema) -> pa.Schema:
         """The columns of a batch that the table keeps."""
         return schema if self.delete is None else schema.remove(schema.get_field_index(self.delete))
 
     @property
     def query(self) -> str:
         """The same in the form of an address's query, empty for an append."""
-        said = [*(("key", name) for name in self.key), ("sequence", self.sequence), ("delete", self.delete)]
-        return urlencode([(name, value) for name, value in said if value])
+        pairs = [*(("key", name) for name in self.key), ("sequence", self.sequence), ("delete_flag", self.delete)]
+        return urlencode([(name, value) for name, value in pairs if value])
 
     @classmethod
     def parse(cls, query: str) -> Self:
         """The inverse of :attr:`query`."""
-        said = parse_qs(query)
-        return cls(tuple(said.get("key", [])), said.get("sequence", [None])[0], said.get("delete", [None])[0])
+        options = parse_qs(query)
+        return cls(
+            tuple(options.get("key", [])), options.get("sequence", [None])[0], options.get("delete_flag", [None])[0]
+        )
 
     def check(self) -> None:
-        """Refuse columns that do not go together.
-
-        Raises:
-            ConfigurationError: E110.
-        """
+        """Refuse columns that do not go together. Raises E110."""
         names = [*self.key, *(name for name in (self.sequence, self.delete) if name is not None)]
-        if (names and not self.key) or len(set(names)) < len(names) or not all(names):
-            said = f"key={self.key!r}, sequence={self.sequence!r}, delete={self.delete!r}"
-            raise refuse(
-                "E110",
-                problem=f"MemorySink cannot work with {said}.",
-                cause="sequence= and delete= belong to a key, and each names another column",
-                next="MemorySink(key=['id'], sequence='at', delete='gone')",
-            )
+        if (names and not self.key) or len(set(names)) < len(names):
+            problem = f"key={self.key!r}, sequence={self.sequence!r}, delete_flag={self.delete!r}"
+            cause = "sequence= and delete_flag= belong to a key, and each names another column"
+            raise unfit("MemorySink", problem, cause, "MemorySink(key=['id'], sequence='at', delete_flag='gone')")
 
     def check_columns(self, sink: str, schema: pa.Schema) -> None:
-        """Refuse a batch without a boolean column to delete by.
-
-        Raises:
-            DestinationError: E506.
-        """
+        """Refuse a batch without a boolean column to delete by. Raises E506."""
         if self.delete is None:
             return
         index = schema.get_field_index(self.delete)
         kind = str(schema.field(index).type) if index >= 0 else "not there"
         if kind != "bool":
-            difference = f"column {self.delete}, which delete= names, is {kind} in the batch; it must be boolean"
-            cause, way = "delete= names another column than was meant", "name a boolean column of the batch"
-            raise refuse("E506", sink=sink, difference=difference, because=cause, next=way)
+            difference = f"column {self.delete}, which delete_flag= names, is {kind} in the batch; it must be boolean"
+            cause, remedy = "delete_flag= names another column than was meant", "name a boolean column of the batch"
+            raise refuse("E506", sink=sink, difference=difference, because=cause, next=remedy)
 
 
 def upserted(table: pa.Table, rows: pa.Table, merge: Merge) -> pa.Table:
@@ -101,14 +88,14 @@ def upserted(table: pa.Table, rows: pa.Table, merge: Merge) -> pa.Table:
     merged = {_key(row, merge): row for row in table.to_pylist()}
     for row in rows.to_pylist():
         key = _key(row, merge)
-        standing = merged.get(key)
-        if standing and merge.sequence and order(standing[merge.sequence]) > order(row[merge.sequence]):
+        old_row = merged.get(key)
+        if old_row and merge.sequence and order(old_row[merge.sequence]) > order(row[merge.sequence]):
             continue
         if merge.delete and row.pop(merge.delete):
             merged.pop(key, None)
         else:
             merged[key] = row
-    return pa.Table.from_pylist(list(merged.values()), schema=merge.kept(rows.schema))
+    return pa.Table.from_pylist(list(merged.values()), schema=merge.stored_schema(rows.schema))
 
 
 def _key(row: Row, merge: Merge) -> tuple[Any, ...]:
@@ -118,9 +105,7 @@ def _key(row: Row, merge: Merge) -> tuple[Any, ...]:
 def one_per_key(sink: str, table: pa.Table, merge: Merge) -> pa.Table:
     """Keep the newest row of each key.
 
-    Raises:
-        DestinationError: E503, a sequence or the delete column is null. E504, a key is. E505, the newest row of a key
-            is ambiguous.
+    Raises E503 for a null sequence or delete column, E504 for a null key, and E505 if the newest row is ambiguous.
     """
     import pyarrow as pa
 
@@ -136,12 +121,15 @@ def one_per_key(sink: str, table: pa.Table, merge: Merge) -> pa.Table:
 def _no_nulls(sink: str, rows: list[Row], merge: Merge) -> None:
     if nulls := sum(None in _key(row, merge) for row in rows):
         raise refuse("E504", sink=sink, key=", ".join(merge.key), count=nulls)
-    uses = {merge.sequence: "sequence= orders the changes of a row by it", merge.delete: "delete= asks it what to do"}
+    uses = {
+        merge.sequence: "sequence= orders the changes of a row by it",
+        merge.delete: "delete_flag= asks it what to do",
+    }
     for column, use in uses.items():
         if column and (nulls := sum(row[column] is None for row in rows)):
             reason = f"{nulls} nulls, and {use}"
-            said = {"column": column, "reason": reason, "next": f"fill {column}, e.g. with before="}
-            raise refuse("E503", sink=sink, **said, because="the query leaves it null in some rows")
+            details = {"column": column, "reason": reason, "next": f"fill {column}, e.g. with transform="}
+            raise refuse("E503", sink=sink, **details, because="the query leaves it null in some rows")
 
 
 def _newest(sink: str, key: tuple[Any, ...], changes: list[Row], merge: Merge) -> Row:
@@ -150,13 +138,13 @@ def _newest(sink: str, key: tuple[Any, ...], changes: list[Row], merge: Merge) -
         newest = changes
     else:
         places = [order(row[merge.sequence]) for row in changes]
-        newest = [row for row, place in zip(changes, places, strict=True) if place == max(places)]
+        newest = [row for row, rank in zip(changes, places, strict=True) if rank == max(places)]
     if len(newest) > 1 and (merge.sequence is None or any(row != newest[0] for row in newest)):
         raise refuse("E505", sink=sink, key=", ".join(merge.key), example=key, next=_ORDER_THEM)
     return newest[0]
 
 
-_ORDER_THEM = "name a column that orders the changes of a row: sequence=...; or keep one row per key with before="
+_ORDER_THEM = "name a column that orders the changes of a row: sequence=...; or keep one row per key with transform="
 
 
 # ---- The store: entries whose replay is the table, and its mishaps.
@@ -183,7 +171,7 @@ class StoreEntry:
         replaces: first and last of the writer's epochs whose rows leave with this entry.
         restores: serial of the last entry whose rows are current again after this one, which no writer of ours made. 0
             means no row at all, and ``None`` means that it restores nothing.
-        stands: the writer's epoch that this fence makes the newest, 0 for none. ``None`` leaves it unchanged.
+        reset_epoch: the writer's epoch that this fence makes the newest, 0 for none. ``None`` leaves it unchanged.
     """
 
     writer: Writer | None = None
@@ -196,25 +184,30 @@ class StoreEntry:
     serial: int = 0
     replaces: tuple[int, int] | None = None
     restores: int | None = None
-    stands: int | None = None
+    reset_epoch: int | None = None
 
 
-def standing(log: Iterable[StoreEntry]) -> list[StoreEntry]:
+def select_current(log: Iterable[StoreEntry]) -> list[StoreEntry]:
     """The entries of a log, without rows that a later entry has replaced or taken back."""
-    entries, found = list(log), list[StoreEntry]()
+    entries, current_entries = list(log), list[StoreEntry]()
     for at, entry in enumerate(entries):
         if entry.restores is not None:
             # What was replaced since stands again, too.
-            stays = [one for one in entries[:at] if one.serial <= entry.restores]
-            found = [*standing(stays), *(replace(one, rows=None) for one in entries[len(stays) : at])]
+            stays = [earlier for earlier in entries[:at] if earlier.serial <= entry.restores]
+            current_entries = [
+                *select_current(stays),
+                *(replace(earlier, rows=None) for earlier in entries[len(stays) : at]),
+            ]
         if entry.replaces:
             first, last = entry.replaces
-            found = [
-                replace(one, rows=None) if one.writer == entry.writer and first <= one.epoch <= last else one
-                for one in found
+            current_entries = [
+                replace(earlier, rows=None)
+                if earlier.writer == entry.writer and first <= earlier.epoch <= last
+                else earlier
+                for earlier in current_entries
             ]
-        found.append(entry)
-    return found
+        current_entries.append(entry)
+    return current_entries
 
 
 @checks_arguments
@@ -223,9 +216,7 @@ class MemoryStore:
 
     A fence repeats the newest marker, so the newest entry of a writer holds its whole position.
 
-    Args:
-        name: leaf of the default sink id.
-        beside: another store. Changes of both can be one transaction.
+    ``name`` is the leaf of the default sink id. Changes of this store and the one ``beside`` can be one transaction.
 
     Attributes:
         address: finds the store again in this process (see :meth:`at`).
@@ -272,14 +263,14 @@ class MemoryStore:
 
     def epochs(self, writer: Writer) -> list[StoreEntry]:
         """A writer's committed entries, oldest first, none beyond the epoch to which it was reset since."""
-        found: list[StoreEntry] = []
+        entries: list[StoreEntry] = []
         with self.lock:
-            for entry in standing(self._log):
-                if entry.writer == writer and entry.stands is not None:
-                    found = [one for one in found if one.epoch <= entry.stands]
+            for entry in select_current(self._log):
+                if entry.writer == writer and entry.reset_epoch is not None:
+                    entries = [earlier for earlier in entries if earlier.epoch <= entry.reset_epoch]
                 elif entry.writer == writer and entry.epoch:
-                    found.append(entry)
-        return found
+                    entries.append(entry)
+        return entries
 
     def content(self, writer: Writer) -> StoreEntry | None:
         """The entry of a writer's newest epoch whose rows are current, or one of epoch 0 for none.
@@ -297,10 +288,13 @@ class MemoryStore:
                     return entry if entry.marker and not self._overwritten(entry.serial) else None
             return None if self._overwritten(0) else StoreEntry(writer)
 
-    def stood(self, writer: Writer) -> int:
+    def reset_serial(self, writer: Writer) -> int:
         """Serial of the fence that last reset a writer to an epoch, 0 for none."""
         with self.lock:
-            return max((one.serial for one in self._log if one.writer == writer and one.stands is not None), default=0)
+            return max(
+                (entry.serial for entry in self._log if entry.writer == writer and entry.reset_epoch is not None),
+                default=0,
+            )
 
     def _overwritten(self, after: int) -> bool:
         return any(mishap.kind == "overwritten" for mishap in self.mishaps(after))
@@ -308,7 +302,7 @@ class MemoryStore:
     def as_of(self, serial: int) -> list[StoreEntry]:
         """The entries up to one, without rows that were replaced until then."""
         with self.lock:
-            return standing(entry for entry in self._log if entry.serial <= serial)
+            return select_current(entry for entry in self._log if entry.serial <= serial)
 
     def others(self, writer: Writer) -> bool:
         """Whether another writer has committed epochs here too."""
@@ -323,13 +317,13 @@ class MemoryStore:
     def table(self) -> pa.Table:
         """All rows, of any writer. Before the first, it has no columns."""
         with self.lock:
-            return replay(standing(self._log))
+            return replay(select_current(self._log))
 
     @property
     def has_rows(self) -> bool:
         """Whether there is any row."""
         with self.lock:
-            offered = any(entry.rows is not None and entry.rows.num_rows for entry in standing(self._log))
+            offered = any(entry.rows is not None and entry.rows.num_rows for entry in select_current(self._log))
             removing = any(entry.merge.delete for entry in self._log)
             return self.table().num_rows > 0 if offered and removing else offered
 
@@ -337,7 +331,7 @@ class MemoryStore:
     def foreign_rows(self) -> int:
         """Number of rows that came without a marker."""
         with self.lock:
-            entries = standing(self._log)
+            entries = select_current(self._log)
             return sum(entry.rows.num_rows for entry in entries if entry.rows is not None and entry.writer is None)
 
     @property
@@ -345,7 +339,9 @@ class MemoryStore:
         """Columns of the rows, or ``None`` before the first."""
         with self.lock:
             held = (entry for entry in reversed(self._log) if entry.rows is not None)
-            return next((entry.merge.kept(entry.rows.schema) for entry in held if entry.rows is not None), None)
+            return next(
+                (entry.merge.stored_schema(entry.rows.schema) for entry in held if entry.rows is not None), None
+            )
 
     def mishaps(self, after: int) -> tuple[ExternalChange, ...]:
         """Mishaps of the store since an entry."""
@@ -400,9 +396,11 @@ class MemoryStore:
         with self.lock:
             last = {entry.writer: entry.serial for entry in self._log if entry.writer}
             spared = {*last.values(), *(epoch.serial for writer in last for epoch in self.epochs(writer)[-1:])}
-            spared |= {one.serial for one in self._log if one.restores is not None or one.stands is not None}
-            kept = [entry for entry in self._log if entry.rows is not None or entry.epoch or entry.serial in spared]
-            self._log = [entry if entry.serial in spared else replace(entry, marker=None) for entry in kept]
+            spared |= {
+                entry.serial for entry in self._log if entry.restores is not None or entry.reset_epoch is not None
+            }
+            entries = [entry for entry in self._log if entry.rows is not None or entry.epoch or entry.serial in spared]
+            self._log = [entry if entry.serial in spared else replace(entry, marker=None) for entry in entries]
 
     def _suffer(self, kind: str, detail: str) -> None:
         self._mishaps.append((next(self._serials), ExternalChange(kind, detail, fatal=True)))

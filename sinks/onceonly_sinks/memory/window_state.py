@@ -10,21 +10,20 @@ from onceonly.protocol.guard import foreign
 from onceonly_sinks.memory.store import Merge, StoreEntry
 
 if TYPE_CHECKING:
-    from onceonly.protocol import AsOf
+    from onceonly.protocol.batch import AsOf
 
 MERGE = Merge(STATE_KEY, None, GONE)
 
 
-def recall(entries: Iterable[StoreEntry], sink: str, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
+def recall(entries: Iterable[StoreEntry], sink: str, request: StateWanted, as_of: AsOf) -> list[StateRow]:
     """Rows of state, each once. ``entries`` are the writer's, oldest first.
 
-    Raises:
-        IdentityError: E226, an epoch is stored that is not lower than ``as_of``.
+    Raises E226: an epoch is stored that is not lower than ``as_of``.
     """
-    found = _standing(entries, as_of.series)
-    asked = [(row, epoch) for place, (row, epoch) in found.items() if _meant(place, row, wanted)]
-    rows = [_row(row, epoch) for row, epoch in asked]
-    if ahead := next((one for one in rows if one.epoch >= as_of.epoch), None):
+    rows_by_window = _current_rows(entries, as_of.series)
+    matches = [(row, epoch) for window, (row, epoch) in rows_by_window.items() if _is_selected(window, row, request)]
+    rows = [_row(row, epoch) for row, epoch in matches]
+    if ahead := next((state_row for state_row in rows if state_row.epoch >= as_of.epoch), None):
         problem = f"the window of key {ahead.key} from {ahead.start} on is of epoch {ahead.epoch}"
         raise foreign(sink, as_of, problem)
     return rows
@@ -35,35 +34,45 @@ def open_windows(entries: Iterable[StoreEntry], since: int) -> list[OpenWindow]:
 
     ``entries`` are the writer's, oldest first. ``since`` is the first epoch whose rows count.
     """
-    found = _standing(entries, since).values()
-    rows = [OpenWindow(_row(row, epoch), row["wake_clock"], row["wake_time"]) for row, epoch in found]
-    return sorted(rows, key=lambda one: (one.wake_time, one.state.key, one.state.start, one.state.stop))
+    current_rows = _current_rows(entries, since).values()
+    rows = [OpenWindow(_row(row, epoch), row["wake_clock"], row["wake_time"]) for row, epoch in current_rows]
+    return sorted(
+        rows,
+        key=lambda open_window: (
+            open_window.wake_time,
+            open_window.state.key,
+            open_window.state.start,
+            open_window.state.stop,
+        ),
+    )
 
 
-def _standing(entries: Iterable[StoreEntry], since: int) -> Mapping[tuple[str, int, int], tuple[dict[str, Any], int]]:
+def _current_rows(
+    entries: Iterable[StoreEntry], since: int
+) -> Mapping[tuple[str, int, int], tuple[dict[str, Any], int]]:
     """Current rows by their window, each with the epoch that wrote it."""
-    found: dict[tuple[str, int, int], tuple[dict[str, Any], int]] = {}
+    rows_by_window: dict[tuple[str, int, int], tuple[dict[str, Any], int]] = {}
     for entry in entries:
         if entry.epoch < since or entry.rows is None:
             continue
         for row in entry.rows.to_pylist():
-            place = row["key"], row["start"], row["stop"]
+            window = row["key"], row["start"], row["stop"]
             if row[GONE]:
-                found.pop(place, None)
+                rows_by_window.pop(window, None)
             else:
-                found[place] = row, entry.epoch
-    return found
+                rows_by_window[window] = row, entry.epoch
+    return rows_by_window
 
 
 def _row(row: Mapping[str, Any], epoch: int) -> StateRow:
     return StateRow(row["key"], row["start"], row["stop"], row["body"], epoch)
 
 
-def _meant(place: tuple[str, int, int], row: dict[str, Any], wanted: StateWanted) -> bool:
-    clock, time = wanted.wake_clock, wanted.wake_time
+def _is_selected(window: tuple[str, int, int], row: dict[str, Any], request: StateWanted) -> bool:
+    clock, time = request.wake_clock, request.wake_time
     return (
-        place in wanted.places
-        or place[0] in wanted.keys
+        window in request.places
+        or window[0] in request.keys
         or (clock is not None and row["wake_clock"] is not None and row["wake_clock"] <= clock)
         or (time is not None and row["wake_time"] <= time)
     )

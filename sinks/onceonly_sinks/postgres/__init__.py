@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from onceonly_checkpoints import absent
+
 if TYPE_CHECKING:
+    from onceonly_sinks.postgres.options import Keep, Load, PostgresTuning, SchemaChange, Triggers
     from onceonly_sinks.postgres.sink import PostgresSink
 
-__all__ = ["PostgresSink"]
+__all__ = ["Keep", "Load", "PostgresSink", "PostgresTuning", "SchemaChange", "Triggers"]
+__dir__ = [*__all__, "__version__"].copy
 
 
 def __getattr__(name: str) -> object:
@@ -16,4 +20,8 @@ def __getattr__(name: str) -> object:
         from onceonly_sinks.postgres.sink import PostgresSink
 
         return PostgresSink
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in __all__:
+        from onceonly_sinks.postgres import options
+
+        return getattr(options, name)
+    return absent(__name__, name)

@@ -99,10 +99,10 @@ def _current(driver: Driver[Any]) -> Any:
 
 def _failed(sink: str, epoch: int, error: Exception) -> Exception:
     failure = errors.read(error)
-    said = failure.reason if failure else str(error).strip().partition("\n")[0]
+    reason = failure.reason if failure else str(error).strip().partition("\n")[0]
     state = f", SQLSTATE {failure.state}" if failure and failure.state else ""
     kind = f"{type(error).__name__}{state}"
-    return refuse("E518", sink=sink, epoch=epoch, reason=mask(f"{kind}: {said}" if said else kind))
+    return refuse("E518", sink=sink, epoch=epoch, reason=mask(f"{kind}: {reason}" if reason else kind))
 
 
 def _shown(driver: Driver[Any], waiting: Waiting) -> bool:

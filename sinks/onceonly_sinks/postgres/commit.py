@@ -1,6 +1,6 @@
 """Fill an epoch's Postgres transaction with rows, marker and ledger record.
 
-Only :func:`send` commits it.
+Features that a plain append does not use are imported where an epoch uses them, so that its query does not load them.
 """
 
 from __future__ import annotations
@@ -16,18 +16,7 @@ from onceonly.faults import Point
 from onceonly.protocol import Recorder
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
 from onceonly_checkpoints.ledger import LedgerUnavailable
-from onceonly_sinks.postgres import (
-    bad_row_finder,
-    expiry,
-    head,
-    history,
-    obstacles,
-    replace_rows,
-    schema,
-    sealed_views,
-    seen_ids,
-    upsert,
-)
+from onceonly_sinks.postgres import head, obstacles, schema, upsert
 from onceonly_sinks.postgres.load import PostgresPrepared, Target
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.transaction import Transactions
@@ -53,35 +42,46 @@ def write_epoch(
     The head's row is touched last: other drivers wait for its lock no longer than the commit itself takes. ``sinks``
     are the ids of all sinks in the transaction.
 
-    Raises:
-        Superseded: another fence is installed.
-        OnceOnlyError: the epoch does not follow the head, or the rows cannot be taken.
-        Refused: a row cannot be taken, and the failure describes it.
-        DBAPIError: the same, as raised by the driver.
+    Raises ``Superseded`` if another fence is installed. Raises ``OnceOnlyError``, ``Refused`` (which describes the row)
+    or ``DBAPIError`` if the epoch does not follow the head, or a row cannot be taken.
     """
     try:
         span = marker.epoch.replaces
         if span and (rows is None or rows.cleared != span):
+            from onceonly_sinks.postgres import replace_rows
+
             replace_rows.clear(connection, target, span)
         if span and target.merge.history and (table := target.look(connection)):
+            from onceonly_sinks.postgres import history
+
             history.end_all(connection, table, marker.epoch.number)
         oid = _bring(connection, target, rows, marker.epoch)
         count = rows.rows if rows else 0
-        expiry.expire(connection, target, marker.epoch, count)
-        sealed = sealed_views.sealed_by(marker.epoch, sinks)
+        if target.keep_ms:
+            from onceonly_sinks.postgres import expiry
+
+            expiry.expire(connection, target, marker.epoch, count)
+        sealed = sealed_by(marker.epoch, sinks)
         keeps = target.merge.history
         where = head.advance(connection, marker, oid, count, target.visibility, sealed=sealed, keeps=keeps)
         if where is None:
             raise _why_not(connection, marker, target, oid)
     except DBAPIError as error:
+        from onceonly_sinks.postgres import bad_rows
+
         transactions.drop(connection)
-        if (refused := bad_row_finder.find_bad_row(transactions, target, rows, marker, error)) is not None:
+        if (refused := bad_rows.find_bad_row(transactions, target, rows, marker, error)) is not None:
             raise refused from None
         raise
     except BaseException:
         transactions.drop(connection)
         raise
     return head.receipt(marker.sink, marker.epoch.number, marker.epoch.chain, where, count)
+
+
+def sealed_by(epoch: Epoch, sinks: frozenset[str]) -> int:
+    """The newest epoch that all sinks hold once a transaction has committed one in some of them."""
+    return epoch.number if {sink for sink, _ in epoch.sinks} <= sinks else epoch.number - 1
 
 
 def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None, of: Epoch) -> int:
@@ -91,10 +91,10 @@ def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None
     if target.apply is not None:
         return _apply(connection, target, target.apply, rows, epoch)
     if not rows.rows:
-        return schema.oid(connection, target.name) or target.stands(connection, rows.plan).oid
+        return schema.oid(connection, target.name) or target.lock_table(connection, rows.plan).oid
     # Rows that were loaded into the target itself hold it locked since; the others meet it only now.
     loaded = rows.connection is not None and rows.plan.table.oid and not rows.plan.added
-    table = rows.plan.table if loaded else target.stands(connection, rows.plan)
+    table = rows.plan.table if loaded else target.lock_table(connection, rows.plan)
     if rows.waiting is None:
         return table.oid
     _complete(target, rows, _count(connection, rows, rows.waiting), epoch)
@@ -103,18 +103,23 @@ def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None
         upsert.ready(connection, table, target.writer, target.merge)
         rows = replace(rows, waiting=replace(rows.waiting, tombstones=upsert.relation(target.writer)))
     assert rows.waiting is not None
-    if target.merge.history and history.ready(connection, table, target.writer, target.merge, of):
-        target.show(connection, table)
+    if target.merge.history:
+        from onceonly_sinks.postgres import history
+
+        if history.ready(connection, table, target.writer, target.merge, of):
+            target.show(connection, table)
     changed = upsert.apply(connection, table, rows.waiting, target.merge, epoch)
     _all_stand(connection, target, table, rows, changed=changed, epoch=epoch)
     if remembers:
         upsert.remember(connection, table, rows.waiting, target.merge, of)
     if target.merge.history:
+        from onceonly_sinks.postgres import history
+
         history.write(connection, table, rows.waiting, target.merge, epoch)
-        if (keep := target.merge.keep_history) and not epoch % history.EVERY:
-            history.forget(connection, table, target.writer, min(epoch - keep, target.pinned or epoch))
-    if kept := target.merge.keeps:
-        seen_ids.forget(connection, table, of, kept, rows.rows)
+    if keep_seconds := target.merge.keeps:
+        from onceonly_sinks.postgres import seen_ids
+
+        seen_ids.forget(connection, table, of, keep_seconds, rows.rows)
     return table.oid
 
 
@@ -161,9 +166,9 @@ def _apply(connection: Connection, target: Target, apply: Apply, rows: PostgresP
 
 def _why_not(connection: Connection, marker: Marker, target: Target, oid: int) -> Exception:
     """Explain why the head did not move, from the row under its lock."""
-    found = head.read(connection, target.writer, lock="FOR UPDATE")
-    place = head.place(connection, oid, target.visibility)
-    refused = head.judge(found, marker) or schema.replaced(found, place, marker)
+    head_row = head.read(connection, target.writer, lock="FOR UPDATE")
+    table_identity = head.table_identity(connection, oid, target.visibility)
+    refused = head.judge(head_row, marker) or schema.replaced(head_row, table_identity, marker)
     return refused or refuse("E210", epoch=marker.epoch.number, sink=marker.sink, pipeline=marker.pipeline)
 
 
@@ -176,10 +181,8 @@ def send(
 ) -> None:
     """Commit the filled transaction, with the ledger's record if the transaction carries it.
 
-    Raises:
-        OutcomeUnknown: sent, and no answer came.
-        Refused: the server refused. Nothing is visible.
-        DestinationError: E511, the ledger cannot record the epoch.
+    Raises ``OutcomeUnknown``: sent, and no answer came. Raises ``Refused``: the server refused. Nothing is visible.
+    Raises E511: the ledger cannot record the epoch.
     """
     if ledger is not None:
         try:

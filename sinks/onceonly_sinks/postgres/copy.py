@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # ---- Says of a row that the server refused where it came from and what shape its value has; never the value itself.
 
-_KEPT = 8
+_PIECES_REMEMBERED = 8
 """Pieces that are remembered: an error arrives while later rows are on their way already."""
 
 KAFKA = ("topic", "partition", "offset")
@@ -34,7 +34,7 @@ class Sent:
 
     def __init__(self, whose: str = "") -> None:
         self._whose = whose
-        self._pieces: deque[tuple[int, pa.RecordBatch]] = deque(maxlen=_KEPT)
+        self._pieces: deque[tuple[int, pa.RecordBatch]] = deque(maxlen=_PIECES_REMEMBERED)
         self.rows = 0
 
     def add(self, piece: pa.RecordBatch) -> None:
@@ -49,11 +49,11 @@ class Sent:
         for start, piece in self._pieces:
             if start < line <= start + piece.num_rows:
                 row = piece.slice(line - 1 - start, 1)
-                found = _position(row) if from_kafka(row.schema.names, column) else ()
-                return place(line, self._whose, found), _shape(
-                    row.column(column)[0]
-                ) if column in piece.schema.names else ""
-        return place(line, self._whose), ""
+                shown = KAFKA if from_kafka(row.schema.names, column) else ()
+                position = [row.column(name)[0].as_py() for name in shown]
+                value_shape = _shape(row.column(column)[0]) if column in piece.schema.names else ""
+                return describe_row(line, self._whose, position), value_shape
+        return describe_row(line, self._whose), ""
 
 
 def from_kafka(columns: Iterable[str], refused: str) -> bool:
@@ -61,19 +61,15 @@ def from_kafka(columns: Iterable[str], refused: str) -> bool:
     return set(KAFKA) <= set(columns) and refused not in KAFKA
 
 
-def place(line: int | None, whose: str = "", position: Sequence[Any] = ()) -> str:
+def describe_row(line: int | None, whose: str = "", position: Sequence[Any] = ()) -> str:
     """Describe a row's origin by its number, from 1 within ``whose``, and its topic, partition and offset in Kafka.
 
     ``line`` is ``None`` if the order is not known, and ``whose`` is empty for the batch.
     """
     row = "a row" if line is None else f"row {line}"
     within = f" of {whose}" if whose else ""
-    told = "".join(f", {name} {value}" for name, value in zip(KAFKA, position, strict=False))
-    return f"{row}{within}{told}"
-
-
-def _position(row: pa.RecordBatch) -> tuple[Any, ...]:
-    return tuple(row.column(name)[0].as_py() for name in KAFKA)
+    suffix = "".join(f", {name} {value}" for name, value in zip(KAFKA, position, strict=False))
+    return f"{row}{within}{suffix}"
 
 
 def _shape(scalar: Any) -> str:
@@ -125,8 +121,7 @@ class Encoder:
     ``constants`` are further columns with the same Arrow value in every row. ``whose`` is the scope of row numbers in
     messages, empty for the batch.
 
-    Attributes:
-        sent: the rows that were encoded last.
+    ``sent`` has the rows that were encoded last.
     """
 
     def __init__(self, plan: TypeMapping, constants: Mapping[str, Any], whose: str = "") -> None:
@@ -165,7 +160,7 @@ class Encoder:
             try:
                 Encoder(TypeMapping(self._plan.table, (lane,)), {})._encoder.write_batch(batch.select([lane.target]))
             except ValueError:
-                return lane.refuse(f"a value lies outside of what {lane.ddl} can hold")
+                return lane.refuse(f"a value is outside of the range of {lane.ddl}")
         return ValueError("the encoder refuses rows whose columns it takes one by one")
 
     def _with_constants(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -189,10 +184,8 @@ def _encoder(field: pa.Field[Any], jsonb: bool) -> Any:
 def copy_in(cursor: psycopg.Cursor[Any], copy: str, encoder: Encoder, batches: Iterable[pa.RecordBatch]) -> int:
     """Send a COPY in the cursor's transaction, and return how many rows the server took.
 
-    Raises:
-        Refused: the server refused a row.
-        psycopg.Error: the server refused, or was lost.
-        ValueRefused: the table cannot hold a value.
+    Raises ``Refused``: the server refused a row. Raises ``psycopg.Error``: the server refused, or was lost. Raises
+    ``ValueRefused``: the table cannot hold a value.
     """
     import psycopg
 
@@ -209,5 +202,5 @@ def copy_in(cursor: psycopg.Cursor[Any], copy: str, encoder: Encoder, batches: I
 def _located(error: psycopg.Error, encoder: Encoder) -> Refused:
     failure = errors.read(error)
     assert failure is not None
-    place, shape = encoder.sent.describe(failure.line, failure.column)
-    return Refused(replace(failure, place=place, shape=shape))
+    location, shape = encoder.sent.describe(failure.line, failure.column)
+    return Refused(replace(failure, row_text=location, shape=shape))

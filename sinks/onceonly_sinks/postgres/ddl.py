@@ -1,7 +1,4 @@
-"""Plan and create a missing Postgres table from a batch's schema.
-
-The commit creates it.
-"""
+"""Plan and create a missing Postgres table from a batch's schema."""
 
 from __future__ import annotations
 
@@ -22,11 +19,7 @@ if TYPE_CHECKING:
 def planned(
     name: TableName, schema: Iterable[pa.Field[Any]], key: Sequence[str], epoch_column: str | None, sink: str
 ) -> Table:
-    """Plan the table that holds such a batch.
-
-    Raises:
-        DestinationError: E506, a column's type has no form in Postgres.
-    """
+    """Plan the table that holds such a batch. Raises E506: a column's type has no form in Postgres."""
     columns = [_column_for(sink, field, required=field.name in key) for field in schema]
     extra = EPOCH_COLUMN if epoch_column == "auto" else epoch_column
     if extra is not None:
@@ -36,11 +29,7 @@ def planned(
 
 
 def lacking(sink: str, batch: pa.Schema, table: Table, delete: str | None) -> tuple[Column, ...]:
-    """Columns of a batch that the table lacks, all nullable.
-
-    Raises:
-        DestinationError: E506, a column's type has no form in Postgres.
-    """
+    """Columns of a batch that the table lacks, all nullable. Raises E506: a column's type has no form in Postgres."""
     there = {column.name.lower() for column in table.columns}
     new = (field for field in batch if field.name != delete and field.name.lower() not in there)
     return tuple(_column_for(sink, field, required=False) for field in new)
@@ -54,11 +43,7 @@ def add(connection: Connection, table: Table, added: Sequence[Column]) -> Table:
 
 
 def flag(sink: str, field: pa.Field[Any]) -> Column:
-    """The boolean delete column, which waits beside the target.
-
-    Raises:
-        DestinationError: E506, it is not boolean.
-    """
+    """The boolean delete column, which waits beside the target. Raises E506: it is not boolean."""
     if str(field.type) != "bool":
         raise no_flag(sink, field.name, spark_name(field.type))
     return Column(field.name, "bool", -1, False, False, False, True, "boolean")
@@ -66,9 +51,9 @@ def flag(sink: str, field: pa.Field[Any]) -> Column:
 
 def no_flag(sink: str, name: str, kind: str) -> OnceOnlyError:
     """The error for a batch that has no boolean column of that name."""
-    difference = f"column {name}, which delete= names, is {kind} in the batch; it must be boolean"
-    cause, way = "delete= names another column than was meant", "name a boolean column of the batch"
-    return refuse("E506", sink=sink, difference=difference, because=cause, next=way)
+    difference = f"column {name}, which delete_flag= names, is {kind} in the batch; it must be boolean"
+    cause, remedy = "delete_flag= names another column than was meant", "name a boolean column of the batch"
+    return refuse("E506", sink=sink, difference=difference, because=cause, next=remedy)
 
 
 def create(connection: Connection, table: Table, key: Sequence[str]) -> Table:
@@ -77,8 +62,8 @@ def create(connection: Connection, table: Table, key: Sequence[str]) -> Table:
     if key:
         lines.append(f"PRIMARY KEY ({', '.join(quote(name) for name in key)})")
     connection.exec_driver_sql(f"CREATE TABLE {table.name.sql} ({', '.join(lines)})", {})
-    found = connection.exec_driver_sql(*stamping(table.name)).one()
-    return replace(table, oid=int(found[0]), stamp=tuple(found))
+    stamp = connection.exec_driver_sql(*stamping(table.name)).one()
+    return replace(table, oid=int(stamp[0]), stamp=tuple(stamp))
 
 
 def _column_for(sink: str, field: pa.Field[Any], *, required: bool) -> Column:
@@ -123,7 +108,7 @@ def own_type(field: pa.Field[Any]) -> str | None:
 def advice(field: pa.Field[Any]) -> str:
     """Advice for a column whose type has no form in Postgres."""
     if own_type(field):
-        return "take out of the type what is to be kept, in the query, as plain columns"
+        return "in the query, select the parts that you want to keep as plain columns"
     if holds_map_by_nested_key(field.type):
         return "turn the map into an array in the query, e.g. with map_entries()"
     if inner := stored_as(field.type):
@@ -145,7 +130,7 @@ def stored_as(type_: pa.DataType) -> str | None:
     if t.is_struct(type_) and (own := _storage(type_)):
         return own
     inside = (stored_as(type_.field(index).type) for index in range(type_.num_fields))
-    return next((found for found in inside if found), None)
+    return next((name for name in inside if name), None)
 
 
 def _storage(type_: pa.DataType) -> str | None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from onceonly.protocol import Conflict, OutcomeUnknown, Superseded, TooLargeForDriver
-from onceonly_checkpoints.ledger.databases import absent_database
-from onceonly_sinks.postgres import errors, head, health, schema, staging
+from onceonly.protocol import Conflict, OutcomeUnknown, Superseded
+from onceonly.protocol.batch import TooLargeForDriver
+from onceonly_sinks.postgres import errors, head, schema, staging
 from onceonly_sinks.postgres.errors import Failure
 from onceonly_sinks.postgres.head import Head, PostgresHeadScope
 from onceonly_sinks.postgres.lanes import ValueRefused
@@ -30,7 +30,7 @@ T = TypeVar("T")
 Judge = Callable[[Head | None], Exception | None]
 """What the head row says of an attempt; ``None``: nothing against it."""
 
-_ENDED = "somebody, a timeout of the server or the network ended the session before the COMMIT"
+_ENDED = "a user, a timeout of the server or the network ended the session before the COMMIT"
 
 _PASSED_ON = (Superseded, OutcomeUnknown, Conflict, TooLarge, TooLargeForDriver)
 
@@ -38,10 +38,7 @@ _PASSED_ON = (Superseded, OutcomeUnknown, Conflict, TooLarge, TooLargeForDriver)
 class ErrorTranslator:
     """Translates a driver's exceptions into our errors, for one sink.
 
-    After a failure it reads the writer's head through ``transactions``.
-
-    Attributes:
-        target: the target, once it was looked at.
+    After a failure it reads the writer's head through ``transactions``. ``target`` is set once it was looked at.
     """
 
     def __init__(
@@ -60,10 +57,10 @@ class ErrorTranslator:
             yield
         except Exception as error:
             failure = errors.read(error)
-            said = self._said(error, failure, {})
-            if said is error:
+            translation = self._translate(error, failure, {})
+            if translation is error:
                 raise
-            raise said from (None if failure is None or failure.quotes else error)
+            raise translation from (None if failure is None or failure.quotes else error)
 
     @contextmanager
     def attempt(self, judge: Judge, types: Callable[[], Mapping[str, str]]) -> Generator[None]:
@@ -73,39 +70,39 @@ class ErrorTranslator:
         head is read first, on a connection of its own. ``judge`` gives a head's verdict on the attempt. ``types``,
         Spark's type by column, is called after a failure.
 
-        Raises:
-            Superseded: another fence is installed.
-            Conflict: the server rolled back because of another transaction, or the connection was lost before the
-                COMMIT was sent, while our fence holds.
-            OnceOnlyError: the verdict on the head, or else the server's refusal.
+        Raises ``Superseded``: another fence is installed. Raises ``Conflict``: the server rolled back because of
+        another transaction, or the connection was lost before the COMMIT was sent, while our fence holds. Raises
+        ``OnceOnlyError``: the verdict on the head, or else the server's refusal.
         """
         try:
             yield
         except _PASSED_ON:
             raise
         except Exception as error:
-            found, deeper = self._head(judge)
+            answered, deeper = self._head(judge)
             if deeper is not None:
                 raise deeper from error
             failure = errors.read(error)
-            if failure is not None and (failure.conflicts or (found and failure.lost)):
+            if failure is not None and (failure.conflicts or (answered and failure.lost)):
                 raise Conflict(
                     self._writer.sink, failure.reason, _ENDED if failure.lost else self._blocker()
                 ) from error
-            said = self._said(error, failure, types())
-            if said is error:
+            translation = self._translate(error, failure, types())
+            if translation is error:
                 raise
-            raise said from (None if failure is None or failure.quotes else error)
+            raise translation from (None if failure is None or failure.quotes else error)
 
     def against(self, judge: Judge) -> Exception | None:
         """The head's verdict against an attempt now, or ``None`` if there is none or no answer."""
         return self._head(judge)[1]
 
-    def _said(self, error: Exception, failure: Failure | None, types: Mapping[str, str]) -> Exception:
+    def _translate(self, error: Exception, failure: Failure | None, types: Mapping[str, str]) -> Exception:
         if isinstance(error, ValueRefused):
             return staging.refused(self._writer.sink, error)
         if failure is None:
             return error
+        from onceonly_checkpoints.ledger.databases import absent_database
+
         if not failure.state and (database := absent_database(errors.raised(error))):
             return errors.no_database(self._writer.sink, database)
         blocker = self._blocker() if failure.conflicts else ""
@@ -113,7 +110,7 @@ class ErrorTranslator:
         grant = self._grant() if failure.state in (errors.INSUFFICIENT_PRIVILEGE, errors.NOT_SUPPORTED) else ""
         context = replace(self._context, types=types, blocker=blocker, grant=grant)
         name = self.target.name if self.target and failure.state == errors.NOT_IN_STATE else None
-        if name and self._asked(lambda connection: schema.unidentified(connection, name)):
+        if name and self._query_server(lambda connection: schema.unidentified(connection, name)):
             context = errors.unidentified(context, name)
         return errors.refusal(self._defined(failure), context)
 
@@ -122,28 +119,32 @@ class ErrorTranslator:
         target = self.target
         if target is None:
             return ""
-        found = self._asked(lambda connection: health.lacking(connection, self._writer.sink, target))
-        return f"{found}; then restart the query" if found else ""
+        from onceonly_sinks.postgres import health
+
+        command = self._query_server(lambda connection: health.lacking(connection, self._writer.sink, target))
+        return f"{command}; then restart the query" if command else ""
 
     def _defined(self, failure: Failure) -> Failure:
         if not failure.constraint:
             return failure
-        found = self._asked(lambda connection: schema.constraint(connection, failure.table, failure.constraint))
-        columns, definition, _ = found or ("", "", False)
+        constraint = self._query_server(
+            lambda connection: schema.constraint(connection, failure.table, failure.constraint)
+        )
+        columns, definition, _ = constraint or ("", "", False)
         return replace(failure, column=failure.column or columns, definition=definition)
 
     def _blocker(self) -> str:
         """Describe the sessions that lock the table or our own tables now."""
-        found = self._asked(lambda connection: schema.holders(connection, self._name, self._writer.tag))
-        return found or "nobody holds a lock on it any more; who held it is not known"
+        holders = self._query_server(lambda connection: schema.holders(connection, self._name, self._writer.tag))
+        return holders or "the lock is free again, and its holder is not known"
 
     def _head(self, judge: Judge) -> tuple[bool, Exception | None]:
         def look(connection: Connection) -> tuple[bool, Exception | None]:
             return True, judge(head.read(connection, self._writer) if head.exists(connection) else None)
 
-        return self._asked(look) or (False, None)
+        return self._query_server(look) or (False, None)
 
-    def _asked(self, ask: Callable[[Connection], T]) -> T | None:
+    def _query_server(self, ask: Callable[[Connection], T]) -> T | None:
         """Query the server after a failure. Return ``None`` if it does not answer."""
         try:
             with self._transactions.reading() as connection:

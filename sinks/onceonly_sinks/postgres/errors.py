@@ -21,7 +21,7 @@ _UNKNOWN_COMPLETION = "40003"
 # The only text that is read: a COPY's line has no field of its own. A server that speaks another language is not
 # understood, and the message lacks the place; nothing is decided by it.
 _IN_COPY = re.compile(r"^COPY .*?, line (?P<line>\d+)(?:, column (?P<column>[^:\n]+))?", re.MULTILINE)
-_GRANT = "grant what is missing: INSERT and SELECT on the table, USAGE and CREATE on schema onceonly"
+_GRANT = "grant the missing rights: INSERT and SELECT on the table, USAGE and CREATE on schema onceonly"
 """Where it cannot be found out what the role lacks."""
 
 
@@ -36,7 +36,7 @@ class Failure:
             the server's primary message.
         table: schema and table of the constraint.
         line: number of the row in a COPY, from 1, or 0 for none.
-        place: origin of the refused row, if known.
+        row_text: origin of the refused row, if known.
         shape: form of the refused value, if known.
         definition: the constraint as SQL, if it could be looked up.
         password: whether the login failed over a password.
@@ -49,7 +49,7 @@ class Failure:
     constraint: str = ""
     table: tuple[str, str] = ("", "")
     line: int = 0
-    place: str = ""
+    row_text: str = ""
     shape: str = ""
     definition: str = ""
     password: bool = False
@@ -133,17 +133,17 @@ def read(error: BaseException) -> Failure | None:
         return Failure("", reason="no free connection")
     if not isinstance(error, psycopg.Error):
         return None
-    said, login = error.diag, error.pgconn
+    diagnostics, login = error.diag, error.pgconn
     first = str(error).split("\n", 1)[0] or type(error).__name__
-    in_copy = _IN_COPY.search(said.context or "")
+    in_copy = _IN_COPY.search(diagnostics.context or "")
     state = error.sqlstate or ""
     return Failure(
         state=state,
-        severity=said.severity_nonlocalized or "",  # the plain one is translated by the server's lc_messages
-        reason=refused_value(state, said.constraint_name) or mask(said.message_primary or first),
-        column=said.column_name or ((in_copy["column"] or "").strip() if in_copy else ""),
-        constraint=said.constraint_name or "",
-        table=(said.schema_name or "", said.table_name or ""),
+        severity=diagnostics.severity_nonlocalized or "",  # the plain one is translated by the server's lc_messages
+        reason=refused_value(state, diagnostics.constraint_name) or mask(diagnostics.message_primary or first),
+        column=diagnostics.column_name or ((in_copy["column"] or "").strip() if in_copy else ""),
+        constraint=diagnostics.constraint_name or "",
+        table=(diagnostics.schema_name or "", diagnostics.table_name or ""),
         line=int(in_copy["line"]) if in_copy else 0,
         password=error.sqlstate is None and login is not None and (login.used_password or login.needs_password),
     )
@@ -160,7 +160,7 @@ def no_database(sink: str, name: str) -> OnceOnlyError:
         "E508",
         sink=sink,
         reason=f'the server has no database "{name}"',
-        cause="a misspelt name in the connection string, or nobody has created it",
+        cause="a misspelt name in the connection string, or it was not created",
         next=f"correct the name, or create it: CREATE DATABASE {printed(name)}; then restart the query",
     )
 
@@ -194,7 +194,7 @@ def _no_room(failure: Failure, context: Context) -> OnceOnlyError:
 
 
 def _other_shape(failure: Failure, context: Context) -> OnceOnlyError:
-    cause, next_ = "somebody changed or dropped the table meanwhile", "restart the query; it reads the table again"
+    cause, next_ = "the table was changed or dropped meanwhile", "restart the query; it reads the table again"
     return refuse("E506", sink=context.sink, difference=failure.reason, because=cause, next=next_)
 
 
@@ -215,13 +215,13 @@ def _value(failure: Failure, context: Context) -> OnceOnlyError:
     constraint = f"constraint {failure.constraint}" if failure.constraint else ""
     if failure.definition:
         constraint = f"{constraint}: {failure.definition}"
-    told = (failure.shape, constraint, failure.place, f"SQLSTATE {failure.state}")
-    reason = f"{failure.reason} ({'; '.join(part for part in told if part)})"
+    parts = (failure.shape, constraint, failure.row_text, f"SQLSTATE {failure.state}")
+    reason = f"{failure.reason} ({'; '.join(part for part in parts if part)})"
     next_ = _NEXT.get(failure.state, "change the query or the column's type, then restart the query")
-    said = {"sink": context.sink, "column": column, "reason": reason, "next": next_.format(failure.deferred)}
+    details = {"sink": context.sink, "column": column, "reason": reason, "next": next_.format(failure.deferred)}
     if cause := _AMONG_ROWS.get(failure.state):
-        return refuse("E503", **said, because=cause, aside="")
-    return refuse("E503", **said)
+        return refuse("E503", **details, because=cause, aside="")
+    return refuse("E503", **details)
 
 
 _VALUES = ("22", "23")
@@ -229,9 +229,9 @@ _VALUES = ("22", "23")
 
 _REFUSED: Mapping[str, str] = {
     "22001": "a value is longer than the column takes",
-    "22003": "a number lies outside of what the column's type holds",
+    "22003": "a number is outside of the range of the column's type",
     "22007": "a text is not a date or time",
-    "22008": "a date or time lies outside of what the server holds",
+    "22008": "a date or time is outside of the server's range",
     "22021": "a text is not valid in the encoding of the database (its setting server_encoding)",
     "22030": "a JSON object names a member twice",
     "22032": "a text is not JSON",
@@ -243,7 +243,7 @@ _REFUSED: Mapping[str, str] = {
     "23503": "a foreign key finds no row to point at, or others point at the row",
     "23505": "a row with the same unique key is there already, or twice in the batch",
     "23514": "a CHECK constraint refuses the row",
-    "23P01": "an exclusion constraint refuses the row beside one that is there",
+    "23P01": "an exclusion constraint refuses the row next to an existing one",
 }
 
 _NEXT: Mapping[str, str] = {
@@ -252,11 +252,11 @@ _NEXT: Mapping[str, str] = {
     "22032": "mend the text in the query, e.g. with try_parse_json, then restart the query",
     "23502": "fill the column in the query, or give it a DEFAULT, then restart the query",
     "23503": "of two sinks of one call, name the one that is pointed at first: exactly_once(parents, children); or let "
-    "the server look when all is written: {0}; or filter such rows in the query, e.g. with before=; then restart it",
+    "the server look when all is written: {0}; or filter such rows in the query, e.g. with transform=; then restart it",
     "23001": "write the tables in the order of their keys, or filter such rows in the query, then restart the query",
-    "23P01": "filter such rows in the query, e.g. with before=, or change the table, then restart the query",
+    "23P01": "filter such rows in the query, e.g. with transform=, or change the table, then restart the query",
     "23505": "find out who wrote the row; if a later row is to replace it: PostgresSink(..., key=...)",
-    "23514": "filter or mend such rows in the query, e.g. with before=, or change the table, then restart the query",
+    "23514": "filter or mend such rows in the query, e.g. with transform=, or change the table, then restart the query",
 }
 
 _AMONG_ROWS: Mapping[str, str] = {
@@ -278,7 +278,7 @@ def _locked(failure: Failure, context: Context) -> OnceOnlyError:
 
 
 _CAUSES: Mapping[str, str] = {
-    "57014": "a timeout of the server, or somebody cancelled the statement",
+    "57014": "a timeout of the server, or a user cancelled the statement",
     "40001": "another transaction changed the same rows at the same moment",
     "40P01": "another transaction locked the same rows in another order",
     NOT_SUPPORTED: "a feature of the table (row security, a view, a rule) that rows cannot be loaded through",
@@ -294,9 +294,9 @@ def _other(failure: Failure, context: Context) -> OnceOnlyError:
 def unidentified(context: Context, name: TableName) -> Context:
     """Add cause and command for a published table whose subscribers cannot identify a changed row."""
     full = f"ALTER TABLE {name.printed} REPLICA IDENTITY FULL"
-    way = f"{full}; or USING INDEX, a unique index over columns that are NOT NULL; then restart the query"
-    cause = "the table is published, and has no replica identity by which subscribers find what changed"
-    return replace(context, grant=way, cause=cause)
+    remedy = f"{full}; or USING INDEX, a unique index over columns that are NOT NULL; then restart the query"
+    cause = "the table is in a publication, and has no replica identity by which subscribers find changed rows"
+    return replace(context, grant=remedy, cause=cause)
 
 
 _FAMILIES: tuple[tuple[tuple[str, ...], Callable[[Failure, Context], OnceOnlyError]], ...] = (

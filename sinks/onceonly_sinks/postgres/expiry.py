@@ -1,7 +1,7 @@
 """Delete rows that are older than their retention, oldest epoch first.
 
 They leave in the epochs' transactions. Time is that of the epochs, as for tombstones: a replay removes nothing that its
-first attempt did not. Table ``onceonly.kept`` has the planning time of the epochs that still have rows. Table
+first attempt did not. Table ``onceonly.retention`` has the planning time of the epochs that still have rows. Table
 ``onceonly.expired`` sums up the deleted rows, so that an audit can distinguish expired rows from missing ones.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceonly.protocol import ExpiredRows
+from onceonly.protocol.values import ExpiredRows
 from onceonly_checkpoints.ledger.sql import SCHEMA_LOCK
 from onceonly_sinks.postgres import head, schema
 from onceonly_sinks.postgres.head import PostgresHeadScope
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 AT_ONCE = 10_000
 """How many rows go in one epoch at most: those that are due are many after a long stop."""
 
-_KNOWN = """
-SELECT pg_catalog.to_regclass('onceonly.kept') IS NOT NULL AND pg_catalog.to_regclass('onceonly.expired') IS NOT NULL
+_TABLES_EXIST = """
+SELECT pg_catalog.to_regclass('onceonly.retention') IS NOT NULL
+   AND pg_catalog.to_regclass('onceonly.expired') IS NOT NULL
 """
 _DDL = (
     """
-    CREATE TABLE IF NOT EXISTS onceonly.kept (
+    CREATE TABLE IF NOT EXISTS onceonly.retention (
         pipeline text NOT NULL, sink text NOT NULL, epoch bigint NOT NULL, planned_ms bigint NOT NULL,
         PRIMARY KEY (pipeline, sink, epoch)
     )
@@ -49,14 +50,14 @@ _DDL = (
 )
 # An epoch is no older than the one before it, whatever the clock did in between: so the oldest goes first.
 _NOTE = f"""
-INSERT INTO onceonly.kept (pipeline, sink, epoch, planned_ms)
+INSERT INTO onceonly.retention (pipeline, sink, epoch, planned_ms)
 SELECT %(pipeline)s, %(sink)s, %(epoch)s, greatest(%(clock)s, (
-    SELECT planned_ms FROM onceonly.kept WHERE {OURS} AND epoch < %(epoch)s ORDER BY epoch DESC LIMIT 1))
+    SELECT planned_ms FROM onceonly.retention WHERE {OURS} AND epoch < %(epoch)s ORDER BY epoch DESC LIMIT 1))
 ON CONFLICT (pipeline, sink, epoch) DO UPDATE SET planned_ms = excluded.planned_ms
 """
-_OLDEST = f"SELECT planned_ms FROM onceonly.kept WHERE {OURS} ORDER BY epoch LIMIT 1"
-_DUE = f"SELECT max(epoch) FROM onceonly.kept WHERE {OURS} AND planned_ms < %(before)s"
-_DONE = f"DELETE FROM onceonly.kept WHERE {OURS} AND epoch <= %(upto)s"
+_OLDEST = f"SELECT planned_ms FROM onceonly.retention WHERE {OURS} ORDER BY epoch LIMIT 1"
+_DUE = f"SELECT max(epoch) FROM onceonly.retention WHERE {OURS} AND planned_ms < %(before)s"
+_DONE = f"DELETE FROM onceonly.retention WHERE {OURS} AND epoch <= %(upto)s"
 _TELL = """
 INSERT INTO onceonly.expired AS e (pipeline, sink, epoch, rows, total, before_ms)
 VALUES (%(pipeline)s, %(sink)s, %(upto)s, %(rows)s, %(total)s, %(before)s)
@@ -64,7 +65,7 @@ ON CONFLICT (pipeline, sink) DO UPDATE
 SET epoch = excluded.epoch, rows = CASE WHEN e.epoch = excluded.epoch THEN e.rows ELSE 0 END + excluded.rows,
     total = e.total + excluded.total, before_ms = greatest(e.before_ms, excluded.before_ms)
 """
-_TOLD = f"SELECT epoch, rows, total, before_ms FROM onceonly.expired WHERE {OURS}"
+_READ_EXPIRED = f"SELECT epoch, rows, total, before_ms FROM onceonly.expired WHERE {OURS}"
 # Not for a table of somebody else's: only its owner may.
 _WANTS_INDEX = """
 SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') AND NOT EXISTS (
@@ -74,15 +75,14 @@ FROM pg_catalog.pg_class c WHERE c.oid = %(oid)s::oid
 """
 
 
-def known(connection: Connection) -> bool:
+def tables_exist(connection: Connection) -> bool:
     """Whether our tables are there."""
-    return bool(connection.exec_driver_sql(_KNOWN, {}).scalar_one())
+    return bool(connection.exec_driver_sql(_TABLES_EXIST, {}).scalar_one())
 
 
 def create(connection: Connection) -> None:
-    """Create our missing tables, after those of every sink."""
-    head.create(connection)
-    if known(connection):
+    """Create our missing tables, after those of every sink (:func:`~onceonly_sinks.postgres.head.create`)."""
+    if tables_exist(connection):
         return
     connection.exec_driver_sql(head.LOCK_DDL, {"key": SCHEMA_LOCK})
     for statement in _DDL:
@@ -94,7 +94,7 @@ def expire(connection: Connection, target: Target, epoch: Epoch, rows: int) -> N
 
     ``rows`` is the epoch's number of rows.
     """
-    if not target.keep_ms or epoch.lineage is None:
+    if epoch.lineage is None:
         return
     clock = epoch.lineage.batch_timestamp_ms
     named = {**target.writer.parameters, "epoch": epoch.number, "clock": clock, "before": clock - target.keep_ms}
@@ -126,17 +126,17 @@ def _remove(connection: Connection, table: Table, due: int) -> Mapping[int, int]
 
 def expired(connection: Connection, writer: PostgresHeadScope) -> ExpiredRows | None:
     """Summary of the deleted rows, or ``None`` if there are none."""
-    if not known(connection):
+    if not tables_exist(connection):
         return None
-    row = connection.exec_driver_sql(_TOLD, writer.parameters).one_or_none()
+    row = connection.exec_driver_sql(_READ_EXPIRED, writer.parameters).one_or_none()
     return ExpiredRows(*row) if row else None
 
 
 def clear(connection: Connection, writer: PostgresHeadScope, span: Span) -> None:
     """Forget the records of epochs whose rows leave: their replacement is kept from its beginning."""
-    if not known(connection):
+    if not tables_exist(connection):
         return
     named = {**writer.parameters, "first": span[0], "last": span[1]}
-    for table in ("kept", "expired"):
+    for table in ("retention", "expired"):
         where = f"{OURS} AND epoch BETWEEN %(first)s AND %(last)s"
         connection.exec_driver_sql(f"DELETE FROM onceonly.{table} WHERE {where}", named)

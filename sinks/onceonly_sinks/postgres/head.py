@@ -15,8 +15,6 @@ from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Superseded
 from onceonly.protocol.guard import NewestEpoch, check_fence, check_follows
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_checkpoints.ledger.sql import SCHEMA_LOCK
-from onceonly_sinks.postgres import time_views
 from onceonly_sinks.sql import tables
 from onceonly_sinks.sql.tables import OURS, Row, Tables
 
@@ -33,7 +31,7 @@ LOCK_DDL = "SELECT pg_catalog.pg_advisory_xact_lock(%(key)s)"
 KNOWN_SCHEMA = "SELECT pg_catalog.to_regnamespace('onceonly') IS NOT NULL"
 SCHEMA = "CREATE SCHEMA onceonly"
 # By functions that answer null: a table that is not there is an error elsewhere, which would end the transaction.
-KNOWN = """
+TABLES_EXIST = """
 SELECT pg_catalog.to_regclass('onceonly.epoch') IS NOT NULL AND pg_catalog.to_regclass('onceonly.pruned') IS NOT NULL
        AND EXISTS (SELECT FROM pg_catalog.pg_attribute a
                    WHERE a.attrelid = pg_catalog.to_regclass('onceonly.head') AND a.attname = 'kept_upto')
@@ -41,7 +39,7 @@ SELECT pg_catalog.to_regclass('onceonly.epoch') IS NOT NULL AND pg_catalog.to_re
 TABLES = Tables(
     head="onceonly.head",
     epoch="onceonly.epoch",
-    place={"system_id": "text", "timeline": "bigint", "target_oid": "bigint"},
+    target_columns={"system_id": "text", "timeline": "bigint", "target_oid": "bigint"},
     target="target_oid",
     now="clock_timestamp()",  # now() is when the transaction began: before its rows were copied
     moment="timestamptz NOT NULL DEFAULT clock_timestamp()",
@@ -64,7 +62,6 @@ DDL = (
         PRIMARY KEY (pipeline, sink)
     )
     """,
-    *time_views.DDL,
 )
 
 # A weaker setting of the server or the role would let an acknowledged epoch vanish; a stronger one is kept.
@@ -207,7 +204,7 @@ class TableIdentity:
         """As in a receipt, empty if the table does not exist."""
         return f"{self.system}/{self.oid}" if self.oid else ""
 
-    def beside(self, identity: str) -> str:
+    def identity_now(self, identity: str) -> str:
         """Our identity, or the other one if the two differ only in a system identifier that a server hid."""
         system, _, oid = identity.rpartition("/")
         unseen = UNSEEN in (system, self.system)
@@ -223,9 +220,7 @@ class TableIdentity:
 class Visibility:
     """Identity functions that the server lets us call. A managed server may forbid or lack them.
 
-    Attributes:
-        cluster: whether the cluster's identifier is readable (``pg_control_system``).
-        timeline: whether the timeline is readable (``pg_walfile_name``).
+    ``cluster`` needs ``pg_control_system``, ``timeline`` needs ``pg_walfile_name``.
     """
 
     cluster: bool = True
@@ -253,12 +248,12 @@ def visibility(connection: Connection) -> Visibility:
     return Visibility(_answers(connection, Visibility(True, False)), _answers(connection, Visibility(False, True)))
 
 
-def _answers(connection: Connection, asked: Visibility) -> bool:
+def _answers(connection: Connection, candidate: Visibility) -> bool:
     from sqlalchemy.exc import NotSupportedError, ProgrammingError
 
     try:
         with connection.begin_nested():
-            connection.exec_driver_sql(asked.sql, {})
+            connection.exec_driver_sql(candidate.sql, {})
     except (ProgrammingError, NotSupportedError):  # forbidden, absent, or there in name only
         return False
     return True
@@ -271,7 +266,7 @@ class Head:
     fence: Fence
     epoch: int
     chain: str
-    place: TableIdentity
+    target_identity: TableIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,31 +290,38 @@ def settings(application: str, lock_seconds: float) -> tuple[str, dict[str, Any]
 
 def exists(connection: Connection) -> bool:
     """Whether our tables are there."""
-    return bool(connection.exec_driver_sql(KNOWN, {}).scalar_one())
+    return bool(connection.exec_driver_sql(TABLES_EXIST, {}).scalar_one())
 
 
 def create(connection: Connection) -> None:
     """Create our missing tables. Several drivers may start at once."""
     if exists(connection):
         return
+    from onceonly_checkpoints.ledger.sql import SCHEMA_LOCK
+    from onceonly_sinks.postgres import time_views
+
     # The ledger makes its tables in the same schema: one lock for both.
     connection.exec_driver_sql(LOCK_DDL, {"key": SCHEMA_LOCK})
     if not connection.exec_driver_sql(KNOWN_SCHEMA, {}).scalar_one():
         connection.exec_driver_sql(SCHEMA, {})
-    for statement in DDL:
+    for statement in (*DDL, *time_views.DDL):
         connection.exec_driver_sql(statement, {})
 
 
-def place(connection: Connection, oid: int, seen: Visibility) -> TableIdentity:
+def table_identity(connection: Connection, oid: int, server_visibility: Visibility) -> TableIdentity:
     """The database's identity now, as far as it is readable, with the table's oid."""
-    system, timeline = connection.exec_driver_sql(seen.sql, {}).one()
+    system, timeline = connection.exec_driver_sql(server_visibility.sql, {}).one()
     return TableIdentity(system, int(timeline), oid)
 
 
 def read(connection: Connection, writer: PostgresHeadScope, *, lock: str = "") -> Head | None:
     """The head row. ``lock``, as ``FOR UPDATE``, waits until every transaction that changed it has ended."""
-    found = TABLES.read(connection.exec_driver_sql, writer, lock)
-    return Head(found.fence, found.epoch, found.chain, TableIdentity(*found.place)) if found else None
+    head_row = TABLES.read(connection.exec_driver_sql, writer, lock)
+    return (
+        Head(head_row.fence, head_row.epoch, head_row.chain, TableIdentity(*head_row.target_identity))
+        if head_row
+        else None
+    )
 
 
 def newest_fence(connection: Connection, writer: PostgresHeadScope) -> Fence | None:
@@ -332,20 +334,27 @@ def install(connection: Connection, writer: PostgresHeadScope, fence: Fence) -> 
     TABLES.install(connection.exec_driver_sql, writer, fence)
 
 
-def fenced(found: Head | None, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
+def fenced(head_row: Head | None, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
     """Why a driver may not go on under ``fence``, or ``None`` if it is the installed one."""
     lost = "the database was restored to an earlier state, or the fence was never installed"
-    return check_fence(sink, found.fence if found else None, fence, lost=lost)
+    return check_fence(sink, head_row.fence if head_row else None, fence, lost=lost)
 
 
-def judge(found: Head | None, marker: Marker) -> Superseded | OnceOnlyError | None:
+def judge(head_row: Head | None, marker: Marker) -> Superseded | OnceOnlyError | None:
     """Why the marker's epoch may not be committed on top of this head, or ``None`` if it may."""
-    held = NewestEpoch(found.epoch, found.chain) if found else NewestEpoch()
-    return fenced(found, marker.fence, marker.sink) or check_follows(marker, held)
+    held = NewestEpoch(head_row.epoch, head_row.chain) if head_row else NewestEpoch()
+    return fenced(head_row, marker.fence, marker.sink) or check_follows(marker, held)
 
 
 def advance(
-    connection: Connection, marker: Marker, oid: int, rows: int, seen: Visibility, *, sealed: int, keeps: bool
+    connection: Connection,
+    marker: Marker,
+    oid: int,
+    rows: int,
+    server_visibility: Visibility,
+    *,
+    sealed: int,
+    keeps: bool,
 ) -> TableIdentity | None:
     """Move the head and write the epoch row. Return ``None`` if the epoch does not follow the head.
 
@@ -361,7 +370,7 @@ def advance(
         "sealed": sealed,
         "keeps": keeps,
     }
-    row = connection.exec_driver_sql(ADVANCE.format(place=seen.sql), parameters).one_or_none()
+    row = connection.exec_driver_sql(ADVANCE.format(place=server_visibility.sql), parameters).one_or_none()
     return TableIdentity(row[0], row[1], oid) if row else None
 
 
@@ -389,7 +398,7 @@ def epochs_after(
 
 
 def _epoch(writer: PostgresHeadScope, row: Row) -> tuple[Marker, Receipt]:
-    return row.marker, receipt(writer.sink, row.number, row.chain, TableIdentity(*row.place), row.rows)
+    return row.marker, receipt(writer.sink, row.number, row.chain, TableIdentity(*row.target_identity), row.rows)
 
 
 def receipt(sink: str, number: int, chain: str, where: TableIdentity, rows: int) -> Receipt:

@@ -1,7 +1,4 @@
-"""Check the role's rights and the table before an epoch is refused.
-
-The facts are read at once, and pure rules judge them.
-"""
+"""Check the role's rights and the table before an epoch is refused."""
 
 from __future__ import annotations
 
@@ -51,12 +48,8 @@ SELECT has_table_privilege(%(oid)s::oid, 'SELECT') AS "SELECT", has_table_privil
 class RoleFacts:
     """The role that writes, in its database.
 
-    Attributes:
-        has_schema: whether there is a schema for our own tables.
-        may_use_schema: whether the role may use it and create tables in it.
-        may_make_table: whether the role may create tables in the target's schema.
-        may_mark: whether the role may read and change our own tables, if they exist.
-        isolation: default isolation level of a transaction.
+    ``has_schema`` and ``may_use_schema`` (with CREATE) are about the schema of our own tables, ``may_make_table`` about
+    that of the target. ``may_mark`` means to read and change our own tables, if they exist.
     """
 
     role: str
@@ -72,10 +65,8 @@ class RoleFacts:
 class TableFacts:
     """The target table.
 
-    Attributes:
-        rights: whether the role has each of SELECT, INSERT, UPDATE, DELETE.
-        secured: whether row security is active for the role.
-        triggers: how many there are, those of foreign keys left out.
+    ``rights`` are SELECT, INSERT, UPDATE, DELETE. ``secured``: row security is active for the role. ``triggers`` leave
+    out those of foreign keys.
     """
 
     table: Table
@@ -85,35 +76,31 @@ class TableFacts:
 
 
 def read(connection: Connection, sink: str, aim: Target) -> tuple[RoleFacts, TableFacts | None]:
-    """Read all facts that an epoch depends on.
-
-    Raises:
-        DestinationError: E506, E508, the table cannot be used at all.
-    """
-    asked = connection.exec_driver_sql(_ROLE, {"schema": aim.name.schema}).mappings().one()
-    role = RoleFacts(**{str(name): value for name, value in asked.items()})
+    """Read all facts that an epoch depends on. Raises E506 or E508: the table cannot be used at all."""
+    role_row = connection.exec_driver_sql(_ROLE, {"schema": aim.name.schema}).mappings().one()
+    role = RoleFacts(**{str(name): value for name, value in role_row.items()})
     table = schema.inspect(connection, aim.name, sink, aim.epoch_column)
     if table is None:
         return role, None
-    found = dict(connection.exec_driver_sql(_TABLE, {"oid": table.oid}).mappings().one())
-    secured, triggers = bool(found.pop("secured")), int(found.pop("triggers"))
-    return role, TableFacts(table, {str(right): bool(has) for right, has in found.items()}, secured, triggers)
+    table_row = dict(connection.exec_driver_sql(_TABLE, {"oid": table.oid}).mappings().one())
+    secured, triggers = bool(table_row.pop("secured")), int(table_row.pop("triggers"))
+    return role, TableFacts(table, {str(right): bool(has) for right, has in table_row.items()}, secured, triggers)
 
 
 def lacking(connection: Connection, sink: str, aim: Target) -> str:
     """The command that grants the first missing right, empty if none is known to be missing."""
     role, table = read(connection, sink, aim)
-    found = judge(sink, aim.name, aim.merge, role, table)
-    return next((check.remedy for check in found if check.code in _RIGHTS), "")
+    checks = judge(sink, aim.name, aim.merge, role, table)
+    return next((check.remedy for check in checks if check.code in _RIGHTS), "")
 
 
-def judge(name: str, target: TableName, merge: Merge, role: RoleFacts, found: TableFacts | None) -> Iterator[Check]:
-    """D207 to D213. ``name`` is the sink's address, and ``found`` is ``None`` if there is no table."""
+def judge(name: str, target: TableName, merge: Merge, role: RoleFacts, facts: TableFacts | None) -> Iterator[Check]:
+    """D207 to D213. ``name`` is the sink's address, and ``facts`` is ``None`` if there is no table."""
     yield Check(name, State.OK, f"the sink sets read committed; the default here is {role.isolation}")
     yield from _markers(name, role)
-    if found is not None:
-        yield from _rights(name, role.role, found, merge)
-        yield from _key(name, found.table, merge)
+    if facts is not None:
+        yield from _rights(name, role.role, facts, merge)
+        yield from _key(name, facts.table, merge)
     elif role.may_make_table:
         yield Check(name, State.OK, f"{target.text} is not there; the first epoch makes it")
     else:
@@ -121,16 +108,16 @@ def judge(name: str, target: TableName, merge: Merge, role: RoleFacts, found: Ta
         yield spot("D210", name, table=target.text, role=role.role, schema=home, to=printed(role.role))
 
 
-def judge_visibility(name: str, role: str, seen: Visibility) -> Iterator[Check]:
+def judge_visibility(name: str, role: str, server_visibility: Visibility) -> Iterator[Check]:
     """D215: identity functions that the server hides, and events that go unnoticed without them."""
     functions = []
-    if not seen.cluster:
+    if not server_visibility.cluster:
         functions.append("pg_control_system()")
-    if not seen.timeline:
+    if not server_visibility.timeline:
         functions += ["pg_current_wal_lsn()", "pg_walfile_name(pg_lsn)"]
     if functions:
         command = f"GRANT EXECUTE ON FUNCTION {', '.join(functions)} TO {printed(role)}"
-        yield spot("D215", name, State.HINT, found="; ".join(seen.lost), command=command)
+        yield spot("D215", name, State.HINT, found="; ".join(server_visibility.lost), command=command)
 
 
 def _markers(name: str, facts: RoleFacts) -> Iterator[Check]:
@@ -149,25 +136,25 @@ def _markers(name: str, facts: RoleFacts) -> Iterator[Check]:
         yield Check(name, State.OK, there)
 
 
-def _rights(name: str, role: str, found: TableFacts, merge: Merge) -> Iterator[Check]:
-    table = found.table.name.text
+def _rights(name: str, role: str, facts: TableFacts, merge: Merge) -> Iterator[Check]:
+    table = facts.table.name.text
     needed = ["SELECT", "INSERT", *(["UPDATE"] if merge.key else []), *(["DELETE"] if merge.delete else [])]
-    missing = ", ".join(right for right in needed if not found.rights[right])
+    missing = ", ".join(right for right in needed if not facts.rights[right])
     if missing:
-        yield spot("D209", name, role=role, rights=missing, table=table, on=found.table.name.printed, to=printed(role))
+        yield spot("D209", name, role=role, rights=missing, table=table, on=facts.table.name.printed, to=printed(role))
     else:
         yield Check(name, State.OK, f"{', '.join(needed)} on {table}")
-    if found.secured:
+    if facts.secured:
         yield spot("D211", name, table=table, role=role, to=printed(role))
-    if found.triggers:
-        yield spot("D212", name, State.HINT, table=table, count=found.triggers)
+    if facts.triggers:
+        yield spot("D212", name, State.HINT, table=table, count=facts.triggers)
 
 
 def _key(name: str, table: Table, merge: Merge) -> Iterator[Check]:
     if not merge.key:
         return
-    wanted = [*merge.key, *([merge.sequence] if merge.sequence else [])]
-    missing = [column for column in wanted if column not in table.by_name]
+    column_names = [*merge.key, *([merge.sequence] if merge.sequence else [])]
+    missing = [column for column in column_names if column not in table.by_name]
     key = ", ".join(merge.key)
     if missing:
         yield spot("D213", name, table=table.name.text, columns=", ".join(missing))

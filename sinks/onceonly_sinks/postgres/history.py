@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
+from onceonly_sinks.postgres import prune
 from onceonly_sinks.postgres.head import PostgresHeadScope
 from onceonly_sinks.postgres.options import HISTORY
 from onceonly_sinks.postgres.schema import Table
@@ -22,13 +23,11 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from onceonly.protocol.capabilities import Span
-    from onceonly_checkpoints.epoch import Epoch
+    from onceonly_checkpoints.epoch import Epoch, Fence
+    from onceonly_sinks.postgres.transaction import Transactions
 
 FROM, TO = "_from", "_to"
 """Columns beside those of the target: the epoch that brought a version, and the one that replaced or removed it."""
-
-EVERY = 16
-"""Epochs between two looks for versions that are too old."""
 
 _AT_ONCE = 10_000
 _COLUMNS = """
@@ -37,7 +36,7 @@ WHERE a.attrelid = pg_catalog.to_regclass(%(name)s) AND a.attnum > 0 AND NOT a.a
 """
 _BEGIN = f"UPDATE onceonly.head SET kept_from = %(first)s WHERE {OURS}"
 _ENDS = f"SELECT kept_from, kept_upto FROM onceonly.head WHERE {OURS}"
-_FORGET = f"UPDATE onceonly.head SET kept_from = %(first)s WHERE {OURS} AND kept_from < %(first)s"
+_RAISE_KEPT_FROM = f"UPDATE onceonly.head SET kept_from = %(first)s WHERE {OURS} AND kept_from < %(first)s"
 
 
 def name_of(table: TableName) -> TableName:
@@ -45,7 +44,7 @@ def name_of(table: TableName) -> TableName:
     return replace(table, name=f"{table.name}{HISTORY}")
 
 
-def kept(connection: Connection, writer: PostgresHeadScope, table: Table) -> Span | None:
+def history_span(connection: Connection, writer: PostgresHeadScope, table: Table) -> Span | None:
     """The oldest and the newest epoch that it covers, or ``None`` if there is no history."""
     if not _columns(connection, table):
         return None
@@ -54,42 +53,42 @@ def kept(connection: Connection, writer: PostgresHeadScope, table: Table) -> Spa
 
 
 def _columns(connection: Connection, table: Table) -> list[str]:
-    found = connection.exec_driver_sql(_COLUMNS, {"name": name_of(table.name).sql.replace("%%", "%")})
-    return [str(name) for (name,) in found]
+    rows = connection.exec_driver_sql(_COLUMNS, {"name": name_of(table.name).sql.replace("%%", "%")})
+    return [str(name) for (name,) in rows]
 
 
 def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge: Merge, epoch: Epoch) -> bool:
     """Create or widen the history before the epoch's rows meet the target, and return whether it did.
 
     It begins with the target's rows as of the epoch before: their own past is unknown. So does a history that was
-    switched off for some epochs.
-
-    Raises:
-        DestinationError: E506, the target has no epoch column, or one that the history needs for itself.
+    switched off for some epochs. Raises E506: the target has no epoch column, or one that the history needs for itself.
     """
     if table.epoch_column is None or {FROM, TO} & table.by_name.keys():
         needs = "needs a bigint column with the epoch's number in the table"
         clash = f"has columns {FROM} and {TO} of its own"
-        difference = f"history=True {needs if table.epoch_column is None else clash}"
+        difference = f"history= {needs if table.epoch_column is None else clash}"
         next_ = (
             f"ALTER TABLE {table.name.printed} ADD COLUMN _epoch bigint"
             if table.epoch_column is None
             else "rename them"
         )
-        cause, way = "the table was made before history= was given", f"{next_}; or leave history= out"
-        raise refuse("E506", sink=writer.sink, difference=difference, because=cause, next=way)
-    name, known = name_of(table.name).sql, _columns(connection, table)
-    if known:
-        lacking = [column for column in table.columns if column.name not in known]
+        cause, remedy = "the table was made before history= was given", f"{next_}; or leave history= out"
+        raise refuse("E506", sink=writer.sink, difference=difference, because=cause, next=remedy)
+    name, column_names = name_of(table.name).sql, _columns(connection, table)
+    if column_names:
+        lacking = [column for column in table.columns if column.name not in column_names]
         if lacking:
-            added = ", ".join(f"ADD COLUMN {quote(one.name)} {one.ddl}" for one in lacking)
+            added = ", ".join(f"ADD COLUMN {quote(column.name)} {column.ddl}" for column in lacking)
             connection.exec_driver_sql(f"ALTER TABLE {name} {added}", {})
         _, last = connection.exec_driver_sql(_ENDS, writer.parameters).one()
         if last < epoch.number - 1:
             end_all(connection, table, epoch.number - 1)
             _begin(connection, table, writer, epoch)
         return bool(lacking)
-    ours, keys = f"{quote(FROM)} bigint NOT NULL, {quote(TO)} bigint", ", ".join(quote(one) for one in merge.key)
+    ours, keys = (
+        f"{quote(FROM)} bigint NOT NULL, {quote(TO)} bigint",
+        ", ".join(quote(key_name) for key_name in merge.key),
+    )
     columns = ", ".join(f"{quote(column.name)} {column.ddl}" for column in table.columns)
     connection.exec_driver_sql(f"CREATE TABLE {name} ({columns}, {ours}, PRIMARY KEY ({keys}, {quote(FROM)}))", {})
     connection.exec_driver_sql(f"CREATE INDEX ON {name} ({quote(TO)}) WHERE {quote(TO)} IS NOT NULL", {})
@@ -114,13 +113,13 @@ def write(connection: Connection, table: Table, waiting: Waiting, merge: Merge, 
     """
     assert table.epoch_column is not None
     name, number = name_of(table.name).sql, quote(table.epoch_column)
-    keys = [quote(one) for one in merge.key]
+    keys = [quote(key_name) for key_name in merge.key]
     changed = f"SELECT DISTINCT {', '.join(f's.{key}' for key in keys)} {waiting.source}"
     listed = ", ".join(quote(column.name) for column in table.columns)
-    taken = ", ".join(f"t.{quote(column.name)}" for column in table.columns)
+    selected_columns = ", ".join(f"t.{quote(column.name)}" for column in table.columns)
 
-    def same(one: str) -> str:
-        return " AND ".join(f"{one}.{key} = s.{key}" for key in keys)
+    def same(alias: str) -> str:
+        return " AND ".join(f"{alias}.{key} = s.{key}" for key in keys)
 
     older = f"SELECT FROM {table.name.sql} t WHERE {same('t')} AND t.{number} IS DISTINCT FROM %(epoch)s"
     # changed: the keys of the epoch. ended: versions that stood until now.
@@ -131,7 +130,7 @@ ended AS (
     WHERE {same("h")} AND h.{quote(TO)} IS NULL AND h.{quote(FROM)} < %(epoch)s AND NOT EXISTS ({older})
 )
 INSERT INTO {name} ({listed}, {quote(FROM)})
-SELECT {taken}, %(epoch)s FROM changed s JOIN {table.name.sql} t ON {same("t")} WHERE t.{number} = %(epoch)s
+SELECT {selected_columns}, %(epoch)s FROM changed s JOIN {table.name.sql} t ON {same("t")} WHERE t.{number} = %(epoch)s
 """
     connection.exec_driver_sql(statement, {**waiting.parameters, "epoch": epoch})
 
@@ -145,17 +144,29 @@ def end_all(connection: Connection, table: Table, epoch: int) -> None:
 
 def clear(connection: Connection, table: TableName) -> None:
     """Delete all versions, as their table is gone."""
-    name = name_of(table).sql
+    if _exists(connection, table):
+        connection.exec_driver_sql(f"DELETE FROM {name_of(table).sql}", {})
+
+
+def _exists(connection: Connection, table: TableName) -> bool:
     there = "SELECT pg_catalog.to_regclass(%(name)s) IS NOT NULL"
-    if connection.exec_driver_sql(there, {"name": name.replace("%%", "%")}).scalar_one():
-        connection.exec_driver_sql(f"DELETE FROM {name}", {})
+    return bool(connection.exec_driver_sql(there, {"name": name_of(table).sql.replace("%%", "%")}).scalar_one())
 
 
-def forget(connection: Connection, table: Table, writer: PostgresHeadScope, first: int) -> None:
-    """Delete versions that ended before an epoch, some each time. The head records the first readable epoch."""
-    if first < 1:
-        return
-    name = name_of(table.name).sql
+def trim(transactions: Transactions, writer: PostgresHeadScope, fence: Fence, table: TableName, first: int) -> None:
+    """Delete versions that no epoch from ``first`` on can read, some each time.
+
+    The head records the first readable epoch. In a transaction of its own, after the epoch: what readers have pinned is
+    known then, also in the first epochs of a driver.
+    """
+    name = name_of(table).sql
     due = f"SELECT ctid FROM {name} WHERE {quote(TO)} <= %(first)s ORDER BY {quote(TO)} LIMIT {_AT_ONCE}"
-    connection.exec_driver_sql(_FORGET, {**writer.parameters, "first": first})
-    connection.exec_driver_sql(f"DELETE FROM {name} WHERE ctid = ANY (ARRAY({due}))", {"first": first})
+
+    def delete(connection: Connection) -> None:
+        if not _exists(connection, table):
+            return
+        connection.exec_driver_sql(_RAISE_KEPT_FROM, {**writer.parameters, "first": first})
+        connection.exec_driver_sql(f"DELETE FROM {name} WHERE ctid = ANY (ARRAY({due}))", {"first": first})
+
+    if first > 0:
+        prune.delete_under_fence(transactions, writer, fence, "old versions of rows", delete)

@@ -80,7 +80,6 @@ class ColumnEncoder:
     """Conversion of one column.
 
     Attributes:
-        target: column of the table.
         spark: type in the batch, by Spark's name.
         ddl: type in the table.
         arrow: type in which it is encoded.
@@ -121,10 +120,6 @@ def _compute() -> Any:
     return pyarrow.compute
 
 
-def _as_it_is(lane: ColumnEncoder, array: Array) -> Array:
-    return array
-
-
 def _cast(lane: ColumnEncoder, array: Array) -> Array:
     import pyarrow as pa
 
@@ -138,12 +133,12 @@ def _decimal(lane: ColumnEncoder, array: Array) -> Array:
     import pyarrow as pa
 
     # Arrow wants room for every 64-bit integer before it looks at the values; only a decimal is checked value by value.
-    whole = array.cast(pa.decimal128(19, 0)) if pa.types.is_integer(array.type) else array
+    decimals = array.cast(pa.decimal128(19, 0)) if pa.types.is_integer(array.type) else array
     scale: int = cast("Any", lane.arrow).scale
-    if scale > whole.type.scale:
+    if scale > decimals.type.scale:
         # In 128 bits Arrow appends digits without looking, and what grows past them comes back as another number.
-        whole = whole.cast(pa.decimal256(76, scale))
-    return _cast(lane, whole)
+        decimals = decimals.cast(pa.decimal256(76, scale))
+    return _cast(lane, decimals)
 
 
 def _text(lane: ColumnEncoder, array: Array) -> Array:
@@ -182,14 +177,14 @@ def _json(lane: ColumnEncoder, array: Array) -> Array:
     try:
         texts = render(array.to_pylist(maps_as_pydicts="lossy"))
     except (OverflowError, ValueError):
-        raise lane.refuse("a date or time inside lies outside of the years 1 to 9999") from None
+        raise lane.refuse("a date or time inside is outside of the years 1 to 9999") from None
     if lane.jsonb and any(text is not None and _JSON_NUL.search(text) for text in texts):
         raise lane.refuse("a text inside holds the character NUL, which jsonb cannot hold")
     return pa.array(texts, lane.arrow)
 
 
 CONVERSIONS: dict[str, Callable[[ColumnEncoder, Any], Any]] = {
-    "as it is": _as_it_is,
+    "as it is": lambda _, array: array,
     "cast": _cast,
     "decimal": _decimal,
     "text": _text,

@@ -1,7 +1,4 @@
-"""Load a batch through the driver or, by executors, into staging.
-
-Through the driver, the rows go into an open transaction.
-"""
+"""Load a batch through the driver or, by executors, into staging."""
 
 from __future__ import annotations
 
@@ -15,17 +12,7 @@ from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Batch
 from onceonly.protocol.capabilities import Span
 from onceonly_checkpoints.epoch import Fence
-from onceonly_sinks.postgres import (
-    ddl,
-    errors,
-    obstacles,
-    schema,
-    sealed_views,
-    seen_ids,
-    staging,
-    upsert,
-    window_state,
-)
+from onceonly_sinks.postgres import ddl, errors, obstacles, schema, staging, upsert
 from onceonly_sinks.postgres.copy import Encoder, copy_in, statement
 from onceonly_sinks.postgres.head import PostgresHeadScope, Visibility
 from onceonly_sinks.postgres.schema import Table
@@ -91,14 +78,8 @@ class TooLarge(Exception):
 class Target:
     """Table to write to, and how new rows meet those already there.
 
-    Attributes:
-        epoch_column: ``auto``, a name, or ``None``.
-        grows: whether columns that the table lacks are added.
-        apply: the user's function that brings the rows into the table, in place of ours.
-        triggers: whether triggers of the table may run before each row.
-        keep_ms: how long rows are kept, by the clock of the epochs. With 0 they are never removed by age.
-        sealed_view: whether a view beside the table shows only epochs that all sinks hold.
-        pinned: the oldest epoch that a reader has pinned, 0 for none.
+    The options are those of :class:`~onceonly_sinks.postgres.sink.PostgresSink`. ``keep_ms`` is by the clock of the
+    epochs, 0 for ever.
     """
 
     server: Server
@@ -112,7 +93,6 @@ class Target:
     visibility: Visibility = field(default_factory=Visibility)
     keep_ms: int = 0
     sealed_view: bool = False
-    pinned: int = 0
 
     @property
     def address(self) -> str:
@@ -128,8 +108,7 @@ class Target:
     def look(self, connection: Connection, *, lock: bool = False) -> Table | None:
         """Inspect the table, if there is one, and check that it keeps rows exactly as they are sent.
 
-        Raises:
-            DestinationError: E506, E508: it cannot be used.
+        Raises E506 or E508: it cannot be used.
         """
         sink = self.writer.sink
         table = schema.inspect(connection, self.name, sink, self.epoch_column, lock=lock)
@@ -143,11 +122,7 @@ class Target:
         return table
 
     def plan(self, connection: Connection, batch: pa.Schema, *, lock: bool = False) -> TypeMapping:
-        """Read the table, or plan it if there is none, and how the batch goes into it.
-
-        Raises:
-            DestinationError: E506, E508: it cannot.
-        """
+        """Read the table, or plan it if there is none, and how the batch goes into it. Raises E506 or E508."""
         sink, merge = self.writer.sink, self.merge
         if self.apply is not None:
             return map_types(sink, batch, ddl.planned(self.name, batch, (), None, sink))
@@ -158,18 +133,17 @@ class Target:
         upsert.check_index(sink, table, merge)
         return map_types(sink, batch, table, merge.key, merge.delete, grow=self.grows)
 
-    def stands(self, connection: Connection, plan: TypeMapping) -> Table:
+    def lock_table(self, connection: Connection, plan: TypeMapping) -> Table:
         """Lock the plan's table against changes. Create it now if the plan wanted that.
 
-        Raises:
-            DestinationError: E506, the table no longer has the shape of the plan.
+        Raises E506: the table no longer has the shape of the plan.
         """
         if plan.added:
             connection.exec_driver_sql(*schema.locking(self.name, alone=True))
         table = self.look(connection, lock=True)
         if table is None and plan.table.oid == 0:
             return self._made(connection, plan.table)
-        if table is None or not staging.same_shape(plan.standing, table):
+        if table is None or not staging.same_shape(plan.original, table):
             raise schema.changed(self.writer.sink)
         if not plan.added:
             return table
@@ -179,8 +153,12 @@ class Target:
         """Create the planned table, and add indexes for seen ids or window state."""
         made = ddl.create(connection, planned, self.merge.key)
         if self.merge.keeps:
+            from onceonly_sinks.postgres import seen_ids
+
             seen_ids.ready(connection, made)
         if self.merge.state:
+            from onceonly_sinks.postgres import window_state
+
             window_state.ready(connection, made)
         return self._shown(connection, made)
 
@@ -192,10 +170,11 @@ class Target:
     def show(self, connection: Connection, table: Table) -> None:
         """Create the sealed view if one is wanted, or give it the columns of the table.
 
-        Raises:
-            DestinationError: E506, the table has no epoch column.
+        Raises E506: the table has no epoch column.
         """
         if self.sealed_view:
+            from onceonly_sinks.postgres import sealed_views
+
             sealed_views.ready(connection, table, self.writer, self.merge)
 
 
@@ -239,7 +218,7 @@ class Loader:
             if connection is None:
                 connection, plan = self._begin(batch.schema, plan)
             else:
-                plan = self._standing(connection, batch.schema, plan)
+                plan = self._lock_planned(connection, batch.schema, plan)
             cleared = clear(connection) if clear else None
             waits = staging.BATCH if within is None else f"{staging.BATCH}_{self.target.writer.tag}"
             made = self._stream(connection, plan, epoch, _capped(itertools.chain([first], batches), limit), waits)
@@ -280,7 +259,7 @@ class Loader:
         self._last = (batch, plan)
         return plan
 
-    def _standing(self, connection: Connection, batch: pa.Schema, plan: TypeMapping) -> TypeMapping:
+    def _lock_planned(self, connection: Connection, batch: pa.Schema, plan: TypeMapping) -> TypeMapping:
         """Lock the table as :meth:`_begin` does, in another sink's transaction. Return the plan that holds there."""
         if plan.added:
             return plan
@@ -296,13 +275,13 @@ class Loader:
             return None
         first = (schema.locking(name), schema.stamping(name))
         try:
-            connection, found = self._transactions.begin_with(self._session, self._transactions.lock_seconds, *first)
+            connection, stamps = self._transactions.begin_with(self._session, self._transactions.lock_seconds, *first)
         except Exception as error:
             failure = errors.read(error)
             if failure is None or failure.state != errors.NO_SUCH_TABLE:
                 raise
             return None
-        if found == [stamp]:
+        if stamps == [stamp]:
             return connection
         self._transactions.drop(connection)
         return None
@@ -320,20 +299,20 @@ class Loader:
         with raw(connection).cursor() as cursor:
             count = copy_in(cursor, copy, encoder, rows)
         if count != encoder.sent.rows:
-            raise self._other_number(connection, plan, epoch, taken=count, sent=encoder.sent.rows)
+            raise self._other_number(connection, plan, epoch, written=count, sent=encoder.sent.rows)
         waiting = staging.temporary(relation, plan) if waits else None
         if waiting:
             upsert.check_rows(connection, self.target.writer.sink, waiting, merge)
         return PostgresPrepared(plan, count, lambda: self._transactions.drop(connection), connection, waiting)
 
     def _other_number(
-        self, connection: Connection, plan: TypeMapping, epoch: int, *, taken: int, sent: int
+        self, connection: Connection, plan: TypeMapping, epoch: int, *, written: int, sent: int
     ) -> OnceOnlyError:
         """Explain why the server took another number of rows. The plan may miss a part that was added deeper."""
         sink, parts = self.target.writer.sink, obstacles.parts(connection, plan.table.oid)
-        if taken < sent and obstacles.triggers_of(parts, obstacles.INSERT):
-            return obstacles.kept_back(sink, parts, obstacles.INSERT, epoch, sent - taken)
-        return refuse("E510", sink=sink, written=taken, epoch=epoch, counted=sent)
+        if written < sent and obstacles.triggers_of(parts, obstacles.INSERT):
+            return obstacles.kept_back(sink, parts, obstacles.INSERT, epoch, sent - written)
+        return refuse("E510", sink=sink, written=written, epoch=epoch, counted=sent)
 
     def stage(self, batch: Batch, epoch: int) -> PostgresPrepared:
         """Let executors write the rows into a staging table."""
@@ -376,8 +355,8 @@ class Loader:
         """Drop staging tables of lower generations. One that is still locked is left to the next sweep."""
         tag = self.target.writer.tag
         with self._transactions.reading() as connection:
-            found = [(name, staging.generation_of(name, tag)) for name in staging.names(connection)]
-        for name, generation in found:
+            staging_tables = [(name, staging.generation_of(name, tag)) for name in staging.names(connection)]
+        for name, generation in staging_tables:
             if generation is not None and generation < self._fence.generation:
                 self._forget(name)
 

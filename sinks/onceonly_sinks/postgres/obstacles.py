@@ -73,7 +73,7 @@ class TablePart:
 
 def parts(connection: Connection, oid: int) -> tuple[TablePart, ...]:
     """The table and everything below it, itself first."""
-    found = connection.exec_driver_sql(_PARTS, {"oid": oid})
+    rows = connection.exec_driver_sql(_PARTS, {"oid": oid})
     return tuple(
         TablePart(
             schema,
@@ -83,26 +83,26 @@ def parts(connection: Connection, oid: int) -> tuple[TablePart, ...]:
             routed,
             itself,
             tuple(rules or ()),
-            tuple((one, does) for one, does in triggers or ()),
+            tuple((trigger, does) for trigger, does in triggers or ()),
         )
-        for schema, name, kind, persistence, routed, itself, rules, triggers in found
+        for schema, name, kind, persistence, routed, itself, rules, triggers in rows
     )
 
 
-def volatile(sink: str, table: TableName, found: Iterable[TablePart]) -> OnceOnlyError | None:
+def volatile(sink: str, table: TableName, table_parts: Iterable[TablePart]) -> OnceOnlyError | None:
     """Why rows of the table may vanish while their marker stays: parts that are unlogged or on another server."""
-    return next((refused for part in found if (refused := _volatile(sink, table, part))), None)
+    return next((refused for part in table_parts if (refused := _volatile(sink, table, part))), None)
 
 
-def altering(sink: str, found: Iterable[TablePart], events: int) -> OnceOnlyError | None:
+def altering(sink: str, table_parts: Iterable[TablePart], events: int) -> OnceOnlyError | None:
     """Why the table may change rows: rules, and triggers before a row for ``events``."""
-    refused = (_ruled(sink, part) or _triggered(sink, part, events) for part in found)
-    return next((one for one in refused if one), None)
+    refused = (_ruled(sink, part) or _triggered(sink, part, events) for part in table_parts)
+    return next((refusal for refusal in refused if refusal), None)
 
 
-def triggers_of(found: Iterable[TablePart], events: int) -> str:
+def triggers_of(table_parts: Iterable[TablePart], events: int) -> str:
     """The triggers before each row, each with its table, for a message."""
-    return ", ".join(f"{trigger} on {part.sql}" for part in found for trigger in part.triggers_for(events))
+    return ", ".join(f"{trigger} on {part.sql}" for part in table_parts for trigger in part.triggers_for(events))
 
 
 def _volatile(sink: str, table: TableName, part: TablePart) -> OnceOnlyError | None:
@@ -138,7 +138,7 @@ def _ruled(sink: str, part: TablePart) -> OnceOnlyError | None:
         reason=f"{part.sql} has rewrite rules ({rules})",
         cause="COPY goes past a rule and INSERT obeys it: the same rows would end up differently by the way they came",
         next=f"DROP RULE {quote(part.rules[0]).replace('%%', '%')} ON {part.sql}, or name the table behind it; "
-        "what is to happen with each row can be done by a trigger AFTER it",
+        "a trigger AFTER it can do the same for each row",
     )
 
 
@@ -150,11 +150,11 @@ def _triggered(sink: str, part: TablePart, events: int) -> OnceOnlyError | None:
         sink=sink,
         reason=f"triggers run before each row of {part.sql} ({triggers}) and may keep it back or change it",
         cause="a filter, old-style partitioning, or a column that is filled on the way, such as updated_at",
-        next='if they let every row through: PostgresSink(..., triggers="allow"), which refuses an epoch of which they '
-        "keep rows back; otherwise filter in the query, and drop or disable them",
+        next='if they let every row through: PostgresSink(..., tuning=PostgresTuning(triggers="allow")), which refuses '
+        "an epoch of which they keep rows back; otherwise filter in the query, and drop or disable them",
     )
 
 
-def kept_back(sink: str, found: Iterable[TablePart], events: int, epoch: int, count: int) -> OnceOnlyError:
+def kept_back(sink: str, table_parts: Iterable[TablePart], events: int, epoch: int, count: int) -> OnceOnlyError:
     """The error for rows that a trigger kept out of the table."""
-    return refuse("E528", sink=sink, epoch=epoch, count=count, triggers=triggers_of(found, events))
+    return refuse("E528", sink=sink, epoch=epoch, count=count, triggers=triggers_of(table_parts, events))

@@ -1,15 +1,28 @@
-"""Check the options of the Postgres sink."""
+"""Options of the Postgres sink: arguments, and their form in an address."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import (
+    Bytes,
+    Column,
+    Duration,
+    Seconds,
+    Typed,
+    at_least,
+    names_of,
+    read_texts,
+    unfit,
+    write_texts,
+)
 from onceonly.protocol import Estimate
-from onceonly_checkpoints.period import milliseconds
-from onceonly_sinks.postgres import seen_ids, window_state
+from onceonly_checkpoints.epoch_time import milliseconds
 from onceonly_sinks.postgres.prune import FEWEST, MARKERS
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN
 from onceonly_sinks.postgres.server import NAME_BYTES, TableName
@@ -20,19 +33,9 @@ if TYPE_CHECKING:
 
     from onceonly_sinks.postgres.apply_sql import Apply
 
-PATIENCE = 120.0
-"""Seconds that the answer to a COMMIT may take before it counts as lost and is looked up."""
-
-LOCK_TIMEOUT = 30.0
-"""Seconds that a lock of somebody else is waited for."""
-
-_SECONDS = f"give 0.001 to {2**31 // 1000}, or leave it out"
-
-Mode = Literal["append", "upsert"]
-Via = Literal["auto", "driver", "executors"]
+Load = Literal["auto", "driver", "executors"]
 SchemaChange = Literal["fail", "add_columns"]
 Triggers = Literal["refuse", "allow"]
-Holds = Literal["rows", "state"]
 
 SEALED, HISTORY = "_sealed", "_history"
 """What stands behind the name of a table in that of its view, and of its history."""
@@ -40,116 +43,143 @@ SEALED, HISTORY = "_sealed", "_history"
 FEWEST_VERSIONS = 64
 """Epochs whose history is kept at least."""
 
-DRIVER_LIMIT = 64 * 1024 * 1024
-"""Bytes of a batch in Arrow form that go through the driver; more go through executors."""
+_Markers = Annotated[int, at_least(FEWEST, "a number of epochs")]
+_Versions = Annotated[int, at_least(FEWEST_VERSIONS, "a number of epochs")]
+
+
+@checks_arguments
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Keep(Typed):
+    """How long Postgres keeps what is neither the rows nor their newest epoch.
+
+    Attributes:
+        markers: epochs whose rows in ``onceonly.epoch`` are kept, at least 200, or ``"all"``. Older ones are deleted
+            once a ledger has their epochs, and ``onceonly.pruned`` sums them up.
+        history: epochs for which a table ``<table>_history`` keeps rows that an upsert replaced or removed, at least
+            64, or ``"all"``. You can then read the rows as of any of them. Epochs that a reader has pinned stay.
+            ``None``: there is no such table.
+        tombstones: time to remember a removed key, such as ``7 days``, by the clock of the epochs. Within it no older
+            change brings the row back. Needs ``sequence`` and ``delete_flag``. They are in a table of schema
+            ``onceonly``. ``None``: removed keys are not remembered.
+
+    Raises:
+        ConfigurationError: E110, a value without meaning.
+    """
+
+    markers: _Markers | Literal["all"] = MARKERS
+    history: _Versions | Literal["all"] | None = None
+    tombstones: Duration | None = None
+
+
+@checks_arguments
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PostgresTuning(Typed):
+    """How rows travel to Postgres, and how long the sink waits there.
+
+    Attributes:
+        epoch_column: bigint column for the epoch's number. ``auto`` is ``_epoch`` if the table has it, and ``None`` is
+            no column.
+        load: ``driver`` or ``executors`` for all epochs. ``auto`` decides by ``driver_limit``.
+        driver_limit: bytes in Arrow form that may go through the driver.
+        commit_timeout: seconds that the answer to a COMMIT may take, waiting for standbys and deferred triggers
+            included. Then the sink drops the connection and looks up whether the epoch was committed.
+        lock_timeout: seconds to wait for a lock of another session, in reading and in writing. Then the error names the
+            session that holds it. An epoch is retried a few times before the query stops.
+        triggers: ``refuse`` a table with triggers before each row, as they may keep rows back or change them. ``allow``
+            them: you answer for their changes. An epoch is still refused if they keep a row back.
+
+    Raises:
+        ConfigurationError: E110, a value without meaning.
+    """
+
+    epoch_column: Column | None = "auto"
+    load: Load = "auto"
+    driver_limit: Bytes = 64 * 1024 * 1024
+    commit_timeout: Seconds = 120.0
+    lock_timeout: Seconds = 30.0
+    triggers: Triggers = "refuse"
+
+
+_unfit = partial(unfit, "PostgresSink")
+
+KEEP, TUNING, _APPEND = Keep(), PostgresTuning(), Merge()
+
+_ADDRESSED = (
+    *("id", "key", "sequence", "delete_flag", "tombstones", "epoch_column", "schema", "triggers", "markers"),
+    *("sealed_view", "history"),
+)
+"""Options that an address holds: what reading the rows, or writing them again, depends on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Checked options, as described in :class:`~onceonly_sinks.postgres.sink.PostgresSink`."""
 
-    merge: Merge
-    epoch_column: str | None
-    via: Via
-    driver_limit: int
-    patience: float
-    lock_timeout: float
-    schema: SchemaChange
-    apply: Apply | None
-    triggers: Triggers
-    markers: int | None
+    merge: Merge = _APPEND
+    schema: SchemaChange = "fail"
+    apply: Apply | None = None
     sealed_view: bool = False
+    keep: Keep = KEEP
+    tuning: PostgresTuning = TUNING
 
-    @classmethod
-    def check(
-        cls,
-        *,
-        mode: Mode | None,
-        key: str | Sequence[str] | None,
-        sequence: str | None,
-        delete: str | None,
-        epoch_column: str | None,
-        via: Via,
-        driver_limit: int,
-        patience: float,
-        lock_timeout: float,
-        schema: SchemaChange,
-        apply: Apply | None,
-        triggers: Triggers,
-        markers: int | None,
-        tombstones: str | None,
-        keeps: str | None,
-        holds: Holds,
-        sealed_view: bool = False,
-        history: bool = False,
-        keep_history: int | None = None,
-    ) -> Self:
-        """Check that the options fit together.
+    def __post_init__(self) -> None:
+        """Check that the options fit together. Raises E110."""
+        merge, keep = self.merge, self.keep
+        named = [name for name in (merge.sequence, merge.delete) if name is not None]
+        if named and not merge.key:
+            cause = "an append never looks for a row"
+            raise _unfit("sequence= or delete_flag= without key=", cause, "PostgresSink(..., key='id') upserts")
+        if len({*merge.key, *named}) < len(merge.key) + len(named):
+            problem = f"key={merge.key!r}, sequence={merge.sequence!r}, delete_flag={merge.delete!r}"
+            raise _unfit(problem, "a column is named twice", "name each once")
+        if keep.tombstones and len(named) < 2:
+            cause = "without sequence= no change is late, and without delete_flag= nothing is removed"
+            remedy = "add sequence= and delete_flag=, or leave it out"
+            raise _unfit(f"tombstones={keep.tombstones!r}", cause, remedy)
+        if self.apply is not None and not callable(self.apply):  # pyright: ignore[reportUnnecessaryComparison]
+            raise _unfit(f"apply={self.apply!r}", "apply= is a function", "def apply(cursor, staged, epoch): ...")
+        if self.apply is not None and (merge.key or self.schema != "fail" or self.tuning.epoch_column != "auto"):
+            problem = "apply= together with key=, sequence=, delete_flag=, epoch_column= or schema="
+            raise _unfit(problem, "your function decides what happens to the rows", "leave the others out")
+        numbered = self.apply is None and self.tuning.epoch_column is not None
+        if merge.history and not (numbered and merge.key):
+            problem = f"history={keep.history!r} without key=, or with epoch_column=None or apply="
+            raise _unfit(problem, "a history holds rows that a key replaces, by the number of their epoch", "add key=")
+        if self.sealed_view and not (numbered and (merge.history or not merge.key)):
+            cause = "the view finds rows by the number of their epoch, and replaced ones by their history"
+            remedy = 'for an upsert, add keep=Keep(history="all"). Otherwise leave it out'
+            raise _unfit("sealed_view=True with this", cause, remedy)
 
-        Raises:
-            ConfigurationError: E110.
-        """
-        if keeps is not None:
-            _check_keeps(keeps, mode, key, sequence, delete, epoch_column, schema, apply, tombstones)
-            key, epoch_column = seen_ids.KEY, EPOCH_COLUMN
-        _check_choice("holds", holds, "rows", "state")
-        if holds == "state":
-            _check_state(mode, key, sequence, delete, epoch_column, schema, apply, tombstones)
-            key, delete, epoch_column = window_state.KEY, window_state.DELETE, EPOCH_COLUMN
-        columns = _columns(key)
-        _check_mode(mode, columns, sequence, delete)
-        _check_names(columns, sequence, delete)
-        remembered = _seconds(tombstones, sequence, delete)
-        _check_choice("via", via, "auto", "driver", "executors")
-        _check_choice("schema", schema, "fail", "add_columns")
-        _check_choice("triggers", triggers, "refuse", "allow")
-        _check_limit(driver_limit)
-        _check_epoch_column(epoch_column)
-        _check_seconds("patience", patience)
-        _check_seconds("lock_timeout", lock_timeout)
-        _check_markers(markers)
-        if apply is not None:
-            _check_apply(apply, columns, epoch_column, schema)
-        plain = apply is None and keeps is None and holds == "rows" and epoch_column is not None
-        _check_history(history, keep_history, fit=plain and bool(columns))
-        _check_sealed_view(sealed_view, fit=plain and (history or not columns))
-        ours = (milliseconds(keeps) or 0) // 1000, holds == "state"
-        return cls(
-            Merge(columns, sequence, delete, remembered, *ours, history, keep_history or 0),
-            epoch_column,
-            via,
-            driver_limit,
-            patience,
-            lock_timeout,
-            schema,
-            apply,
-            triggers,
-            markers,
-            sealed_view,
-        )
+    def for_ids(self, seconds: int) -> Self:
+        """Options of a table of seen ids, which are kept for so long."""
+        from onceonly_sinks.postgres import seen_ids
+
+        return self._of_our_own(Merge(seen_ids.KEY, keeps=seconds))
+
+    def for_state(self) -> Self:
+        """Options of a table of window state."""
+        from onceonly_sinks.postgres import window_state
+
+        return self._of_our_own(Merge(window_state.KEY, delete=window_state.DELETE, state=True))
+
+    def _of_our_own(self, merge: Merge) -> Self:
+        tuning = replace(self.tuning, epoch_column=EPOCH_COLUMN, triggers="refuse")
+        return type(self)(merge, keep=Keep(markers=self.keep.markers), tuning=tuning)
 
     def check_names(self, table: TableName) -> None:
-        """Refuse a view or history whose name would be longer than Postgres keeps.
-
-        Raises:
-            ConfigurationError: E110.
-        """
-        wanted = {"history=True": HISTORY} if self.merge.history else {}
-        for option, suffix in {**wanted, **({"sealed_view=True": SEALED} if self.sealed_view else {})}.items():
+        """Refuse a view or history whose name would be longer than Postgres keeps. Raises E110."""
+        suffixes = {"history=": HISTORY} if self.merge.history else {}
+        for option, suffix in {**suffixes, **({"sealed_view=True": SEALED} if self.sealed_view else {})}.items():
             if len(f"{table.name}{suffix}".encode()) > NAME_BYTES:
                 problem, cause = f"{option} of {table.text}", f"{table.name}{suffix} would be longer than a name may be"
-                raise _wrong(problem, cause, "give the table a shorter name")
+                raise _unfit(problem, cause, "give the table a shorter name")
 
     @property
     def unsaid(self) -> bool:
         """Whether no option describes the table's rows."""
-        said = (self.merge, self.epoch_column, self.schema, self.apply, self.triggers, self.sealed_view)
-        return said == (Merge(), "auto", "fail", None, "refuse", False)
-
-    @property
-    def ways(self) -> dict[str, Any]:
-        """Options for how rows travel, not for their content. They fit another table of the same database."""
-        return {name: getattr(self, name) for name in ("via", "driver_limit", "patience", "lock_timeout", "markers")}
+        row_options = (self.merge, self.schema, self.apply, self.sealed_view)
+        described = self.tuning.epoch_column, self.tuning.triggers
+        return row_options == (_APPEND, "fail", None, False) and described == (TUNING.epoch_column, TUNING.triggers)
 
     @property
     def append(self) -> bool:
@@ -158,217 +188,62 @@ class Options:
 
     def through_driver(self, size: Estimate) -> bool:
         """Whether a batch of about this size goes through the driver. An unknown size does not."""
-        if self.via != "auto":
-            return self.via == "driver"
-        return size.size is not None and size.size <= self.driver_limit
+        if self.tuning.load != "auto":
+            return self.tuning.load == "driver"
+        return size.size is not None and size.size <= self.tuning.driver_limit
 
     def in_memory(self, size: Estimate) -> bool:
         """Whether a batch of this size may be in the driver's memory, all of it at once."""
-        return self.via != "executors" and size.size is not None and size.size <= self.driver_limit
+        return self.tuning.load != "executors" and size.size is not None and size.size <= self.tuning.driver_limit
 
     @property
     def limit(self) -> int | None:
         """Bytes after which the driver gives up, ``None``: never."""
-        return self.driver_limit if self.via == "auto" else None
+        return self.tuning.driver_limit if self.tuning.load == "auto" else None
 
-    def described(self, id_: str, default_id: str) -> dict[str, str]:
-        """Options for an address, from which another process can read this sink's rows."""
-        epoch_column = "" if self.epoch_column == "auto" else self.epoch_column or "-"
-        ours = bool(self.merge.keeps) or self.merge.state
-        epoch_column = "" if ours else epoch_column
-        key = () if ours else self.merge.key
-        return {
-            "id": "" if id_ == default_id else id_,
-            "keeps": f"{self.merge.keeps} seconds" if self.merge.keeps else "",
-            "key": ",".join(name.replace("%", "%25").replace(",", "%2C") for name in key),
-            "sequence": self.merge.sequence or "",
-            "delete": "" if ours else self.merge.delete or "",
-            "holds": "state" if self.merge.state else "",
-            "tombstones": f"{self.merge.tombstones} seconds" if self.merge.tombstones else "",
-            "epoch_column": epoch_column,
-            "schema": "" if self.schema == "fail" else self.schema,
-            "triggers": "" if self.triggers == "refuse" else self.triggers,
-            "markers": "" if self.markers == MARKERS else "-" if self.markers is None else str(self.markers),
-            "sealed_view": "yes" if self.sealed_view else "",
-            "history": "yes" if self.merge.history else "",
-            "keep_history": str(self.merge.keep_history) if self.merge.keep_history else "",
-            "apply": "" if self.apply is None else "function",
-        }
+    def texts(self, id_: str | None, call: Callable[..., Any]) -> dict[str, list[str]]:
+        """Options for an address, from which another process can read this sink's rows. ``call`` takes them."""
+        merge, keep, tuning = self.merge, self.keep, self.tuning
+        if merge.keeps or merge.state:
+            ours = {"keeps": [f"{merge.keeps} seconds"]} if merge.keeps else {"holds": ["state"]}
+            return {**write_texts({"id": id_, "markers": keep.markers}, ("id", "markers"), call, Keep), **ours}
+        values = {name: getattr(part, name) for part in (keep, tuning) for name in type(part).__slots__}
+        values |= {"id": id_, "key": merge.key, "sequence": merge.sequence, "delete_flag": merge.delete}
+        values |= {"schema": self.schema, "sealed_view": self.sealed_view}
+        function = {"apply": ["function"]} if self.apply else {}
+        return {**write_texts(values, _ADDRESSED, call, Keep, PostgresTuning), **function}
 
 
-def from_described(said: Mapping[str, str]) -> dict[str, Any]:
-    """Keyword arguments from an address's options, the inverse of :meth:`Options.described`.
+def merge_of(key: str | Sequence[str] | None, sequence: str | None, delete_flag: str | None, keep: Keep) -> Merge:
+    """How rows meet those of the table."""
+    remembered = (milliseconds(keep.tombstones) or 0) // 1000
+    history, epochs = keep.history is not None, keep.history if isinstance(keep.history, int) else 0
+    return Merge(names_of(key), sequence, delete_flag, remembered, history=history, keep_history=epochs)
 
-    Raises:
-        ConfigurationError: E110, a number is none.
-    """
-    key = tuple(name.replace("%2C", ",").replace("%25", "%") for name in said.get("key", "").split(",") if name)
-    epoch_column = said.get("epoch_column", "auto")
-    markers = said.get("markers", str(MARKERS))
-    return {
-        "id": said.get("id"),
-        "key": key or None,
-        "keeps": said.get("keeps"),
-        "holds": said.get("holds", "rows"),
-        "sequence": said.get("sequence"),
-        "delete": said.get("delete"),
-        "tombstones": said.get("tombstones"),
-        "epoch_column": None if epoch_column == "-" else epoch_column,
-        "schema": said.get("schema", "fail"),
-        "triggers": said.get("triggers", "refuse"),
-        "markers": None if markers == "-" else _number("markers", markers),
-        "sealed_view": "sealed_view" in said,
-        "history": "history" in said,
-        "keep_history": _number("keep_history", said["keep_history"]) if "keep_history" in said else None,
-        "apply": elsewhere if "apply" in said else None,
-    }
+
+def read_options(texts: Mapping[str, Sequence[str]], call: Callable[..., Any]) -> tuple[str | None, Options]:
+    """Id and options, the inverse of :meth:`Options.texts`. Raises E110: not such options."""
+    special = {name: ",".join(texts[name]) for name in ("keeps", "holds", "apply") if name in texts}
+    plain = {name: values for name, values in texts.items() if name not in special}
+    values = read_texts("the address of a Postgres sink", plain, _ADDRESSED, call, Keep, PostgresTuning)
+    id_ = values.pop("id", None)
+    keep = Keep(**{name: values.pop(name) for name in Keep.__slots__ if name in values})
+    tuning = PostgresTuning(**{name: values.pop(name) for name in PostgresTuning.__slots__ if name in values})
+    if "keeps" in special:
+        return id_, Options(keep=keep).for_ids((milliseconds(special["keeps"]) or 0) // 1000)
+    if "holds" in special:
+        return id_, Options(keep=keep).for_state()
+    merge = merge_of(values.pop("key", ()), values.pop("sequence", None), values.pop("delete_flag", None), keep)
+    apply = elsewhere if "apply" in special else None
+    return id_, Options(merge, apply=apply, keep=keep, tuning=tuning, **values)
 
 
 def elsewhere(cursor: object, staged: object, epoch: int) -> None:
-    """Placeholder for the user's function in a sink that was found by its address.
-
-    Raises:
-        DestinationError: E508.
-    """
+    """Placeholder for the user's function in a sink that was found by its address. Raises E508."""
     raise refuse(
         "E508",
         sink="this sink",
         reason=f"epoch {epoch} is applied by a function of your program, which its address cannot hold",
         cause="the sink was found by its address, as the command line does",
-        next="restart the query: it brings the sink to the epoch before it goes on",
+        next="restart the query: it brings the epoch to the sink before it continues",
     )
-
-
-def _columns(key: str | Sequence[str] | None) -> tuple[str, ...]:
-    if key is None or isinstance(key, str):
-        return (key,) if key else ()
-    if not isinstance(key, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
-        raise _wrong(f"key={key!r}", "key= names columns", "PostgresSink(..., key='id'), or key=('shop', 'id')")
-    return tuple(key)
-
-
-def _check_mode(mode: object, key: tuple[str, ...], sequence: str | None, delete: str | None) -> None:
-    mode = mode or ("upsert" if key else "append")
-    if mode not in ("append", "upsert"):
-        raise _wrong(f"mode={mode!r}", "mode= is append or upsert", "PostgresSink(..., key='id') upserts")
-    if mode == "upsert" and not key:
-        raise _wrong("mode='upsert' without key=", "an upsert finds its row by the key", "add key='id'")
-    if mode == "append" and (key or sequence or delete):
-        problem = "key=, sequence= or delete= in an append"
-        raise _wrong(problem, "an append never looks for a row", "PostgresSink(..., key='id') upserts")
-
-
-def _check_names(key: tuple[str, ...], sequence: str | None, delete: str | None) -> None:
-    names = [*key, *(name for name in (sequence, delete) if name is not None)]
-    named = all(isinstance(name, str) and name for name in names)  # pyright: ignore[reportUnnecessaryIsInstance]
-    if not named or len(set(names)) != len(names):
-        problem = f"key={key!r}, sequence={sequence!r}, delete={delete!r}"
-        raise _wrong(problem, "a column is named twice, or by no text", "name each once")
-
-
-def _seconds(period: object, sequence: str | None, delete: str | None) -> int:
-    if period is None:
-        return 0
-    if sequence is None or delete is None:
-        cause = "without sequence= no change is late, and without delete= nothing is removed"
-        raise _wrong(f"tombstones={period!r}", cause, "add sequence= and delete=, or leave it out")
-    found = milliseconds(period) or 0
-    if found < 1000:
-        raise _wrong(f"tombstones={period!r}", "tombstones= is a time", 'say "7 days", "12 hours" or "30 minutes"')
-    return found // 1000
-
-
-def _check_keeps(keeps: object, *others: object) -> None:
-    """Refuse other options for a table of ids."""
-    if others != (None, None, None, None, "auto", "fail", None, None):
-        problem = "keeps= together with mode=, key=, sequence=, delete=, epoch_column=, schema=, apply= or tombstones="
-        raise _wrong(problem, "what stands in a table of ids is not the caller's to say", "leave the others out")
-    if (milliseconds(keeps) or 0) < 1000:
-        raise _wrong(f"keeps={keeps!r}", "keeps= is a time", 'say "7 days", "12 hours" or "30 minutes"')
-
-
-def _check_state(*others: object) -> None:
-    """Refuse other options for a table of state."""
-    if others != (None, None, None, None, "auto", "fail", None, None):
-        problem = (
-            'holds="state" together with mode=, key=, sequence=, delete=, epoch_column=, schema=, apply= or tombstones='
-        )
-        raise _wrong(problem, "what stands in a table of state is not the caller's to say", "leave the others out")
-
-
-def _check_choice(name: str, value: object, *known: str) -> None:
-    if value not in known:
-        raise _wrong(f"{name}={value!r}", f"{name}= is {', '.join(known[:-1])} or {known[-1]}", "leave it out")
-
-
-def _check_limit(driver_limit: object) -> None:
-    if type(driver_limit) is not int or driver_limit < 0:
-        raise _wrong(f"driver_limit={driver_limit!r}", "driver_limit= counts bytes", "give a whole number from 0 on")
-
-
-def _check_epoch_column(name: object) -> None:
-    if name is not None and not (isinstance(name, str) and name):
-        raise _wrong(f"epoch_column={name!r}", "epoch_column= names a column", "give its name, or None for none")
-
-
-def _check_seconds(name: str, seconds: object) -> None:
-    if not _countable(seconds):
-        raise _wrong(f"{name}={seconds!r}", f"{name}= counts seconds", _SECONDS)
-
-
-def _countable(seconds: object) -> bool:
-    """Whether a server that counts milliseconds in 32 bits can take it. It would wait for ever with 0."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        return False
-    return 0.001 <= seconds < 2**31 / 1000
-
-
-def _check_markers(markers: object) -> None:
-    if markers is not None and (type(markers) is not int or markers < FEWEST):
-        raise _wrong(
-            f"markers={markers!r}",
-            f"markers= counts epochs, of which a restart compares up to {FEWEST}",
-            "give a whole number that is not less, or None for all",
-        )
-
-
-def _check_history(history: object, keep: object, *, fit: bool) -> None:
-    if history not in (True, False) or (keep is not None and not history):
-        problem = f"history={history!r}, keep_history={keep!r}"
-        raise _wrong(problem, "history= is True or False, and keep_history= belongs to it", "history=True")
-    if history and not fit:
-        cause = "a history is kept of rows that a key replaces, by the number of their epoch"
-        raise _wrong(
-            "history=True without key=, or with epoch_column=None, apply=, keeps= or holds=", cause, "add key="
-        )
-    if keep is not None and (type(keep) is not int or keep < FEWEST_VERSIONS):
-        cause = f"keep_history= counts epochs, and a reader needs time: at least {FEWEST_VERSIONS}"
-        raise _wrong(f"keep_history={keep!r}", cause, "give a whole number that is not less, or leave it out")
-
-
-def _check_sealed_view(sealed_view: object, *, fit: bool) -> None:
-    if sealed_view not in (True, False):
-        raise _wrong(f"sealed_view={sealed_view!r}", "sealed_view= is True or False", "sealed_view=True")
-    if sealed_view and not fit:
-        cause = "the view tells rows by the number of their epoch, and of replaced ones by their history"
-        raise _wrong("sealed_view=True with this", cause, "of an upsert, add history=True; else leave it out")
-
-
-def _number(name: str, said: str) -> int:
-    if not said.isdecimal():
-        raise _wrong(
-            f"{name}={said}", "its address is to hold a number there", "copy it from: onceonly queries show NAME"
-        )
-    return int(said)
-
-
-def _check_apply(apply: object, key: Sequence[str], epoch_column: str | None, schema: str) -> None:
-    if not callable(apply):
-        raise _wrong(f"apply={apply!r}", "apply= is a function", "def apply(cursor, staged, epoch): ...")
-    if key or schema != "fail" or epoch_column != "auto":
-        problem = "apply= together with key=, sequence=, delete=, epoch_column= or schema="
-        raise _wrong(problem, "what becomes of the rows is the function's to say", "leave the others out")
-
-
-def _wrong(problem: str, cause: str, next_: str) -> OnceOnlyError:
-    return refuse("E110", problem=f"PostgresSink cannot work with {problem}.", cause=cause, next=next_)

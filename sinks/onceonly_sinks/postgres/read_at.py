@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol import EpochExpired, NotVersioned
-from onceonly.protocol.capabilities import Span
+from onceonly.protocol.capabilities import EPOCH, EpochExpired, NotVersioned, Span
 from onceonly.spark.digest import quote as spark_quote
 from onceonly.spark.frames import of_arrow
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.postgres import expiry, head, history
+from onceonly_sinks.postgres.head import SPELLED
 from onceonly_sinks.postgres.options import Options
-from onceonly_sinks.postgres.prune import RangeReader, arrow_of, digits, ranges, spark_type
 from onceonly_sinks.postgres.schema import Column, Table
 from onceonly_sinks.postgres.server import Server, quote
 from onceonly_sinks.postgres.transaction import raw
@@ -35,10 +34,9 @@ class Selection:
 
     Attributes:
         relation: quoted name.
-        columns: those of the target.
         number: quoted name of the column with the epoch's number, empty to select all rows.
         first: the lowest number. Rows without one count as 0.
-        standing: condition of rows that are current at that epoch, empty if all rows of these numbers are.
+        is_current: condition of rows that are current at that epoch, empty if all rows of these numbers are.
     """
 
     relation: str
@@ -46,7 +44,7 @@ class Selection:
     number: str = ""
     first: int = 0
     last: int = 0
-    standing: str = ""
+    is_current: str = ""
 
     @property
     def sql(self) -> str:
@@ -62,8 +60,8 @@ class Selection:
             within = f"{self.number} BETWEEN {self.first} AND {self.last}"
         else:
             within = f"{self.number} <= {self.last}"
-        if self.standing:
-            return f"{within} AND {self.standing}"
+        if self.is_current:
+            return f"{within} AND {self.is_current}"
         return within if self.first else f"({within} OR {self.number} IS NULL)"
 
     @property
@@ -89,17 +87,10 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class CurrentTable:
-    """A sink's table as it stands.
-
-    Attributes:
-        table: as the catalogue shows it; ``None`` where there is none.
-        here: what database and table are.
-        writer: whose epochs are meant.
-        options: of the sink.
-    """
+    """A sink's current table. ``table`` is ``None`` if there is none."""
 
     table: Table | None
-    here: head.TableIdentity
+    table_identity: head.TableIdentity
     writer: head.PostgresHeadScope
     options: Options
 
@@ -108,18 +99,15 @@ def select(connection: Connection, sink: CurrentTable, at: Receipt, since: Recei
     """Select the rows that exist as of epoch ``at`` and came after epoch ``since``.
 
     ``connection`` is a transaction of one snapshot, in which the rows are read too. ``sink`` is as of that snapshot.
-
-    Raises:
-        EpochExpired: some of them are gone.
-        NotVersioned: the table does not number or keep them.
+    Raises ``EpochExpired``: some of them are gone. Raises ``NotVersioned``: the table does not number or keep them.
     """
     table, writer, options = sink.table, sink.writer, sink.options
-    if table is None or sink.here.beside(at.identity) != at.identity:
+    if table is None or sink.table_identity.identity_now(at.identity) != at.identity:
         raise EpochExpired(
             "the table is another one than it was, or is gone", "it was dropped and made again, or moved"
         )
-    found = head.read(connection, writer)
-    _stands(connection, found, writer, at)
+    head_row = head.read(connection, writer)
+    _check_epoch(connection, head_row, writer, at)
     if options.apply is not None:
         raise NotVersioned("its rows are brought by a function of your own (apply=)", _BY_YOURSELF)
     if head.shared(connection, writer, table.oid):
@@ -127,71 +115,77 @@ def select(connection: Connection, sink: CurrentTable, at: Receipt, since: Recei
     first = since.epoch + 1 if since else 0
     if options.merge.history:
         _remembered(connection, sink, table, at)
-        standing = f"({quote(history.TO)} IS NULL OR {quote(history.TO)} > {at.epoch})"
+        condition = f"({quote(history.TO)} IS NULL OR {quote(history.TO)} > {at.epoch})"
         relation = history.name_of(table.name).sql
-        return Selection(relation, table.columns, quote(history.FROM), first, at.epoch, standing)
+        return Selection(relation, table.columns, quote(history.FROM), first, at.epoch, condition)
     number = table.epoch_column if options.append else None
     if number is None:
-        return _newest(table, options, found, at, since)
-    _kept(connection, writer, at, since)
+        return _newest(table, options, head_row, at, since)
+    _check_not_removed(connection, writer, at, since)
     return Selection(table.name.sql, table.columns, quote(number), first, at.epoch)
 
 
 def _remembered(connection: Connection, sink: CurrentTable, table: Table, at: Receipt) -> None:
-    kept = history.kept(connection, sink.writer, table)
-    if kept is None or not kept[0] <= at.epoch <= kept[1]:
-        said = f"tells epochs {kept[0]} to {kept[1]}" if kept is not None else "is not there yet"
-        cause = "history=True was said after that epoch, or not any more; or keep_history= lets older versions go"
-        raise EpochExpired(f"the history of its rows {said}", cause)
+    span = history.history_span(connection, sink.writer, table)
+    if span is None or not span[0] <= at.epoch <= span[1]:
+        reason = f"covers epochs {span[0]} to {span[1]}" if span is not None else "is not there yet"
+        cause = "Keep(history=) was set after that epoch, or removed, or deletes older versions"
+        raise EpochExpired(f"the history of its rows {reason}", cause)
 
 
-_BY_YOURSELF = "keep the epoch's number with what the function writes: it is handed to it"
+_BY_YOURSELF = "let the function write the epoch's number, which it gets, with its rows"
 _OWN_TABLE = "write to a table of its own"
 
 
-def _stands(connection: Connection, found: head.Head | None, writer: head.PostgresHeadScope, at: Receipt) -> None:
-    if found is None or found.epoch < at.epoch:
-        raise EpochExpired(f"the table stands at epoch {found.epoch if found else 0}", _RESTORED)
+def _check_epoch(
+    connection: Connection, head_row: head.Head | None, writer: head.PostgresHeadScope, at: Receipt
+) -> None:
+    if head_row is None or head_row.epoch < at.epoch:
+        raise EpochExpired(f"the table is at epoch {head_row.epoch if head_row else 0}", _RESTORED)
     held = head.epoch_at(connection, writer, at.epoch)
     if held is not None and held[0].epoch.chain != at.chain:
         raise EpochExpired("the table holds another epoch under this number", _RESTORED)
 
 
-def _kept(connection: Connection, writer: head.PostgresHeadScope, at: Receipt, since: Receipt | None) -> None:
+def _check_not_removed(
+    connection: Connection, writer: head.PostgresHeadScope, at: Receipt, since: Receipt | None
+) -> None:
     """Check that no rows of the selected epochs have left the table."""
     _, marker = head.newest_epoch(connection, writer)
     series = marker.epoch.series if marker else 1
     if at.epoch < series:
-        raise EpochExpired(f"its rows were replaced by epoch {series}", "a full refresh computed everything anew")
+        raise EpochExpired(f"its rows were replaced by epoch {series}", "a full refresh replaced all rows")
     expired = expiry.expired(connection, writer)
     if expired is not None and (since is None or since.epoch < expired.epoch):
         reason = f"rows of epochs up to {expired.epoch} were removed after the time for which they are kept"
-        raise EpochExpired(reason, "the sink was told to keep rows for a time")
+        raise EpochExpired(reason, "keep_for= removes older rows")
 
 
-def _newest(table: Table, options: Options, found: head.Head | None, at: Receipt, since: Receipt | None) -> Selection:
+def _newest(
+    table: Table, options: Options, head_row: head.Head | None, at: Receipt, since: Receipt | None
+) -> Selection:
     """Select all rows, if the epoch is the newest one."""
     upsert = bool(options.merge.key)
     reason = "its rows are replaced, and only the newest are kept" if upsert else "its rows carry no number of an epoch"
     option = "give its table an epoch column: ALTER TABLE ... ADD COLUMN _epoch bigint, before the next epoch"
     if upsert:
-        option = "PostgresSink(..., history=True) keeps what was replaced, from its next epoch on"
+        option = "PostgresSink(..., keep=Keep(history='all')) keeps what was replaced, from its next epoch on"
     if since is not None:
         raise NotVersioned(f"{reason}: which are of later epochs is not known", option)
-    if found is None or (found.epoch, found.chain) != (at.epoch, at.chain):
-        raise NotVersioned(f"{reason}; it stands at epoch {found.epoch if found else 0}", option, newest=True)
+    if head_row is None or (head_row.epoch, head_row.chain) != (at.epoch, at.chain):
+        raise NotVersioned(f"{reason}; it is at epoch {head_row.epoch if head_row else 0}", option, newest=True)
     return Selection(table.name.sql, table.columns)
 
 
-def read(connection: Connection, meant: Selection) -> pa.Table:
+def read(connection: Connection, selection: Selection) -> pa.Table:
     """Read the rows into this process, as of the transaction's snapshot."""
     import pyarrow as pa
 
-    schema = pa.schema([pa.field(column.name, _arrow_type(column)) for column in meant.columns])
+    schema = pa.schema([pa.field(column.name, _arrow_type(column)) for column in selection.columns])
     batches: list[pa.RecordBatch] = []
     # A cursor with a name lies on the server: without one, all rows would be Python objects at once.
     with raw(connection).cursor("onceonly_read_at") as cursor:
-        cursor.execute(meant.cast.encode(), {})
+        cursor.execute(selection.cast.encode(), {})
         while rows := cursor.fetchmany(_PAGE):
             columns = zip(*rows, strict=True)
             arrays = [pa.array(list(values), field.type) for values, field in zip(columns, schema, strict=True)]
@@ -199,19 +193,19 @@ def read(connection: Connection, meant: Selection) -> pa.Table:
     return pa.Table.from_batches(batches, schema=schema)
 
 
-def frame(spark: SparkSession, connection: Connection, server: Server, meant: Selection) -> DataFrame:
+def frame(spark: SparkSession, connection: Connection, server: Server, selection: Selection) -> DataFrame:
     """Read the rows by Spark: each task reads a range of epochs. Rows without numbers come through the driver.
 
     A task begins a transaction of its own. Rows that an epoch numbers are the same in each of them. Rows of a table
     that keeps only the newest ones are of one moment alone.
     """
-    if not meant.number:
-        return of_arrow(spark, read(connection, meant))
-    asked = spark.createDataFrame(
-        ranges(meant.first, meant.last, spark.sparkContext.defaultParallelism), "first bigint, last bigint"
+    if not selection.number:
+        return of_arrow(spark, read(connection, selection))
+    span_frame = spark.createDataFrame(
+        ranges(selection.first, selection.last, spark.sparkContext.defaultParallelism), "first bigint, last bigint"
     )
-    reader = RangeReader(server.resolved(raw(connection)), meant.ranged)
-    return asked.mapInArrow(partial(reader, schema=arrow_of(spark, meant.ddl)), meant.ddl)
+    reader = RangeReader(server.resolved(raw(connection)), selection.ranged)
+    return span_frame.mapInArrow(partial(reader, schema=arrow_of(spark, selection.ddl)), selection.ddl)
 
 
 def _arrow_type(column: Column) -> Any:
@@ -244,19 +238,116 @@ _ROWS_AT_ONCE = 1000
 def of(connection: Connection, table: Table, column: str, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The rows of these epochs, oldest first, without the column that numbers them.
 
-    Args:
-        connection: a transaction that only reads; the rows lie on the server until they are asked for.
-        table: where they are.
-        column: numbers its rows by epoch.
-        span: first and last epoch.
+    ``connection`` only reads, and the rows stay on the server until they are fetched.
     """
-    names = [one.name for one in table.columns if one.name != column]
+    names = [table_column.name for table_column in table.columns if table_column.name != column]
     # The driver makes floats of the numbers in JSON: a quarantine keeps decimals there.
-    json = {one.name for one in table.columns if one.type in ("json", "jsonb")}
+    json = {table_column.name for table_column in table.columns if table_column.type in ("json", "jsonb")}
     listed = ", ".join(quote(name) + ("::text" if name in json else "") for name in names)
     epoch = quote(column)
     query = f"SELECT {epoch}, {listed} FROM {table.name.sql} WHERE {epoch} BETWEEN %(first)s AND %(last)s"
-    asked = {"first": span[0], "last": span[1]}
+    parameters = {"first": span[0], "last": span[1]}
     streamed = connection.execution_options(stream_results=True, max_row_buffer=_ROWS_AT_ONCE)
-    for number, *values in streamed.exec_driver_sql(f"{query} ORDER BY {epoch}", asked):
+    for number, *values in streamed.exec_driver_sql(f"{query} ORDER BY {epoch}", parameters):
         yield number, dict(zip(names, values, strict=True))
+
+
+# ---- The rows of an append, in the types they came in: read by tasks, a range of epochs each.
+
+_SPARK: Mapping[str, str] = {
+    "int2": "smallint",
+    "int4": "int",
+    "int8": "bigint",
+    "float4": "float",
+    "float8": "double",
+    "text": "string",
+    "varchar": "string",
+    "bytea": "binary",
+    "bool": "boolean",
+    "date": "date",
+    "timestamptz": "timestamp",
+    "timestamp": "timestamp_ntz",
+}
+"""Types of Postgres whose values come back as they went in, with Spark's names of them."""
+
+
+def spark_type(column: Column) -> str | None:
+    """Spark's type of a column whose values come back as they went in, or ``None`` for any other."""
+    if column.array:
+        return None
+    if column.type == "numeric" and column.modifier > 0:
+        precision, scale = digits(column)
+        return f"decimal({precision},{scale})"
+    return _SPARK.get(column.type)
+
+
+def digits(column: Column) -> tuple[int, int]:
+    """Precision and scale of a numeric column that has both."""
+    return (column.modifier - 4) >> 16 & 0xFFFF, (column.modifier - 4) & 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class RangeReader:
+    """Reads the rows of ranges of epochs in a task. It can be pickled.
+
+    ``server`` is as executors reach it, with its secrets. ``query`` selects the columns of the schema, for parameters
+    ``first`` and ``last``.
+    """
+
+    server: Server
+    query: str
+
+    def __call__(self, ranges: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of each range, page by page. A range is a first and a last number."""
+        import pyarrow as pa
+
+        for batch in ranges:
+            for first, last in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                for rows in self._pages(first, last):
+                    columns = zip(*rows, strict=True)
+                    arrays = [pa.array(list(c), field.type) for c, field in zip(columns, schema, strict=True)]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _pages(self, first: int, last: int) -> Iterator[list[tuple[Any, ...]]]:
+        # A cursor with a name lies on the server: without one, all rows come at once, into the memory of an executor.
+        with self.server.connect() as connection, connection.cursor("onceonly_read_back") as cursor:
+            connection.execute(f"SELECT {SPELLED}".encode())
+            cursor.execute(self.query.encode(), {"first": first, "last": last})
+            while rows := cursor.fetchmany(_PAGE):
+                yield rows
+
+
+def read_back(connection: Connection, server: Server, table: Table, spark: SparkSession) -> DataFrame | None:
+    """The rows with an epoch, then their epoch, or ``None`` if a type would come back as another one.
+
+    ``server`` is as executors reach it, with its secrets. ``table`` must have an epoch column.
+    """
+    assert table.epoch_column is not None
+    columns = [column for column in table.columns if column.name != table.epoch_column]
+    kinds = [spark_type(column) for column in columns]
+    if None in kinds:
+        return None
+    epoch = quote(table.epoch_column)
+    ends = connection.exec_driver_sql(f"SELECT min({epoch}), max({epoch}) FROM {table.name.sql}").one()
+    listed = ", ".join(quote(column.name) for column in columns)
+    query = f"SELECT {listed}, {epoch} FROM {table.name.sql} WHERE {epoch} BETWEEN %(first)s AND %(last)s"
+    named = [*((column.name, kind) for column, kind in zip(columns, kinds, strict=True)), (EPOCH, "bigint")]
+    ddl = ", ".join(f"{spark_quote(name)} {kind}" for name, kind in named)
+    spans = ranges(ends[0], ends[1], spark.sparkContext.defaultParallelism)
+    span_frame = spark.createDataFrame(spans, "first bigint, last bigint")
+    return span_frame.mapInArrow(partial(RangeReader(server, query), schema=arrow_of(spark, ddl)), ddl)
+
+
+def arrow_of(spark: SparkSession, ddl: str) -> pa.Schema:
+    """The Arrow schema of columns, given as Spark's DDL."""
+    from onceonly.spark.frames import arrow_schema
+
+    return arrow_schema(spark.createDataFrame([], ddl))
+
+
+def ranges(first: int | None, last: int | None, parts: int) -> Sequence[tuple[int, int]]:
+    """Cut epochs into ranges of about the same length, one per task."""
+    if first is None or last is None:
+        return []
+    step = max(1, -(-(last - first + 1) // parts))
+    return [(start, min(start + step - 1, last)) for start in range(first, last + 1, step)]

@@ -7,32 +7,18 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from onceonly.doctor import Check, Observed
 from onceonly.errors import OnceOnlyError
-from onceonly.protocol import ExpiredRows, ExternalChange, Leaves, PrunedEpochs, SinkBase, Total
-from onceonly.protocol.capabilities import OpenWindow, Span
-from onceonly.protocol.row_rules import Rule
+from onceonly.protocol import DetectsChanges, HasConstraints, Inspectable, ReadsRows
+from onceonly.protocol.capabilities import OpenWindow, Span, WindowStore
+from onceonly.protocol.values import ExpiredRows, ExternalChange, Leaves, PrunedEpochs, Total
 from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
-from onceonly_sinks.postgres import (
-    errors,
-    expiry,
-    expiry_check,
-    head,
-    health,
-    prune,
-    read_at,
-    replace_rows,
-    row_rules,
-    seen_ids,
-    window_state,
-)
+from onceonly_sinks.postgres import errors, head
 from onceonly_sinks.postgres import schema as survey
 from onceonly_sinks.postgres.error_translation import ErrorTranslator
 from onceonly_sinks.postgres.head import PostgresHeadScope
 from onceonly_sinks.postgres.load import Target
 from onceonly_sinks.postgres.options import Options
-from onceonly_sinks.postgres.read_at import Selection
-from onceonly_sinks.postgres.server import Server, TableName, address_of
+from onceonly_sinks.postgres.server import Server, TableName
 from onceonly_sinks.postgres.transaction import Transactions, raw
 
 if TYPE_CHECKING:
@@ -40,13 +26,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from sqlalchemy import Connection
 
+    from onceonly.protocol.health import Check, Observed
+    from onceonly.protocol.row_rules import Rule
+    from onceonly_sinks.postgres.read_at import Selection
+
 _PAGE = 500
 
 _LOOKED_AT = 16
 """Newest epochs among which one that brought ids is looked for."""
 
 
-class Handle(SinkBase):
+class Handle(WindowStore, ReadsRows, DetectsChanges, HasConstraints, Inspectable):
     """Opens the target, and reads it without a fence: for audits, the doctor and other reading commands.
 
     ``id`` is ``None`` for an id that is made of the table's name.
@@ -54,7 +44,7 @@ class Handle(SinkBase):
 
     def __init__(self, server: Server, name: TableName, options: Options, id: str | None) -> None:
         super().__init__(id or f"postgres:{name.text}")
-        self._named = id is not None
+        self.named = id is not None
         self._server = server
         self._name = name
         self._options = options
@@ -64,18 +54,12 @@ class Handle(SinkBase):
         self._keep_ms = 0
 
     @property
-    def address(self) -> str:
-        """Connection string without secrets, table, and options that differ from the defaults."""
-        said = self._options.described(self._id, f"postgres:{self._name.text}")
-        return address_of(self._server, self._name, said)
-
-    @property
     def ledger_url(self) -> str | None:
         """SQLAlchemy URL of the target's database, with its secrets."""
         return self._server.url
 
-    def log_in_like(self, ledger: str) -> None:
-        """Take the password of a ledger in this very database under this very user (see ``LogsIn``)."""
+    def use_ledger_login(self, ledger: str) -> None:
+        """Take the password of a ledger in this very database under this very user."""
         with suppress(OnceOnlyError):
             self._server = self._server.with_secrets_of(Server.parse(ledger))
 
@@ -90,68 +74,74 @@ class Handle(SinkBase):
         self.close()
         super().open(pipeline)
         context = errors.Context(self._id, self.address)
-        self._open = Transactions(self._server, context, self._options.patience, self._options.lock_timeout)
+        tuning = self._options.tuning
+        self._open = Transactions(self._server, context, tuning.commit_timeout, tuning.lock_timeout)
         self._saying = ErrorTranslator(self._open, self._writer, self._name, context)
         with self._refusals(), self._open.reading() as connection:
             name = survey.check(connection, self._id, self._name)
             target = self._aiming_at(name)
             target.look(connection)
-            if self._keep_ms and (refused := expiry_check.refused(connection, target)):
-                raise refused
-            target = replace(target, visibility=head.visibility(connection))
-        self._target = self._said.target = target
+            if self._keep_ms:
+                from onceonly_sinks.postgres import replace_rows
 
-    def keep_for(self, milliseconds: int) -> None:
+                if refused := replace_rows.expiry_obstacle(connection, target):
+                    raise refused
+            target = replace(target, visibility=head.visibility(connection))
+        self._target = self._translator.target = target
+
+    def expire_after(self, milliseconds: int) -> bool:
         """From the next opening on, remove rows of epochs that were planned longer ago than this, by their clock."""
         self._keep_ms = milliseconds
-
-    @property
-    def named(self) -> bool:
-        """Whether its id was given."""
-        return self._named
+        return True
 
     def place(self) -> str:
         """Server, database, schema and table. The server is its system identifier, else the host and port in use."""
         with self._refusals(), self._transactions.reading() as connection:
-            system, at = head.place(connection, 0, self._aim.visibility).system, raw(connection).info
+            system, at = head.table_identity(connection, 0, self._aim.visibility).system, raw(connection).info
             server = f"{at.host}:{at.port}" if system == head.UNSEEN else system
             return f"postgres:{server}/{at.dbname}.{self._aim.name.text}"
 
-    def identity_beside(self, known: str) -> str:
+    def identity_now(self, recorded: str) -> str:
         """The server's and the table's identity, as far as the server shows them, empty if there is no table."""
         with self._refusals(), self._transactions.reading() as connection:
-            return self._here(connection).beside(known)
+            return self._table_identity(connection).identity_now(recorded)
 
     # ---- reading
 
-    def demands(self, columns: pa.Schema) -> Sequence[Rule]:
+    def row_rules(self, columns: pa.Schema) -> Sequence[Rule]:
         """Rules of the table, or of the one that would be made, for values of these columns.
 
         Raises:
             DestinationError: E506, E508: it cannot take such columns.
         """
+        from onceonly_sinks.postgres import bad_rows
+
         with self._refusals(), self._transactions.reading() as connection:
             plan = self._aim.plan(connection, columns)
-        return row_rules.of(plan, columns, self._options.merge)
+        return bad_rows.of(plan, columns, self._options.merge)
 
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
         """Markers with receipts, oldest first."""
         while True:
             with self._refusals(), self._transactions.reading() as connection:
-                known = head.exists(connection)
-                page = head.epochs_after(connection, self._writer, after, _PAGE) if known else []
+                has_tables = head.exists(connection)
+                page = head.epochs_after(connection, self._writer, after, _PAGE) if has_tables else []
             yield from page
             if len(page) < _PAGE:
                 return
             after = page[-1][0].epoch.number
 
-    def milestone(self) -> PrunedEpochs | None:
+    def pruned_epochs(self) -> PrunedEpochs | None:
         """Summary of the epochs whose markers are gone."""
+        from onceonly_sinks.postgres import prune
+
         with self._refusals(), self._transactions.reading() as connection:
             return prune.milestone(connection, self._writer)
 
-    def expired(self) -> ExpiredRows | None:
-        """Rows that were removed as older than :meth:`keep_for`. A table of ids gives those that no longer count."""
+    def expired_rows(self) -> ExpiredRows | None:
+        """Rows removed as older than :meth:`expire_after`. A table of ids gives those that no longer count."""
+        from onceonly_sinks.postgres import expiry, seen_ids
+
         with self._refusals(), self._transactions.reading() as connection:
             if not self._options.merge.keeps:
                 return expiry.expired(connection, self._writer)
@@ -166,23 +156,25 @@ class Handle(SinkBase):
 
         ``None`` if rows are not only added, if there is no epoch column, or if another sink numbers rows there too.
         """
-        kept = self._options.merge.keeps
-        if not (self._options.append or kept):
+        keep_seconds = self._options.merge.keeps
+        if not (self._options.append or keep_seconds):
             return None
         with self._refusals(), self._transactions.reading() as connection:
             table = self._table(connection)
             if table is None:
                 return {}
-            if kept:
+            if keep_seconds:
+                from onceonly_sinks.postgres import prune, seen_ids
+
                 newest, gone = self._newest(connection), prune.milestone(connection, self._writer)
                 after = gone.epoch if gone else 0
-                return seen_ids.recount(connection, table, newest, kept, after) if newest else {}
+                return seen_ids.recount(connection, table, newest, keep_seconds, after) if newest else {}
             return survey.recount(connection, table, column) if (column := self._numbers(connection, table)) else None
 
     def total(self) -> Total:
         """All rows of the table, by the epoch that wrote them last if we alone number them."""
         merge = self._options.merge
-        removes = bool(self._options.apply or merge.delete or self._options.triggers == "allow")
+        removes = bool(self._options.apply or merge.delete or self._options.tuning.triggers == "allow")
         leaves = Leaves.by(sequence=bool(merge.sequence), removes=removes)
         with self._refusals(), self._transactions.reading() as connection:
             table = self._table(connection)
@@ -191,7 +183,7 @@ class Handle(SinkBase):
             rows = survey.rows(connection, table.name) if table and written is None else sum((written or {}).values())
         return Total(rows, leaves, written)
 
-    def read_back(self, spark: SparkSession) -> DataFrame | None:
+    def read_with_spark(self, spark: SparkSession) -> DataFrame | None:
         """The rows of an append with their epochs, or ``None`` without an epoch column, or if types do not return."""
         if not self._options.append:
             return None
@@ -200,13 +192,15 @@ class Handle(SinkBase):
             if table is None or not self._numbers(connection, table):
                 return None
             server = self._server.resolved(raw(connection))
-            return prune.read_back(connection, server, table, spark)
+            from onceonly_sinks.postgres import read_at
 
-    def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+            return read_at.read_back(connection, server, table, spark)
+
+    def read_by_epoch(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
         """The rows of an append by epoch, in its order, or ``None`` if :meth:`recount` returns ``None`` too."""
         return self._numbered(span) if self._options.append else None
 
-    def standing_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+    def read_current(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
         """The rows of an upsert by the epoch that wrote them last, or ``None`` for an append or without that column."""
         return None if self._options.append else self._numbered(span)
 
@@ -217,97 +211,102 @@ class Handle(SinkBase):
         return self._rows_of(table, column, span) if table and column else None if table else iter(())
 
     def _rows_of(self, table: survey.Table, column: str, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        from onceonly_sinks.postgres import read_at
+
         with self._refusals(), self._transactions.reading() as connection:
             yield from read_at.of(connection, table, column, span)
 
     def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
-        """Check that rows can be read as of an epoch (see ``Versioned``).
-
-        Raises:
-            EpochExpired: some of them are gone.
-            NotVersioned: the table does not number or keep them.
-            DestinationError: E501, E508: no answer.
-        """
+        """Check that rows can be read as of an epoch (see ``ReadsRows``). Raises E501 or E508 without an answer."""
         with self._selected(at, since):
             pass
 
     def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
         """Rows as of an epoch, of one snapshot. Types that Arrow lacks come as text. Raises as :meth:`check_at`."""
-        with self._selected(at, since) as (connection, meant):
-            return read_at.read(connection, meant)
+        from onceonly_sinks.postgres import read_at
+
+        with self._selected(at, since) as (connection, selection):
+            return read_at.read(connection, selection)
 
     def frame_at(self, spark: SparkSession, at: Receipt, since: Receipt | None = None) -> DataFrame:
         """Rows as of an epoch, by Spark. Types that Spark lacks come as text. Raises as :meth:`check_at`."""
-        with self._selected(at, since) as (connection, meant):
-            return read_at.frame(spark, connection, self._server, meant)
+        from onceonly_sinks.postgres import read_at
+
+        with self._selected(at, since) as (connection, selection):
+            return read_at.frame(spark, connection, self._server, selection)
 
     def select_at(self, at: Receipt, since: Receipt | None = None) -> str:
         """The statement that reads the rows as of an epoch, raises as :meth:`check_at`.
 
         For a table that keeps only the newest rows, it is right until the next epoch.
         """
-        with self._selected(at, since) as (_, meant):
-            return meant.sql
+        with self._selected(at, since) as (_, selection):
+            return selection.sql
 
     @contextmanager
     def _selected(self, at: Receipt, since: Receipt | None) -> Generator[tuple[Connection, Selection]]:
+        from onceonly_sinks.postgres import read_at
+
         with self._refusals(), self._transactions.reading(snapshot=True) as connection:
-            table, here = self._table(connection), self._here(connection)
-            sink = read_at.CurrentTable(table, here, self._writer, self._options)
+            table, table_identity = self._table(connection), self._table_identity(connection)
+            sink = read_at.CurrentTable(table, table_identity, self._writer, self._options)
             yield connection, read_at.select(connection, sink, at, since)
 
     def count_windows(self, since: int) -> int:
-        """Number of open windows (see ``ShowsState``).
+        """Number of open windows (see ``WindowStore``). Raises E501 or E508: no answer."""
+        from onceonly_sinks.postgres import window_state
 
-        Raises:
-            DestinationError: E501, E508: no answer.
-        """
         with self._refusals(), self._transactions.reading() as connection:
             table = self._table(connection)
             return window_state.count(connection, table, since) if table else 0
 
     def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
-        """Open windows (see ``ShowsState``).
+        """Open windows (see ``WindowStore``). Raises E501 or E508: no answer."""
+        from onceonly_sinks.postgres import window_state
 
-        Raises:
-            DestinationError: E501, E508: no answer.
-        """
         with self._refusals(), self._transactions.reading() as connection:
             if table := self._table(connection):
-                yield from window_state.standing(connection, table, since, key, limit)
+                yield from window_state.open_windows(connection, table, since, key, limit)
 
-    def disturbances(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
+    def external_changes(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
         """Changes by others since a receipt: table recreated, failover, or the newest epoch's rows gone."""
         with self._refusals(), self._transactions.reading() as connection:
-            stands = head.read(connection, self._writer) if head.exists(connection) else None
-            newest = head.epoch_at(connection, self._writer, stands.epoch) if stands else None
-            return self._disturbances(connection, since, self._here(connection), newest[1] if newest else None)
+            current_head = head.read(connection, self._writer) if head.exists(connection) else None
+            newest = head.epoch_at(connection, self._writer, current_head.epoch) if current_head else None
+            return self._disturbances(
+                connection, since, self._table_identity(connection), newest[1] if newest else None
+            )
 
     def _disturbances(
-        self, connection: Connection, since: Receipt | None, here: head.TableIdentity, newest: Receipt | None
+        self, connection: Connection, since: Receipt | None, table_identity: head.TableIdentity, newest: Receipt | None
     ) -> tuple[ExternalChange, ...]:
-        told = survey.disturbances(since, here)
-        if any(event.fatal for event in told):
-            return told  # another table holds other rows
+        changes = survey.disturbances(since, table_identity)
+        if any(event.fatal for event in changes):
+            return changes  # another table holds other rows
         if self._options.merge.keeps:
-            return *told, *self._ids_gone(connection)
-        asked = newest is not None and self._options.append
-        gone = newest if newest and asked and replace_rows.rows_gone(connection, self._aim, here.oid, newest) else None
-        return (*told, replace_rows.told(gone)) if gone else told
+            return *changes, *self._ids_gone(connection)
+        if newest is None or not self._options.append:
+            return changes
+        from onceonly_sinks.postgres import replace_rows
+
+        gone = replace_rows.rows_gone(connection, self._aim, table_identity.oid, newest)
+        return (*changes, replace_rows.rows_missing(newest)) if gone else changes
 
     def _ids_gone(self, connection: Connection) -> Iterator[ExternalChange]:
+        from onceonly_sinks.postgres import seen_ids
+
         table = self._table(connection)
         newest, _ = head.newest_epoch(connection, self._writer)
         looked = head.epochs_after(connection, self._writer, max(0, newest - _LOOKED_AT), _LOOKED_AT)
         if table is not None:
             yield from seen_ids.gone(connection, table, self._id, [marker.epoch for marker, _ in looked])
 
-    def writers(self) -> list[str]:
+    def pipelines(self) -> list[str]:
         """Pipelines with an epoch in the table, ours among them."""
         with self._refusals(), self._transactions.reading() as connection:
             return head.writers(connection, survey.oid(connection, self._aim.name))
 
-    def peers(self) -> list[Marker]:
+    def newest_markers(self) -> list[Marker]:
         """The newest marker of each pipeline with an epoch in the table, ours among them, in one snapshot."""
         with self._refusals(), self._transactions.reading() as connection:
             return head.peers(connection, survey.oid(connection, self._aim.name))
@@ -323,6 +322,8 @@ class Handle(SinkBase):
         Raises:
             DestinationError: E501 no answer, E506 no such epoch column, E508 rows cannot be kept in it safely.
         """
+        from onceonly_sinks.postgres import health
+
         with self._refusals(), self._transactions.reading() as connection:
             role, table = health.read(connection, self._id, self._aim)
         checks = list(health.judge(self.address, self._aim.name, self._aim.merge, role, table))
@@ -343,20 +344,22 @@ class Handle(SinkBase):
         return self._target
 
     def _aiming_at(self, name: TableName) -> Target:
-        said = self._options
-        grows, triggers = said.schema == "add_columns", said.triggers == "allow"
-        aim = Target(self._server, name, said.merge, said.epoch_column, self._writer, grows, said.apply, triggers)
-        return replace(aim, keep_ms=self._keep_ms, sealed_view=said.sealed_view)
+        options = self._options
+        grows, triggers = options.schema == "add_columns", options.tuning.triggers == "allow"
+        aim = Target(
+            self._server, name, options.merge, options.tuning.epoch_column, self._writer, grows, options.apply, triggers
+        )
+        return replace(aim, keep_ms=self._keep_ms, sealed_view=options.sealed_view)
 
     @property
     def _writer(self) -> PostgresHeadScope:
         return PostgresHeadScope(self.pipeline, self._id)
 
-    def _here(self, connection: Connection) -> head.TableIdentity:
-        return head.place(connection, survey.oid(connection, self._aim.name), self._aim.visibility)
+    def _table_identity(self, connection: Connection) -> head.TableIdentity:
+        return head.table_identity(connection, survey.oid(connection, self._aim.name), self._aim.visibility)
 
     def _table(self, connection: Connection) -> survey.Table | None:
-        return survey.inspect(connection, self._aim.name, self._id, self._options.epoch_column)
+        return survey.inspect(connection, self._aim.name, self._id, self._options.tuning.epoch_column)
 
     def _newest(self, connection: Connection) -> Epoch | None:
         _, marker = head.newest_epoch(connection, self._writer)
@@ -367,11 +370,11 @@ class Handle(SinkBase):
         return None if head.shared(connection, self._writer, table.oid) else table.epoch_column
 
     @property
-    def _said(self) -> ErrorTranslator:
+    def _translator(self) -> ErrorTranslator:
         if self._saying is None:
             raise RuntimeError("open the sink first")
         return self._saying
 
     def _refusals(self) -> AbstractContextManager[None]:
         """Translate a failure of the database. Use it only around work that certainly did not commit."""
-        return self._said.refusals()
+        return self._translator.refusals()

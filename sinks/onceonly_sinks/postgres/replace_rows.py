@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from onceonly.protocol import ExternalChange
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol.capabilities import Span
-from onceonly.runtime.refresh import refusal
-from onceonly_sinks.postgres import expiry, head, history, prune, schema, upsert
+from onceonly.protocol.values import ExternalChange
+from onceonly.runtime.sink_refusals import refusal
+from onceonly_sinks.postgres import head, schema, upsert
 from onceonly_sinks.postgres.load import Target
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import quote
@@ -30,6 +31,8 @@ SELECT pg_catalog.string_agg(DISTINCT c.conrelid::pg_catalog.regclass::text, ', 
 FROM pg_catalog.pg_constraint c WHERE c.confrelid = %(oid)s::oid AND c.contype = 'f' AND c.conrelid <> c.confrelid
 """
 
+_BELOW = "SELECT EXISTS (SELECT FROM pg_catalog.pg_inherits WHERE inhparent = %(oid)s::oid)"
+
 
 def obstacle(connection: Connection, target: Target, span: Span) -> str:
     """Why rows of these epochs are not distinguishable or deletable, or empty if they are both."""
@@ -42,7 +45,7 @@ def obstacle(connection: Connection, target: Target, span: Span) -> str:
 def _obstacles(connection: Connection, target: Target, table: Table, span: Span) -> Iterator[str]:
     name, column = target.name.text, table.epoch_column
     if column is None:
-        yield f"rows of {name} carry no epoch (epoch_column=), so ours cannot be told from others"
+        yield f"rows of {name} carry no epoch (PostgresTuning(epoch_column=)), so ours cannot be separated from others"
         return
     if head.shared(connection, target.writer, table.oid):
         yield f"another sink writes to {name}, and numbers its rows there, too"
@@ -51,7 +54,30 @@ def _obstacles(connection: Connection, target: Target, table: Table, span: Span)
     if tables := connection.exec_driver_sql(_REFERRING, {"oid": table.oid}).scalar_one():
         yield f"foreign keys of {tables} refer to rows of {name}"
     if target.merge.key and _others(connection, table, column, span):
-        yield f"{name} is not ours alone: rows without an epoch of ours stand there, and may have our keys"
+        yield f"{name} has other writers: it holds rows without an epoch of ours, which may have our keys"
+
+
+def expiry_obstacle(connection: Connection, target: Target) -> OnceOnlyError | None:
+    """Why rows of the target cannot be removed by age, or ``None`` if they can or if it does not exist."""
+    name, sink = target.name.text, target.writer.sink
+    table = schema.inspect(connection, target.name, sink, target.epoch_column)
+    if target.apply is not None or target.merge.key:
+        return _cannot(sink, f"rows of {name} are replaced", "give the quarantine no key= and no apply=")
+    if table is None and target.epoch_column is not None:
+        return None
+    if table is None or table.epoch_column is None:
+        remedy = f"ALTER TABLE {target.name.sql} ADD COLUMN _epoch bigint, and no epoch_column=None"
+        return _cannot(sink, f"rows of {name} carry no epoch", remedy)
+    if connection.exec_driver_sql(_BELOW, {"oid": table.oid}).scalar_one():
+        return _cannot(sink, f"{name} has partitions", "leave keep_for= out, and drop partitions as they grow old")
+    if reason := obstacle(connection, target, (1, 1)):
+        return _cannot(sink, reason, f"GRANT DELETE ON {target.name.sql}, or another table that is ours alone")
+    return None
+
+
+def _cannot(sink: str, reason: str, remedy: str) -> OnceOnlyError:
+    cause = "keep_for= removes rows by the number of their epoch, and counts what it removed"
+    return refuse("E508", sink=sink, reason=reason, cause=cause, next=remedy)
 
 
 def _table(connection: Connection, target: Target) -> Table | None:
@@ -67,8 +93,7 @@ def _others(connection: Connection, table: Table, column: str, span: Span) -> bo
 def clear(connection: Connection, target: Target, span: Span) -> None:
     """Delete the rows of these epochs in the open transaction.
 
-    Raises:
-        IdentityError: E247, they are not distinguishable from others, or some of them stay.
+    Raises E247: they are not distinguishable from others, or some of them stay.
     """
     if reason := obstacle(connection, target, span):
         raise refusal(target.writer.sink, target.writer.pipeline, reason)
@@ -77,6 +102,8 @@ def clear(connection: Connection, target: Target, span: Span) -> None:
         return
     where = f"WHERE {quote(table.epoch_column)} BETWEEN %(first)s AND %(last)s"
     connection.exec_driver_sql(f"DELETE FROM {table.name.sql} {where}", _named(span))
+    from onceonly_sinks.postgres import expiry
+
     expiry.clear(connection, target.writer, span)
     if target.merge.tombstones:
         upsert.clear(connection, target.writer, span)
@@ -106,12 +133,12 @@ _FORGET = (
     WHERE {OURS}
     """,
 )
-_PLACE = "system_id = %(system)s, timeline = %(timeline)s, target_oid = %(oid)s"
+_SET_IDENTITY = "system_id = %(system)s, timeline = %(timeline)s, target_oid = %(oid)s"
 _SET_BACK = (
     f"DELETE FROM onceonly.epoch WHERE {OURS} AND epoch > %(epoch)s",
-    f"UPDATE onceonly.epoch SET {_PLACE} WHERE {OURS}",
+    f"UPDATE onceonly.epoch SET {_SET_IDENTITY} WHERE {OURS}",
     f"""
-    UPDATE onceonly.head SET epoch = %(epoch)s, sealed = least(sealed, %(epoch)s), {_PLACE},
+    UPDATE onceonly.head SET epoch = %(epoch)s, sealed = least(sealed, %(epoch)s), {_SET_IDENTITY},
            chain = (SELECT e.chain FROM onceonly.epoch e WHERE {OURS} AND e.epoch = %(epoch)s),
            updated_at = clock_timestamp()
     WHERE {OURS}
@@ -148,8 +175,10 @@ def _agree(
 ) -> bool:
     """Whether the rows up to an epoch are those that its markers name; what an operator took as it was is left out."""
     upto = [epoch for epoch, _ in held.values() if epoch.number <= newest]
-    taken = max((epoch.number for epoch in upto if epoch.accepts(target.writer.sink)), default=0)
-    first = max(held[newest][0].series, taken + 1)
+    accepted = max((epoch.number for epoch in upto if epoch.accepts(target.writer.sink)), default=0)
+    first = max(held[newest][0].series, accepted + 1)
+    from onceonly_sinks.postgres import prune
+
     gone = prune.milestone(connection, target.writer)
     if gone and first <= gone.epoch:
         below = sum(rows for number, rows in counted.items() if gone.accepted < number <= gone.epoch)
@@ -159,24 +188,30 @@ def _agree(
     return all(number in held and counted.get(number, 0) == held[number][1].rows for number in range(first, newest + 1))
 
 
-def stand(connection: Connection, target: Target, epoch: int, here: TableIdentity) -> None:
-    """Put the markers at an epoch, in the transaction of a fence; the fence stays.
+def stand(connection: Connection, target: Target, epoch: int, table_identity: TableIdentity) -> None:
+    """Put the markers at ``epoch``, in the transaction of a fence. The fence stays.
 
-    Args:
-        connection: the transaction, which holds the head locked.
-        target: of the sink.
-        epoch: whose rows the table holds; 0: it holds none, and nothing is told of it any more.
-        here: the table, which the markers name from now on.
+    ``connection`` holds the head locked. With epoch 0 the table has no row, and all is forgotten about it. The markers
+    name ``table_identity`` from now on.
     """
-    newest, kept = connection.exec_driver_sql(_NEWEST, target.writer.parameters).one()
-    if kept and not epoch:  # of the table that is gone; it begins anew with it
+    newest, history_end = connection.exec_driver_sql(_NEWEST, target.writer.parameters).one()
+    if history_end and not epoch:  # of the table that is gone; it begins anew with it
+        from onceonly_sinks.postgres import history
+
         history.clear(connection, target.name)
     if newest > epoch:
+        from onceonly_sinks.postgres import expiry
+
         upsert.clear(connection, target.writer, (epoch + 1, newest))
         expiry.clear(connection, target.writer, (epoch + 1, newest))
-    place = {"system": here.system, "timeline": here.timeline, "oid": here.oid, "epoch": epoch}
+    head_values = {
+        "system": table_identity.system,
+        "timeline": table_identity.timeline,
+        "oid": table_identity.oid,
+        "epoch": epoch,
+    }
     for statement in _SET_BACK if epoch else _FORGET:
-        connection.exec_driver_sql(statement, {**target.writer.parameters, **place})
+        connection.exec_driver_sql(statement, {**target.writer.parameters, **head_values})
 
 
 # ---- Whether the rows of the newest epoch are there, in the little time that an opening has.
@@ -197,21 +232,14 @@ _SMALL = 4096
 
 
 def rows_gone(connection: Connection, target: Target, oid: int, newest: Receipt) -> bool:
-    """Whether no row of the newest epoch is there; false where that would take long to find out.
-
-    Args:
-        connection: to the database.
-        target: of the sink, whose rows are appended.
-        oid: of its table.
-        newest: what it answered for its newest epoch.
-    """
+    """Whether no row of the newest epoch is there. False if finding out would take long. For a sink that appends."""
     column = schema.EPOCH_COLUMN if target.epoch_column == "auto" else target.epoch_column
     if not column or not newest.rows:
         return False
-    said = connection.exec_driver_sql(_SIZE, {"oid": oid, "column": column}).one_or_none()
-    if said is None:
+    size_row = connection.exec_driver_sql(_SIZE, {"oid": oid, "column": column}).one_or_none()
+    if size_row is None:
         return False
-    pages, indexed = said
+    pages, indexed = size_row
     name, named = target.name.sql, {"epoch": newest.epoch}
     ours = f"SELECT EXISTS (SELECT FROM {name} WHERE {quote(column)} = %(epoch)s"
     end = f"{ours} AND ctid >= '({max(pages - _END, 0)},0)'::tid)"
@@ -224,6 +252,6 @@ def rows_gone(connection: Connection, target: Target, oid: int, newest: Receipt)
     return not there and bool(numbered or not rows)  # where none has a number the column was added later
 
 
-def told(newest: Receipt) -> ExternalChange:
+def rows_missing(newest: Receipt) -> ExternalChange:
     """What is told where they are gone."""
     return ExternalChange("deleted", f"of the {newest.rows} rows of epoch {newest.epoch} none is there", fatal=True)

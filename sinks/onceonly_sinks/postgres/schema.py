@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.protocol import ExternalChange
+from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.postgres import obstacles
 from onceonly_sinks.postgres.head import Head, TableIdentity
@@ -140,20 +140,20 @@ def inspect(
         DestinationError: E506 no such epoch column, E508 rows cannot be kept in it safely.
     """
     parameters = {"schema": name.schema, "name": name.name}
-    found = connection.exec_driver_sql(_STAMP, parameters).one_or_none()
-    if found is None:
+    stamp = connection.exec_driver_sql(_STAMP, parameters).one_or_none()
+    if stamp is None:
         return None
-    oid, kind, persistence = found[0], found[1], found[2]
+    oid, kind, persistence = stamp[0], stamp[1], stamp[2]
     _usable(sink, name, kind, persistence)
     if lock:
         connection.exec_driver_sql(*locking(name))
-        found = connection.exec_driver_sql(_STAMP, parameters).one()
-        oid = found[0]
-    parts = obstacles.parts(connection, oid) if any(found[4:]) else ()
+        stamp = connection.exec_driver_sql(_STAMP, parameters).one()
+        oid = stamp[0]
+    parts = obstacles.parts(connection, oid) if any(stamp[4:]) else ()
     rows = connection.exec_driver_sql(_COLUMNS, {"oid": oid}).all()
     columns = tuple(Column(*row) for row in rows)
     keys = frozenset(frozenset(row[0]) for row in connection.exec_driver_sql(_KEYS, {"oid": oid}))
-    return Table(name, oid, columns, keys, _epoch_column(sink, name, columns, epoch_column), tuple(found), parts)
+    return Table(name, oid, columns, keys, _epoch_column(sink, name, columns, epoch_column), tuple(stamp), parts)
 
 
 def locking(name: TableName, *, alone: bool = False) -> tuple[str, dict[str, object]]:
@@ -185,26 +185,28 @@ def _usable(sink: str, name: TableName, kind: str, persistence: str) -> None:
         )
 
 
-def _epoch_column(sink: str, table: TableName, columns: Sequence[Column], wanted: str | None) -> str | None:
+def _epoch_column(sink: str, table: TableName, columns: Sequence[Column], epoch_column: str | None) -> str | None:
     names = {column.name: column for column in columns}
-    if wanted == "auto":
+    if epoch_column == "auto":
         return EPOCH_COLUMN if EPOCH_COLUMN in names and names[EPOCH_COLUMN].type == "int8" else None
-    if wanted is not None and (wanted not in names or names[wanted].type != "int8" or names[wanted].array):
+    if epoch_column is not None and (
+        epoch_column not in names or names[epoch_column].type != "int8" or names[epoch_column].array
+    ):
         raise refuse(
             "E506",
             sink=sink,
-            difference=f"epoch_column={wanted!r} is not a bigint column of the table",
+            difference=f"epoch_column={epoch_column!r} is not a bigint column of the table",
             because="epoch_column= names another column, or the table was made without one",
-            next=f"ALTER TABLE {table.printed} ADD COLUMN {printed(wanted)} bigint; or leave epoch_column= out",
+            next=f"ALTER TABLE {table.printed} ADD COLUMN {printed(epoch_column)} bigint; or leave epoch_column= out",
         )
-    return wanted
+    return epoch_column
 
 
 def changed(sink: str) -> OnceOnlyError:
     """The error for a table that changed after the rows were prepared."""
     difference = "the table was changed while the epoch was computed"
-    way = "restart the query; it reads the table again"
-    return refuse("E506", sink=sink, difference=difference, because="somebody changed or replaced the table", next=way)
+    remedy = "restart the query; it reads the table again"
+    return refuse("E506", sink=sink, difference=difference, because="the table was changed or replaced", next=remedy)
 
 
 # ---- Whether it can be written, what stands in the way, what happened to it.
@@ -284,29 +286,28 @@ def check(connection: Connection, sink: str, name: TableName) -> TableName:
     """
     parameters = {"schema": name.schema, "name": name.name}
     row = connection.exec_driver_sql(_STATE, parameters).one()
-    version, standby, read_only, current, visible, known = row
+    version, standby, read_only, current, visible, has_schema = row
     if standby or read_only:
         reason = "it is a standby" if standby else "transactions are read-only by default"
         raise refuse("E507", sink=sink, reason=reason)
-    found = name.schema or visible or current
-    if version < _OLDEST or not known or found is None:
-        old = f"Postgres {version // 10000} is too old" if version < _OLDEST else ""
-        raise refuse(
-            "E508",
-            sink=sink,
-            reason=old or f"there is no schema {name.schema or 'on the search path'}",
-            cause="another database than was meant, or it was not set up",
-            next="use Postgres 13 or newer"
-            if old
-            else f"CREATE SCHEMA {quote(name.schema or 'name')}, or name another",
-        )
-    return replace(name, schema=found)
+    schema_name = name.schema or visible or current
+    if version < _OLDEST or not has_schema or schema_name is None:
+        reason, next_ = f"Postgres {version // 10000} is too old", "use Postgres 13 or newer"
+        if version >= _OLDEST and name.schema:
+            reason, next_ = f"there is no schema {name.schema}", f"CREATE SCHEMA {quote(name.schema)}, or name another"
+        elif version >= _OLDEST:
+            role = connection.exec_driver_sql("SELECT pg_catalog.quote_ident(current_user)").scalar_one()
+            reason = f"the search path has no schema that {role} may use"
+            next_ = f"GRANT USAGE ON SCHEMA public TO {role}\nor name a schema in table="
+        cause = "another database than was meant, or it was not set up"
+        raise refuse("E508", sink=sink, reason=reason, cause=cause, next=next_)
+    return replace(name, schema=schema_name)
 
 
 def oid(connection: Connection, name: TableName) -> int:
     """The table's oid, 0 if there is none."""
-    found = connection.exec_driver_sql(_OID, {"schema": name.schema, "name": name.name}).scalar_one_or_none()
-    return int(found or 0)
+    table_oid = connection.exec_driver_sql(_OID, {"schema": name.schema, "name": name.name}).scalar_one_or_none()
+    return int(table_oid or 0)
 
 
 def constraint(connection: Connection, table: tuple[str, str], name: str) -> tuple[str, str, bool]:
@@ -315,8 +316,8 @@ def constraint(connection: Connection, table: tuple[str, str], name: str) -> tup
     Both texts are empty if there is none of that name.
     """
     schema, relation = table
-    found = connection.exec_driver_sql(_CONSTRAINT, {"schema": schema, "table": relation, "name": name}).first()
-    return (found[0] or "", found[1] or "", found[2]) if found else ("", "", False)
+    row = connection.exec_driver_sql(_CONSTRAINT, {"schema": schema, "table": relation, "name": name}).first()
+    return (row[0] or "", row[1] or "", row[2]) if row else ("", "", False)
 
 
 def unidentified(connection: Connection, name: TableName) -> bool:
@@ -375,21 +376,22 @@ def recount(connection: Connection, table: Table, column: str) -> dict[int, int]
     return tables.recount(connection.exec_driver_sql, table.name.sql, quote(column))
 
 
-def disturbances(known: Receipt | None, now: TableIdentity) -> tuple[ExternalChange, ...]:
+def disturbances(receipt: Receipt | None, now: TableIdentity) -> tuple[ExternalChange, ...]:
     """Changes by others since a receipt. Only a recount shows a TRUNCATE or DELETE: the catalogue keeps no trace."""
-    if known is None or not known.identity:
+    if receipt is None or not receipt.identity:
         return ()
-    if known.identity != now.beside(known.identity):
-        kind = "moved" if now.follows(known.identity) else "recreated"
+    if receipt.identity != now.identity_now(receipt.identity):
+        kind = "moved" if now.follows(receipt.identity) else "recreated"
         return (ExternalChange(kind, now.identity or "dropped", fatal=True),)
-    was = known.at("timeline")
-    if was == now.timeline or not (was and now.timeline):  # 0: it was not told
+    old_timeline = receipt.at("timeline")
+    if old_timeline == now.timeline or not (old_timeline and now.timeline):  # 0: it was not told
         return ()
-    detail = f"the server's timeline went from {was} to {now.timeline}: a standby was promoted or a backup recovered"
+    change = f"the server's timeline went from {old_timeline} to {now.timeline}"
+    detail = f"{change}: a standby was promoted or a backup recovered"
     return (ExternalChange("failed_over", detail, fatal=False),)
 
 
-def replaced(found: Head | None, now: TableIdentity, marker: Marker) -> OnceOnlyError | None:
+def replaced(head_row: Head | None, now: TableIdentity, marker: Marker) -> OnceOnlyError | None:
     """The error for a table other than the one of the last epoch, or ``None`` for an adoption."""
-    was = found.place.identity if found else ""
-    return check_identity(was, now.beside(was), marker) if was else None
+    old_identity = head_row.target_identity.identity if head_row else ""
+    return check_identity(old_identity, now.identity_now(old_identity), marker) if old_identity else None

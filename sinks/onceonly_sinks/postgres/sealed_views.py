@@ -1,7 +1,7 @@
 """Views ``<table>_sealed`` that hide an epoch until all sinks hold it.
 
 Each commit notes in the head which epoch it proves. That is the epoch before it, or the epoch itself if all sinks are
-in this very transaction. Once an epoch is recorded, the sink learns it too (``Seals``). The views of a pipeline show
+in this very transaction. Once an epoch is recorded, the sink learns it too (``seal``). The views of a pipeline show
 the greatest number in its heads, so that one statement over several of them sees one epoch.
 """
 
@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onceonly.errors import mask, refuse
-from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.postgres import errors, history
 from onceonly_sinks.postgres.head import PostgresHeadScope
 from onceonly_sinks.postgres.options import SEALED
@@ -24,6 +23,8 @@ from onceonly_sinks.sql.tables import OURS
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from onceonly_checkpoints.epoch import Epoch
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +46,7 @@ def name_of(table: TableName) -> TableName:
 def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge: Merge) -> None:
     """Create the view, or give it new columns of its table, in the open transaction.
 
-    Raises:
-        DestinationError: E506, the table has no column that numbers its rows.
+    Raises E506: the table has no column that numbers its rows.
     """
     if table.epoch_column is None:
         difference = "sealed_view=True shows rows by a bigint column with the epoch's number, and the table has none"
@@ -69,11 +69,6 @@ def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge
 def _text(value: str) -> str:
     """A value as a literal of a statement with placeholders. A view keeps no parameter."""
     return "'" + value.replace("'", "''").replace("%", "%%") + "'"
-
-
-def sealed_by(epoch: Epoch, sinks: frozenset[str]) -> int:
-    """The newest epoch that all sinks hold once a transaction has committed one in some of them."""
-    return epoch.number if {sink for sink, _ in epoch.sinks} <= sinks else epoch.number - 1
 
 
 def seal(transactions: Transactions, writer: PostgresHeadScope, epoch: Epoch) -> None:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol import AsOf, ExternalChange
+from onceonly.protocol.batch import AsOf
 from onceonly.protocol.capabilities import AT, ID
+from onceonly.protocol.values import ExternalChange
 from onceonly_sinks.postgres import errors
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN
 from onceonly_sinks.postgres.server import Server, TableName, quote
@@ -50,15 +51,16 @@ def ready(connection: Connection, table: Table) -> None:
     connection.exec_driver_sql(f"CREATE INDEX ON {table.name.sql} ({quote(AT)})", {})
 
 
-def forget(connection: Connection, table: Table, epoch: Epoch, kept: int, rows: int) -> None:
+def forget(connection: Connection, table: Table, epoch: Epoch, keep_seconds: int, rows: int) -> None:
     """Delete ids that are too old for any later epoch, after those of ``epoch`` are inserted.
 
-    ``kept`` is the seconds for which an id is known, ``rows`` the epoch's number of rows. The epoch's clock counts.
+    ``keep_seconds`` is the seconds for which an id is known, ``rows`` the epoch's number of rows. The epoch's clock
+    counts.
     """
     clock_ms = epoch.lineage.batch_timestamp_ms if epoch.lineage else 0
     name, at = table.name.sql, quote(AT)
     oldest = f"SELECT ctid FROM {name} WHERE {at} < %(since)s ORDER BY {at} LIMIT %(most)s"
-    parameters = {"since": _instant(clock_ms - kept * 1000), "most": max(_LEAST, _PER_ROW * rows)}
+    parameters = {"since": _instant(clock_ms - keep_seconds * 1000), "most": max(_LEAST, _PER_ROW * rows)}
     connection.exec_driver_sql(f"DELETE FROM {name} WHERE ctid = ANY (ARRAY({oldest}))", parameters)
 
 
@@ -77,36 +79,41 @@ def gone(connection: Connection, table: Table, sink: str, epochs: Sequence[Epoch
         if epoch.accepts(sink):
             break
         if brought and epoch.lineage:
-            wanted = min(brought, _SOME)
+            expected = min(brought, _SOME)
             within = f"{quote(AT)} = %(at)s AND {quote(EPOCH_COLUMN)} = %(epoch)s LIMIT %(most)s"
-            asked = {"at": _instant(epoch.lineage.batch_timestamp_ms), "epoch": epoch.number, "most": wanted}
+            parameters = {"at": _instant(epoch.lineage.batch_timestamp_ms), "epoch": epoch.number, "most": expected}
             query = f"SELECT count(*) FROM (SELECT FROM {table.name.sql} WHERE {within}) found"
-            there = connection.exec_driver_sql(query, asked).scalar_one()
-            told = f"ids of epoch {epoch.number} are not there any more: {wanted - there} of {wanted}"
-            return () if there == wanted else (ExternalChange("deleted", told, fatal=True),)
+            there = connection.exec_driver_sql(query, parameters).scalar_one()
+            detail = f"ids of epoch {epoch.number} are not there any more: {expected - there} of {expected}"
+            return () if there == expected else (ExternalChange("deleted", detail, fatal=True),)
     return ()
 
 
-def recount(connection: Connection, table: Table, newest: Epoch, kept: int, after: int) -> Mapping[int, int]:
+def recount(connection: Connection, table: Table, newest: Epoch, keep_seconds: int, after: int) -> Mapping[int, int]:
     """Ids that are still known, by their epoch: older ones may have been deleted.
 
-    ``kept`` is the seconds for which an id is known, ``after`` the newest epoch whose marker is gone (0 for none).
+    ``keep_seconds`` is the seconds for which an id is known, ``after`` the newest epoch whose marker is gone (0 for
+    none).
     """
     number = quote(EPOCH_COLUMN)
     within = f"{quote(AT)} >= %(since)s AND {number} > %(after)s AND {number} >= %(series)s"
-    asked = {"since": _instant(since(connection, table, newest, kept)), "after": after, "series": newest.series}
+    parameters = {
+        "since": _instant(since(connection, table, newest, keep_seconds)),
+        "after": after,
+        "series": newest.series,
+    }
     query = f"SELECT {number}, count(*) FROM {table.name.sql} WHERE {within} GROUP BY {number}"
-    return {row[0]: row[1] for row in connection.exec_driver_sql(query, asked)}
+    return {row[0]: row[1] for row in connection.exec_driver_sql(query, parameters)}
 
 
-def since(connection: Connection, table: Table, newest: Epoch, kept: int) -> int:
+def since(connection: Connection, table: Table, newest: Epoch, keep_seconds: int) -> int:
     """First instant whose ids are known, in milliseconds since 1970, by the latest clock that may have removed some."""
     last = connection.exec_driver_sql(f"SELECT max({quote(AT)}) FROM {table.name.sql}", {}).scalar_one()
-    lineage = newest.standing.lineage
+    lineage = newest.resume_point.lineage
     clocks = [lineage.batch_timestamp_ms if lineage else 0]
     if last is not None:
         clocks.append((last - _instant(0)) // timedelta(milliseconds=1))
-    return max(clocks) - kept * 1000
+    return max(clocks) - keep_seconds * 1000
 
 
 def _instant(clock_ms: int) -> datetime:
@@ -121,7 +128,7 @@ class SeenIdsLookup:
         server: as an executor reaches it.
         application: the session's name, by which a newer driver can end it.
         name: of the table, ``None`` while it does not exist, and no id is known.
-        kept: seconds for which an id is known.
+        retention_s: seconds for which an id is known.
     """
 
     sink: str
@@ -130,38 +137,35 @@ class SeenIdsLookup:
     name: TableName | None
     address: str
     as_of: AsOf
-    kept: int
+    retention_s: int
 
-    def __call__(self, asked: Iterator[Sequence[bytes]]) -> Iterator[Collection[bytes]]:
-        """Yield the known ids of each piece.
-
-        Raises:
-            DestinationError: E501, E502, E507 and the like: Spark may try the task again.
-        """
+    def __call__(self, pieces: Iterator[Sequence[bytes]]) -> Iterator[Collection[bytes]]:
+        """Yield the known ids of each piece. Raises E501, E502, E507 and the like: Spark may try the task again."""
         if self.name is None:
-            yield from (frozenset[bytes]() for _ in asked)
+            yield from (frozenset[bytes]() for _ in pieces)
             return
         with ExitStack() as held:
             connection: psycopg.Connection[Any] | None = None
-            for piece in asked:
+            for piece in pieces:
                 if not piece:
                     yield frozenset()
                     continue
                 with self._refusing():
                     # Not before there is an id to ask for: a partition may have none.
-                    connection = connection or held.enter_context(self._connected())
-                    found = self._known(connection, self.name, piece)
-                yield found
+                    connection = connection or held.enter_context(
+                        self.server.connect(application_name=self.application, autocommit=True)
+                    )
+                    ids = self._recorded_ids(connection, self.name, piece)
+                yield ids
 
-    def _connected(self) -> psycopg.Connection[Any]:
-        return self.server.connect(application_name=self.application, autocommit=True)
-
-    def _known(self, connection: psycopg.Connection[Any], name: TableName, ids: Sequence[bytes]) -> frozenset[bytes]:
+    def _recorded_ids(
+        self, connection: psycopg.Connection[Any], name: TableName, ids: Sequence[bytes]
+    ) -> frozenset[bytes]:
         id_, at, epoch = quote(ID), quote(AT), quote(EPOCH_COLUMN)
         counts = f"{epoch} >= %(series)s AND {epoch} < %(epoch)s AND {at} >= %(since)s"
         query = f"SELECT {id_} FROM {name.sql} WHERE {id_} = ANY (%(ids)s::bytea[]) AND {counts}"
         as_of = self.as_of
-        since = _instant(as_of.clock_ms - self.kept * 1000)
+        since = _instant(as_of.clock_ms - self.retention_s * 1000)
         parameters = {"ids": list(ids), "series": as_of.series, "epoch": as_of.epoch, "since": since}
         with connection.cursor(binary=True) as cursor:
             return frozenset(bytes(row[0]) for row in cursor.execute(query.encode(), parameters))

@@ -6,13 +6,14 @@ Addresses carry no secrets.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote as escape
 from urllib.parse import unquote
 
 from onceonly.errors import refuse
+from onceonly.errors.options import misused
 
 if TYPE_CHECKING:
     import psycopg
@@ -61,18 +62,14 @@ class TableName:
     def parse(cls, text: str) -> Self:
         """Read ``table`` or ``schema.table``. A part that holds a dot is put in double quotes.
 
-        Raises:
-            ConfigurationError: E110, not a table name.
+        Raises E110: not a table name.
         """
         match = _NAME.fullmatch(text)
         parts = [_unquote(part) for part in match.groups() if part] if match else []
         if not parts or any(len(part.encode()) > NAME_BYTES or "\0" in part for part in parts):
-            raise refuse(
-                "E110",
-                problem=f"{text!r} is not the name of a Postgres table.",
-                cause=f"table= wants table or schema.table, at most {NAME_BYTES} bytes each",
-                next="put a part that holds a dot into double quotes: table='public.\"orders.v2\"'",
-            )
+            cause = f"table= wants table or schema.table, at most {NAME_BYTES} bytes each"
+            remedy = "put a part that holds a dot into double quotes: table='public.\"orders.v2\"'"
+            raise misused(f"{text!r} is not the name of a Postgres table.", cause, remedy)
         return cls(parts[0] if len(parts) == 2 else None, parts[-1])
 
     @property
@@ -117,16 +114,13 @@ class Server:
         from psycopg.conninfo import conninfo_to_dict
 
         try:
-            found = conninfo_to_dict(dsn)
+            parameters = conninfo_to_dict(dsn)
         except psycopg.ProgrammingError:
             # The driver's own text quotes the string, which may hold a password in a place that mask() does not know.
-            raise refuse(
-                "E110",
-                problem="The connection string of the Postgres sink cannot be read.",
-                cause="a misspelt parameter or URL",
-                next="write postgresql://user@host:5432/database and put the password into PGPASSWORD or ~/.pgpass",
-            ) from None
-        return cls({name: str(value) for name, value in found.items() if value is not None})
+            problem = "The connection string of the Postgres sink cannot be read."
+            remedy = "write postgresql://user@host:5432/database and put the password into PGPASSWORD or ~/.pgpass"
+            raise misused(problem, "a misspelt parameter or URL", remedy) from None
+        return cls({name: str(value) for name, value in parameters.items() if value is not None})
 
     def __repr__(self) -> str:
         return f"Server({self.public})"
@@ -136,8 +130,8 @@ class Server:
         """Key-value string without secrets."""
         from psycopg.conninfo import make_conninfo
 
-        kept = {name: value for name, value in self.parameters.items() if name not in SECRETS}
-        return make_conninfo("", **kept)
+        public_parameters = {name: value for name, value in self.parameters.items() if name not in SECRETS}
+        return make_conninfo("", **public_parameters)
 
     @property
     def dsn(self) -> str:
@@ -168,10 +162,15 @@ class Server:
     @property
     def _login(self) -> tuple[str, ...]:
         """User, database and host. A password must not go to any other place, so these names must be equal."""
-        said = self.parameters
-        user = said.get("user", "")
-        where = (said.get("host", ""), said.get("hostaddr", ""), said.get("port", "5432"), said.get("service", ""))
-        return (user, said.get("dbname", user), *where)
+        parameters = self.parameters
+        user = parameters.get("user", "")
+        where = (
+            parameters.get("host", ""),
+            parameters.get("hostaddr", ""),
+            parameters.get("port", "5432"),
+            parameters.get("service", ""),
+        )
+        return (user, parameters.get("dbname", user), *where)
 
     def connect(self, **more: Any) -> psycopg.Connection[Any]:
         """Open a connection of our own, without a pool."""
@@ -184,9 +183,9 @@ class Server:
 
     def resolved(self, connection: psycopg.Connection[Any]) -> Server:
         """Add a live connection's parameters: an executor lacks the driver's environment and files."""
-        found = {name: str(value) for name, value in connection.info.get_parameters().items()}
+        live_parameters = {name: str(value) for name, value in connection.info.get_parameters().items()}
         secrets = {"password": connection.info.password} if connection.info.password else {}
-        return Server({**self.parameters, **found, **secrets})
+        return Server({**self.parameters, **live_parameters, **secrets})
 
     def engine(self) -> Engine:
         """Make an SQLAlchemy engine, so that a ledger in the same database can join a transaction."""
@@ -204,40 +203,28 @@ class Server:
 
 
 def require_driver() -> None:
-    """Check that the sink's packages are installed.
-
-    Raises:
-        ConfigurationError: E108.
-    """
+    """Check that the sink's packages are installed. Raises E108."""
     from importlib.util import find_spec
 
     for package in ("psycopg", "pgpq", "pyarrow"):
         if find_spec(package) is None:
-            raise refuse("E108", what="PostgresSink", package=package, distribution="onceonly", extra="postgres")
+            raise refuse("E108", what="PostgresSink", package=package, extra="postgres")
 
 
-def address_of(server: Server, table: TableName, options: Mapping[str, str]) -> str:
+def address_of(server: Server, table: TableName, options: Mapping[str, Sequence[str]]) -> str:
     """``postgres:<connection string without secrets>#<table>[?option=value&...]``."""
-    query = "&".join(f"{name}={escape(value, safe=',')}" for name, value in options.items() if value)
+    query = "&".join(f"{name}={','.join(map(escape, values))}" for name, values in options.items())
     target = escape(table.text, safe='."')
     return f"postgres:{server.public}#{target}" + (f"?{query}" if query else "")
 
 
-def read_address(address: str) -> tuple[str, str, dict[str, str]]:
-    """Connection string, table and options of an address.
-
-    Raises:
-        ConfigurationError: E110, not an address of this kind.
-    """
+def read_address(address: str) -> tuple[str, str, dict[str, list[str]]]:
+    """Connection string, table and options of an address. Raises E110: not an address of this kind."""
     kind, _, rest = address.partition(":")
     dsn, mark, target = rest.rpartition("#")
     if kind != "postgres" or not mark:
-        raise refuse(
-            "E110",
-            problem=f"{address!r} is not the address of a Postgres sink.",
-            cause="it was shortened or typed by hand",
-            next="copy it from: onceonly queries show NAME",
-        )
+        problem, remedy = f"{address!r} is not the address of a Postgres sink.", "copy it from: onceonly status NAME"
+        raise misused(problem, "it was shortened or typed by hand", remedy)
     table, _, query = target.partition("?")
     pairs = (pair.partition("=") for pair in query.split("&") if pair)
-    return dsn, unquote(table), {name: unquote(value) for name, _, value in pairs}
+    return dsn, unquote(table), {name: [unquote(part) for part in value.split(",")] for name, _, value in pairs}

@@ -14,68 +14,61 @@ from typing import TYPE_CHECKING, Any
 from onceonly import faults
 from onceonly.errors import refuse
 from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import Column, Columns, typed
 from onceonly.faults import Point
 from onceonly.protocol import (
-    AsOf,
     Batch,
     Capabilities,
-    Changes,
     Conflict,
     Estimate,
-    Names,
+    HostsStores,
+    JoinsTransaction,
     Peek,
     Position,
     Prepared,
     Recorder,
+    ReplacesRows,
     Sink,
-    check_prepared_by,
 )
-from onceonly.protocol.capabilities import Span, StateRow, StateWanted
+from onceonly.protocol.batch import AsOf
+from onceonly.protocol.capabilities import SeenIdsStore, Span, StateRow, StateWanted
 from onceonly.protocol.guard import elsewhere
+from onceonly.protocol.sink import check_prepared_by
+from onceonly.protocol.values import Changes, Names
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
-from onceonly_sinks.postgres import (
-    commit,
-    expiry,
-    head,
-    history,
-    prune,
-    replace_rows,
-    sealed_views,
-    seen_ids,
-    transaction,
-    window_state,
-)
+from onceonly_sinks.postgres import commit, head, prune, transaction
 from onceonly_sinks.postgres import schema as survey
 from onceonly_sinks.postgres.load import Loader, PostgresPrepared, TooLarge
 from onceonly_sinks.postgres.options import (
-    DRIVER_LIMIT,
-    LOCK_TIMEOUT,
-    PATIENCE,
-    Holds,
-    Mode,
+    KEEP,
+    TUNING,
+    Keep,
     Options,
+    PostgresTuning,
     SchemaChange,
-    Triggers,
-    Via,
-    from_described,
+    merge_of,
+    read_options,
 )
-from onceonly_sinks.postgres.prune import MARKERS
 from onceonly_sinks.postgres.reader import Handle
-from onceonly_sinks.postgres.server import NAME_BYTES, Server, TableName, read_address
+from onceonly_sinks.postgres.server import NAME_BYTES, Server, TableName, address_of, read_address
 from onceonly_sinks.postgres.transaction import raw
-from onceonly_sinks.sql.tables import seen
+from onceonly_sinks.sql.tables import peek_target
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from typing_extensions import Self
 
     from onceonly_sinks.postgres.apply_sql import Apply
+    from onceonly_sinks.postgres.seen_ids import SeenIdsLookup
 
 _READERS = "nothing to do: an ordinary SELECT sees whole epochs, as each is one transaction"
 
 
+_TIMEOUTS = ("commit_timeout", "lock_timeout")
+
+
 @checks_arguments
-class PostgresSink(Handle):
+class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsStores):
     """Writes each epoch to a Postgres table in one transaction with its marker.
 
     Rows are appended, upserted with ``key=``, or written by your own SQL with ``apply=``.
@@ -93,7 +86,7 @@ class PostgresSink(Handle):
     committed. So the function must leave the transaction open (COMMIT and ROLLBACK are refused) and touch nothing
     outside of it. Make deferred constraints immediate by name, not with ALL: the sink holds one open that refuses a
     COMMIT. The sink still looks for identity and rows in ``table``. The function writes to it, never replaces it, and
-    creates it if need be. It is part of your program, so ``onceonly txn resolve`` leaves such a sink to the query's
+    creates it if need be. It is part of your program, so ``onceonly recover resolve`` leaves such a sink to the query's
     restart. ::
 
         def latest(cursor, staged, epoch):
@@ -104,40 +97,22 @@ class PostgresSink(Handle):
     Args:
         dsn: libpq URL or key-value string. Prefer PGPASSWORD or ``~/.pgpass`` for the password.
         table: ``table`` or ``schema.table``, exactly as in the catalogue. The first epoch creates a missing table.
-        mode: ``append`` or ``upsert``, by default decided by ``key``.
         key: columns that identify a row. The table needs a unique index on exactly these.
         sequence: column that orders the changes of a key. A lower value changes nothing. Of two equal ones the later
             epoch wins, and within one epoch they are refused (E505).
-        delete: boolean column of the batch. A row with true removes its key, under the same rule of ``sequence``. The
-            column is not stored. Without ``tombstones`` nothing of a removed key is stored either, so an older change
-            in a later epoch brings it back.
-        id: the sink's id, if one pipeline writes to one table twice. Default ``postgres:<table>``.
-        epoch_column: bigint column for the epoch's number. ``auto`` is ``_epoch`` if the table has it, and ``None`` is
-            no column.
-        driver_limit: bytes in Arrow form that may go through the driver.
-        via: ``driver`` or ``executors``, to decide it for good.
-        patience: seconds that the answer to a COMMIT may take, waiting for standbys and deferred triggers included.
-            Then the sink drops the connection and looks up whether the epoch was committed.
-        lock_timeout: seconds to wait for a lock of another session, in reading and in writing. Then the error names the
-            session that holds it. An epoch is retried a few times before the query stops.
+        delete_flag: boolean column of the batch. A row with true removes its key, under the same rule of ``sequence``.
+            The column is not stored. Without ``Keep(tombstones=)`` nothing of a removed key is stored either, so an
+            older change in a later epoch brings it back.
         schema: ``fail`` refuses a batch with columns that the table lacks. ``add_columns`` adds them, nullable, in the
             transaction of the first epoch that has rows with them. A column's type is never changed.
-        apply: function that brings the rows into the table. Not together with ``key``, ``epoch_column`` or ``schema``.
-        triggers: ``refuse`` a table with triggers before each row, as they may keep rows back or change them. ``allow``
-            them: you answer for their changes. An epoch is still refused if they keep a row back.
-        markers: rows of ``onceonly.epoch`` to keep, at least 200, or ``None`` for all. Older ones are deleted once a
-            ledger has their epochs, and ``onceonly.pruned`` sums them up.
-        tombstones: time to remember a removed key, such as ``7 days``, by the clock of the epochs. Within it no older
-            change brings the row back. Needs ``sequence`` and ``delete``. They are in a table of schema ``onceonly``.
-        keeps: time to keep rows in a table of seen ids, such as ``7 days``, by the clock of the epochs.
-            :class:`onceonly.Dedupe` makes such a table of a sink that has no options for its rows.
+        apply: function that brings the rows into the table. Not together with ``key``, ``schema`` or
+            ``PostgresTuning(epoch_column=)``.
+        id: the sink's id, if one pipeline writes to one table twice. Default ``postgres:<table>``.
         sealed_view: whether a view ``<table>_sealed`` hides an epoch until all sinks of the pipeline hold it, for
             readers in SQL. One statement over several such views of a database sees one epoch. Needs an append or
-            ``history``. While the view exists, its columns keep their types.
-        history: whether a table ``<table>_history`` keeps rows that an upsert replaced or removed, so that you can read
-            the rows as of any epoch since the history began.
-        keep_history: epochs of history to keep, at least 64, or ``None`` for all. Epochs that a reader has pinned stay.
-        holds: ``rows``, or the ``state`` of windows, of which :class:`onceonly.windows.Panes` makes a table of its own.
+            ``Keep(history=)``. While the view exists, its columns keep their types.
+        keep: how long markers, replaced rows and removed keys are kept.
+        tuning: the way of the rows, and the longest waits.
 
     Raises:
         ConfigurationError: E108 a package is missing, E110 the arguments do not fit together.
@@ -148,60 +123,48 @@ class PostgresSink(Handle):
         dsn: str,
         table: str,
         *,
-        mode: Mode | None = None,
-        key: str | Sequence[str] | None = None,
-        sequence: str | None = None,
-        id: str | None = None,
-        epoch_column: str | None = "auto",
-        driver_limit: int = DRIVER_LIMIT,
-        via: Via = "auto",
-        patience: float = PATIENCE,
-        lock_timeout: float = LOCK_TIMEOUT,
-        delete: str | None = None,
+        key: Columns | None = None,
+        sequence: Column | None = None,
+        delete_flag: Column | None = None,
         schema: SchemaChange = "fail",
         apply: Apply | None = None,
-        triggers: Triggers = "refuse",
-        markers: int | None = MARKERS,
-        tombstones: str | None = None,
-        keeps: str | None = None,
-        holds: Holds = "rows",
+        id: str | None = None,
         sealed_view: bool = False,
-        history: bool = False,
-        keep_history: int | None = None,
+        keep: Keep = KEEP,
+        tuning: PostgresTuning = TUNING,
     ) -> None:
-        server, name = Server.parse(dsn), TableName.parse(table)
-        options = Options.check(
-            mode=mode,
-            key=key,
-            sequence=sequence,
-            delete=delete,
-            epoch_column=epoch_column,
-            via=via,
-            driver_limit=driver_limit,
-            patience=patience,
-            lock_timeout=lock_timeout,
-            schema=schema,
-            apply=apply,
-            triggers=triggers,
-            markers=markers,
-            tombstones=tombstones,
-            keeps=keeps,
-            holds=holds,
-            sealed_view=sealed_view,
-            history=history,
-            keep_history=keep_history,
-        )
+        merge = merge_of(key, sequence, delete_flag, keep)
+        options = Options(merge, schema, apply, sealed_view, keep, tuning)
+        self._set_up(Server.parse(dsn), TableName.parse(table), options, id)
+
+    @classmethod
+    def _of(cls, server: Server, name: TableName, options: Options, id: str | None) -> Self:
+        sink: Self = object.__new__(cls)
+        sink._set_up(server, name, options, id)
+        return sink
+
+    def _set_up(self, server: Server, name: TableName, options: Options, id: str | None) -> None:
         options.check_names(name)
-        super().__init__(server, name, options, id)
+        Handle.__init__(self, server, name, options, id)
         self._fence: Fence | None = None
         self._recorded = 0
         self._loader: Loader | None = None
+
+    def __repr__(self) -> str:
+        public = {**self._arguments, "dsn": self._server.public}
+        return typed(type(self).__name__, PostgresSink.__init__, public) if self._arguments else super().__repr__()
+
+    @property
+    def address(self) -> str:
+        """Connection string without secrets, table, and options that differ from the defaults."""
+        id_ = None if self._id == f"postgres:{self._name.text}" else self._id
+        return address_of(self._server, self._name, self._options.texts(id_, PostgresSink.__init__))
 
     @property
     def capabilities(self) -> Capabilities:
         """Report that an append with an epoch column can be recounted, and that the ledger can join the transaction."""
         append, merge = self._options.append, self._options.merge
-        recountable = append and self._options.epoch_column is not None
+        recountable = append and self._options.tuning.epoch_column is not None
         return Capabilities(
             append,
             recountable,
@@ -217,73 +180,67 @@ class PostgresSink(Handle):
     def from_address(cls, address: str) -> Self:
         """Find a sink again for reading, with the password from PGPASSWORD or ``~/.pgpass``.
 
-        Raises:
-            ConfigurationError: E110, not an address of a Postgres sink.
+        Raises E110: not an address of a Postgres sink.
         """
-        dsn, table, said = read_address(address)
-        arguments: dict[str, Any] = from_described(said)
-        return cls(dsn, table, **arguments)
+        dsn, table, texts = read_address(address)
+        id_, options = read_options(texts, PostgresSink.__init__)
+        return cls._of(Server.parse(dsn), TableName.parse(table), options, id_)
 
-    def table(self, name: str, **options: Any) -> Self:
+    def table(self, name: str, *, tuning: PostgresTuning = TUNING, **options: Any) -> Self:
         """Return a sink for another table of this database. In one query the two commit in one transaction.
 
-        ``name`` and ``options`` are those of the class. Only ``patience`` and ``lock_timeout`` carry over from this
-        sink.
-
-        Raises:
-            ConfigurationError: E110, as by the class.
+        A timeout that ``tuning`` leaves at its default is that of this sink. Raises E110: as by the class.
         """
-        said: dict[str, Any] = {"patience": self._options.patience, "lock_timeout": self._options.lock_timeout}
-        return type(self)(self._server.dsn, name, **{**said, **options})
+        left = [name for name in _TIMEOUTS if getattr(tuning, name) == getattr(TUNING, name)]
+        tuning = replace(tuning, **{name: getattr(self._options.tuning, name) for name in left})
+        return type(self)(self._server.dsn, name, tuning=tuning, **options)
 
-    def keeper(self, seconds: int) -> Self:
-        """Return this table as one of seen ids (see ``Keeps``).
+    def seen_ids_store(self, seconds: int) -> Self:
+        """Return this table as one of seen ids. Raises E122: the sink has options for other rows."""
+        options = self._options
+        if not options.unsaid:
+            problem = f"{self._id} was given options of its table"
+            remedy = f'give the table alone: store=pg.table("{self._name.text}")'
+            raise refuse("E122", problem=problem, next=remedy)
+        return self._of(self._server, self._name, options.for_ids(seconds), self._id)
 
-        Raises:
-            ConfigurationError: E122, the sink has options for other rows.
-        """
-        said = self._options
-        if not said.unsaid:
-            problem = f"{self._id} was told what stands in its table"
-            raise refuse("E122", problem=problem, next=f'give the table alone: keep=pg.table("{self._name.text}")')
-        return type(self)(self._server.dsn, self._name.text, id=self._id, keeps=f"{seconds} seconds", **said.ways)
+    def lookup(self, as_of: AsOf) -> SeenIdsLookup:
+        """Return a lookup of seen ids for executors. Raises E501, E506 or E508: no answer, or no such table."""
+        from onceonly_sinks.postgres import seen_ids
 
-    def lookup(self, as_of: AsOf) -> seen_ids.SeenIdsLookup:
-        """Return a lookup of seen ids for executors, once the table can hold ids (see ``Remembers``).
-
-        Raises:
-            DestinationError: E501, E506, E508: no answer, or no such table.
-        """
-        session = self._writer.session(self._standing)
+        session = self._writer.session(self._installed_fence)
         with self._refusals(), self._transactions.reading() as connection:
             table = self._aim.plan(connection, seen_ids.columns()).table
             server = self._server.resolved(raw(connection))
         name = table.name if table.oid else None
         return seen_ids.SeenIdsLookup(self._id, server, session, name, self.address, as_of, self._options.merge.keeps)
 
-    def state_keeper(self, *, beside: bool) -> Self:
-        """Return a table for the state of windows, beside this one or this very one (see ``KeepsState``).
+    def window_store(self, *, separate: bool) -> Self:
+        """Return a table for the state of windows, beside this one or this very one (see ``HostsStores``).
 
-        Raises:
-            ConfigurationError: E143, the sink has options for other rows, or the table's name would be too long.
+        Raises E143: the sink has options for other rows, or the table's name would be too long.
         """
-        said = self._options
-        if not (beside or said.unsaid):
-            problem = f"{self._id} was told what stands in its table"
-            raise refuse("E143", problem=problem, next=f'give the table alone: state=pg.table("{self._name.text}")')
-        name, id_ = (window_state.beside(self._name), None) if beside else (self._name.text, self._id)
-        return type(self)(self._server.dsn, name, id=id_, holds="state", **said.ways)
+        options = self._options
+        if not (separate or options.unsaid):
+            problem = f"{self._id} was given options of its table"
+            remedy = f'give the table alone: state_sink=pg.table("{self._name.text}")'
+            raise refuse("E143", problem=problem, next=remedy)
+        from onceonly_sinks.postgres import window_state
 
-    def recall(self, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
-        """Read the wanted rows of window state (see ``RecallsState``).
+        name, id_ = (window_state.state_table_name(self._name), None) if separate else (self._name, self._id)
+        return self._of(self._server, name, options.for_state(), id_)
 
-        Raises:
-            DestinationError: E501, E506, E508: no answer, or no such table.
-            IdentityError: E226, a row is of the epoch in question, or a later one.
+    def read_windows(self, request: StateWanted, as_of: AsOf) -> list[StateRow]:
+        """Read the wanted rows of window state (see ``WindowStore``).
+
+        Raises E501, E506 or E508: no answer, or no such table. Raises E226: a row is of this epoch or
+        a later one.
         """
+        from onceonly_sinks.postgres import window_state
+
         with self._refusals(), self._transactions.reading() as connection:
             table = self._aim.plan(connection, window_state.columns()).table
-            return window_state.recall(connection, table, self._id, wanted, as_of)
+            return window_state.recall(connection, table, self._id, request, as_of)
 
     # ---- opening
 
@@ -296,16 +253,10 @@ class PostgresSink(Handle):
         """Read the head's epoch, or whether there are rows without one, without a lock."""
         with self._refusals(), self._transactions.reading() as connection:
             newest = partial(head.newest_epoch, connection, self._writer)
-            return seen(newest, partial(survey.has_any_row, connection, self._aim.name))
+            return peek_target(newest, partial(survey.has_any_row, connection, self._aim.name))
 
     def install(self, fence: Fence) -> None:
-        """Create our tables, and make ``fence`` the newest if it is strictly greater or already installed.
-
-        Raises:
-            Superseded: the installed fence is neither lower nor this one.
-            OutcomeUnknown: the answer was lost.
-            DestinationError: certainly not installed.
-        """
+        """Create our tables, and make ``fence`` the newest if it is strictly greater or already installed."""
         self._install(fence)
 
     def _install(self, fence: Fence, then: Callable[[Connection], None] | None = None) -> None:
@@ -314,7 +265,7 @@ class PostgresSink(Handle):
         self._fence = fence
         self._loader = Loader(self._aim, fence, self._transactions)
 
-    def content(self) -> int | None:
+    def content_epoch(self) -> int | None:
         """Return the newest epoch's number, or that of rows that others restored. Without rows it is 0.
 
         ``None`` if the rows belong to no epoch, are not only added, or come from the user's function.
@@ -323,116 +274,125 @@ class PostgresSink(Handle):
             return self._content(connection)
 
     def _content(self, connection: Connection) -> int | None:
-        found = head.read(connection, self._writer) if head.exists(connection) else None
-        if found is None:
+        head_row = head.read(connection, self._writer) if head.exists(connection) else None
+        if head_row is None:
             return None
-        now, was = self._here(connection), found.place.identity
-        if (not was or now.beside(was) == was) and not self._lacks_newest(connection, found):
-            return found.epoch
+        now, old_identity = self._table_identity(connection), head_row.target_identity.identity
+        if (not old_identity or now.identity_now(old_identity) == old_identity) and not self._lacks_newest(
+            connection, head_row
+        ):
+            return head_row.epoch
         if self._options.apply:
             return None
         if not (now.oid and survey.has_rows(connection, self._aim.name)):
             return 0
         table = self._table(connection) if self._options.append else None
-        return replace_rows.content(connection, self._aim, table) if table else None
+        if table is None:
+            return None
+        from onceonly_sinks.postgres import replace_rows
 
-    def _lacks_newest(self, connection: Connection, found: head.Head) -> bool:
+        return replace_rows.content(connection, self._aim, table)
+
+    def _lacks_newest(self, connection: Connection, head_row: head.Head) -> bool:
         """Whether no row of the newest epoch is there. Always false unless the sink only appends."""
-        newest = head.epoch_at(connection, self._writer, found.epoch) if self._options.append else None
-        return newest is not None and replace_rows.rows_gone(connection, self._aim, found.place.oid, newest[1])
+        newest = head.epoch_at(connection, self._writer, head_row.epoch) if self._options.append else None
+        if newest is None:
+            return False
+        from onceonly_sinks.postgres import replace_rows
 
-    def stand_at(self, fence: Fence, epoch: int) -> None:
-        """Make ``fence`` the newest, and delete the markers of missing rows (see ``Settable``).
+        return replace_rows.rows_gone(connection, self._aim, head_row.target_identity.oid, newest[1])
 
-        Raises:
-            Superseded: the installed fence is neither lower nor this one.
-            OutcomeUnknown: the answer was lost.
-            ConfigurationError: E110, the table holds rows of another epoch, or of an unknown one.
-        """
+    def reset_to(self, fence: Fence, epoch: int) -> None:
+        """Make ``fence`` the newest, and delete the markers of missing rows (see ``ReplacesRows``)."""
+        from onceonly_sinks.postgres import replace_rows
 
         def stand(connection: Connection) -> None:
             head.read(connection, self._writer, lock="FOR UPDATE")
             if (holds := self._content(connection)) != epoch:
                 raise elsewhere(self._id, epoch, holds)
-            replace_rows.stand(connection, self._aim, epoch, self._here(connection))
+            replace_rows.stand(connection, self._aim, epoch, self._table_identity(connection))
 
         self._install(fence, stand)
 
     def _create(self, connection: Connection) -> None:
         """Create our missing tables and the view, in the transaction of a fence."""
-        (expiry.create if self._keep_ms else head.create)(connection)
+        head.create(connection)
+        if self._keep_ms:
+            from onceonly_sinks.postgres import expiry
+
+            expiry.create(connection)
         if self._options.sealed_view and (table := self._aim.look(connection)):
             if head.shared(connection, self._writer, table.oid):
                 problem = f"sealed_view=True of {self._id}, to whose table another sink writes too"
                 cause = "both number rows by epoch, so the number does not say whose epoch it is"
                 raise refuse("E110", problem=f"{problem}.", cause=cause, next="write to a table of its own")
-            history_made = history.kept(connection, self._writer, table) is not None
+            from onceonly_sinks.postgres import history
+
+            history_made = history.history_span(connection, self._writer, table) is not None
             if history_made or not self._options.merge.history:
                 self._aim.show(connection, table)
 
     def position(self, since: Receipt | None) -> Position:
         """Return the sink's head, identity and disturbances, under our fence.
 
-        Raises:
-            Superseded: another fence is installed.
-            DestinationError: E508, ours is not installed.
+        Raises E508 if our fence is not installed.
         """
-        fence = self._standing
+        fence = self._installed_fence
         self._recorded = since.epoch if since else 0
         with self._refusals(), self._transactions.reading() as connection:
-            found = head.read(connection, self._writer)
-            refused = head.fenced(found, fence, self._id)
-            if refused is not None or found is None:
-                raise refused or AssertionError("a fence stands without a head")
-            newest = head.epoch_at(connection, self._writer, found.epoch) if found.epoch else None
-            now = self._here(connection)
+            head_row = head.read(connection, self._writer)
+            refused = head.fenced(head_row, fence, self._id)
+            if refused is not None or head_row is None:
+                raise refused or AssertionError("there is a fence without a head")
+            newest = head.epoch_at(connection, self._writer, head_row.epoch) if head_row.epoch else None
+            now = self._table_identity(connection)
             rows = bool(now.oid) and survey.has_rows(connection, self._aim.name)
-            known = since or (newest[1] if newest else None)
-            disturbances = self._disturbances(connection, known, now, newest[1] if newest else None)
-        identity = now.beside(known.identity if known else "")
-        return Position(fence, newest[0] if newest else None, found.epoch, identity, rows, disturbances)
+            receipt = since or (newest[1] if newest else None)
+            disturbances = self._disturbances(connection, receipt, now, newest[1] if newest else None)
+        identity = now.identity_now(receipt.identity if receipt else "")
+        return Position(fence, newest[0] if newest else None, head_row.epoch, identity, rows, disturbances)
 
     # ---- writing
 
     def prepare(self, batch: Batch, epoch: int) -> PostgresPrepared:
         """Bring the rows into an open transaction or a staging table.
 
-        Raises:
-            DestinationError: E501 to E530: the table cannot take the rows, and none of them is left.
-            Superseded: a newer driver ended our session, or took our staging away.
-            Conflict: another session blocked the write, and a retry may succeed.
+        Raises E501 to E530: the table cannot take the rows, and none of them is left. Raises ``Superseded``: a newer
+        driver ended our session, or took our staging away. Raises ``Conflict``: another session blocked the write, and
+        a retry may succeed.
         """
         return self._prepared(batch, epoch)
 
-    def keeps_from_replacing(self, span: Span) -> str:
+    def cannot_replace(self, span: Span) -> str:
         """Explain why rows of epochs are not distinguishable or deletable in the table, or empty if they are both."""
+        from onceonly_sinks.postgres import replace_rows
+
         with self._refusals(), self._transactions.reading() as connection:
             return replace_rows.obstacle(connection, self._aim, span)
 
-    def prepare_replacing(self, batch: Batch, epoch: int, span: Span) -> PostgresPrepared:
+    def prepare_replacement(self, batch: Batch, epoch: int, span: Span) -> PostgresPrepared:
         """As :meth:`prepare`. Rows through the driver come after the rows of ``span`` are deleted.
 
-        Raises:
-            IdentityError: E247, they are not distinguishable from others, or some of them stay.
+        Raises E247: they are not distinguishable from others, or some of them stay.
         """
         return self._prepared(batch, epoch, span)
 
-    def shares(self, other: Sink) -> bool:
+    def can_join(self, other: Sink) -> bool:
         """Whether database, login and timeouts are the same. A sink with ``apply`` never shares a transaction."""
         if not isinstance(other, PostgresSink) or self._options.apply or other._options.apply:
             return False
-        ours, theirs = ((one._server, one._options.patience, one._options.lock_timeout) for one in (self, other))
-        return ours == theirs
+        ours, theirs = self._options.tuning, other._options.tuning
+        return self._server == other._server and all(getattr(ours, name) == getattr(theirs, name) for name in _TIMEOUTS)
 
-    def holds(self, size: Estimate) -> bool:
-        """Whether it is no larger than ``driver_limit``. Always false with ``via="executors"``."""
+    def fits_in_driver(self, size: Estimate) -> bool:
+        """Whether it is no larger than ``driver_limit``. Always false with ``load="executors"``."""
         return self._options.in_memory(size)
 
-    def prepare_beside(
-        self, batch: Batch, epoch: int, beside: Sequence[tuple[Sink, Prepared]], span: Span | None = None
+    def prepare_joined(
+        self, batch: Batch, epoch: int, siblings: Sequence[tuple[Sink, Prepared]], span: Span | None = None
     ) -> PostgresPrepared:
         """As :meth:`prepare`, in the transaction of the others if they have opened one."""
-        ready = [(_own_kind(sink), check_prepared_by(rows, PostgresPrepared)) for sink, rows in beside]
+        ready = [(_own_kind(sink), check_prepared_by(rows, PostgresPrepared)) for sink, rows in siblings]
         within = next((rows.connection for _, rows in ready if rows and rows.connection), None)
         with self._fenced_in_any([sink for sink, _ in ready]):
             return self._prepared(batch, epoch, span, within)
@@ -440,7 +400,7 @@ class PostgresSink(Handle):
     def _prepared(
         self, batch: Batch, epoch: int, span: Span | None = None, within: Connection | None = None
     ) -> PostgresPrepared:
-        with self._said.attempt(self._fenced, self._types):
+        with self._translator.attempt(self._fenced, self._types):
             prepared = self._load(batch, epoch, span, within)
         try:
             faults.fire(Point.PREPARE_SENT)
@@ -449,8 +409,8 @@ class PostgresSink(Handle):
             raise
         return prepared
 
-    def _fenced(self, found: head.Head | None) -> Exception | None:
-        return head.fenced(found, self._standing, self._id)
+    def _fenced(self, head_row: head.Head | None) -> Exception | None:
+        return head.fenced(head_row, self._installed_fence, self._id)
 
     @contextmanager
     def _fenced_in_any(self, others: Sequence[PostgresSink]) -> Generator[None]:
@@ -463,7 +423,7 @@ class PostgresSink(Handle):
             yield
         except Conflict:
             for sink in others:
-                if (refused := sink._said.against(sink._fenced)) is not None:
+                if (refused := sink._translator.against(sink._fenced)) is not None:
                     raise refused from None
             raise
 
@@ -481,77 +441,79 @@ class PostgresSink(Handle):
         return loader.stage(batch, epoch)
 
     def _clear(self, span: Span, connection: Connection) -> Span:
+        from onceonly_sinks.postgres import replace_rows
+
         replace_rows.clear(connection, self._aim, span)
         return span
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
         """Commit rows and marker in one transaction, if our fence and the previous chain still hold.
 
-        Raises:
-            Superseded: another fence is installed.
-            OutcomeUnknown: the answer was lost.
-            Conflict: another session blocked the write. Nothing was written, and a retry may succeed.
-            IdentityError: E207, E208, E210: the epoch does not follow this sink or table.
-            DestinationError: E501 to E519: nothing was written.
+        Raises E207, E208 or E210 if the epoch does not follow this sink or table. After E501 to E519 and ``Conflict``
+        nothing was written.
         """
-        return self.commit_beside(prepared, marker, (), ledger)[0]
+        return self.commit_joined(prepared, marker, (), ledger)[0]
 
-    def commit_beside(
+    def commit_joined(
         self,
         prepared: Prepared | None,
         marker: Marker,
-        beside: Sequence[tuple[Sink, Prepared | None, Marker]],
+        siblings: Sequence[tuple[Sink, Prepared | None, Marker]],
         ledger: Recorder | None = None,
     ) -> tuple[Receipt, ...]:
         """As :meth:`commit`, with the rows and markers of other sinks in the same transaction."""
-        given = [(self, prepared, marker), *((_own_kind(sink), rows, one) for sink, rows, one in beside)]
-        parts = [(sink, check_prepared_by(rows, PostgresPrepared), one) for sink, rows, one in given]
+        joined = [
+            (self, prepared, marker),
+            *((_own_kind(sink), rows, sink_marker) for sink, rows, sink_marker in siblings),
+        ]
+        parts = [(sink, check_prepared_by(rows, PostgresPrepared), sink_marker) for sink, rows, sink_marker in joined]
         open_ = next((rows.connection for _, rows, _ in parts if rows and rows.connection), None)
         receipts: tuple[Receipt, ...] = ()
         with self._fenced_in_any([sink for sink, _, _ in parts]):
-            ids = frozenset(one.sink for _, _, one in parts)
-            for sink, rows, one in parts:
-                open_, receipt = sink._fill(open_, rows, one, ids)
+            ids = frozenset(sink_marker.sink for _, _, sink_marker in parts)
+            for sink, rows, sink_marker in parts:
+                open_, receipt = sink._fill(open_, rows, sink_marker, ids)
                 receipts = (*receipts, receipt)
             assert open_ is not None
-            with self._said.attempt(lambda found: head.judge(found, marker), dict):
+            with self._translator.attempt(lambda read_head: head.judge(read_head, marker), dict):
                 commit.send(self._transactions, open_, marker, receipts, ledger)
-        for sink, rows, one in parts:
+        for sink, rows, sink_marker in parts:
             if rows is not None:
                 rows.abandon()
-            sink._prune(one)
+            sink._prune(sink_marker)
         return receipts
 
     def _fill(
         self, within: Connection | None, rows: PostgresPrepared | None, marker: Marker, sinks: frozenset[str]
     ) -> tuple[Connection, Receipt]:
         types = rows.plan.types if rows else {}
-        with self._said.attempt(lambda found: head.judge(found, marker), lambda: types):
+        with self._translator.attempt(lambda head_row: head.judge(head_row, marker), lambda: types):
             session = self._writer.session(marker.fence)
             connection = within or self._transactions.begin(session, self._transactions.lock_seconds)
             return connection, commit.write_epoch(connection, self._transactions, self._aim, rows, marker, sinks=sinks)
 
     def seal(self, epoch: Epoch, pinned: int | None) -> None:
-        """Show an epoch in the view once all sinks hold it, and keep pinned history (see ``Seals``)."""
-        if pinned is not None:
-            self._target = replace(self._aim, pinned=pinned)
-        if self._options.sealed_view and sealed_views.sealed_by(epoch, frozenset({self._id})) < epoch.number:
+        """Show an epoch in the view once all sinks hold it, and delete history that is old and not pinned."""
+        if pinned is not None and (keep := self._aim.merge.keep_history):
+            from onceonly_sinks.postgres import history
+
+            first = min(epoch.number - keep, pinned or epoch.number)
+            history.trim(self._transactions, self._writer, self._installed_fence, self._aim.name, first)
+        if self._options.sealed_view and commit.sealed_by(epoch, frozenset({self._id})) < epoch.number:
+            from onceonly_sinks.postgres import sealed_views
+
             sealed_views.seal(self._transactions, self._writer, epoch)
 
     def _prune(self, marker: Marker) -> None:
         epoch = marker.epoch.number
-        if self._options.markers is not None and prune.due(epoch):
-            upto = prune.last_to_go(epoch, self._options.markers, self._recorded)
+        markers = self._options.keep.markers
+        if markers != "all" and prune.due(epoch):
+            upto = prune.last_to_go(epoch, markers, self._recorded)
             prune.prune(self._transactions, self._writer, marker.fence, upto)
         self._recorded = epoch  # by the next commit: an epoch is recorded before the next one is committed
 
     def look_up(self, marker: Marker) -> Receipt | None:
-        """Find out whether an epoch was committed. Afterwards it cannot be committed any more.
-
-        Raises:
-            Superseded: another fence is installed.
-            OutcomeUnknown: neither can be proved.
-        """
+        """Find out whether an epoch was committed. Afterwards it cannot be committed any more."""
         self._transactions.close()
         return transaction.look_up(self._transactions, marker)
 
@@ -563,12 +525,12 @@ class PostgresSink(Handle):
 
     def _dangers(self) -> tuple[str, ...]:
         """Guarantees that this server or these options take away."""
-        allowed = "triggers of the table change rows before they are written; audit --deep compares them as they stand"
+        allowed = "triggers of the table change rows before they are written; audit --deep compares them as they are"
         unseen = self._target.visibility.lost if self._target else ()
-        return (*([allowed] if self._options.triggers == "allow" else []), *unseen)
+        return (*([allowed] if self._options.tuning.triggers == "allow" else []), *unseen)
 
     @property
-    def _standing(self) -> Fence:
+    def _installed_fence(self) -> Fence:
         if self._fence is None:
             raise RuntimeError("install a fence first")
         return self._fence

@@ -95,8 +95,7 @@ class StageTask:
     def __call__(self, attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
         """Write the partition in one transaction.
 
-        Raises:
-            DestinationError: E501, E502, E507 and the like: Spark may try the task again.
+        Raises E501, E502, E507 and the like: Spark may try the task again.
         """
         answer: dict[str, Any] = {"partition": attempt.partition, "attempt": attempt.attempt, "rows": 0}
         filled = (batch for batch in batches if batch.num_rows)
@@ -132,11 +131,7 @@ def spoken(partition: int) -> str:
 
 
 def take(sink: str, answers: Sequence[Mapping[str, Any]]) -> int:
-    """Count the rows of the winning attempts.
-
-    Raises:
-        DestinationError: E503, the table cannot hold a value.
-    """
+    """Count the rows of the winning attempts. Raises E503: the table cannot hold a value."""
     for answer in answers:
         if "refused" in answer:
             column, spark, reason = answer["refused"]
@@ -146,7 +141,7 @@ def take(sink: str, answers: Sequence[Mapping[str, Any]]) -> int:
 
 def refused(sink: str, error: ValueRefused) -> Exception:
     """The error for a value that the table cannot hold."""
-    next_ = "change it in the query, e.g. with before=, or the column's type in the table"
+    next_ = "change it in the query, e.g. with transform=, or the column's type in the table"
     return refuse("E503", sink=sink, column=f"{error.column} ({error.spark})", reason=error.reason, next=next_)
 
 
@@ -170,11 +165,11 @@ def temporary(relation: str, plan: TypeMapping) -> Waiting:
     return Waiting(relation, "true", {}, plan.stored)
 
 
-def same_shape(was: Table, now: Table) -> bool:
+def same_shape(old_table: Table, now: Table) -> bool:
     """Whether the table is unchanged since the rows were prepared, or was made since as they planned it."""
-    if was.oid:
-        return (was.oid, was.columns, was.epoch_column) == (now.oid, now.columns, now.epoch_column)
-    return was.keys <= now.keys and (_forms(was), was.epoch_column) == (_forms(now), now.epoch_column)
+    if old_table.oid:
+        return (old_table.oid, old_table.columns, old_table.epoch_column) == (now.oid, now.columns, now.epoch_column)
+    return old_table.keys <= now.keys and (_forms(old_table), old_table.epoch_column) == (_forms(now), now.epoch_column)
 
 
 def _forms(table: Table) -> list[tuple[object, ...]]:

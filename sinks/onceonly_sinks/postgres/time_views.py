@@ -11,19 +11,21 @@ from __future__ import annotations
 EPOCH_TIME = """
 CREATE OR REPLACE VIEW onceonly.epoch_time AS
 SELECT e.pipeline, e.sink, e.epoch, e.target_oid::oid::regclass AS target, e.committed_at,
-       t.unit, t.noted, t.closed, t.lower, t.high, t.first, t.last, t.horizon,
-       coalesce(t.late, 0) AS late, coalesce(t.untimed, 0) AS untimed, t.ingest,
-       coalesce(t.observed, '[]') AS observed, coalesce(t.silent, '[]') AS silent, coalesce(t.turn, 0) AS turn
+       t.unit, t.complete_until, t.closed_until, t.dataset_complete_until, t.max_time, t.earliest, t.latest,
+       t.late_before, coalesce(t.late_rows, 0) AS late_rows, coalesce(t.rows_without_time, 0) AS rows_without_time,
+       t.batch_timestamp_ms, coalesce(t.writers, '[]') AS writers, coalesce(t.timed_out, '[]') AS timed_out,
+       coalesce(t.resets, 0) AS resets
 FROM onceonly.epoch e
 CROSS JOIN LATERAL json_to_record(coalesce(e.marker::json #> '{epoch,time}', '{}')) AS t(
-    unit text, noted bigint, closed bigint, lower bigint, high bigint, first bigint, last bigint, horizon bigint,
-    late bigint, untimed bigint, ingest bigint, observed json, silent json, turn bigint)
+    unit text, complete_until bigint, closed_until bigint, dataset_complete_until bigint, max_time bigint,
+    earliest bigint, latest bigint, late_before bigint, late_rows bigint, rows_without_time bigint,
+    batch_timestamp_ms bigint, writers json, timed_out json, resets bigint)
 WHERE t.unit IS NOT NULL
 """
 
-# newest: the newest epoch of each writer of a table. observed: every mark that one of them holds, its own included.
-# known: the newest mark of each writer. joined: who knows whom, over others as well; the least name stands for all.
-# void: conclusions drawn from an epoch of a turn that is over, or from one that is no longer in the table.
+# newest: the newest epoch of each writer of a table. observed: what each of them knows of a writer, itself included.
+# known: the newest state of each writer. joined: who knows whom, over others as well; the least name is the group's.
+# void: conclusions drawn from an epoch before a reset, or from one that is no longer in the table.
 TIME_WINDOW = """
 CREATE OR REPLACE VIEW onceonly.time_window AS
 WITH RECURSIVE newest AS MATERIALIZED (
@@ -31,16 +33,18 @@ WITH RECURSIVE newest AS MATERIALIZED (
     WHERE h.target_oid <> 0 AND h.target_oid::oid::regclass = t.target
 ),
 observed AS MATERIALIZED (
-    SELECT n.target, n.unit, n.pipeline, o.writer, o.epoch, o.noted, o.ingest, coalesce(o.turn, 0) AS turn
+    SELECT n.target, n.unit, n.pipeline, o.writer, o.epoch, o.complete_until, o.batch_timestamp_ms,
+           coalesce(o.resets, 0) AS resets
     FROM newest n
-    CROSS JOIN LATERAL json_to_recordset(n.observed)
-        AS o(writer text, epoch bigint, noted bigint, ingest bigint, turn bigint)
+    CROSS JOIN LATERAL json_to_recordset(n.writers)
+        AS o(writer text, epoch bigint, complete_until bigint, batch_timestamp_ms bigint, resets bigint)
     UNION
-    SELECT target, unit, pipeline, pipeline, epoch, noted, ingest, turn FROM newest
+    SELECT target, unit, pipeline, pipeline, epoch, complete_until, batch_timestamp_ms, resets FROM newest
 ),
 known AS MATERIALIZED (
-    SELECT DISTINCT ON (target, unit, writer) target, unit, writer, epoch, noted, turn
-    FROM observed ORDER BY target, unit, writer, turn DESC, epoch DESC, ingest DESC, noted DESC NULLS LAST
+    SELECT DISTINCT ON (target, unit, writer) target, unit, writer, epoch, complete_until, resets
+    FROM observed
+    ORDER BY target, unit, writer, resets DESC, epoch DESC, batch_timestamp_ms DESC, complete_until DESC NULLS LAST
 ),
 joined(target, unit, one, other) AS (
     SELECT target, unit, writer, writer FROM known
@@ -56,14 +60,14 @@ void AS MATERIALIZED (
     SELECT DISTINCT o.target, o.unit, o.pipeline
     FROM observed o JOIN known k USING (target, unit, writer)
     LEFT JOIN newest held ON (held.target, held.unit, held.pipeline) = (o.target, o.unit, o.writer)
-    WHERE o.epoch > 0 AND (o.turn <> k.turn OR (held.turn, held.epoch) < (o.turn, o.epoch))
+    WHERE o.epoch > 0 AND (o.resets <> k.resets OR (held.resets, held.epoch) < (o.resets, o.epoch))
 ),
 concluded AS MATERIALIZED (
     SELECT d.target, d.unit, d.name,
-           max(n.lower) FILTER (WHERE NOT EXISTS (
+           max(n.dataset_complete_until) FILTER (WHERE NOT EXISTS (
                SELECT FROM void v WHERE (v.target, v.unit, v.pipeline) = (n.target, n.unit, n.pipeline))) AS lower,
-           max(n.high) AS upper,
-           CASE WHEN count(*) = 1 THEN max(n.closed) END AS closed
+           max(n.max_time) AS upper,
+           CASE WHEN count(*) = 1 THEN max(n.closed_until) END AS closed
     FROM dataset d LEFT JOIN newest n ON (n.target, n.unit, n.pipeline) = (d.target, d.unit, d.writer)
     GROUP BY d.target, d.unit, d.name
 )
@@ -75,8 +79,8 @@ SELECT c.target, c.unit,
 FROM concluded c
 LEFT JOIN LATERAL (
     SELECT k.writer FROM known k JOIN dataset d USING (target, unit, writer)
-    WHERE (k.target, k.unit, d.name) = (c.target, c.unit, c.name) AND (k.noted IS NULL OR k.noted < c.lower)
-      AND c.lower IS NOT NULL
+    WHERE (k.target, k.unit, d.name) = (c.target, c.unit, c.name)
+      AND (k.complete_until IS NULL OR k.complete_until < c.lower) AND c.lower IS NOT NULL
 ) w ON true
 GROUP BY c.target, c.unit
 """

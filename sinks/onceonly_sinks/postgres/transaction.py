@@ -199,10 +199,9 @@ class Transactions:
     def send(self, connection: Connection, point: Point | None = None) -> None:
         """Commit, pass the fault point if there is one, and give the connection back.
 
-        Raises:
-            Refused: the server refused. Nothing of the transaction is visible.
-            OnceOnlyError: the transaction was over before.
-            OutcomeUnknown: sent, but no answer came, or an answer that does not settle it.
+        Raises ``Refused``: the server refused. Nothing of the transaction is visible. Raises ``OnceOnlyError``: the
+        transaction was over before. Raises ``OutcomeUnknown``: sent, but no answer came, or an answer that does not
+        settle it.
         """
         # A COMMIT of a transaction that failed unnoticed is answered with a friendly ROLLBACK.
         if raw(connection).info.transaction_status.name != "INTRANS":
@@ -269,10 +268,7 @@ def install(
 
     ``create`` makes missing tables of the sink. ``then`` runs in the same transaction after the fence is installed.
 
-    Raises:
-        Superseded: the installed fence is neither lower nor this one.
-        OutcomeUnknown: the answer was lost.
-        DBAPIError: certainly not installed.
+    After ``DBAPIError`` it is certainly not installed.
     """
 
     def act(connection: Connection) -> None:
@@ -292,14 +288,9 @@ def install(
 
 
 def look_up(transactions: Transactions, marker: Marker) -> Receipt | None:
-    """Find out whether an epoch was committed, once every transaction that could still commit it has ended.
-
-    Raises:
-        Superseded: another fence is installed.
-        OutcomeUnknown: neither can be proved.
-    """
+    """Find out whether an epoch was committed, once every transaction that could still commit it has ended."""
     writer = PostgresHeadScope(marker.pipeline, marker.sink)
-    found: list[Receipt | None] = []
+    receipts: list[Receipt | None] = []
 
     def act(connection: Connection) -> None:
         # Under the lock: a plain read can miss a commit that is still under way. Of 202 sessions killed at random, 76
@@ -308,12 +299,12 @@ def look_up(transactions: Transactions, marker: Marker) -> Receipt | None:
         refused = head.fenced(head.read(connection, writer, lock="FOR UPDATE"), marker.fence, marker.sink)
         if refused is not None:
             raise refused
-        found.append(landed(head.epoch_at(connection, writer, marker.epoch.number), marker))
+        receipts.append(landed(head.epoch_at(connection, writer, marker.epoch.number), marker))
         head.touch(connection, writer)
 
-    with settling(marker.sink, errors.read, found):
+    with settling(marker.sink, errors.read, receipts):
         transactions.send(_patiently(transactions, writer, marker.fence, act))
-    return found[-1]
+    return receipts[-1]
 
 
 def _patiently(
@@ -340,15 +331,13 @@ def _make_way(transactions: Transactions, writer: PostgresHeadScope, fence: Fenc
     """End the sessions that lock the head, those of our own generation too, unless its fence is another's.
 
     An opening that fell silent in the middle of its install keeps the head locked and shows nothing. The next driver
-    finds the generation below, proposes the same one, and would wait for ever.
-
-    Raises:
-        Superseded: the installed fence is neither lower nor ours.
+    finds the generation below, proposes the same one, and would wait for ever. Raises ``Superseded``: the installed
+    fence is neither lower nor ours.
     """
     with transactions.reading() as connection:
-        standing = head.newest_fence(connection, writer) if head.exists(connection) else None
-    if standing is not None and standing != fence and standing.generation >= fence.generation:
-        raise Superseded(writer.sink, standing)
+        installed_fence = head.newest_fence(connection, writer) if head.exists(connection) else None
+    if installed_fence is not None and installed_fence != fence and installed_fence.generation >= fence.generation:
+        raise Superseded(writer.sink, installed_fence)
     _end_sessions(transactions, writer, fence.generation)
 
 

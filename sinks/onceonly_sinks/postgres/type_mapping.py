@@ -54,7 +54,7 @@ class TypeMapping:
         return ", ".join(f"{quote(lane.target)} {lane.ddl}" for lane in self.lanes)
 
     @property
-    def standing(self) -> Table:
+    def original(self) -> Table:
         """The table as it was found."""
         return replace(self.table, columns=tuple(column for column in self.table.columns if column not in self.added))
 
@@ -74,10 +74,8 @@ def map_types(
     """Plan how to write such a batch to such a table.
 
     Nulls in the columns of ``key`` pass: the caller counts them over the whole batch. ``delete`` is a boolean column of
-    the batch that the table does not hold. ``grow`` adds columns that the table lacks.
-
-    Raises:
-        DestinationError: E506, columns are missing on either side, or a type cannot be written without loss.
+    the batch that the table does not hold. ``grow`` adds columns that the table lacks. Raises E506: columns are missing
+    on either side, or a type cannot be written without loss.
     """
     added = ddl.lacking(sink, batch, table, delete) if grow else ()
     table = replace(table, columns=(*table.columns, *added))
@@ -88,7 +86,7 @@ def map_types(
         raise ddl.no_flag(sink, delete, "not there")
     lanes = [_lane(field, column) for field in batch if (column := targets[field.name]) and column.writable]
     misfits = [
-        *_taken(batch, table),
+        *_epoch_column_misfits(batch, table),
         *_lacking(batch, table, targets),
         *_incomplete({column.name for name, column in targets.items() if column and name != delete}, table),
         *(lane for lane in lanes if isinstance(lane, Misfit)),
@@ -96,7 +94,7 @@ def map_types(
     if misfits:
         difference, ways = (
             "; ".join(misfit.difference for misfit in misfits),
-            dict.fromkeys(misfit.way for misfit in misfits),
+            dict.fromkeys(misfit.remedy for misfit in misfits),
         )
         raise refuse("E506", sink=sink, difference=difference, next=f"{'; '.join(ways)}; then restart the query")
     fitting = (lane for lane in lanes if isinstance(lane, ColumnEncoder))
@@ -109,18 +107,18 @@ class Misfit:
     """Why a batch does not fit a table, and the way out."""
 
     difference: str
-    way: str
+    remedy: str
 
 
 def _target(name: str, table: Table) -> Column | None:
     """The column of that name. Else the only one that differs from it in case, as Spark resolves names."""
     alike = [column for column in table.columns if column.name.lower() == name.lower()]
     exact = [column for column in alike if column.name == name]
-    found = exact or (alike if len(alike) == 1 else [])
-    return found[0] if found and name != table.epoch_column else None
+    matches = exact or (alike if len(alike) == 1 else [])
+    return matches[0] if matches and name != table.epoch_column else None
 
 
-def _taken(batch: pa.Schema, table: Table) -> Iterator[Misfit]:
+def _epoch_column_misfits(batch: pa.Schema, table: Table) -> Iterator[Misfit]:
     if table.epoch_column in batch.names:
         yield Misfit(f"column {table.epoch_column} is the one that takes the epoch's number", "rename it in the query")
 
@@ -147,7 +145,7 @@ def _incomplete(written: set[str], table: Table) -> Iterator[Misfit]:
     if missing := [name for name in missing if name != table.epoch_column]:
         yield Misfit(
             f"the batch has no column {', '.join(missing)}, which the table wants and cannot fill itself",
-            f"add it beside the others, e.g. with {_added(missing)}, or give it a default in the table",
+            f"add it to the others, e.g. with {_added(missing)}, or give it a default in the table",
         )
 
 
@@ -161,15 +159,15 @@ def _added(missing: Sequence[str]) -> str:
 
 def _lane(field: pa.Field[Any], column: Column) -> ColumnEncoder | Misfit:
     name, type_ = field.name, field.type
-    way = _array_way(type_, column) if column.array else _scalar_way(type_, column)
+    encoding = _array_way(type_, column) if column.array else _scalar_way(type_, column)
     own, formed = own_type(field), ddl_of(type_)
     spark = own or spark_name(type_)
-    if way is None or own:
+    if encoding is None or own:
         return Misfit(
             f"column {name} is {spark} in the batch, {column.ddl} in the table, which could not keep it",
             advice(field) if own or formed is None else f"cast it in the query, or make the column {formed}",
         )
-    return ColumnEncoder(column.name, spark, column.ddl, required=column.required, **way)
+    return ColumnEncoder(column.name, spark, column.ddl, required=column.required, **encoding)
 
 
 def _array_way(type_: pa.DataType, column: Column) -> dict[str, Any] | None:
@@ -178,32 +176,32 @@ def _array_way(type_: pa.DataType, column: Column) -> dict[str, Any] | None:
     if not (pa.types.is_list(type_) or pa.types.is_large_list(type_)) or column.type in ("timestamptz", "varchar"):
         return None
     inner = Column(column.name, column.type, column.modifier, False, False, False, True, column.ddl)
-    way = _scalar_way(type_.value_type, inner)
+    encoding = _scalar_way(type_.value_type, inner)
     if (
-        way is None
-        or way.get("how", "cast") not in ("cast", "decimal", "text")
-        or way.get("unit", 1) != 1
-        or way.get("length") is not None
+        encoding is None
+        or encoding.get("how", "cast") not in ("cast", "decimal", "text")
+        or encoding.get("unit", 1) != 1
+        or encoding.get("length") is not None
     ):
         return None
-    target = pa.list_(way["arrow"])
-    how = "texts" if way.get("how") == "text" else "as it is" if type_ == target else "cast"
+    target = pa.list_(encoding["arrow"])
+    how = "texts" if encoding.get("how") == "text" else "as it is" if type_ == target else "cast"
     return {"arrow": target, "how": how}
 
 
 def _scalar_way(type_: pa.DataType, column: Column) -> dict[str, Any] | None:
     family = next((family for family, names in _FAMILIES.items() if column.type in names), None)
-    way = _WAYS[family](type_, column) if family else None
-    if way is not None and "how" not in way and way["arrow"] != type_:
-        way["how"] = "cast"
-    return way
+    encoding = _WAYS[family](type_, column) if family else None
+    if encoding is not None and "how" not in encoding and encoding["arrow"] != type_:
+        encoding["how"] = "cast"
+    return encoding
 
 
 def _integer(type_: pa.DataType, column: Column) -> dict[str, Any] | None:
     import pyarrow as pa
 
-    whole = {"int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64()}[column.type]
-    return {"arrow": whole} if pa.types.is_signed_integer(type_) else None
+    integer_type = {"int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64()}[column.type]
+    return {"arrow": integer_type} if pa.types.is_signed_integer(type_) else None
 
 
 def _float(type_: pa.DataType, column: Column) -> dict[str, Any] | None:
@@ -246,11 +244,11 @@ def _text(type_: pa.DataType, column: Column) -> dict[str, Any] | None:
 
 
 def _same(*names: str, arrow: Callable[[], pa.DataType]) -> Callable[[pa.DataType, Column], dict[str, Any] | None]:
-    def way(type_: pa.DataType, column: Column) -> dict[str, Any] | None:
+    def encoder_options(type_: pa.DataType, column: Column) -> dict[str, Any] | None:
         # A precision, as in time(3), rounds in silence.
         return {"arrow": arrow()} if str(type_) in names and column.modifier < 0 else None
 
-    return way
+    return encoder_options
 
 
 def _moment(type_: pa.DataType, column: Column) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import nearest, refuse
-from onceonly.protocol.change_order import replaces
+from onceonly.protocol.values import replaces
 from onceonly_sinks.postgres.head import PostgresHeadScope
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import printed, quote
@@ -27,7 +27,6 @@ class Waiting:
     Attributes:
         relation: quoted name.
         winners: condition that keeps the rows of the winning task attempts, or ``true`` if there was only one.
-        parameters: of the condition.
         columns: the target's columns that it holds, without the delete column.
         tombstones: quoted name of the table of removed keys, empty for none.
     """
@@ -72,11 +71,10 @@ class Merge:
 def check_index(sink: str, table: Table, merge: Merge) -> None:
     """Refuse a table without a unique index on exactly the key.
 
-    Raises:
-        DestinationError: E506, no unique index on exactly these columns, or no such column.
+    Raises E506: no unique index on exactly these columns, or no such column.
     """
-    wanted = [*merge.key, *([merge.sequence] if merge.sequence else [])]
-    missing = [name for name in wanted if name not in table.by_name]
+    column_names = [*merge.key, *([merge.sequence] if merge.sequence else [])]
+    missing = [name for name in column_names if name not in table.by_name]
     keys = ", ".join(map(printed, merge.key))
     if missing:
         difference = f"the table has no column {', '.join(missing)}; it has: {', '.join(table.by_name)}"
@@ -92,27 +90,23 @@ def check_index(sink: str, table: Table, merge: Merge) -> None:
 
 
 def check_rows(connection: Connection, sink: str, waiting: Waiting, merge: Merge) -> None:
-    """Refuse a null in key, sequence or delete, and two newest rows for one key.
-
-    Raises:
-        DestinationError: E503, E504, E505.
-    """
+    """Refuse a null in key, sequence or delete, and two newest rows for one key. Raises E503, E504 or E505."""
     if not merge.key:
         return
     _no_null_key(connection, sink, waiting, merge)
     for column, use in (
         (merge.sequence, "sequence= orders the changes of a row by it"),
-        (merge.delete, "delete= asks it what to do"),
+        (merge.delete, "delete_flag= asks it what to do"),
     ):
         if column:
             _no_null(connection, sink, waiting, column, use)
-    found = connection.exec_driver_sql(_ambiguous(waiting, merge), dict(waiting.parameters)).first()
-    if found is not None:
+    key_values = connection.exec_driver_sql(_ambiguous(waiting, merge), dict(waiting.parameters)).first()
+    if key_values is not None:
         raise refuse(
             "E505",
             sink=sink,
             key=", ".join(merge.key),
-            example=", ".join(f"{name} = {value}" for name, value in zip(merge.key, found, strict=True)),
+            example=", ".join(f"{name} = {value}" for name, value in zip(merge.key, key_values, strict=True)),
             next="name the column that orders the changes of a row: PostgresSink(..., sequence=...)"
             if merge.sequence is None
             else f"make {merge.sequence} different for each change of a row",
@@ -131,9 +125,9 @@ def _no_null(connection: Connection, sink: str, waiting: Waiting, column: str, u
     query = f"SELECT count(*) {waiting.source} AND s.{quote(column)} IS NULL"
     count = connection.exec_driver_sql(query, dict(waiting.parameters)).scalar_one()
     if count:
-        next_ = f"fill {column}, e.g. with before="
-        said = {"column": column, "reason": f"{count} nulls, and {use}", "next": next_}
-        raise refuse("E503", sink=sink, **said, because="the query leaves it null in some rows")
+        next_ = f"fill {column}, e.g. with transform="
+        details = {"column": column, "reason": f"{count} nulls, and {use}", "next": next_}
+        raise refuse("E503", sink=sink, **details, because="the query leaves it null in some rows")
 
 
 def _ambiguous(waiting: Waiting, merge: Merge) -> str:
@@ -141,8 +135,8 @@ def _ambiguous(waiting: Waiting, merge: Merge) -> str:
     keys = ", ".join(quote(name) for name in merge.key)
     if merge.sequence is None:
         return f"SELECT {keys} {waiting.source} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"
-    told = (*waiting.columns, *([merge.delete] if merge.delete else []))
-    columns = ", ".join(f"s.{quote(name)}" for name in told)
+    column_names = (*waiting.columns, *([merge.delete] if merge.delete else []))
+    columns = ", ".join(f"s.{quote(name)}" for name in column_names)
     # rank, and not row_number: two changes in the same place are what is looked for. In binary, since a row with a json
     # column has no equality (42883), and a text rounds doubles where a role has set extra_float_digits.
     newest = f"rank() OVER (PARTITION BY {keys} ORDER BY s.{quote(merge.sequence)} DESC) AS place"
@@ -183,10 +177,12 @@ def kept_back(connection: Connection, table: Table, waiting: Waiting, merge: Mer
     """
     if not merge.key:
         return rows - changed
-    found = connection.exec_driver_sql(_ineffective(table, waiting, merge), dict(waiting.parameters)).scalar_one()
+    ineffective_rows = connection.exec_driver_sql(
+        _ineffective(table, waiting, merge), dict(waiting.parameters)
+    ).scalar_one()
     if merge.sequence or merge.delete or not _changes(table, waiting, merge):
-        return int(found)
-    return max(int(found), rows - changed)
+        return int(ineffective_rows)
+    return max(int(ineffective_rows), rows - changed)
 
 
 def _changes(table: Table, waiting: Waiting, merge: Merge) -> bool:
@@ -223,13 +219,13 @@ def newest(waiting: Waiting, merge: Merge) -> str:
     if not merge.sequence:
         return f"SELECT s.* {waiting.source}"
     keys = ", ".join(f"s.{quote(name)}" for name in merge.key)
-    found = f"SELECT DISTINCT ON ({keys}) s.* {waiting.source} ORDER BY {keys}, s.{quote(merge.sequence)} DESC"
+    query = f"SELECT DISTINCT ON ({keys}) s.* {waiting.source} ORDER BY {keys}, s.{quote(merge.sequence)} DESC"
     if not waiting.tombstones:
-        return found
+        return query
     same = " AND ".join(f"d.{quote(name)} = s.{quote(name)}" for name in merge.key)
     late = f"NOT {replaces(f's.{quote(merge.sequence)}', f'd.{quote(merge.sequence)}')}"
     removed = f"SELECT FROM {waiting.tombstones} d WHERE {same} AND {late}"
-    return f"SELECT s.* FROM ({found}) s WHERE NOT EXISTS ({removed})"
+    return f"SELECT s.* FROM ({query}) s WHERE NOT EXISTS ({removed})"
 
 
 def _insert(table: Table, waiting: Waiting, merge: Merge) -> str:
@@ -267,7 +263,6 @@ def _on_conflict(columns: Sequence[str], merge: Merge) -> str:
 # a while, in a table of ours, in the epoch's transaction; Cassandra and Kafka's compaction call that a tombstone.
 # What is remembered ends by the clock of the epochs: a replay forgets what its first attempt forgot.
 
-
 EPOCH, AT = "onceonly epoch", "onceonly at"
 """Columns beside those of key and sequence."""
 
@@ -292,41 +287,38 @@ def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge
     if _there(connection, name):
         return
     sequence = merge.sequence or ""
-    columns = ", ".join(f"{quote(one)} {table.by_name[one].ddl} NOT NULL" for one in (*merge.key, sequence))
+    columns = ", ".join(
+        f"{quote(column_name)} {table.by_name[column_name].ddl} NOT NULL" for column_name in (*merge.key, sequence)
+    )
     ours = f"{quote(EPOCH)} bigint NOT NULL, {quote(AT)} timestamptz NOT NULL"
-    keys = ", ".join(quote(one) for one in merge.key)
+    keys = ", ".join(quote(key_name) for key_name in merge.key)
     connection.exec_driver_sql(f"CREATE TABLE {name} ({columns}, {ours}, PRIMARY KEY ({keys}))", {})
     connection.exec_driver_sql(f"CREATE INDEX ON {name} ({quote(AT)})", {})
 
 
 def remember(connection: Connection, table: Table, waiting: Waiting, merge: Merge, epoch: Epoch) -> None:
-    """Keep what the rows removed, drop what they brought again, and forget what is old; after :func:`upsert.apply`.
+    """Update the tombstones after :func:`upsert.apply`: add removed keys, drop those that came again, delete old ones.
 
-    Args:
-        connection: the epoch's transaction.
-        table: the target, with the rows applied.
-        waiting: the rows, beside the tombstones that they met.
-        merge: how they were applied.
-        epoch: whose number and time are kept with them.
+    They carry the epoch's number and time.
     """
     name, delete, sequence = waiting.tombstones, quote(merge.delete or ""), quote(merge.sequence or "")
-    keys = [quote(one) for one in merge.key]
+    keys = [quote(key_name) for key_name in merge.key]
     rows = newest(waiting, merge)
     clock = epoch.lineage.batch_timestamp_ms / 1000 if epoch.lineage else 0
     parameters = {**waiting.parameters, "epoch": epoch.number, "clock": clock, "seconds": merge.tombstones}
 
-    def same(one: str) -> str:
-        return " AND ".join(f"{one}.{key} = s.{key}" for key in keys)
+    def same(alias: str) -> str:
+        return " AND ".join(f"{alias}.{key} = s.{key}" for key in keys)
 
     late = f"NOT {replaces(f's.{sequence}', f't.{sequence}')}"
-    standing = f"EXISTS (SELECT FROM {table.name.sql} t WHERE {same('t')} AND {late})"
-    chosen = ", ".join(f"s.{one}" for one in (*keys, sequence))
+    newer_exists = f"EXISTS (SELECT FROM {table.name.sql} t WHERE {same('t')} AND {late})"
+    chosen = ", ".join(f"s.{column}" for column in (*keys, sequence))
     # None where a newer row stands: that row itself holds a late change off.
     added = f"INSERT INTO {name} SELECT {chosen}, %(epoch)s, to_timestamp(%(clock)s) FROM ({rows}) s"
-    moved = ", ".join(f"{one} = excluded.{one}" for one in (sequence, quote(EPOCH), quote(AT)))
-    again = f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {moved}"
-    connection.exec_driver_sql(f"{added} WHERE s.{delete} AND NOT {standing} {again}", parameters)
-    brought = f"DELETE FROM {name} d USING (SELECT DISTINCT {', '.join(f's.{one}' for one in keys)} {waiting.source}) s"
+    moved = ", ".join(f"{column} = excluded.{column}" for column in (sequence, quote(EPOCH), quote(AT)))
+    on_conflict = f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {moved}"
+    connection.exec_driver_sql(f"{added} WHERE s.{delete} AND NOT {newer_exists} {on_conflict}", parameters)
+    brought = f"DELETE FROM {name} d USING (SELECT DISTINCT {', '.join(f's.{key}' for key in keys)} {waiting.source}) s"
     there = f"SELECT FROM {table.name.sql} t WHERE {same('t')} AND {replaces(f't.{sequence}', f'd.{sequence}')}"
     connection.exec_driver_sql(f"{brought} WHERE {same('d')} AND EXISTS ({there})", parameters)
     due = f"SELECT ctid FROM {name} WHERE {quote(AT)} < to_timestamp(%(clock)s - %(seconds)s)"

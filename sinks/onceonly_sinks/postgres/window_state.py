@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlalchemy import Connection
 
-    from onceonly.protocol import AsOf
+    from onceonly.protocol.batch import AsOf
     from onceonly_sinks.postgres.schema import Table
 
 KEY, DELETE = STATE_KEY, GONE
@@ -33,17 +33,13 @@ _MOST_BYTES = 63
 SUFFIX = "_state"
 
 
-def beside(name: TableName) -> str:
-    """Name of the table of state beside another one.
-
-    Raises:
-        ConfigurationError: E143, it would be too long for Postgres.
-    """
+def state_table_name(name: TableName) -> TableName:
+    """Name of the table of state beside another one. Raises E143: it would be too long for Postgres."""
     made = replace(name, name=f"{name.name}{SUFFIX}")
     if len(made.name.encode()) > _MOST_BYTES:
-        way = 'name it yourself: Panes(..., state=pg.table("scores_state"))'
-        raise refuse("E143", problem=f"a table called {made.text} has a longer name than Postgres keeps", next=way)
-    return made.text
+        remedy = 'name it yourself: Windows(..., state_sink=pg.table("scores_state"))'
+        raise refuse("E143", problem=f"a table called {made.text} has a longer name than Postgres keeps", next=remedy)
+    return made
 
 
 def ready(connection: Connection, table: Table) -> None:
@@ -70,26 +66,25 @@ def columns() -> pa.Schema:
     return pa.schema(kinds)
 
 
-def recall(connection: Connection, table: Table, sink: str, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
+def recall(connection: Connection, table: Table, sink: str, request: StateWanted, as_of: AsOf) -> list[StateRow]:
     """Rows of state, each once. A table without an oid was not made yet, so no window is open.
 
-    Raises:
-        IdentityError: E226, a row was written by the epoch itself, by a later one, or by none.
+    Raises E226: a row was written by the epoch itself, by a later one, or by none.
     """
     if not table.oid:
         return []
     connection.exec_driver_sql(_BY_INDEX, {})
-    found: dict[tuple[str, int, int], tuple[Any, ...]] = {}
-    for query, parameters in _asked(table.name.sql, wanted):
+    rows: dict[tuple[str, int, int], tuple[Any, ...]] = {}
+    for query, parameters in _state_queries(table.name.sql, request):
         for row in connection.exec_driver_sql(query, {**parameters, "series": as_of.series}):
-            found[row[0], row[1], row[2]] = tuple(row)
-    for key, start, _, _, epoch in found.values():
+            rows[row[0], row[1], row[2]] = tuple(row)
+    for key, start, _, _, epoch in rows.values():
         if epoch is None or epoch >= as_of.epoch:
             problem = (
                 f"the window of key {key} from {start} on is of {'no epoch' if epoch is None else f'epoch {epoch}'}"
             )
             raise foreign(sink, as_of, problem)
-    return [StateRow(*row) for row in found.values()]
+    return [StateRow(*row) for row in rows.values()]
 
 
 def count(connection: Connection, table: Table, since: int) -> int:
@@ -98,7 +93,7 @@ def count(connection: Connection, table: Table, since: int) -> int:
     return int(connection.exec_driver_sql(query, {"series": since}).scalar_one())
 
 
-def standing(
+def open_windows(
     connection: Connection, table: Table, since: int, key: str | None, limit: int | None
 ) -> Iterator[OpenWindow]:
     """Open windows, in the order of their next wake-up.
@@ -111,9 +106,13 @@ def standing(
     order = ", ".join(f"t.{quote(name)}" for name in (TIME, *KEY))
     most = "" if limit is None else " LIMIT %(limit)s"
     query = f"SELECT {_COLUMNS}, {wakes} FROM {table.name.sql} t WHERE {_COUNTS}{ours} ORDER BY {order}{most}"
-    asked = {"series": since, **({} if key is None else {"key": key}), **({} if limit is None else {"limit": limit})}
+    parameters = {
+        "series": since,
+        **({} if key is None else {"key": key}),
+        **({} if limit is None else {"limit": limit}),
+    }
     streamed = connection.execution_options(stream_results=True, max_row_buffer=_PAGE)
-    for name, start, stop, body, epoch, clock, time in streamed.exec_driver_sql(query, asked):
+    for name, start, stop, body, epoch, clock, time in streamed.exec_driver_sql(query, parameters):
         yield OpenWindow(StateRow(name, start, stop, body, epoch or 0), clock, time)
 
 
@@ -127,26 +126,26 @@ _COUNTS = f"(t.{quote(EPOCH_COLUMN)} >= %(series)s OR t.{quote(EPOCH_COLUMN)} IS
 _COLUMNS = ", ".join(f"t.{quote(name)}" for name in (*KEY, BODY, EPOCH_COLUMN))
 
 
-def _asked(name: str, wanted: StateWanted) -> Iterator[tuple[str, dict[str, Any]]]:
+def _state_queries(name: str, request: StateWanted) -> Iterator[tuple[str, dict[str, Any]]]:
     """Queries, each of one index, with their parameters."""
-    if wanted.places:
-        keys, starts, stops = map(list, zip(*wanted.places, strict=True))
+    if request.places:
+        keys, starts, stops = map(list, zip(*request.places, strict=True))
         yield _of_places(name), {"keys": keys, "starts": starts, "stops": stops}
-    if wanted.keys:
-        yield _where(name, KEY[0], "= ANY (%(keys)b::text[])"), {"keys": list(wanted.keys)}
-    if wanted.wake_clock is not None:
-        yield _where(name, CLOCK, "<= %(clock)s"), {"clock": wanted.wake_clock}
-    if wanted.wake_time is not None:
-        yield _where(name, TIME, "<= %(time)s"), {"time": wanted.wake_time}
+    if request.keys:
+        yield _where(name, KEY[0], "= ANY (%(keys)b::text[])"), {"keys": list(request.keys)}
+    if request.wake_clock is not None:
+        yield _where(name, CLOCK, "<= %(clock)s"), {"clock": request.wake_clock}
+    if request.wake_time is not None:
+        yield _where(name, TIME, "<= %(time)s"), {"time": request.wake_time}
 
 
 def _of_places(name: str) -> str:
     """One look-up in the key's index for each place, however many rows there are: LIMIT keeps it from being a join."""
     # In binary form: as text each quote in a key is escaped by an expression, which takes longer than the look-ups.
     lists = "unnest(%(keys)b::text[], %(starts)b::bigint[], %(stops)b::bigint[])"
-    same = " AND ".join(f"t.{quote(one)} = w.{quote(one)}" for one in KEY)
-    wanted = f"{lists} AS w({', '.join(map(quote, KEY))})"
-    return f"SELECT t.* FROM {wanted}, LATERAL (SELECT {_COLUMNS} FROM {name} t WHERE {same} AND {_COUNTS} LIMIT 1) t"
+    same = " AND ".join(f"t.{quote(column)} = w.{quote(column)}" for column in KEY)
+    windows = f"{lists} AS w({', '.join(map(quote, KEY))})"
+    return f"SELECT t.* FROM {windows}, LATERAL (SELECT {_COLUMNS} FROM {name} t WHERE {same} AND {_COUNTS} LIMIT 1) t"
 
 
 def _where(name: str, column: str, condition: str) -> str:

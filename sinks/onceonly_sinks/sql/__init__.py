@@ -4,9 +4,25 @@
 ``commit_outcome`` are its parts, for a sink that differs with its database, such as ours for Postgres.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from onceonly_checkpoints import absent
 from onceonly_sinks.sql.commit_outcome import Failed, Failure
-from onceonly_sinks.sql.database import Cursor, Database, Paramstyle, quote
-from onceonly_sinks.sql.sink import SqlSink
-from onceonly_sinks.sql.tables import Head, HeadScope, Tables
+from onceonly_sinks.sql.tables import Cursor, Database, Head, HeadScope, Paramstyle, Tables, quote
+
+if TYPE_CHECKING:
+    from onceonly_sinks.sql.sink import SqlSink
 
 __all__ = ["Cursor", "Database", "Failed", "Failure", "Head", "Paramstyle", "SqlSink", "Tables", "HeadScope", "quote"]
+__dir__ = [*__all__, "__version__"].copy
+
+
+def __getattr__(name: str) -> Any:
+    """Load the base class on demand: the Postgres sink uses its parts alone."""
+    if name != "SqlSink":
+        return absent(__name__, name)
+    from onceonly_sinks.sql.sink import SqlSink
+
+    return SqlSink

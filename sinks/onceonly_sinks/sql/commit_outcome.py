@@ -63,9 +63,8 @@ def sending(
 
     ``read`` returns ``None`` for an error that is not the driver's. ``refused`` makes the error for a refused COMMIT.
 
-    Raises:
-        OutcomeUnknown: sent, but no answer came, or an answer that does not settle it.
-        Exception: made by ``refused``. Nothing of the transaction is visible.
+    Raises ``OutcomeUnknown``: sent, but no answer came, or an answer that does not settle it. Raises ``Exception``:
+    made by ``refused``. Nothing of the transaction is visible.
     """
     try:
         yield
@@ -80,13 +79,13 @@ def sending(
 
 
 @contextmanager
-def settling(sink: str, read: Callable[[Exception], Failed | None], found: Sequence[Receipt | None]) -> Generator[None]:
+def settling(
+    sink: str, read: Callable[[Exception], Failed | None], receipts: Sequence[Receipt | None]
+) -> Generator[None]:
     """Within, find out whether an epoch was committed. The result counts once the reading transaction is safe.
 
-    ``read`` returns ``None`` for an error that is not the driver's. ``found`` is filled within by the look-up.
-
-    Raises:
-        OutcomeUnknown: neither can be proved.
+    ``read`` returns ``None`` for an error that is not the driver's. ``receipts`` is filled within by the look-up.
+    Raises ``OutcomeUnknown``: neither can be proved.
     """
     try:
         yield
@@ -94,19 +93,19 @@ def settling(sink: str, read: Callable[[Exception], Failed | None], found: Seque
         raise
     except Exception as error:
         failure = read(error)
-        if failure is None and not found:
+        if failure is None and not receipts:
             raise
         raise OutcomeUnknown(sink, failure.reason if failure else "the server refused to settle it") from error
 
 
-def landed(found: tuple[Marker, Receipt] | None, marker: Marker) -> Receipt | None:
+def landed(entry: tuple[Marker, Receipt] | None, marker: Marker) -> Receipt | None:
     """The receipt, if this very epoch is stored under its number, with this very fence.
 
     The chain alone does not identify the writer: it leaves the fence out, so every sink of an epoch has the same one.
     """
-    if found is None or (found[0].fence, found[0].epoch.chain) != (marker.fence, marker.epoch.chain):
+    if entry is None or (entry[0].fence, entry[0].epoch.chain) != (marker.fence, marker.epoch.chain):
         return None
-    return found[1]
+    return entry[1]
 
 
 def check_counted(sink: str, epoch: int, counted: int, written: int | None) -> OnceOnlyError | None:
@@ -119,11 +118,11 @@ def check_counted(sink: str, epoch: int, counted: int, written: int | None) -> O
     return refuse("E510", sink=sink, written=written, epoch=epoch, counted=counted)
 
 
-def check_identity(was: str, now: str, marker: Marker) -> OnceOnlyError | None:
+def check_identity(old_identity: str, now: str, marker: Marker) -> OnceOnlyError | None:
     """Why an epoch may not go to this target after one that went to another. An adoption accepts any target.
 
-    ``was`` is empty without a newest epoch, and ``now`` is empty without a target.
+    ``old_identity`` is empty without a newest epoch, and ``now`` is empty without a target.
     """
-    if not was or was == now or marker.epoch.adoption is not None:
+    if not old_identity or old_identity == now or marker.epoch.adoption is not None:
         return None
-    return refuse("E208", sink=marker.sink, was=was, now=now or "nothing there", pipeline=marker.pipeline)
+    return refuse("E208", sink=marker.sink, was=old_identity, now=now or "nothing there", pipeline=marker.pipeline)

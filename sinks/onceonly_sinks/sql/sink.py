@@ -23,21 +23,22 @@ from onceonly.protocol import (
     Batch,
     Capabilities,
     Conflict,
+    DetectsChanges,
+    Inspectable,
     Peek,
     Position,
     Prepared,
     Recorder,
     SinkBase,
-    check_prepared_by,
 )
 from onceonly.protocol.batch import ArrowRows
 from onceonly.protocol.guard import NewestEpoch, check_fence, check_follows
+from onceonly.protocol.sink import check_prepared_by
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.storage import resolved
 from onceonly_sinks.sql import commit_outcome, tables
 from onceonly_sinks.sql.commit_outcome import Failed, Failure
-from onceonly_sinks.sql.database import Database, Paramstyle, quote
-from onceonly_sinks.sql.tables import Head, HeadScope, Row, Tables
+from onceonly_sinks.sql.tables import Database, Head, HeadScope, Paramstyle, Row, Tables, quote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +49,7 @@ log = logging.getLogger(__name__)
 _PAGE = 500
 
 
-class SqlSink(SinkBase):
+class SqlSink(SinkBase, DetectsChanges, Inspectable):
     """Appends to one table of an SQL database. Subclass it with :meth:`connect`, :meth:`columns` and your differences.
 
     The database must roll DDL back with its transaction, and know ``ON CONFLICT``, ``RETURNING`` and ``WITH``. Postgres
@@ -73,7 +74,7 @@ class SqlSink(SinkBase):
     """Stands behind the read of the head in a writing transaction: ``FOR UPDATE``, where the database has it."""
     errors: ClassVar[tuple[type[Exception], ...]]
     """What the driver raises for a failure of the database, its base class."""
-    cause: ClassVar[str] = "the database says so"
+    cause: ClassVar[str] = "the database reports it"
     """What may be behind such a failure, for the words of E508."""
     epoch_column: ClassVar[str] = "_epoch"
     """The target's column for the epoch's number."""
@@ -115,41 +116,40 @@ class SqlSink(SinkBase):
         names = [*rows.column_names, self.epoch_column]
         values = ", ".join(f"%(v{at})s" for at in range(len(names)))
         listed = ", ".join(quote(name) for name in names)
-        given = ({f"v{at}": value for at, value in enumerate([*row.values(), epoch])} for row in rows.to_pylist())
-        told = db.executemany(f"INSERT INTO {quote(self.table)} ({listed}) VALUES ({values})", given)
-        return told if told == rows.num_rows else self._counted(db, epoch, told)
+        parameters = ({f"v{at}": value for at, value in enumerate([*row.values(), epoch])} for row in rows.to_pylist())
+        driver_count = db.executemany(f"INSERT INTO {quote(self.table)} ({listed}) VALUES ({values})", parameters)
+        return driver_count if driver_count == rows.num_rows else self._counted(db, epoch, driver_count)
 
-    def _counted(self, db: Database, epoch: int, told: int) -> int | None:
+    def _counted(self, db: Database, epoch: int, driver_count: int) -> int | None:
         """Count the rows of an epoch in the table, as a trigger may explain the driver's other number, or none.
 
         In a table of several sinks only the driver's number counts, as others use the same epoch numbers.
         """
         if self.tables.shared(db.execute, self._writer, self.table):
-            return told if told >= 0 else None
+            return driver_count if driver_count >= 0 else None
         query = f"SELECT count(*) FROM {quote(self.table)} WHERE {quote(self.epoch_column)} = %(epoch)s"
         return int(db.execute(query, {"epoch": epoch}).fetchall()[0][0])
 
     def fit(self, db: Database, schema: pa.Schema) -> None:
         """Create the target, or check that it takes the columns. Rows that were there before us belong to no epoch.
 
-        Raises:
-            DestinationError: E506, the table lacks columns, or one of the batch has the name of the epoch column.
+        Raises E506: the table lacks columns, or one of the batch has the name of the epoch column.
         """
-        if taken := [name for name in schema.names if name.lower() == self.epoch_column.lower()]:
-            difference = f"column {taken[0]} is the one that takes the epoch's number"
+        if clashes := [name for name in schema.names if name.lower() == self.epoch_column.lower()]:
+            difference = f"column {clashes[0]} is the one that takes the epoch's number"
             cause, next_ = "the query delivers a column of that name", "rename it in the query, then restart the query"
             raise refuse("E506", sink=self.id, difference=difference, because=cause, next=next_)
-        column, found = quote(self.epoch_column), self.columns(db, self.table)
-        if not found:
+        column, columns = quote(self.epoch_column), self.columns(db, self.table)
+        if not columns:
             made = [f"{quote(field.name)} {self.type_of(field)}".rstrip() for field in schema]
             db.execute(f"CREATE TABLE {quote(self.table)} ({', '.join([*made, f'{column} bigint'])})")
             return
-        if missing := [field for field in schema if field.name not in found]:
+        if missing := [field for field in schema if field.name not in columns]:
             difference = f"the table lacks {', '.join(field.name for field in missing)}"
             adding = f"ALTER TABLE {quote(self.table)} ADD COLUMN"
-            way = "; ".join(f"{adding} {quote(field.name)} {self.type_of(field)}".rstrip() for field in missing)
-            raise refuse("E506", sink=self.id, difference=difference, next=f"{way}; then restart the query")
-        if self.epoch_column not in found:
+            remedy = "; ".join(f"{adding} {quote(field.name)} {self.type_of(field)}".rstrip() for field in missing)
+            raise refuse("E506", sink=self.id, difference=difference, next=f"{remedy}; then restart the query")
+        if self.epoch_column not in columns:
             db.execute(f"ALTER TABLE {quote(self.table)} ADD COLUMN {column} bigint")
 
     # ---- what it is
@@ -167,18 +167,14 @@ class SqlSink(SinkBase):
 
     @classmethod
     def from_address(cls, address: str) -> Self:
-        """Find a sink again for reading.
-
-        Raises:
-            ConfigurationError: E110, it is no address of this kind.
-        """
+        """Find a sink again for reading. Raises E110: it is no address of this kind."""
         parts = address.removeprefix(f"{cls.kind}:").rsplit("#", 2)  # a place may hold the sign, as a folder's name
         if len(parts) != 3 or not all(parts[1:]):
             raise refuse(
                 "E110",
                 problem=f"{address!r} does not lead to a sink.",
                 cause=f"an address of this kind is {cls.kind}:<place>#<table>#<id>",
-                next="see the addresses of every pipeline: onceonly queries list",
+                next="see the addresses of every pipeline: onceonly status",
             )
         return cls(*parts)
 
@@ -193,47 +189,36 @@ class SqlSink(SinkBase):
         """Check that the database answers. Creates nothing."""
         super().open(pipeline)
         with self._reading() as db:
-            self._known(db)
+            self._has_head(db)
 
     def fence(self) -> Fence | None:
         """Read the newest installed fence, without a lock."""
         with self._reading() as db:
-            return self.tables.newest_fence(db.execute, self._writer) if self._known(db) else None
+            return self.tables.newest_fence(db.execute, self._writer) if self._has_head(db) else None
 
     def look(self) -> Peek:
         """Read the head's epoch, or whether there are rows without one, without a lock."""
         with self._reading() as db:
 
             def newest() -> tuple[int, Marker | None]:
-                return self.tables.newest_epoch(db.execute, self._writer) if self._known(db) else (0, None)
+                return self.tables.newest_epoch(db.execute, self._writer) if self._has_head(db) else (0, None)
 
-            return tables.seen(newest, lambda: self._has_rows(db))
+            return tables.peek_target(newest, lambda: self._has_rows(db))
 
-    def identity_beside(self, known: str) -> str:
+    def identity_now(self, recorded: str) -> str:
         """The target's identity, empty if our tables are missing."""
         with self._reading() as db:
-            return self.identity(db) if self._known(db) else ""
+            return self.identity(db) if self._has_head(db) else ""
 
     def install(self, fence: Fence) -> None:
-        """Create our tables, and make ``fence`` the newest if it is strictly greater or already installed.
-
-        Raises:
-            Superseded: the installed fence is neither lower nor this one.
-            OutcomeUnknown: the answer was lost.
-            DestinationError: certainly not installed.
-        """
+        """Create our tables, and make ``fence`` the newest if it is strictly greater or already installed."""
         with self._refusals(), self._transaction(Point.INSTALL_SENT) as db:
             self.create(db)
             self.tables.install(db.execute, self._writer, fence)
         self._fence = fence
 
     def position(self, since: Receipt | None) -> Position:
-        """Return the sink's head and identity, under our fence.
-
-        Raises:
-            Superseded: another fence is installed.
-            DestinationError: E508, ours is not installed.
-        """
+        """Return the sink's head and identity, under our fence. Raises E508 if our fence is not installed."""
         if self._fence is None:
             raise RuntimeError("install a fence first")
         with self._refusals(), self._begun() as db:
@@ -256,43 +241,34 @@ class SqlSink(SinkBase):
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
         """Commit rows and marker in one transaction, if our fence and the previous chain still hold.
 
-        Raises:
-            Superseded: another fence is installed.
-            OutcomeUnknown: the answer was lost.
-            Conflict: the database rolled the transaction back because of others.
-            IdentityError: E207, E208, E210: the epoch does not follow this sink or table.
-            DestinationError: nothing was written.
+        Raises E207, E208 or E210 if the epoch does not follow this sink or table. After ``Conflict`` (the database
+        rolled back because of others) and ``DestinationError`` nothing was written.
         """
         rows = check_prepared_by(prepared, ArrowRows)
-        said = self._taken_back
-        with self._refusals(said), self._transaction(Point.COMMIT_SENT, said) as db:
+        translator = self._taken_back
+        with self._refusals(translator), self._transaction(Point.COMMIT_SENT, translator) as db:
             head = self._under(db, marker.fence)
             self._follows(head, self.identity(db), marker)
             written = self.write(db, rows.table, marker.epoch.number) if rows else None
             count = rows.rows if rows else 0
             if refused := commit_outcome.check_counted(self.id, marker.epoch.number, count, written):
                 raise refused
-            place = {"identity": self.identity(db), "target": self.table}  # the first epoch made the target
-            if not self.tables.advance(db.execute, self._writer, marker, count, place):
+            identity_values = {"identity": self.identity(db), "target": self.table}  # the first epoch made the target
+            if not self.tables.advance(db.execute, self._writer, marker, count, identity_values):
                 raise Conflict(self.id, "the head moved while the epoch was being written", "another driver")
-        return self._receipt(marker, count, place["identity"])
+        return self._receipt(marker, count, identity_values["identity"])
 
     def look_up(self, marker: Marker) -> Receipt | None:
-        """Find out whether an epoch was committed. Afterwards it cannot be committed any more.
-
-        Raises:
-            Superseded: another fence is installed.
-            OutcomeUnknown: neither can be proved.
-        """
+        """Find out whether an epoch was committed. Afterwards it cannot be committed any more."""
         # The head is written before the epoch is looked for: without a lock of the read, only that waits for a commit
         # that is under way, and each statement may see what was committed before it began.
-        found: list[Receipt | None] = []
-        with commit_outcome.settling(self.id, self.read, found), self._transaction() as db:
+        receipts: list[Receipt | None] = []
+        with commit_outcome.settling(self.id, self.read, receipts), self._transaction() as db:
             self._under(db, marker.fence)
             self.tables.touch(db.execute, self._writer)
             row = self.tables.epoch_at(db.execute, self._writer, marker.epoch.number)
-            found.append(commit_outcome.landed((row.marker, self._recorded(row)) if row else None, marker))
-        return found[-1]
+            receipts.append(commit_outcome.landed((row.marker, self._recorded(row)) if row else None, marker))
+        return receipts[-1]
 
     # ---- reading
 
@@ -300,8 +276,8 @@ class SqlSink(SinkBase):
         """Markers with receipts, oldest first."""
         while True:
             with self._reading() as db:
-                known = self._known(db)
-                page = self.tables.epochs_after(db.execute, self._writer, after, _PAGE) if known else []
+                has_tables = self._has_head(db)
+                page = self.tables.epochs_after(db.execute, self._writer, after, _PAGE) if has_tables else []
             yield from ((row.marker, self._recorded(row)) for row in page)
             if len(page) < _PAGE:
                 return
@@ -311,15 +287,15 @@ class SqlSink(SinkBase):
         """Rows per epoch, counted in the table, or ``None`` if another sink numbers rows there too."""
         with self._reading() as db:
             columns = self.columns(db, self.table)
-            if self._known(db) and self.tables.shared(db.execute, self._writer, self.table):
+            if self._has_head(db) and self.tables.shared(db.execute, self._writer, self.table):
                 return None
             column = quote(self.epoch_column) if self.epoch_column in columns else "0"
             return tables.recount(db.execute, quote(self.table), column) if columns else {}
 
-    def writers(self) -> list[str]:
+    def pipelines(self) -> list[str]:
         """Pipelines with an epoch in the table, ours among them."""
         with self._reading() as db:
-            return self.tables.writers(db.execute, self.table) if self._known(db) else []
+            return self.tables.writers(db.execute, self.table) if self._has_head(db) else []
 
     def close(self) -> None:
         """Forget the fence."""
@@ -341,8 +317,8 @@ class SqlSink(SinkBase):
     def identity(self, db: Database) -> str:
         """The target's identity, by default that of the database, which changes with a new database.
 
-        A driver that can also name the table (an oid) returns that, and an empty text while there is no table. Then a
-        table that was dropped and created again differs from the old one. By default it does not.
+        A driver that can also name the table (an oid) returns that, and an empty text while there is no table. By
+        default a table that was dropped and created again does not differ from the old one.
         """
         return str(db.execute("SELECT id FROM onceonly_identity").fetchall()[0][0])
 
@@ -350,7 +326,7 @@ class SqlSink(SinkBase):
     def _writer(self) -> HeadScope:
         return HeadScope(self.pipeline, self.id)
 
-    def _known(self, db: Database) -> bool:
+    def _has_head(self, db: Database) -> bool:
         return bool(self.columns(db, self.tables.head))
 
     def _has_rows(self, db: Database) -> bool:
@@ -359,23 +335,23 @@ class SqlSink(SinkBase):
 
     def _under(self, db: Database, fence: Fence) -> Head:
         """The head, if its fence is ``fence``. A writing transaction keeps it so until it ends."""
-        head = self.tables.read(db.execute, self._writer, self.lock) if self._known(db) else None
+        head = self.tables.read(db.execute, self._writer, self.lock) if self._has_head(db) else None
         refused = check_fence(self.id, head.fence if head else None, fence)
         if refused is not None or head is None:
-            raise refused or AssertionError("a fence stands without a head")
+            raise refused or AssertionError("there is a fence without a head")
         return head
 
     def _follows(self, head: Head, identity: str, marker: Marker) -> None:
-        was = self._identity_in(head.place)
+        old_identity = self._identity_in(head.target_identity)
         follows = check_follows(marker, NewestEpoch(head.epoch, head.chain))
-        if refused := follows or commit_outcome.check_identity(was, identity, marker):
+        if refused := follows or commit_outcome.check_identity(old_identity, identity, marker):
             raise refused
 
     def _recorded(self, row: Row) -> Receipt:
-        return self._receipt(row.marker, row.rows, self._identity_in(row.place))
+        return self._receipt(row.marker, row.rows, self._identity_in(row.target_identity))
 
-    def _identity_in(self, place: Sequence[Any]) -> str:
-        return str(dict(zip(self.tables.place, place, strict=True))["identity"])
+    def _identity_in(self, identity_values: Sequence[Any]) -> str:
+        return str(dict(zip(self.tables.target_columns, identity_values, strict=True))["identity"])
 
     def _receipt(self, marker: Marker, rows: int, identity: str) -> Receipt:
         epoch = marker.epoch
@@ -445,5 +421,5 @@ class SqlSink(SinkBase):
         return self._refused(failure)
 
     def _refused(self, failure: Failed) -> OnceOnlyError:
-        said = {"reason": failure.reason, "cause": self.cause, "next": "remove the cause, restart the query"}
-        return refuse("E508", sink=self.id, **said)
+        details = {"reason": failure.reason, "cause": self.cause, "next": "remove the cause, restart the query"}
+        return refuse("E508", sink=self.id, **details)

@@ -9,15 +9,102 @@ two. :mod:`onceonly.protocol.guard` judges a head.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, Protocol, TypeAlias
 
 from onceonly.protocol import Peek, Superseded
 from onceonly.protocol.guard import joins
 from onceonly_checkpoints.epoch import Fence, Marker
-from onceonly_sinks.sql.database import Execute
+
+# ---- Run ``%(name)s`` statements on any DB-API connection and paramstyle.
+
+
+Paramstyle: TypeAlias = Literal["pyformat", "named", "dollar"]
+"""How a driver wants parameters: ``%(name)s`` (psycopg, MySQL), ``:name`` (sqlite3, Oracle), ``$name`` (DuckDB)."""
+
+_PREFIX: Mapping[str, str] = {"named": ":", "dollar": "$"}
+_PARAMETER = re.compile(r"%\((\w+)\)s|%%")
+
+
+class Cursor(Protocol):
+    """A statement's result: a DB-API cursor, or SQLAlchemy's result."""
+
+    @property
+    def rowcount(self) -> Any:
+        """Number of changed rows, -1 if the driver does not count."""
+        ...
+
+    def fetchone(self) -> Any:
+        """The next row, or ``None``."""
+        ...
+
+    def fetchall(self) -> Sequence[Any]:
+        """The rows that are left."""
+        ...
+
+
+Execute: TypeAlias = Callable[[str, Mapping[str, Any]], Cursor]
+"""Runs one statement, with parameters as ``%(name)s``, in the caller's transaction."""
+
+
+class Database:
+    """A DB-API connection that takes ``%(name)s``.
+
+    All statements run on one cursor. DuckDB's cursors are connections of their own, so only that makes them one
+    transaction. So an answer holds until the next statement. The connection must be in autocommit mode. BEGIN and
+    COMMIT are statements here, and nothing begins by itself.
+    """
+
+    def __init__(self, connection: Any, paramstyle: Paramstyle) -> None:
+        self.connection = connection
+        self._paramstyle: Paramstyle = paramstyle
+
+    @cached_property
+    def _cursor(self) -> Any:
+        return self.connection.cursor()
+
+    def execute(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Cursor:
+        """Run one statement, in which ``%`` is written ``%%``."""
+        text, names = rendered(sql, self._paramstyle)
+        # DuckDB refuses a parameter that the statement does not name.
+        self._cursor.execute(text, {name: (parameters or {})[name] for name in names})
+        answer: Cursor = self._cursor
+        return answer
+
+    def executemany(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Run one statement for each row. Return how many rows all of them changed, -1 if the driver does not count."""
+        text, _ = rendered(sql, self._paramstyle)
+        self._cursor.executemany(text, list(rows))
+        counted = self._cursor.rowcount
+        return counted if isinstance(counted, int) else -1
+
+    def close(self) -> None:
+        """Close cursor and connection. A cursor that is a connection of its own would stay open."""
+        try:
+            if close := getattr(self.__dict__.get("_cursor"), "close", None):
+                close()
+        finally:
+            self.connection.close()
+
+
+def rendered(sql: str, paramstyle: Paramstyle) -> tuple[str, tuple[str, ...]]:
+    """A statement in the driver's paramstyle, with the names of its parameters."""
+    names = tuple(dict.fromkeys(match[1] for match in _PARAMETER.finditer(sql) if match[1]))
+    if paramstyle == "pyformat":
+        return sql, names
+    return _PARAMETER.sub(lambda match: _PREFIX[paramstyle] + match[1] if match[1] else "%", sql), names
+
+
+def quote(name: str) -> str:
+    """A name as SQL, for a statement with parameters."""
+    return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+
+
+# ---- SQL of the ``head`` and ``epoch`` tables of every SQL sink.
+
 
 OURS = "pipeline = %(pipeline)s AND sink = %(sink)s"
 """The condition that keeps one (pipeline, sink)."""
@@ -42,29 +129,27 @@ class HeadScope:
 class Head:
     """The head row: the newest fence and epoch.
 
-    Attributes:
-        epoch: number of the newest epoch, 0 for none.
-        place: the target's identity when that epoch went to it, as values of :attr:`Tables.place`.
+    ``target_identity`` is the target's identity when that epoch went to it, as values of :attr:`Tables.target_columns`.
     """
 
     fence: Fence
     epoch: int
     chain: str
-    place: tuple[Any, ...]
+    target_identity: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row of the epoch table, with its counted rows.
 
-    ``place`` is the target's identity then, as values of :attr:`Tables.place`.
+    ``target_identity`` is the target's identity then, as values of :attr:`Tables.target_columns`.
     """
 
     number: int
     chain: str
     marker: Marker
     rows: int
-    place: tuple[Any, ...]
+    target_identity: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -73,7 +158,7 @@ class Tables:
 
     Attributes:
         head: the head table, as it is written in SQL.
-        place: columns that identify and locate the target, with their types: ``text`` or ``bigint``.
+        target_columns: columns that identify and locate the target, with their types: ``text`` or ``bigint``.
         target: the one of them that names the table.
         now: the current time, in SQL.
         moment: type of a point in time, with its default.
@@ -82,7 +167,7 @@ class Tables:
 
     head: str = "onceonly_head"
     epoch: str = "onceonly_epoch"
-    place: Mapping[str, str] = field(default_factory=lambda: {"identity": "text", "target": "text"})
+    target_columns: Mapping[str, str] = field(default_factory=lambda: {"identity": "text", "target": "text"})
     target: str = "target"
     now: str = "CURRENT_TIMESTAMP"
     moment: str = "timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP"
@@ -93,14 +178,14 @@ class Tables:
     @cached_property
     def ddl(self) -> tuple[str, str]:
         """Creates both tables if they are missing."""
-        place = ", ".join(f"{name} {kind} NOT NULL" for name, kind in self.place.items())
+        identity_columns = ", ".join(f"{name} {kind} NOT NULL" for name, kind in self.target_columns.items())
         return (
             f"""
     CREATE TABLE IF NOT EXISTS {self.head} (
         pipeline text NOT NULL, sink text NOT NULL,
         generation bigint NOT NULL, owner text NOT NULL,
         epoch bigint NOT NULL, chain text NOT NULL,
-        {place},
+        {identity_columns},
         updated_at {self.moment},
         PRIMARY KEY (pipeline, sink)
     ){self.storage}
@@ -110,7 +195,7 @@ class Tables:
         pipeline text NOT NULL, sink text NOT NULL, epoch bigint NOT NULL,
         generation bigint NOT NULL, owner text NOT NULL,
         chain text NOT NULL, rows bigint NOT NULL, marker text NOT NULL,
-        {place},
+        {identity_columns},
         committed_at {self.moment},
         PRIMARY KEY (pipeline, sink, epoch)
     )
@@ -119,7 +204,7 @@ class Tables:
 
     @cached_property
     def _places(self) -> str:
-        return ", ".join(self.place)
+        return ", ".join(self.target_columns)
 
     @cached_property
     def sql_read(self) -> str:
@@ -140,12 +225,12 @@ class Tables:
         """
         # No row is changed where a fence stands that is as high: the count of rows is the answer, and the row's lock,
         # taken before the condition is looked at, orders whoever comes at once.
-        found = ", ".join(f"coalesce(n.{name}, {_EMPTY[kind]})" for name, kind in self.place.items())
+        identity_values = ", ".join(f"coalesce(n.{name}, {_EMPTY[kind]})" for name, kind in self.target_columns.items())
         return f"""
 WITH newest AS (SELECT * FROM {self.epoch} WHERE {OURS} ORDER BY epoch DESC LIMIT 1)
 INSERT INTO {self.head} AS h (pipeline, sink, generation, owner, epoch, chain, {self._places})
 SELECT %(pipeline)s, %(sink)s, %(generation)s, %(owner)s, coalesce(n.epoch, 0), coalesce(n.chain, ''),
-       {found}
+       {identity_values}
 FROM (SELECT 1) one LEFT JOIN newest n ON true
 WHERE n.generation IS NULL OR n.generation < %(generation)s
 ON CONFLICT (pipeline, sink) DO UPDATE
@@ -161,18 +246,18 @@ WHERE h.generation < excluded.generation
         """
         # RETURNING, since some drivers count no rows. The key of the second table is a net of its own: an epoch that
         # got past the head twice fails there.
-        place = ", ".join(f"{name} = %({name})s" for name in self.place)
-        given = ", ".join(f"%({name})s" for name in self.place)
+        assignments = ", ".join(f"{name} = %({name})s" for name in self.target_columns)
+        placeholders = ", ".join(f"%({name})s" for name in self.target_columns)
         return (
             f"""
-UPDATE {self.head} SET epoch = %(epoch)s, chain = %(chain)s, {place}, updated_at = {self.now}
+UPDATE {self.head} SET epoch = %(epoch)s, chain = %(chain)s, {assignments}, updated_at = {self.now}
 WHERE {OURS} AND generation = %(generation)s AND owner = %(owner)s
   AND ((epoch = %(before_epoch)s AND chain = %(before_chain)s) OR (%(joins)s AND epoch <= %(before_epoch)s))
 RETURNING epoch
 """,
             f"""
 INSERT INTO {self.epoch} (pipeline, sink, epoch, generation, owner, chain, rows, marker, {self._places})
-VALUES (%(pipeline)s, %(sink)s, %(epoch)s, %(generation)s, %(owner)s, %(chain)s, %(rows)s, %(marker)s, {given})
+VALUES (%(pipeline)s, %(sink)s, %(epoch)s, %(generation)s, %(owner)s, %(chain)s, %(rows)s, %(marker)s, {placeholders})
 """,
         )
 
@@ -220,8 +305,8 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
 
     def epoch_at(self, execute: Execute, writer: HeadScope, number: int) -> Row | None:
         """One epoch, or ``None`` if it is not there."""
-        found = execute(f"{self._sql_rows} AND epoch = %(epoch)s", {**writer.parameters, "epoch": number}).fetchone()
-        return _row(found) if found else None
+        row = execute(f"{self._sql_rows} AND epoch = %(epoch)s", {**writer.parameters, "epoch": number}).fetchone()
+        return _row(row) if row else None
 
     def epochs_after(self, execute: Execute, writer: HeadScope, after: int, limit: int) -> list[Row]:
         """The next epochs, oldest first."""
@@ -244,14 +329,16 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
         """Make ``fence`` the newest if it is greater or already installed. Otherwise raise :class:`Superseded`."""
         if execute(self.sql_install, {**writer.parameters, **fence.to_json()}).rowcount == 1:
             return
-        found = self.newest_fence(execute, writer)
-        if found is not None and found != fence:
-            raise Superseded(writer.sink, found)
+        installed_fence = self.newest_fence(execute, writer)
+        if installed_fence is not None and installed_fence != fence:
+            raise Superseded(writer.sink, installed_fence)
 
-    def advance(self, execute: Execute, writer: HeadScope, marker: Marker, rows: int, place: Mapping[str, Any]) -> bool:
+    def advance(
+        self, execute: Execute, writer: HeadScope, marker: Marker, rows: int, identity_values: Mapping[str, Any]
+    ) -> bool:
         """Move the head and write the epoch row. Return whether the epoch followed the head."""
         move, write = self.sql_advance
-        parameters = {**advancing(writer, marker, rows), **place}
+        parameters = {**advancing(writer, marker, rows), **identity_values}
         if not execute(move, parameters).fetchall():
             return False
         execute(write, parameters)
@@ -278,7 +365,7 @@ def advancing(writer: HeadScope, marker: Marker, rows: int) -> dict[str, Any]:
     }
 
 
-def seen(newest: Callable[[], tuple[int, Marker | None]], any_row: Callable[[], bool]) -> Peek:
+def peek_target(newest: Callable[[], tuple[int, Marker | None]], any_row: Callable[[], bool]) -> Peek:
     """The sight of a sink. ``any_row``, whether the target holds a row, is called only if there is no epoch."""
     number, marker = newest()
     rows = not number and any_row()
@@ -293,8 +380,8 @@ def recount(execute: Execute, table: str, column: str) -> dict[int, int]:
     return {int(epoch): int(rows) for epoch, rows in execute(query, {}).fetchall()}
 
 
-def _row(found: Any) -> Row:
-    return Row(found[0], found[1], _marker(found[3]), found[2], tuple(found[4:]))
+def _row(record: Any) -> Row:
+    return Row(record[0], record[1], _marker(record[3]), record[2], tuple(record[4:]))
 
 
 def _marker(text: str) -> Marker:

@@ -5,37 +5,116 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from onceonly.api.guarantee import GuaranteeInputs
 from onceonly.errors import refuse
 from onceonly.errors.arguments import checks_arguments
-from onceonly.event_time import event_time_argument
-from onceonly.machine.facts import Adopt, OnRefresh, Overlap
-from onceonly.machine.output_rules import MaxBad
+from onceonly.errors.options import at_least, meaningless
+from onceonly.machine.facts import Adopt
 from onceonly.machine.overlap import unfit
 from onceonly.protocol import Sink
-from onceonly.quality.dedupe import Dedupe
-from onceonly.quality.output import Output
-from onceonly.quality.quality import Quality
-from onceonly.runtime import refresh
-from onceonly.runtime.staged_files import directory
-from onceonly.spark.engine import LOSSY, QueryHint, QueryPlan, Run
-from onceonly.windows import windows_argument
-from onceonly_checkpoints.digests import BAD, LATE, PANES, SEEN, STATE
+from onceonly.spark.engine import QueryHint, QueryPlan, Run
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import SourceIdentity, SourceOffsets, canonical
 from onceonly_checkpoints.storage import half_url, is_local, local_path
+
+if TYPE_CHECKING:
+    from onceonly.event_time.event_time_argument import EventTimeArgument
+    from onceonly.quality.division import Division
+    from onceonly.windows.windows_argument import WindowsArgument
 
 # ---- What ``exactly_once()`` is called with: what cannot mean anything is refused by name, before a query starts.
 
 LedgerPlace = str | os.PathLike[str] | Ledger | None
 """Where epochs are recorded: a URL, the path of a SQLite file, a ledger; ``None``: where sinks and checkpoint say."""
 
-_OVERLAPS: dict[str, Overlap] = {"stop": "stop", "trim": "trim"}
-ON_REFRESH: dict[str, OnRefresh] = {"stop": "stop", "replace": "replace"}
-"""What can become of a full refresh, by its word."""
+
+def _check_ledger(ledger: object) -> None:
+    """Refuse a value that is neither the place of a ledger nor a ledger. A class is no ledger."""
+    if ledger is None or isinstance(ledger, str | os.PathLike):
+        if ledger is not None and half_url(os.fspath(ledger)):
+            expected = "a URL with two slashes, or the path of a SQLite file"
+            raise meaningless("Storage", "ledger", os.fspath(ledger), expected)
+        return
+    if isinstance(ledger, type) or not isinstance(ledger, Ledger):
+        expected = "a URL, the path of a SQLite file, or a Ledger that was made"
+        raise meaningless("Storage", "ledger", ledger, expected)
+
+
+@checks_arguments
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What a query does where its checkpoint, its source or its target are not as its epochs left them.
+
+    Attributes:
+        overlap: when a new or rolled-back checkpoint offers rows of recorded epochs again. ``"trim"`` writes only rows
+            whose position in the source is in no epoch. It needs a plan without state over one Kafka or file source,
+            and columns that ``transform=`` may drop: ``topic``, ``partition``, ``offset``, or ``file_path``.
+        on_refresh: at a full refresh of a declarative pipeline, which begins anew in a sibling directory of its
+            checkpoint and clears no sink. ``"replace"``: the first new rows' transaction deletes the old ones from
+            every sink. The source may hold fewer rows than the sinks. Readers then see a table that refills.
+        adopt: when the target already holds rows that are not ours. ``"here"`` keeps them and starts after them. A
+            mapping ``{source id: offset}`` gives the offsets that they contain, and the query must go on there.
+        lossy_source: a source that cannot give its rows again, and so loses a batch by a crash. Refused without this.
+
+    Raises:
+        ConfigurationError: E110, an unknown value.
+    """
+
+    overlap: Literal["stop", "trim"] = "stop"
+    on_refresh: Literal["stop", "replace"] = "stop"
+    adopt: Literal["here"] | Mapping[str, Any] | None = None
+    lossy_source: Literal["socket", "memory"] | None = None
+
+    @property
+    def adopts(self) -> Adopt:
+        """``adopt`` with its offsets parsed."""
+        if not isinstance(self.adopt, Mapping):
+            return "here" if self.adopt else None
+        texts = {source: value if isinstance(value, str) else canonical(value) for source, value in self.adopt.items()}
+        return SourceOffsets.of(texts)
+
+
+@checks_arguments
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """Where a query keeps what is neither rows nor markers.
+
+    Attributes:
+        ledger: index and history, rebuildable from the sink: an SQLAlchemy URL, a path of a SQLite file, or a
+            ``Ledger``. ``None``: the sink's own database if it is one, else a SQLite file beside a local checkpoint.
+        staging: where batches for several sinks are written: a directory that driver and executors share, or a URL that
+            Spark and an installed driver of fsspec both reach. ``None``: beside the checkpoint. With it a single sink
+            reads each epoch from files, piece by piece, so a topic takes epochs that exceed the driver's memory.
+        keep_epochs: number of the newest epochs that stay staged, to restore a sink from (``onceonly recover rewind``).
+            A crash between two sinks needs 1. More than 1 stages the epochs of a single sink, too.
+
+    Raises:
+        ConfigurationError: E110, no place of a ledger, or no number from 1 on. E114, files cannot lie there, or not be
+            read from here.
+    """
+
+    ledger: LedgerPlace = None
+    staging: str | os.PathLike[str] | None = None
+    keep_epochs: Annotated[int, at_least(1, "a number of epochs")] = 1
+
+    def __post_init__(self) -> None:
+        _check_ledger(self.ledger)
+        if self.staging is not None:
+            from onceonly.runtime.staged_files import directory
+
+            directory(os.fspath(self.staging))  # what cannot be reached from here is refused before the query starts
+
+    @property
+    def stages(self) -> bool:
+        """Whether the user asks for staged epochs."""
+        return self.staging is not None or self.keep_epochs > 1
+
+
+DEFAULT_RECOVERY = Recovery()
+DEFAULT_STORAGE = Storage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +122,23 @@ class Arguments:
     """Checked arguments of a call. See :func:`onceonly.exactly_once`.
 
     A user cannot set ``replaying``: then the batches come from replay checkpoints and run recorded epochs again.
-    ``routes`` holds the columns that route rows. The outputs of a route are among ``outputs``.
+    ``division``, ``event_time`` and ``windows`` are objects of their rooms, which a call loads when it asks for them.
     """
 
     sinks: tuple[Sink, ...]
     name: str | None = None
-    ledger: LedgerPlace = None
-    before: Callable[[Any], Any] | None = None
-    adopt: Adopt = None
-    overlap: Overlap = "stop"
-    staging: Staging | None = None
-    lossy_source: str | None = None
     checkpoint: str | None = None
-    on_refresh: OnRefresh = "stop"
-    outputs: tuple[Output, ...] = ()
-    quality: Quality | None = None
-    dedupe: Dedupe | None = None
-    time: event_time_argument.EventTimeArgument | None = None
-    panes: windows_argument.WindowsArgument | None = None
-    replaying: bool = False
-    routes: tuple[str, ...] = ()
+    transform: Callable[[Any], Any] | None = None
+    division: Division | None = None
+    event_time: EventTimeArgument | None = None
+    windows: WindowsArgument | None = None
     version: str = ""
+    recovery: Recovery = DEFAULT_RECOVERY
+    storage: Storage = DEFAULT_STORAGE
+    replaying: bool = False
 
     @property
-    def told(self) -> QueryHint:
+    def hint(self) -> QueryHint:
         """Name and checkpoint of the query, for engines that cannot find them."""
         return QueryHint(self.name, self.checkpoint)
 
@@ -78,19 +150,18 @@ class Arguments:
     @property
     def stages(self) -> bool:
         """Whether epochs are staged, so that several sinks get the same bytes. For a single sink the user decides."""
-        return len(self.sinks) > 1 or self.staging is not None or self.divided
+        return len(self.sinks) > 1 or self.storage.stages or self.divided
 
     @property
     def divided(self) -> bool:
         """Whether the rows are divided: some sinks get other rows, or bad or repeated rows are separated."""
-        apart = (self.quality, self.dedupe, self.panes)
-        return bool(self.outputs) or any(one is not None for one in apart)
+        return self.division is not None or self.windows is not None
 
     @property
     def of_rows(self) -> tuple[Sink, ...]:
         """Its sinks without those of ids, of window state and of late rows."""
-        beside = (*([self.dedupe.keeper] if self.dedupe else []), *(self.panes.sinks if self.panes else ()))
-        return tuple(sink for sink in self.sinks if sink not in beside)
+        state = (*(self.division.state_sinks if self.division else ()), *(self.windows.sinks if self.windows else ()))
+        return tuple(sink for sink in self.sinks if sink not in state)
 
     @property
     def adding(self) -> tuple[str, ...]:
@@ -98,20 +169,9 @@ class Arguments:
         return tuple(sink.id for sink in self.of_rows if sink.capabilities.append_only)
 
     @property
-    def kept(self) -> dict[str, str]:
+    def contents(self) -> dict[str, str]:
         """Contents of each sink that holds something else than good rows, in words, by sink id."""
-        quarantine = self.quality.quarantine if self.quality else None
-        found = {quarantine.id: "bad rows"} if quarantine else {}
-        found |= {self.dedupe.keeper.id: "ids"} if self.dedupe else {}
-        if self.panes:
-            found[self.panes.keeper.id] = "windows"
-            found |= {self.panes.late.id: "late rows"} if self.panes.late else {}
-        return found
-
-    @property
-    def max_bad(self) -> MaxBad:
-        """Limit of bad rows in an epoch."""
-        return self.quality.most if self.quality else None
+        return (self.division.contents if self.division else {}) | (self.windows.contents if self.windows else {})
 
     @property
     def one_by_one(self) -> str:
@@ -121,115 +181,60 @@ class Arguments:
     @property
     def chosen(self) -> GuaranteeInputs:
         """The arguments that affect the guarantee."""
-        taken = {sink.id: (output.name, output.text) for output in self.outputs for sink in output.sinks}
-        expected = ""
-        if self.quality:
-            expected = self.quality.breaks(self.of_rows)
-            if self.quality.quarantine:
-                taken[self.quality.quarantine.id] = BAD, f"every row that breaks {expected}{self.quality.kept}"
-        once = ""
-        if self.dedupe:
-            once = f"{self.dedupe.named}, of which one was let through in the {self.dedupe.within} before"
-            taken[self.dedupe.keeper.id] = SEEN, f"the id of each row that was let through, for {self.dedupe.within}"
-        if self.panes:
-            taken |= {sink.id: (PANES, self.panes.words) for sink in self.of_rows}
-            taken[self.panes.keeper.id] = STATE, "every window that is open, as the newest epoch left it"
-            if self.panes.late:
-                taken[self.panes.late.id] = LATE, "every row that came after its window was closed"
-        time = self.time.words if self.time else ""
-        said = (self.adopt, self.before is not None, self.stages, self.on_refresh)
-        return GuaranteeInputs(*said, taken, expected, once, time)
+        outputs, expected, once = self.division.promise(self.of_rows) if self.division else ({}, "", "")
+        outputs |= self.windows.promise(self.of_rows) if self.windows else {}
+        return GuaranteeInputs(
+            adopt=self.recovery.adopts,
+            transform=self.transform is not None,
+            staged=self.stages,
+            on_refresh=self.recovery.on_refresh,
+            outputs=outputs,
+            expected=expected,
+            once=once,
+            event_time=self.event_time.words if self.event_time else "",
+        )
+
+    def check_plan(self, plan: QueryPlan, query: str, nondeterministic: str | None) -> None:
+        """Refuse a plan, before or after the query starts, as :func:`refuse_plan`.
+
+        Raises:
+            ConfigurationError: as :func:`refuse_plan`. E131, the plan does not show which times are still to come.
+        """
+        refuse_plan(plan, query, self.recovery.lossy_source, nondeterministic, self.one_by_one)
+        if self.event_time:
+            self.event_time.check_plan(plan, query)
 
     def shaped(self, df: Any) -> Any:
-        """Apply ``before=`` to a DataFrame."""
-        return self.before(df) if self.before else df
+        """Apply ``transform=`` to a DataFrame."""
+        return self.transform(df) if self.transform else df
 
 
-def overlap(wanted: str) -> Overlap:
-    """Parse ``overlap=``.
-
-    Raises:
-        ConfigurationError: E110, unknown value.
-    """
-    chosen = _OVERLAPS.get(wanted)
-    if chosen is None:
-        raise _meaningless("overlap", wanted, '"stop" or "trim"')
-    return chosen
-
-
-def on_refresh(wanted: str, sinks: tuple[Sink, ...], name: str | None) -> OnRefresh:
-    """Parse ``on_refresh=``.
-
-    Raises:
-        ConfigurationError: E110, unknown value.
-        IdentityError: E247, a sink cannot replace rows.
-    """
-    chosen = ON_REFRESH.get(wanted)
-    if chosen is None:
-        raise _meaningless("on_refresh", wanted, '"stop" or "replace"')
-    if chosen == "replace":
-        refresh.demand(sinks, name or "the query")
-    return chosen
-
-
-def check_before(before: object) -> None:
-    """Refuse a ``before=`` that cannot be called with a batch.
-
-    Raises:
-        ConfigurationError: E110.
-    """
-    if before is not None and (not callable(before) or isinstance(before, type)):
-        raise _meaningless("before", before, "a function from DataFrame to DataFrame")
+def check_transform(transform: object) -> None:
+    """Refuse a ``transform=`` that cannot be called with a batch (E110)."""
+    if transform is not None and (not callable(transform) or isinstance(transform, type)):
+        raise meaningless("exactly_once", "transform", transform, "a function from DataFrame to DataFrame")
 
 
 def check_name(name: str | None) -> None:
-    """Refuse a blank name.
-
-    Raises:
-        ConfigurationError: E110.
-    """
+    """Refuse a blank name (E110)."""
     if name is not None and not name.strip():
-        raise _meaningless("name", name, "a name that is not blank")
+        raise meaningless("exactly_once", "name", name, "a name that is not blank")
 
 
-def version(said: str | None) -> str:
+def version(label: str | None) -> str:
     """The user's name for the running code. ``None`` takes it from the environment.
 
     Raises:
         ConfigurationError: E110, it is not one line of text.
     """
-    chosen: Any = os.environ.get(VERSION, "") if said is None else said
+    chosen: Any = os.environ.get(VERSION, "") if label is None else label
     if not isinstance(chosen, str) or len(chosen.splitlines()) > 1:
-        raise _meaningless("version", chosen, "one line of text, such as a commit of Git")
+        raise meaningless("exactly_once", "version", chosen, "one line of text, such as a commit of Git")
     return chosen.strip()
 
 
 VERSION = "ONCEONLY_VERSION"
 """Variable of the environment that says it for every query of a process."""
-
-
-def check_lossy(kind: str | None) -> None:
-    """Refuse a kind of source that is unknown or can repeat its rows.
-
-    Raises:
-        ConfigurationError: E110.
-    """
-    if kind is not None and kind not in LOSSY.values():
-        raise _meaningless("lossy_source", kind, " or ".join(f'"{known}"' for known in LOSSY.values()))
-
-
-def check_ledger(ledger: object) -> None:
-    """Refuse a value that is neither the place of a ledger nor a ledger. A class is no ledger.
-
-    Raises:
-        ConfigurationError: E110.
-    """
-    if ledger is None or isinstance(ledger, str | os.PathLike):
-        if ledger is not None and half_url(os.fspath(ledger)):
-            raise _meaningless("ledger", os.fspath(ledger), "a URL with two slashes, or the path of a SQLite file")
-        return
-    if isinstance(ledger, type) or not isinstance(ledger, Ledger):
-        raise _meaningless("ledger", ledger, "a URL, the path of a SQLite file, or a Ledger that was made")
 
 
 def checkpoint_place(checkpoint: str | os.PathLike[str] | None) -> str | None:
@@ -240,26 +245,10 @@ def checkpoint_place(checkpoint: str | os.PathLike[str] | None) -> str | None:
     """
     if checkpoint is None:
         return None
-    place = os.fspath(checkpoint)
-    if not place.strip():
-        raise _meaningless("checkpoint", checkpoint, "the query's checkpointLocation")
-    return place
-
-
-def adopted(adopt: str | Mapping[str, Any] | None) -> Adopt:
-    """Parse ``adopt=``: ``"here"``, or the offsets that a target with existing rows already contains.
-
-    Raises:
-        ConfigurationError: E110, neither ``"here"`` nor offsets.
-    """
-    if adopt is None:
-        return None
-    if adopt == "here":
-        return "here"
-    if not isinstance(adopt, Mapping):
-        raise _meaningless("adopt", adopt, '"here", or the offsets that the target already contains')
-    texts = {source: value if isinstance(value, str) else canonical(value) for source, value in adopt.items()}
-    return SourceOffsets.of(texts)
+    location = os.fspath(checkpoint)
+    if not location.strip():
+        raise meaningless("exactly_once", "checkpoint", checkpoint, "the query's checkpointLocation")
+    return location
 
 
 def check_sinks(sinks: tuple[Sink, ...]) -> None:
@@ -281,25 +270,25 @@ def check_sinks(sinks: tuple[Sink, ...]) -> None:
     ids = [sink.id for sink in sinks]
     if twins := {id_ for id_ in ids if ids.count(id_) > 1}:
         problem = f"two of them have the id {min(twins)!r}"
-        raise refuse("E102", problem=problem, next="tell them apart: PostgresSink(..., id='orders-eu')")
+        raise refuse("E102", problem=problem, next="give each an id: PostgresSink(..., id='orders-eu')")
 
 
-def check_one_by_one(sinks: tuple[Sink, ...], overlap: Overlap, staging: Staging | None, *, divided: bool) -> None:
+def check_one_by_one(sinks: tuple[Sink, ...], recovery: Recovery, storage: Storage, *, divided: bool) -> None:
     """Refuse arguments that a sink without transactions cannot support.
 
-    ``divided``: the call has outputs, ``quality=``, ``dedupe=`` or ``panes=``.
+    ``divided``: the call has outputs, ``quality=``, ``dedupe=`` or ``windows=``.
 
     Raises:
         ConfigurationError: E128.
     """
     for sink in sinks:
         if not sink.capabilities.transactional:
-            for problem, way in _too_much(sink, sinks, overlap, staging, divided=divided):
-                raise refuse("E128", sink=sink.id, problem=problem, next=way)
+            for problem, remedy in _too_much(sink, sinks, recovery, storage, divided=divided):
+                raise refuse("E128", sink=sink.id, problem=problem, next=remedy)
 
 
 def _too_much(
-    sink: Sink, sinks: tuple[Sink, ...], overlap: Overlap, staging: Staging | None, *, divided: bool
+    sink: Sink, sinks: tuple[Sink, ...], recovery: Recovery, storage: Storage, *, divided: bool
 ) -> Iterator[tuple[str, str]]:
     """Each argument that needs a transaction, with the way out."""
     others = ", ".join(other.id for other in sinks if other is not sink)
@@ -311,25 +300,18 @@ def _too_much(
     if sink.capabilities.carries_ledger:
         yield "it would carry the ledger's record in a transaction", "have the sink declare carries_ledger=False"
     if others:
-        way = "give it a query of its own, with its own checkpoint and name: exactly_once(sink)"
-        yield f"it stands beside {others}, which may then hold what it holds in part", way
-    if staging is not None:
-        yield "staging= was given, and parts of a staged epoch would stand for the whole", "leave staging= out"
+        remedy = "give it a query of its own, with its own checkpoint and name: exactly_once(sink)"
+        yield f"it is given with {others}, which may then hold rows that it holds only in part", remedy
+    if storage.stages:
+        argument = "staging" if storage.staging is not None else "keep_epochs"
+        problem = f"Storage({argument}=) was given, and a part of a staged epoch would count as the whole"
+        yield problem, f"leave {argument}= out"
     if divided:
-        what = "an Output or quality= was given, and parts of a staged epoch would stand for the whole"
-        yield what, "choose rows and columns in before=: exactly_once(sink, before=lambda df: df.where(...))"
-    if overlap == "trim":
-        what = 'overlap="trim" was given, and rows may stand there that no epoch holds'
+        what = "an Output or quality= was given, and a part of a staged epoch would count as the whole"
+        yield what, "choose rows and columns in transform=: exactly_once(sink, transform=lambda df: df.where(...))"
+    if recovery.overlap == "trim":
+        what = 'Recovery(overlap="trim") was given, and it may hold rows of no epoch'
         yield what, 'leave overlap="trim" out: rows that come again are put again under their keys'
-
-
-def _meaningless(argument: str, value: object, wanted: str) -> Exception:
-    return refuse(
-        "E110",
-        problem=f"exactly_once({argument}={value!r}) is not understood.",
-        cause=f"{argument}= takes {wanted}",
-        next=f"give {wanted}, or leave {argument}= out",
-    )
 
 
 # ---- Which queries epochs can be built on: what of a run or its plan is refused, by name, before anything is opened.
@@ -357,28 +339,30 @@ def refuse_unfit(run: Run, pipeline: str, lossy_source: str | None, one_by_one: 
     refuse_plan(run.plan, pipeline, lossy_source, run.plan.nondeterministic, one_by_one)
 
 
-def refuse_checkpoint(told: str | None, run: Run) -> None:
+def refuse_checkpoint(checkpoint: str | None, run: Run) -> None:
     """Refuse a ``checkpoint=`` that differs from the checkpoint in Spark's run. ``None`` passes.
 
     Raises:
         ConfigurationError: E106.
     """
-    if told is None or _same_place(told, run.checkpoint):
+    if checkpoint is None or _same_place(checkpoint, run.checkpoint):
         return
     raise refuse(
         "E106",
-        problem=f"The query's checkpoint is {run.checkpoint}, and checkpoint= says {told}.",
+        problem=f"The query's checkpoint is {run.checkpoint}, and checkpoint= is {checkpoint}.",
         cause="checkpoint= and the query's checkpointLocation differ",
-        next="give both the same place, or leave checkpoint= out; onceonly.start(..., checkpoint=) sets both",
+        next="give both the same place, or leave checkpoint= out; onceonly.start() gives the query this one",
     )
 
 
-def _same_place(told: str, resolved: str) -> bool:
-    if is_local(told) and is_local(resolved):
-        return local_path(told).resolve() == local_path(resolved).resolve()
+def _same_place(location: str, resolved: str) -> bool:
+    if is_local(location) and is_local(resolved):
+        return local_path(location).resolve() == local_path(resolved).resolve()
     # A path without a scheme is on whichever file system is Spark's default.
-    whole = told.rstrip("/") == resolved.rstrip("/")
-    return whole or (is_local(told) and str(local_path(told)).rstrip("/") == urlsplit(resolved).path.rstrip("/"))
+    is_same = location.rstrip("/") == resolved.rstrip("/")
+    return is_same or (
+        is_local(location) and str(local_path(location)).rstrip("/") == urlsplit(resolved).path.rstrip("/")
+    )
 
 
 def refuse_plan(
@@ -415,7 +399,7 @@ def refuse_unrepeatable(plan: QueryPlan, pipeline: str, nondeterministic: str | 
             "E109",
             query=pipeline,
             problem=f"is not deterministic: {nondeterministic}",
-            cause="an expression that gives another value when it is run again",
+            cause="an expression that gives another value when it runs again",
             next="compute the value before the stateful operator from the data itself (e.g. from the source's "
             "timestamp or offset), or write it to a table first",
         )
@@ -435,7 +419,7 @@ def refuse_unseen(plan: QueryPlan, pipeline: str, *, declared: bool) -> None:
         raise refuse(
             "E109",
             query=pipeline,
-            problem="cannot be seen from a data source, so nobody here can tell that it is deterministic",
+            problem="cannot be seen from a data source, so onceonly cannot check that it is deterministic",
             cause='it was written through format("onceonly")',
             next='.option("deterministic", "true") if nothing in it depends on time or chance; '
             "else use foreachBatch, which looks at the plan",
@@ -448,56 +432,10 @@ def refuse_untrimmable(
     """Refuse a query that onceonly could never trim.
 
     The guarantee for a lost checkpoint must hold from the first day. ``columns`` has the types of the rows before
-    ``before=``.
+    ``transform=``.
 
     Raises:
         ConfigurationError: E115.
     """
     if reason := unfit(sources, columns, stateful=plan.stateful):
         raise refuse("E115", query=pipeline, reason=reason)
-
-
-# ---- What a user says of staged epochs: where they lie, and how many of them stay.
-
-
-@checks_arguments
-@dataclass(frozen=True, slots=True)
-class Staging:
-    """Where batches are written before they are committed, and how many committed ones stay there.
-
-    The bytes of the newest epochs are what a sink that was restored is brought level from without asking the source or
-    another sink: ``onceonly queries rewind``. A transaction log is kept for the same reason.
-
-    Attributes:
-        place: a directory that driver and executors share, or a URL that Spark and an installed driver of fsspec both
-            reach; ``None``: beside the checkpoint.
-        keep: how many of the newest epochs stay; 1, the newest alone, is what a crash between two sinks needs.
-
-    Raises:
-        ConfigurationError: E110, ``keep`` is no number from 1 on; E114, files cannot lie there, or not be read from
-            here.
-    """
-
-    place: str | os.PathLike[str] | None = None
-    keep: int = 1
-
-    def __post_init__(self) -> None:
-        number = type(self.keep) is int  # neither a truth nor a text, whatever was annotated
-        if not number or self.keep < 1:
-            raise refuse(
-                "E110",
-                problem=f"Staging(keep={self.keep!r}) keeps nothing.",
-                cause="the newest epoch stays until every sink holds the next one",
-                next="keep=1, or a larger number: as many epochs as a sink may be brought up from there",
-            )
-        if self.place is not None:
-            directory(os.fspath(self.place))  # what cannot be reached from here is refused before the query starts
-
-    @classmethod
-    def of(cls, staging: str | os.PathLike[str] | Staging | None) -> Staging | None:
-        """What was given as ``staging=``.
-
-        Raises:
-            ConfigurationError: E114, files cannot lie there, or not be read from here.
-        """
-        return staging if staging is None or isinstance(staging, Staging) else cls(staging)

@@ -19,13 +19,13 @@ from onceonly.api.run_state import RunState
 from onceonly.api.write_epoch import Epochs
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.state import State
-from onceonly.protocol import NeedsSpark
+from onceonly.protocol import Inspectable
 from onceonly.runtime import events
 from onceonly.runtime.task_files import TaskFiles, older_runs
 from onceonly.spark import digest, float_lineage, frames
 from onceonly.spark.datasource.partition_files import PartitionFile, Parts
 from onceonly.spark.datasource.query_files import Query
-from onceonly.spark.determinism import Determinism
+from onceonly.spark.fingerprint import Determinism
 from onceonly.spark.input import read_input
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def stream_writer(said: Mapping[str, str], schema: StructType, overwrite: bool) -> Writer:
+def stream_writer(raw_options: Mapping[str, str], schema: StructType, overwrite: bool) -> Writer:
     """Make the writer of one batch. ``overwrite``: each batch is the whole result.
 
     Raises:
@@ -52,10 +52,10 @@ def stream_writer(said: Mapping[str, str], schema: StructType, overwrite: bool) 
             cause='.outputMode("complete")',
             next='.outputMode("append"); or foreachBatch with a sink that has a key: exactly_once(sink)',
         )
-    options = Options.parse(said)
+    options = Options.parse(raw_options)
     need_xxhash()
     admission.check_columns(options.arguments(), options.pipeline, schema.names, folds=True)
-    if why := digest.beyond(schema):
+    if why := digest.why_not_in_driver(schema):
         raise refuse(
             "E150",
             problem=why,
@@ -64,14 +64,14 @@ def stream_writer(said: Mapping[str, str], schema: StructType, overwrite: bool) 
         )
     files = TaskFiles(options.staging, options.pipeline)
     files.make()
-    return Writer(said, schema, files.address, _left_out(options, schema), commit)
+    return Writer(raw_options, schema, files.address, _left_out(options, schema), commit)
 
 
 def _left_out(options: Options, schema: StructType) -> frozenset[str]:
     """Columns that a digest excludes. State may add floats in another order, and the plan hides which it adds."""
     if not options.deterministic:
         return frozenset()
-    return frozenset(one.name for one in schema.fields if float_lineage.holds_float(one.dataType.jsonValue()))
+    return frozenset(column.name for column in schema.fields if float_lineage.holds_float(column.dataType.jsonValue()))
 
 
 @dataclass
@@ -90,8 +90,8 @@ class _Call:
     done: int = -1
 
     @classmethod
-    def of(cls, said: Mapping[str, str]) -> _Call:
-        options = Options.parse(said)
+    def of(cls, raw_options: Mapping[str, str]) -> _Call:
+        options = Options.parse(raw_options)
         arguments = options.arguments()
         return cls(options, arguments, Epochs(arguments), TaskFiles(options.staging, options.pipeline))
 
@@ -116,19 +116,19 @@ class _Call:
         self._tidy(opening, state, batch_id)
 
     def _write(self, opening: RunState, schema: StructType, batch: Parts, batch_id: int) -> State:
-        columns = [(one.name, one.dataType.simpleString()) for one in schema.fields]
-        found = Determinism(left_out=_left_out(self.options, schema))
-        opening.written, opening.columns, self.epochs.written = found, columns, found
+        columns = [(column.name, column.dataType.simpleString()) for column in schema.fields]
+        determinism = Determinism(left_out=_left_out(self.options, schema))
+        opening.written, opening.columns, self.epochs.written = determinism, columns, determinism
         read = replace(read_input(None, batch_id, opening.run, columns), estimate=batch.estimate)
         try:
-            return self.epochs.write(opening, batch, read, columns, found)
+            return self.epochs.write(opening, batch, read, columns, determinism)
         except OnceOnlyError as refused:
             raise self._for_want_of_spark() or refused from None
 
     def _for_want_of_spark(self) -> OnceOnlyError | None:
         """The refusal of a target that needs a session, worded for this format."""
         for sink in self.arguments.sinks:
-            if isinstance(sink, NeedsSpark) and (why := sink.needs_spark()):
+            if isinstance(sink, Inspectable) and (why := sink.needs_spark()):
                 return refuse(
                     "E150",
                     problem=f"{sink.id} can only be written by Spark ({why})",
@@ -161,17 +161,17 @@ _calls: dict[tuple[tuple[str, str], ...], _Call] = {}
 """By options: Spark's process commits batch after batch, and those of several queries."""
 
 
-def commit(said: Mapping[str, str], schema: StructType, parts: Sequence[PartitionFile], batch_id: int) -> None:
+def commit(raw_options: Mapping[str, str], schema: StructType, parts: Sequence[PartitionFile], batch_id: int) -> None:
     """Commit a batch to every sink, or prove that it is committed. ``parts`` come from the batch's tasks.
 
     Raises:
         OnceOnlyError: the batch was not written. The message has the reason and the next step.
     """
-    key = tuple(sorted(said.items()))
+    key = tuple(sorted(raw_options.items()))
     try:
         call = _calls.get(key)
         if call is None:
-            call = _calls[key] = _Call.of(said)
+            call = _calls[key] = _Call.of(raw_options)
         call.write(schema, parts, batch_id)
     except OnceOnlyError as refused:
         log.error("%s", refused)

@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from onceonly.api.arguments import ON_REFRESH, Arguments, Staging, check_name, check_sinks
-from onceonly.api.run_state import beside
-from onceonly.errors import OnceOnlyError, mask, nearest, refuse
+from onceonly.api.arguments import Arguments, Recovery, Storage, check_name, check_sinks
+from onceonly.api.run_state import path_next_to
+from onceonly.errors import mask, refuse
+from onceonly.errors.options import Columns, misused, names_of, read_texts
 from onceonly.machine.facts import OnRefresh
 from onceonly.protocol import Sink
 from onceonly.protocol.registry import keyed, sink_from_address
-from onceonly.runtime import refresh
+from onceonly.runtime import sink_refusals
 
 OURS = ("to", "pipeline", "key", "ledger", "staging", "deterministic", "dsn_env", "on_refresh")
 """What a user may give, beside what Spark takes for itself."""
@@ -28,8 +29,6 @@ _OF_SPARK = ("queryname", "checkpointlocation")
 """Spark hands these on; others it may add in another release are no mistake of the user, but none is known."""
 
 _SECRET = re.compile(r"(password|secret)[\w.]*\s*=", re.IGNORECASE)
-
-_TRUTH = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,52 +47,46 @@ class Options:
     to: tuple[str, ...]
     pipeline: str
     checkpoint: str
-    key: tuple[str, ...]
-    ledger: str | None
     staging: str
-    deterministic: bool
-    dsn_env: str | None
-    on_refresh: OnRefresh
+    key: Columns = ()
+    ledger: str | None = None
+    deterministic: bool = False
+    dsn_env: str | None = None
+    on_refresh: OnRefresh = "stop"
 
     @classmethod
-    def parse(cls, said: Mapping[str, str]) -> Options:
+    def parse(cls, raw_options: Mapping[str, str]) -> Options:
         """Read the options of a data source, whose keys are in lower case.
 
         Raises:
             ConfigurationError: E101 no name. E110 an option that is missing, unknown or invalid, or that holds a
                 secret.
         """
-        _check_keys(said)
+        if unknown := next((name for name in sorted(raw_options) if name not in (*OURS, *_OF_SPARK)), None):
+            read_texts('format("onceonly")', {unknown: ()}, OURS)
         for name in OURS:
-            _check_secret(name, said.get(name, ""))
-        checkpoint = said.get("checkpointlocation")
+            _check_secret(name, raw_options.get(name, ""))
+        checkpoint = raw_options.get("checkpointlocation")
         if not checkpoint:
-            raise _wrong(
-                'format("onceonly") is not told where the checkpoint is.',
+            raise misused(
+                'format("onceonly") does not know the checkpoint.',
                 "it was set for the whole session (spark.sql.streaming.checkpointLocation), or not at all",
                 'add .option("checkpointLocation", "/a/lasting/path") to the writeStream',
             )
-        pipeline = said.get("pipeline", said.get("queryname")) or None
+        pipeline = raw_options.get("pipeline", raw_options.get("queryname")) or None
         check_name(pipeline)
         if not pipeline:
             raise refuse("E101")
-        truth = _TRUTH.get(said.get("deterministic", "false").lower())
-        if truth is None:
-            raise _meaningless("deterministic", said["deterministic"], '"true" or "false"')
-        refresh = ON_REFRESH.get(said.get("on_refresh", "stop").lower())
-        if refresh is None:
-            raise _meaningless("on_refresh", said["on_refresh"], '"stop" or "replace"')
-        return cls(
-            to=_addresses(said.get("to", "")),
-            pipeline=pipeline,
-            checkpoint=checkpoint,
-            key=_names("key", said.get("key", "")),
-            ledger=said.get("ledger"),
-            staging=said.get("staging") or beside(checkpoint, "onceonly.staging"),
-            deterministic=truth,
-            dsn_env=said.get("dsn_env"),
-            on_refresh=refresh,
-        )
+        texts = {name: [value] for name, value in raw_options.items() if name not in ("to", *_OF_SPARK)}
+        if "key" in texts:
+            names = raw_options["key"].split(",") if raw_options["key"].strip() else []
+            texts["key"] = [name.strip() for name in names]
+        values = read_texts('format("onceonly")', texts, OURS, cls)
+        values |= {
+            "pipeline": pipeline,
+            "staging": values.get("staging") or path_next_to(checkpoint, "onceonly.staging"),
+        }
+        return cls(to=_addresses(raw_options.get("to", "")), checkpoint=checkpoint, **values)
 
     def arguments(self) -> Arguments:
         """The equivalent arguments of ``exactly_once()``. Makes the sinks, and opens none.
@@ -114,58 +107,50 @@ class Options:
                     next="use foreachBatch: exactly_once(sink)",
                 )
         if self.on_refresh == "replace":
-            refresh.demand(sinks, self.pipeline)
-        return Arguments(sinks, self.pipeline, self.ledger, staging=Staging(self.staging), on_refresh=self.on_refresh)
+            sink_refusals.demand(sinks, self.pipeline)
+        storage = Storage(ledger=self.ledger, staging=self.staging)
+        return Arguments(sinks, self.pipeline, recovery=Recovery(on_refresh=self.on_refresh), storage=storage)
 
     def _sinks(self) -> tuple[Sink, ...]:
         dsn = self._dsn()
         if self.key and len(self.to) > 1:
-            raise _wrong(
-                f'.option("key", {", ".join(self.key)!r}) does not say which of {len(self.to)} sinks has that key.',
+            columns = ", ".join(names_of(self.key))
+            raise misused(
+                f'.option("key", {columns!r}) does not say which of {len(self.to)} sinks has that key.',
                 "key= is for a single sink",
-                "write it into the address of each that has one; addresses are shown by: onceonly queries list",
+                "write it into the address of each that has one; addresses are shown by: onceonly status",
             )
-        addresses = [keyed(one, self.key) if self.key else one for one in self.to]
+        addresses = [keyed(address, names_of(self.key)) if self.key else address for address in self.to]
         return tuple(sink_from_address(_completed(address, dsn), dsn) for address in addresses)
 
     def _dsn(self) -> str | None:
         if self.dsn_env is None:
             if bare := [address for address in self.to if _lacks_place(address)]:
-                raise _wrong(
-                    f"{bare[0]!r} says no place.",
+                raise misused(
+                    f"{bare[0]!r} names no place.",
                     "the place was to come from the environment, and dsn_env= was not given",
                     'name the variable that holds it: .option("dsn_env", "ORDERS_DSN")',
                 )
             return None
-        found = os.environ.get(self.dsn_env)
-        if not found:
-            raise _wrong(
+        dsn = os.environ.get(self.dsn_env)
+        if not dsn:
+            raise misused(
                 f"The environment variable {self.dsn_env}, which dsn_env= names, is not set here.",
                 "the process that commits has the environment of Spark's driver, on Spark Connect of the server",
                 f"set it where that is started: export {self.dsn_env}=postgresql://...",
             )
-        return found
-
-
-def _check_keys(said: Mapping[str, str]) -> None:
-    unknown = sorted(set(said) - {*OURS, *_OF_SPARK})
-    if unknown:
-        raise _wrong(
-            f'format("onceonly") has no option {unknown[0]}{nearest(unknown[:1], OURS)}.',
-            f"its options are: {', '.join(OURS)}",
-            "correct the name, or leave the option out",
-        )
+        return dsn
 
 
 def _check_secret(name: str, value: str) -> None:
     if mask(value) == value and not _SECRET.search(value):
         return
     ways = {
-        "ledger": "leave ledger= out: the sink's own database is the ledger; or have the password in PGPASSWORD there",
+        "ledger": "leave ledger out: the sink's own database is the ledger; or have the password in PGPASSWORD there",
         "to": "put the whole connection string into an environment variable of the driver and name that: "
         '.option("to", "postgres:#TABLE").option("dsn_env", "ORDERS_DSN")',
     }
-    raise _wrong(
+    raise misused(
         f"Option {name} holds a secret.",
         "Spark shows the options of a query in plans, logs and its UI",
         ways.get(name, "take it out: no option needs one"),
@@ -175,27 +160,21 @@ def _check_secret(name: str, value: str) -> None:
 def _addresses(value: str) -> tuple[str, ...]:
     example = '.option("to", "delta:/lake/orders"), or several as a JSON list of addresses'
     try:
-        found: object = json.loads(value)
+        parsed: object = json.loads(value)
     except ValueError:  # an address by itself
-        found = value
-    addresses = [found] if isinstance(found, str) else found
+        parsed = value
+    addresses = [parsed] if isinstance(parsed, str) else parsed
     if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
-        raise _meaningless("to", value, "an address, or a JSON list of addresses")
+        remedy = "give one, or a JSON list of addresses"
+        raise misused(f"to is not an address: {value!r}.", 'format("onceonly") takes one address or several', remedy)
     if not addresses or not all(str(address).strip() for address in addresses):
-        raise _wrong('format("onceonly") has no sink.', "option to is missing or empty", f"name one: {example}")
+        raise misused('format("onceonly") has no sink.', "option to is missing or empty", f"name one: {example}")
     return tuple(str(address).strip() for address in addresses)
 
 
-def _names(option: str, value: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in value.split(",")) if value.strip() else ()
-    if "" in names:
-        raise _meaningless(option, value, "column names with commas between them")
-    return names
-
-
 def _lacks_place(address: str) -> bool:
-    place, mark, _ = address.partition(":")[2].partition("#")
-    return bool(mark) and not place
+    location, mark, _ = address.partition(":")[2].partition("#")
+    return bool(mark) and not location
 
 
 def _completed(address: str, dsn: str | None) -> str:
@@ -211,16 +190,4 @@ def need_xxhash() -> None:
         ConfigurationError: E108.
     """
     if find_spec("xxhash") is None:
-        raise refuse("E108", what='format("onceonly")', package="xxhash", distribution="onceonly", extra="spark,delta")
-
-
-def _wrong(problem: str, cause: str, next_: str) -> OnceOnlyError:
-    return refuse("E110", problem=problem, cause=cause, next=next_)
-
-
-def _meaningless(option: str, value: str, wanted: str) -> OnceOnlyError:
-    return _wrong(
-        f'.option("{option}", {value!r}) is not understood.',
-        f"{option} takes {wanted}",
-        f"give {wanted}, or leave {option} out",
-    )
+        raise refuse("E108", what='format("onceonly")', package="xxhash", extra="spark,delta")

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from onceonly.machine.facts import Adopt, OnRefresh
 from onceonly.protocol import Sink
 from onceonly.runtime import shared_transaction
-from onceonly_checkpoints.digests import BAD, SEEN
+from onceonly_checkpoints.digests import BAD, SEEN_IDS
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_checkpoints.model import pairs, place, table, words
+from onceonly_checkpoints.model import pairs, position_text, table, words
 
 if TYPE_CHECKING:
-    from onceonly.spark.determinism import Determinism
     from onceonly.spark.engine import QueryPlan
+    from onceonly.spark.fingerprint import Determinism
 
 
 # ---- Values that show themselves in a notebook as tables: the promise, and what the sinks answered.
@@ -34,7 +34,10 @@ class Receipts(tuple[Receipt, ...]):
         """A table with a row for each receipt."""
         if not self:
             return words("no epoch was written in this process yet")
-        rows = [(one.sink, one.epoch, one.rows, place(one.position), one.identity) for one in self]
+        rows = [
+            (receipt.sink, receipt.epoch, receipt.rows, position_text(receipt.position), receipt.identity)
+            for receipt in self
+        ]
         return table(("sink", "epoch", "rows", "position", "identity"), rows)
 
     def _repr_html_(self) -> str:
@@ -50,7 +53,7 @@ class Report(str):
     def html(self) -> str:
         """A table: an indented line gives a word and its text, any other line a heading."""
         lines = (line.strip().partition(" ") if line.startswith(" ") else ("", "", line) for line in self.splitlines())
-        return pairs((word, said.strip()) for word, _, said in lines)
+        return pairs((word, text.strip()) for word, _, text in lines)
 
     def _repr_html_(self) -> str:
         return self.html
@@ -86,29 +89,29 @@ class GuaranteeInputs:
 
     Attributes:
         adopt: position of a target that held rows before: ``"here"``, or the offsets that it contains.
-        before: whether the call has a ``before=``.
+        transform: whether the call has a ``transform=``.
         staged: whether epochs are written to files first.
         outputs: by sink id, name and words of the rows that a sink gets in place of all rows.
         expected: the rules that a bad row breaks, in words. Empty for none.
         once: the identity by which rows repeat, in words. Empty for none.
-        time: the source of completeness, in words. Empty for none.
+        event_time: the source of completeness, in words. Empty for none.
         further: whether a group that changes is a further row.
     """
 
     adopt: Adopt = None
-    before: bool = False
+    transform: bool = False
     staged: bool = False
     on_refresh: OnRefresh = "stop"
     outputs: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     expected: str = ""
     once: str = ""
-    time: str = ""
+    event_time: str = ""
     further: bool = False
 
 
 _ALIKE = {
     False: "All sinks get the same bytes",
-    True: "All sinks get their rows from the same bytes, each row that an output does not want is counted",
+    True: "All sinks get their rows from the same bytes, each row that a side output leaves out is counted",
 }
 """By whether there are outputs."""
 
@@ -127,13 +130,13 @@ def explain(sinks: Sequence[Sink], plan: QueryPlan | None, written: Determinism 
         reports.append(
             "A full refresh replaces: the old rows leave each sink with the first new ones.\n"
             "  readers  then see a table that refills, until the query has caught up\n"
-            "  unless   the source no longer holds what the sinks do: what it has let go is gone from them, too"
+            "  unless   the source no longer holds the rows of the sinks: these are then lost"
         )
-    if chosen.time:
+    if chosen.event_time:
         reports.append(
-            f"Each epoch says up to when all rows are there: {chosen.time}.\n"
+            f"Each epoch records until when all rows are committed: {chosen.event_time}.\n"
             "  because  it is in the marker, which is committed with the rows, and never goes back\n"
-            "  unless   a row is late: it is written all the same, counted, and named in the pipeline's log"
+            "  unless   a row is late: it is written, counted, and named in the pipeline's log"
         )
     return "\n".join(reports)
 
@@ -162,13 +165,13 @@ def derive(sink: Sink, plan: QueryPlan | None, written: Determinism | None, chos
     name, what = chosen.outputs.get(sink.id, ("", ""))
     if name:
         rows = f"{rows.replace('the stream', f'output {name}')}: {what}"
-    if chosen.expected and name not in (BAD, SEEN):
+    if chosen.expected and name not in (BAD, SEEN_IDS):
         rows = f"{rows}, without rows that break {chosen.expected}"
-    if chosen.once and name not in (BAD, SEEN):
+    if chosen.once and name not in (BAD, SEEN_IDS):
         rows = f"{rows}, and without those that repeat a row by {chosen.once}"
     reasons = [
         f"rows and marker are committed together ({able.committer})",
-        "each opening fences older drivers out before it reads where the sink stands",
+        "each start fences older drivers out before it reads the sink's position",
         *([able.foreign] if able.foreign else []),
     ]
     dangers = (*_dangers(sink, chosen.adopt), *_of_source(plan), *_of_code(plan, written, chosen))
@@ -183,27 +186,27 @@ def _idempotent(sink: Sink, plan: QueryPlan | None, written: Determinism | None,
     put = "each row is put by itself under its key, and the marker last, once every row was acknowledged"
     reasons = (
         f"{put} ({able.committer})",
-        "an epoch that was cut off is put again, whole, by the replay of its batch",
+        "an interrupted epoch is put again, whole, by the replay of its batch",
         *([able.foreign] if able.foreign else []),
         *_of_plan(plan, written if plan and plan.stateful else None),
     )
     dangers = (*_ONE_BY_ONE, *_dangers(sink, chosen.adopt), *_of_source(plan), *_of_code(plan, written, chosen))
-    other = "gives something else for the same rows: what a run that was cut off has put stays beside it"
-    again = tuple(f"{one} {other}" for one in _own(plan, written, chosen))
+    other = "gives another result for the same rows: rows of an interrupted run stay next to it"
+    code_dangers = tuple(f"{code_name} {other}" for code_name in _own(plan, written, chosen))
     return Guarantee(
         f"{sink.id} ends with the same final result as if every row of the stream had taken effect once.",
         reasons,
         sink.address,
         f"may see parts of an epoch, and rows put again; {able.readers}",
-        (*dangers, *again),
+        (*dangers, *code_dangers),
     )
 
 
 _ONE_BY_ONE = (
-    "two drivers run at once: such a store fences nobody out for certain",
+    "two drivers run at once: such a store cannot fence a driver out for certain",
     "a request that arrives late puts an older row over a newer one",
     "a replay gives other rows, by changed code or a changed source: keys that it does not give again stay",
-    "an epoch that was cut off is never replayed: its parts stay",
+    "an interrupted epoch is never replayed: its parts stay",
 )
 """What breaks the promise of a sink that takes rows one by one, whichever it is."""
 
@@ -217,11 +220,11 @@ def _of_plan(plan: QueryPlan | None, written: Determinism | None) -> tuple[str, 
             *_once(written),
         )
     reasons = (
-        "the plan keeps state: a batch that is already written is run again into nothing, and its digest compared",
+        "the plan keeps state: a batch that is already written is replayed without a write, and its digest compared",
     )
     if written and written.left_out:
         left_out = ", ".join(sorted(written.left_out))
-        return (*reasons, f"the digest leaves out {left_out}: floats that were added up (W702)")
+        return (*reasons, f"the digest excludes {left_out}: sums of floats (W702)")
     return reasons
 
 
@@ -237,8 +240,12 @@ def _of_code(plan: QueryPlan | None, written: Determinism | None, chosen: Guaran
     if plan is None or not own:
         return ()
     if plan.stateful:
-        return tuple(f"{one} gives something else for the same rows: a replay is then refused (E215)" for one in own)
-    return tuple(f"{one} writes anywhere by itself: what it does outside is done again with each run" for one in own)
+        return tuple(
+            f"{code_name} gives another result for the same rows: a replay is then refused (E215)" for code_name in own
+        )
+    return tuple(
+        f"{code_name} writes anywhere by itself: its effects outside are repeated with each run" for code_name in own
+    )
 
 
 def _own(plan: QueryPlan | None, written: Determinism | None, chosen: GuaranteeInputs) -> tuple[str, ...]:
@@ -246,22 +253,24 @@ def _own(plan: QueryPlan | None, written: Determinism | None, chosen: GuaranteeI
     if plan is None:
         return ()
     functions = [f"the function {name}()" for name in written.functions] if written else []
-    return (*functions, *(["before="] if chosen.before else []))
+    return (*functions, *(["transform="] if chosen.transform else []))
 
 
 def _dangers(sink: Sink, adopt: Adopt) -> tuple[str, ...]:
     dangers: list[str] = []
     if not sink.capabilities.append_only:
-        dangers.append("somebody else writes the same keys; audit cannot recount rows that are not only added")
+        dangers.append("another program writes the same keys; audit cannot recount rows that are not only added")
     elif not sink.capabilities.recountable:
         dangers.append("rows carry no epoch, so audit cannot recount them")
     dangers.extend(sink.capabilities.dangers)
     if sink.capabilities.changes.forgets:
         dangers.append("a change that is older than the removal of its row comes in a later epoch: it brings it back")
     if not sink.capabilities.provable:
-        dangers.append("others change rows, which they may: what the rows of an epoch say cannot be proven then")
+        dangers.append(
+            "other programs change rows, which you tolerate: the content of an epoch's rows is then not proven"
+        )
     if adopt is not None:
-        dangers.append("adopt= took over rows whose origin is not known")
+        dangers.append("Recovery(adopt=) took over rows whose origin is not known")
     return tuple(dangers)
 
 
@@ -276,7 +285,7 @@ def _of_source(plan: QueryPlan | None) -> tuple[str, ...]:
     for source in plan.sources:
         if source.clears_up:
             dangers.append(
-                f"a checkpoint or sink is set back: cleanSource={source.clears_up} has taken the files to write it anew"
+                f"a checkpoint or sink is restored: cleanSource={source.clears_up} has removed the files for a rebuild"
             )
         if source.lossy:
             dangers.append(f"a crash cuts a batch off: {source.lossy} sources cannot give rows again (W706)")

@@ -14,34 +14,36 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onceonly.api import arguments
 from onceonly.api.admission import Admission
-from onceonly.api.arguments import Arguments, Staging, refuse_checkpoint, refuse_unfit
+from onceonly.api.arguments import Arguments, refuse_checkpoint, refuse_unfit
+from onceonly.api.progress import Progress
 from onceonly.errors import refuse
-from onceonly.event_time import event_time_argument
-from onceonly.event_time.other_writers import Peers
-from onceonly.event_time.upstream import Upstream
 from onceonly.machine.admission import check_output, further_rows
 from onceonly.machine.callback_rules import Holder
 from onceonly.machine.estimate import Past
 from onceonly.machine.state import State
-from onceonly.quality.spark_outputs import ResolvedOutput
 from onceonly.runtime import shared_transaction
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.runs import Runs
-from onceonly.runtime.staging import StagedEpochs
 from onceonly.spark import fingerprint
-from onceonly.spark.determinism import Determinism
 from onceonly.spark.engine import Caller, QueryEngine, QueryPlan, Run
-from onceonly.windows.rules.spec import Definition
+from onceonly.spark.fingerprint import Determinism
 from onceonly_checkpoints.code_version import Code
 from onceonly_checkpoints.ledger import Ledger
-from onceonly_checkpoints.spark.replay_files import stands_in_for
+from onceonly_checkpoints.spark.offsets import replayed_checkpoint
 from onceonly_checkpoints.storage import is_local, local_path
+
+if TYPE_CHECKING:
+    from onceonly.event_time.marker_sources import Peers
+    from onceonly.event_time.upstream import Upstream
+    from onceonly.quality.spark_outputs import ResolvedOutput
+    from onceonly.runtime.staging import StagedEpochs
+    from onceonly.windows.rules.spec import Definition
 
 
 @dataclass
@@ -61,10 +63,11 @@ class RunState:
         admitted: columns that passed the checks. Empty before the first batch.
         outputs: resolved outputs, with the columns of the rows then. ``None`` until they were resolved.
         windows: the resolved windows, with the columns of the rows then. ``None`` until they were resolved.
-        told: whether the pipeline has recorded the guarantee of this run.
+        is_promise_recorded: whether the pipeline has recorded the guarantee of this run.
         peers: reads other writers of the dataset. ``None`` if there are none.
         upstream: reads the dataset whose completeness this one continues. ``None`` without such a dataset.
         code: the code that runs. ``None`` before the first batch.
+        progress: shows its epochs to a person.
     """
 
     run: Run
@@ -80,10 +83,11 @@ class RunState:
     admitted: Sequence[tuple[str, str]] = ()
     outputs: tuple[Sequence[tuple[str, str]], tuple[ResolvedOutput, ...]] | None = None
     windows: tuple[Sequence[tuple[str, str]], Definition] | None = None
-    told: bool = False
+    is_promise_recorded: bool = False
     peers: Peers | None = None
     upstream: Upstream | None = None
     code: RunCode | None = None
+    progress: Progress = field(default_factory=Progress)
 
     @property
     def pipeline(self) -> str:
@@ -131,7 +135,7 @@ class RunStates:
         self._number = next(_wrappers)
         self._current: RunState | None = None
         self._turn = threading.Lock()
-        shared = arguments.time is not None and arguments.time.noting.writers is not None
+        shared = arguments.event_time is not None and arguments.event_time.is_shared
         # Peers are read by handles of their own, and only of a sink that was never opened one can be made.
         self._unopened = tuple(map(copy.copy, arguments.sinks)) if shared else ()
         self.plan: QueryPlan | None = None
@@ -146,37 +150,46 @@ class RunStates:
             IdentityError: E238 the checkpoint is a replay checkpoint.
             FencedOut: E402 a newer run has started.
         """
-        known = self._current
-        if known is not None and known.run.session == caller.session:
-            return known
+        current = self._current
+        if current is not None and current.run.session == caller.session:
+            return current
         chosen = self._arguments
-        run = engine.discover(df, chosen.told)
+        run = engine.discover(df, chosen.hint)
         refuse_checkpoint(chosen.checkpoint, run)
         pipeline = chosen.name or run.name
         if not pipeline:
             raise refuse("E101")
-        refuse_unfit(run, pipeline, chosen.lossy_source, chosen.one_by_one)
-        original = None if chosen.replaying else stands_in_for(run.files)
+        refuse_unfit(run, pipeline, chosen.recovery.lossy_source, chosen.one_by_one)
+        original = None if chosen.replaying else replayed_checkpoint(run.files)
         if original:
             raise refuse("E238", pipeline=pipeline, checkpoint=run.checkpoint, original=original)
-        event_time_argument.check_run(chosen.time, run, pipeline)
+        if chosen.event_time:
+            chosen.event_time.check_run(run, pipeline)
         check_output(pipeline, run.output, chosen.adding)
         holder = Holder(pipeline, self._number, run.query_id, run.run_id)
         came = {"own": run.session, "session": caller.session, "group": engine.group(df)}
         enter = partial(_runs.enter, holder, chosen.sinks, partial(engine.still_running, df), **came)
-        if known is not None and known.holder == holder:
+        if current is not None and current.holder == holder:
             enter()
-            return known  # rows that another session made
+            return current  # rows that another session made
         (ledger, carried), staging = _ledger(chosen, run), _staging(chosen, run, pipeline)
         enter()
         self.plan, self.further = run.plan, further_rows(run.output, run.plan.text, stateful=run.plan.stateful)
         guard = partial(_runs.check, holder)
-        upstream = _upstream(chosen.time, pipeline)
-        says = upstream or (chosen.time.says if chosen.time else None)
-        peers = Peers(self._unopened) if self._unopened else None
+        upstream = chosen.event_time.source_dataset(pipeline) if chosen.event_time else None
+        says = upstream or (chosen.event_time.says if chosen.event_time else None)
+        peers = chosen.event_time.other_writers(self._unopened) if chosen.event_time and self._unopened else None
         admit = Admission(chosen, pipeline)
         runner = Runner(
-            chosen.sinks, ledger, carried=carried, staging=staging, says=says, peers=peers, guard=guard, admit=admit
+            chosen.sinks,
+            ledger,
+            carried=carried,
+            staging=staging,
+            says=says,
+            peers=peers,
+            guard=guard,
+            admit=admit,
+            describing=run.describing,
         )
         application = engine.application(df)
         opening = RunState(run, holder, runner, ledger, admit, application, peers=peers, upstream=upstream)
@@ -184,7 +197,7 @@ class RunStates:
             self._current = opening
         watch = threading.Thread(target=self._close_at_end, args=(opening, ledger), daemon=True)
         watch.start()
-        _watches[:] = [*(one for one in _watches if one.is_alive()), watch]
+        _watches[:] = [*(thread for thread in _watches if thread.is_alive()), watch]
         return opening
 
     def _close_at_end(self, opening: RunState, ledger: Ledger) -> None:
@@ -194,6 +207,7 @@ class RunStates:
             with self._turn:
                 if self._current is opening:
                     self._current = None
+            opening.progress.close()
             if opening.state is not None:
                 opening.runner.events.ended(opening.state)
             ledger.close()
@@ -202,13 +216,6 @@ class RunStates:
             for reading in (opening.peers, opening.upstream):
                 if reading:
                     reading.close()
-
-
-def _upstream(time: event_time_argument.EventTimeArgument | None, pipeline: str) -> Upstream | None:
-    if time is None or time.upstream is None:
-        return None
-    said = time.upstream
-    return Upstream(pipeline, copy.copy(said.sink), said.name, said.unit)
 
 
 def _ledger(chosen: Arguments, run: Run) -> tuple[Ledger, bool]:
@@ -220,27 +227,29 @@ def _ledger(chosen: Arguments, run: Run) -> tuple[Ledger, bool]:
     own = next((url for url in urls if url), None)
     # One transaction carries rows and record only where there is no other transaction to wait for.
     alone = len(chosen.sinks) == 1 or shared_transaction.transaction_groups(chosen.sinks) == (chosen.ids,)
-    if chosen.ledger is None and own:
+    if chosen.storage.ledger is None and own:
         return SqlLedger(own), alone
-    if chosen.ledger is None:
+    if chosen.storage.ledger is None:
         if not is_local(run.checkpoint):
             raise refuse("E107", checkpoint=run.checkpoint)
-        return SqlLedger(beside(run.checkpoint, "onceonly.db")), False
-    if isinstance(chosen.ledger, str | os.PathLike):
-        ledger = SqlLedger(os.fspath(chosen.ledger))
+        return SqlLedger(path_next_to(run.checkpoint, "onceonly.db")), False
+    if isinstance(chosen.storage.ledger, str | os.PathLike):
+        ledger = SqlLedger(os.fspath(chosen.storage.ledger))
         return ledger, alone and own is not None and ledger.address == SqlLedger(own).address
-    return chosen.ledger, False
+    return chosen.storage.ledger, False
 
 
 def _staging(chosen: Arguments, run: Run, pipeline: str) -> StagedEpochs | None:
     if not chosen.stages:
         return None
-    said = chosen.staging or Staging()
-    place = os.fspath(said.place) if said.place is not None else beside(run.checkpoint, "onceonly.staging")
-    return StagedEpochs(place, pipeline, chosen.sinks, said.keep)
+    from onceonly.runtime.staging import StagedEpochs
+
+    chosen_place = chosen.storage.staging
+    location = os.fspath(chosen_place) if chosen_place is not None else path_next_to(run.checkpoint, "onceonly.staging")
+    return StagedEpochs(location, pipeline, chosen.sinks, chosen.storage.keep_epochs)
 
 
-def beside(checkpoint: str, what: str) -> str:
+def path_next_to(checkpoint: str, what: str) -> str:
     """A path or URL next to a checkpoint, so that deleting the checkpoint keeps its files."""
     if not is_local(checkpoint):
         return f"{checkpoint.rstrip('/')}.{what}"
@@ -267,15 +276,15 @@ class RunCode:
     text: str = ""
 
 
-def of_run(given: Arguments, found: Determinism) -> RunCode:
+def of_run(call_arguments: Arguments, determinism: Determinism) -> RunCode:
     """The code that runs."""
-    version = given.version or arguments.version(None)
-    if not found.text:
+    version = call_arguments.version or arguments.version(None)
+    if not determinism.text:
         return RunCode(Code(version))
     functions = ""
     try:
-        functions = fingerprint.describe(given.before) if given.before else ""
+        functions = fingerprint.describe(call_arguments.transform) if call_arguments.transform else ""
     except RecursionError:
-        log.info("before= holds values that are nested too deeply to be told apart")
-    text = "\n".join(part for part in (found.text, functions) if part)
-    return RunCode(Code(version, fingerprint.fingerprint(found.text, functions)), text)
+        log.info("transform= holds values that are nested too deeply to be compared")
+    text = "\n".join(part for part in (determinism.text, functions) if part)
+    return RunCode(Code(version, fingerprint.fingerprint(determinism.text, functions)), text)

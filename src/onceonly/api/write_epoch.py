@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onceonly import faults
-from onceonly.api import guarantee, text_order
+from onceonly.api import admission, guarantee
 from onceonly.api.arguments import Arguments
 from onceonly.api.guarantee import Receipts, Report
+from onceonly.api.progress import Shown
 from onceonly.api.run_state import RunState, RunStates, of_run
-from onceonly.event_time import event_time_argument
+from onceonly.errors import mask
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.estimate import Past
@@ -24,7 +25,7 @@ from onceonly.machine.facts import Happening, Offer, Replays
 from onceonly.machine.state import State
 from onceonly.protocol import Batch
 from onceonly.runtime import events, runs, shared_transaction
-from onceonly.spark.determinism import Determinism
+from onceonly.spark.fingerprint import Determinism
 from onceonly.spark.input import Input
 from onceonly_checkpoints.ledger import KeptPlan
 
@@ -41,21 +42,21 @@ class Epochs:
         replays: the recorded epochs that the next batch runs again. ``None`` for batches of the query's own.
     """
 
-    def __init__(self, given: Arguments) -> None:
-        self._arguments = given
-        self.openings = RunStates(given)
+    def __init__(self, arguments: Arguments) -> None:
+        self._arguments = arguments
+        self.openings = RunStates(arguments)
         self.written: Determinism | None = None
         self.last_receipts = Receipts()
         self.replays: Replays | None = None
 
     def promise(self) -> Report:
         """The guarantee of each sink, as far as it is known by now."""
-        given = self._arguments
-        chosen = replace(given.chosen, further=self.openings.further)
-        return Report(guarantee.explain(given.sinks, self.openings.plan, self.written, chosen))
+        arguments = self._arguments
+        chosen = replace(arguments.chosen, further=self.openings.further)
+        return Report(guarantee.explain(arguments.sinks, self.openings.plan, self.written, chosen))
 
     def write(
-        self, opening: RunState, batch: Batch, read: Input, columns: Sequence[tuple[str, str]], found: Determinism
+        self, opening: RunState, batch: Batch, read: Input, columns: Sequence[tuple[str, str]], determinism: Determinism
     ) -> State:
         """Write one batch, or prove that it is already written. Returns the state of the machine after it.
 
@@ -66,7 +67,10 @@ class Epochs:
             ConfigurationError: E132 or E134, time cannot go on from the named upstream.
         """
         if opening.code is None:
-            opening.code = of_run(self._arguments, found)
+            opening.code = of_run(self._arguments, determinism)
+            promises, sinks = ("same final result", "exactly once"), self._arguments.sinks
+            targets = [f"{mask(sink.address)} ({promises[sink.capabilities.transactional]})" for sink in sinks]
+            opening.progress.begin(opening.pipeline, targets, mask(opening.ledger.address))
         ran = opening.code.code
         lineage = replace(read.lineage, version=ran.version, plan=ran.plan)
         offer = read.offer(columns, stateful=opening.run.plan.stateful)
@@ -76,29 +80,31 @@ class Epochs:
         faults.fire(Point.DISCOVER_AFTER)
         state = self._decide_and_write(opening, offer, batch)
         self._report(opening, state)
-        self._tell(opening, state, found, read)
+        self._tell(opening, state, determinism, read)
         if read.covered and state.work.epoch:
             opening.past = Past(read.covered, state.work.epoch.came)
         faults.fire(Point.RETURN_BEFORE)
         return state
 
     def _decide_and_write(self, opening: RunState, offer: Offer, batch: Batch) -> State:
-        given = self._arguments
+        arguments = self._arguments
         if opening.state is None:
             state = coordinator.start(
                 opening.pipeline,
-                given.ids,
+                arguments.ids,
                 runs.owner(opening.application),
                 offer,
-                adopt=given.adopt,
-                overlap=given.overlap,
-                stages=given.staging is not None,
-                on_refresh=given.on_refresh,
-                max_bad=given.max_bad,
-                together=shared_transaction.transaction_groups(given.sinks),
-                divided=given.divided,
-                noting=given.time.noting if given.time else None,
-                windows=given.panes.windows(opening.windows[1]) if given.panes and opening.windows else None,
+                adopt=arguments.recovery.adopts,
+                overlap=arguments.recovery.overlap,
+                stages=arguments.storage.stages,
+                on_refresh=arguments.recovery.on_refresh,
+                max_bad=arguments.division.max_bad if arguments.division else None,
+                together=shared_transaction.transaction_groups(arguments.sinks),
+                divided=arguments.divided,
+                noting=arguments.event_time.noting if arguments.event_time else None,
+                windows=arguments.windows.windows(opening.windows[1])
+                if arguments.windows and opening.windows
+                else None,
             )
         else:
             state = coordinator.resume(opening.state, offer)
@@ -123,37 +129,40 @@ class Epochs:
         epoch = state.work.epoch
         if epoch is None:
             return
-        sinks = ", ".join(self._arguments.ids)
+        sinks, recovered = ", ".join(self._arguments.ids), tuple(opening.runner.events.recovered)
         if state.work.skipped:
             log.info(
                 "pipeline %s: replay of epoch %d skipped: already held by %s", opening.pipeline, epoch.number, sinks
             )
+            opening.progress.show(Shown(epoch.number, recovered=recovered))
             return
+        opening.progress.show(Shown(epoch.number, epoch.rows, sum(opening.runner.phases.values()), recovered))
         self.last_receipts = Receipts(state.work.receipts)
         phases = ", ".join(f"{phase} {seconds * 1000:.0f} ms" for phase, seconds in opening.runner.phases.items())
         rows = f"{epoch.rows} rows{''.join(f'; {output.text}' for output in epoch.outputs)}"
-        rows += f", {epoch.panes.text}" if epoch.panes else ""
+        rows += f", {epoch.windows.text}" if epoch.windows else ""
         rows += complete_until(epoch)
         log.info("pipeline %s: epoch %d committed to %s: %s (%s)", opening.pipeline, epoch.number, sinks, rows, phases)
 
-    def _tell(self, opening: RunState, state: State, found: Determinism, read: Input) -> None:
+    def _tell(self, opening: RunState, state: State, determinism: Determinism, read: Input) -> None:
         """Record a run's guarantee, once, and the late rows that Spark dropped from a batch."""
         plan = opening.run.plan
         if state.work.epoch is None:
             return
-        said: list[Happening] = []
-        if not opening.told:
-            said += [events.kept(self.promise())]
-            said += events.warned(opening.pipeline, plan, found, opening.admission.shared, self._further)
-            said += event_time_argument.timeless(self._arguments.time, plan, opening.pipeline)
+        happenings: list[Happening] = []
+        if not opening.is_promise_recorded:
+            happenings += [events.promise_event(self.promise())]
+            happenings += events.warned(opening.pipeline, plan, determinism, opening.admission.shared, self._further)
+            time, windowed = self._arguments.event_time, self._arguments.windows
+            happenings += time.warnings(plan, opening.pipeline) if time else ()
             outputs = opening.outputs[1] if opening.outputs else ()
-            windows = opening.windows[1] if opening.windows else None
-            said += text_order.warned(self._arguments.sinks, opening.columns, outputs, windows)
+            windows = windowed.ordered_by(opening.windows[1]) if windowed and opening.windows else ()
+            happenings += admission.warn_text_order(self._arguments.sinks, opening.columns, outputs, windows)
         # Before there is a watermark no row is late.
         watermark_ms = read.lineage.watermark_ms
         if plan.stateful and watermark_ms and (rows := opening.run.engine.late_rows(opening.run)):
-            said.append(events.late(rows, watermark_ms, state.work.epoch.number))
-        opening.runner.events.keep(opening.pipeline, said, state.opening.fence.generation)
-        if not opening.told:
+            happenings.append(events.late(rows, watermark_ms, state.work.epoch.number))
+        opening.runner.events.keep(opening.pipeline, happenings, state.opening.fence.generation)
+        if not opening.is_promise_recorded:
             self._keep_plan(opening, state)
-        opening.told = not state.work.skipped  # a skipped batch has no receipts to compare
+        opening.is_promise_recorded = not state.work.skipped  # a skipped batch has no receipts to compare

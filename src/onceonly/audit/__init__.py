@@ -26,9 +26,9 @@ def __getattr__(name: str) -> Any:
     from onceonly.audit.result import AuditResult, judge
 
     judging = {"AuditResult": AuditResult, "Facts": Facts, "SinkFacts": SinkFacts, "gather": gather, "judge": judge}
-    found = {"RULES": RULES, "Severity": Severity, "Verdict": Verdict, "Finding": Finding, **judging}
-    globals().update(found)
-    return found[name]
+    exports = {"RULES": RULES, "Severity": Severity, "Verdict": Verdict, "Finding": Finding, **judging}
+    globals().update(exports)
+    return exports[name]
 
 
 def audit(

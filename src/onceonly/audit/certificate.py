@@ -71,20 +71,12 @@ class Query:
 class Recomputing(Protocol):
     """Runs the query over recorded epochs again."""
 
-    def together(self, epochs: range, left_out: frozenset[str]) -> Digest:
-        """Return the digest of epochs that run as one batch, or as few.
-
-        Raises:
-            Unreadable: some epochs cannot be computed.
-        """
+    def compute_combined(self, epochs: range, left_out: frozenset[str]) -> Digest:
+        """Return the digest of epochs that run as one batch, or as few. ``Unreadable``: some cannot be computed."""
         ...
 
     def apart(self, epochs: range, take: Callable[[int, Digest], None]) -> None:
-        """Hand the digest of each epoch to a function, oldest first. Epochs without a batch have none.
-
-        Raises:
-            Unreadable: one epoch cannot be computed. Those before it were handed on.
-        """
+        """Hand the digest of each epoch with a batch on, oldest first. ``Unreadable`` ends it at the first failure."""
         ...
 
 
@@ -92,18 +84,15 @@ class Recomputing(Protocol):
 class Span:
     """Consecutive epochs with the same answer.
 
-    Attributes:
-        recorded: digest on record, of all of them.
-        found: computed digest, or ``None`` if none could be computed.
-        why: why none could be computed.
-        windows: the first windows that differ, in words, as far as sinks separate them.
+    ``recorded`` and ``found`` are digests of all of them. ``why`` is the reason if none could be computed. ``windows``
+    has the first ones that differ, in words, as far as sinks separate them.
     """
 
     first: int
     last: int
     answer: RecomputedRange
     recorded: Digest
-    found: Digest | None = None
+    recomputed: Digest | None = None
     why: str = ""
     windows: tuple[str, ...] = ()
 
@@ -115,15 +104,15 @@ class Span:
     @property
     def text(self) -> str:
         """The answer in words."""
-        if self.found is None:
+        if self.recomputed is None:
             return f"{self.epochs}: {self.why}"
         if self.answer is RecomputedRange.EQUAL:
             unseen = f", but for what no digest sees: {', '.join(self.recorded.left_out)}"
             return f"{self.epochs}: {self.recorded.rows} rows{unseen if self.recorded.left_out else ''}"
         others = f"; what differs: {', '.join(self.windows)}" if self.windows else ""
-        if self.found.rows == self.recorded.rows:
-            return f"{self.epochs}: {self.found.rows} rows as on record, of which some have other values{others}"
-        return f"{self.epochs}: {self.found.rows} rows, and {self.recorded.rows} on record{others}"
+        if self.recomputed.rows == self.recorded.rows:
+            return f"{self.epochs}: {self.recomputed.rows} rows as on record, of which some have other values{others}"
+        return f"{self.epochs}: {self.recomputed.rows} rows, and {self.recorded.rows} on record{others}"
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values."""
@@ -132,7 +121,7 @@ class Span:
             "last": self.last,
             "answer": str(self.answer),
             "recorded_rows": self.recorded.rows,
-            "computed_rows": None if self.found is None else self.found.rows,
+            "computed_rows": None if self.recomputed is None else self.recomputed.rows,
             "left_out": list(self.recorded.left_out),
             "why": self.why,
             "windows": list(self.windows),
@@ -152,9 +141,9 @@ class Certificate:
         left, spans = NAMED, list[Span]()
         for span in self.spans:
             numbers = [number for number in sorted(windows) if span.first <= number <= span.last]
-            told = [f"{one} in epoch {number}" for number in numbers for one in windows[number]][:left]
-            spans.append(replace(span, windows=tuple(told)) if told else span)
-            left -= len(told)
+            names = [f"{window} in epoch {number}" for number in numbers for window in windows[number]][:left]
+            spans.append(replace(span, windows=tuple(names)) if names else span)
+            left -= len(names)
         return replace(self, spans=tuple(spans))
 
     @property
@@ -187,19 +176,19 @@ class Certificate:
 
 
 def certify(
-    pipeline: str, records: Sequence[EpochRecord], epochs: range, query: Query, again: Recomputing
+    pipeline: str, records: Sequence[EpochRecord], epochs: range, query: Query, recomputer: Recomputing
 ) -> Certificate:
     """Compute epochs again, whose numbers are dense, and compare them with the record."""
-    known = {record.epoch.number: record for record in records}
+    by_number = {record.epoch.number: record for record in records}
     spans: list[Span] = []
-    for part, why in _parts([known[number] for number in epochs], query):
+    for part, why in _parts([by_number[number] for number in epochs], query):
         if why:
             spans.append(_cannot(part, why))
         elif query.goes_on or query.clock:
-            spans += _apart(part, query, again)
+            spans += _apart(part, query, recomputer)
         else:
             for at in range(0, len(part), MOST):
-                spans += _together(part[at : at + MOST], again)
+                spans += _recompute_spans(part[at : at + MOST], recomputer)
     return Certificate(pipeline, _merged(spans), query)
 
 
@@ -227,10 +216,10 @@ def _why_not(record: EpochRecord, query: Query) -> str:
     epoch = record.epoch
     if query.nondeterministic:
         return f"the query is not deterministic: {query.nondeterministic}"
-    if epoch.panes is not None and not query.windows:
-        return "its rows are results of windows, and the definition of these is not at hand: --panes MODULE:NAME"
+    if epoch.windows is not None and not query.windows:
+        return "its rows are results of windows, and the definition of these is not at hand: --windows MODULE:NAME"
     if epoch.bad is not None and epoch.bad.digest.rows:
-        return "bad rows were set aside by expectations, which are no part of the query"
+        return "invalid rows were quarantined by expectations, which are no part of the query"
     return ""
 
 
@@ -252,81 +241,83 @@ def _cannot(part: _Records, why: str) -> Span:
     return Span(*_ends(part), RecomputedRange.CANNOT, _recorded(part), why=why)
 
 
-def _compared(part: _Records, found: Digest) -> Span:
+def _compared(part: _Records, computed: Digest) -> Span:
     recorded = _recorded(part)
-    return Span(*_ends(part), RecomputedRange.EQUAL if found == recorded else RecomputedRange.DIFFERS, recorded, found)
+    return Span(
+        *_ends(part), RecomputedRange.EQUAL if computed == recorded else RecomputedRange.DIFFERS, recorded, computed
+    )
 
 
 # ---- As one batch.
 
 
-def _together(part: _Records, again: Recomputing) -> Iterator[Span]:
+def _recompute_spans(part: _Records, recomputer: Recomputing) -> Iterator[Span]:
     try:
         # All of it before any is told: a source may lose epochs meanwhile.
-        found = list(_located(part, _sum(part, again), again, [LOCATING]))
+        spans = list(_located(part, _sum(part, recomputer), recomputer, [LOCATING]))
     except Unreadable as error:
-        yield from _readable(part, again, str(error))
+        yield from _readable(part, recomputer, str(error))
     else:
-        yield from found
+        yield from spans
 
 
-def _sum(part: _Records, again: Recomputing) -> Digest:
+def _sum(part: _Records, recomputer: Recomputing) -> Digest:
     left_out = _recorded(part).left_out
     # A sum over nothing has left out the same, so that it can be compared.
-    return Digest(0, left_out=left_out) + again.together(_numbers(part), frozenset(left_out))
+    return Digest(0, left_out=left_out) + recomputer.compute_combined(_numbers(part), frozenset(left_out))
 
 
-def _readable(part: _Records, again: Recomputing, why: str) -> Iterator[Span]:
+def _readable(part: _Records, recomputer: Recomputing, why: str) -> Iterator[Span]:
     """Find the epochs that can be computed, by bisection: sources lose the oldest first."""
     if len(part) > 1:
         try:
-            _sum(part[-1:], again)
+            _sum(part[-1:], recomputer)
         except Unreadable:
             yield _cannot(part, why)
             return
         half = len(part) // 2
-        yield from _together(part[:half], again)
-        yield from _together(part[half:], again)
+        yield from _recompute_spans(part[:half], recomputer)
+        yield from _recompute_spans(part[half:], recomputer)
         return
     yield _cannot(part, why)
 
 
-def _located(part: _Records, found: Digest, again: Recomputing, left: list[int]) -> Iterator[Span]:
+def _located(part: _Records, computed: Digest, recomputer: Recomputing, left: list[int]) -> Iterator[Span]:
     """Locate differences: the first exactly, others while batches are left."""
-    whole = _compared(part, found)
-    if whole.answer is RecomputedRange.EQUAL or len(part) == 1 or not left[0]:
-        yield whole
+    span = _compared(part, computed)
+    if span.answer is RecomputedRange.EQUAL or len(part) == 1 or not left[0]:
+        yield span
         return
     left[0] -= 1
     half = len(part) // 2
-    older = _sum(part[:half], again)
-    yield from _located(part[:half], older, again, left)
-    yield from _located(part[half:], found - older, again, left)
+    older = _sum(part[:half], recomputer)
+    yield from _located(part[:half], older, recomputer, left)
+    yield from _located(part[half:], computed - older, recomputer, left)
 
 
 # ---- One by one.
 
 
-def _apart(part: _Records, query: Query, again: Recomputing) -> Iterator[Span]:
+def _apart(part: _Records, query: Query, recomputer: Recomputing) -> Iterator[Span]:
     while part:
-        found: dict[int, Digest] = {}
+        digests: dict[int, Digest] = {}
         try:
-            again.apart(_numbers(part), found.__setitem__)
+            recomputer.apart(_numbers(part), digests.__setitem__)
         except Unreadable as error:
-            done = [record for record in part if record.epoch.number <= max(found, default=0)]
-            yield from _each(done, found)
+            done = [record for record in part if record.epoch.number <= max(digests, default=0)]
+            yield from _each(done, digests)
             # What comes after an epoch that is left out would begin with another state.
             past = part[-1].epoch.number if query.goes_on else error.last
             yield _cannot([record for record in part[len(done) :] if record.epoch.number <= past], str(error))
             part = [record for record in part if record.epoch.number > past]
         else:
-            yield from _each(part, found)
+            yield from _each(part, digests)
             return
 
 
-def _each(part: _Records, found: Mapping[int, Digest]) -> Iterator[Span]:
+def _each(part: _Records, digests: Mapping[int, Digest]) -> Iterator[Span]:
     for record in part:
-        yield _compared([record], found.get(record.epoch.number, Digest(0)))
+        yield _compared([record], digests.get(record.epoch.number, Digest(0)))
 
 
 def _merged(spans: Sequence[Span]) -> tuple[Span, ...]:
@@ -334,8 +325,8 @@ def _merged(spans: Sequence[Span]) -> tuple[Span, ...]:
     for span in spans:
         if made and (made[-1].answer, made[-1].why) == (span.answer, span.why):
             before = made[-1]
-            found = before.found + span.found if before.found and span.found else None
-            made[-1] = replace(before, last=span.last, recorded=before.recorded + span.recorded, found=found)
+            computed = before.recomputed + span.recomputed if before.recomputed and span.recomputed else None
+            made[-1] = replace(before, last=span.last, recorded=before.recorded + span.recorded, recomputed=computed)
         else:
             made.append(span)
     return tuple(made)

@@ -11,27 +11,11 @@ from typing import TYPE_CHECKING
 from onceonly.audit.certificate import Certificate
 from onceonly.errors import mask
 from onceonly.machine.in_doubt import GRACE_S
-from onceonly.protocol import (
-    ExpiredRows,
-    Expires,
-    ExternalChange,
-    Filed,
-    Forgets,
-    Leaves,
-    Legible,
-    Permissive,
-    PrunedEpochs,
-    Settable,
-    Shared,
-    ShowsState,
-    Sink,
-    ToleratedChanges,
-    Total,
-    Totals,
-    Witness,
-)
+from onceonly.protocol import DetectsChanges, Inspectable, ReadsRows, ReplacesRows, Sink
+from onceonly.protocol.capabilities import WindowStore, implements
 from onceonly.protocol.row_times import RowTimes
-from onceonly.runtime.read_errors import UNREADABLE, reason_of
+from onceonly.protocol.values import ExpiredRows, ExternalChange, Leaves, PrunedEpochs, ToleratedChanges, Total
+from onceonly.runtime.sink_refusals import UNREADABLE, reason_of
 from onceonly.spark import digest, row_times
 from onceonly.spark.frames import UnreadableRows, reading
 from onceonly.windows.read_results import Results, StateFacts, gets, read_results, read_state
@@ -76,20 +60,16 @@ class SinkFacts:
 
     Attributes:
         address: without secrets.
-        append_only: rows of an epoch are only ever added.
         history: markers with receipts, oldest first.
         rows: rows per epoch counted in the destination, or ``None`` if it cannot count by epoch.
         counted: newest epoch committed before the count. Later ones may or may not be in ``rows``.
         disturbances: changes by others to the target since the newest epoch, if the sink can detect them.
-        unreadable: why the sink could not be read, or ``None`` if it was.
         content: hashes of its rows, or ``None`` if not requested.
         state: state of windows, or ``None`` if not requested, or if the sink keeps none.
         results: results of windows, or ``None`` if not requested, or if the sink gets none.
         milestone: summary of the epochs whose markers were pruned, or ``None`` if the sink prunes none.
-        allowed: changes by others that ``foreign=`` permits.
-        others: other pipelines that write to its target.
+        allowed: changes by others that ``external_changes=`` permits.
         expired: rows that its retention removed, or ``None`` for none.
-        transactional: whether rows and marker commit together.
         total: all current rows, if they can be counted and ``rows`` is ``None`` or the oldest markers are gone. For the
             state of windows, the open ones.
         absent: listed files that do not exist, in words, or empty for none.
@@ -142,7 +122,6 @@ class LedgerFacts:
         records: recorded epochs, oldest first.
         intent: newest intent for the epoch after the newest known one.
         events: everything besides ordinary epochs, oldest first. Shown, never judged.
-        unreadable: why the ledger could not be read, or ``None`` if it was.
         superseded: epochs that a rewind cut off, oldest cut first.
     """
 
@@ -212,22 +191,24 @@ def gather(
     ``grace_s`` seconds.
     """
     recorded = None if ledger is None else _read_ledger(ledger, pipeline)
-    engine = read_engine(recorded.records[-1].epoch.standing.lineage) if recorded and recorded.records else None
-    told = _levelled(tuple(read_sink(sink, pipeline) for sink in sinks), sinks)
+    engine = read_engine(recorded.records[-1].epoch.resume_point.lineage) if recorded and recorded.records else None
+    sink_facts = _levelled(tuple(read_sink(sink, pipeline) for sink in sinks), sinks)
     now_ms = time.time_ns() // 1_000_000
     if spark is not None:
-        told = tuple(_with_content(facts, sink, spark, since) for facts, sink in zip(told, sinks, strict=True))
-        told = with_windows(told, sinks)
-    unstaged, elsewhere = _unstaged(told)
-    return Facts(pipeline, told, recorded, since, now_ms, grace_s, engine, unstaged, elsewhere)
+        sink_facts = tuple(
+            _with_content(facts, sink, spark, since) for facts, sink in zip(sink_facts, sinks, strict=True)
+        )
+        sink_facts = with_windows(sink_facts, sinks)
+    unstaged, elsewhere = _unstaged(sink_facts)
+    return Facts(pipeline, sink_facts, recorded, since, now_ms, grace_s, engine, unstaged, elsewhere)
 
 
-def _unstaged(told: tuple[SinkFacts, ...]) -> tuple[str, bool]:
+def _unstaged(sink_facts: tuple[SinkFacts, ...]) -> tuple[str, bool]:
     """Return why the newest epoch's bytes cannot be read, and whether another machine may read them.
 
     Empty if no sink needs them.
     """
-    heads = [facts.head for facts in told if facts.unreadable is None]
+    heads = [facts.head for facts in sink_facts if facts.unreadable is None]
     newest = max((head for head in heads if head), key=lambda head: head.number, default=None)
     if newest is None or not newest.manifest or all(head and head.number == newest.number for head in heads):
         return "", False
@@ -240,18 +221,18 @@ def _unstaged(told: tuple[SinkFacts, ...]) -> tuple[str, bool]:
     return "", False
 
 
-def _levelled(told: tuple[SinkFacts, ...], sinks: Sequence[Sink]) -> tuple[SinkFacts, ...]:
+def _levelled(sink_facts: tuple[SinkFacts, ...], sinks: Sequence[Sink]) -> tuple[SinkFacts, ...]:
     """Read again the sinks that were read before others, up to the same epoch: a driver may be running."""
-    newest = max((facts.head.number for facts in told if facts.head), default=0)
-    return tuple(_up_to(newest, facts, sink) for facts, sink in zip(told, sinks, strict=True))
+    newest = max((facts.head.number for facts in sink_facts if facts.head), default=0)
+    return tuple(_up_to(newest, facts, sink) for facts, sink in zip(sink_facts, sinks, strict=True))
 
 
 def _up_to(newest: int, facts: SinkFacts, sink: Sink) -> SinkFacts:
-    stands = facts.head.number if facts.head else 0
-    if facts.unreadable is not None or stands >= newest:
+    head_number = facts.head.number if facts.head else 0
+    if facts.unreadable is not None or head_number >= newest:
         return facts
     try:
-        later = tuple(pair for pair in sink.history(stands) if pair[0].epoch.number <= newest)
+        later = tuple(pair for pair in sink.history(head_number) if pair[0].epoch.number <= newest)
     except UNREADABLE as error:
         return replace(facts, unreadable=reason_of(error))
     return replace(facts, history=facts.history + later)
@@ -263,18 +244,18 @@ def _with_content(facts: SinkFacts, sink: Sink, spark: SparkSession, since: int)
     return replace(facts, content=read_content(sink, spark, [epoch for epoch in facts.epochs if epoch.number >= since]))
 
 
-def with_windows(told: tuple[SinkFacts, ...], sinks: Sequence[Sink]) -> tuple[SinkFacts, ...]:
+def with_windows(sink_facts: tuple[SinkFacts, ...], sinks: Sequence[Sink]) -> tuple[SinkFacts, ...]:
     """Add state and results of windows, the state first: results of later epochs are not compared."""
     states = [
         read_state(sink, facts.epochs) if facts.unreadable is None else None
-        for facts, sink in zip(told, sinks, strict=True)
+        for facts, sink in zip(sink_facts, sinks, strict=True)
     ]
-    state = next((one for one in states if one and one.windows is not None), None)
-    found: list[SinkFacts] = []
-    for (facts, sink), kept in zip(zip(told, sinks, strict=True), states, strict=True):
+    state = next((candidate for candidate in states if candidate and candidate.windows is not None), None)
+    window_facts: list[SinkFacts] = []
+    for (facts, sink), sink_state in zip(zip(sink_facts, sinks, strict=True), states, strict=True):
         results = read_results(sink, facts.epochs, state, _unjudged(facts)) if facts.unreadable is None else None
-        found.append(replace(facts, state=kept, results=results))
-    return tuple(found)
+        window_facts.append(replace(facts, state=sink_state, results=results))
+    return tuple(window_facts)
 
 
 def _unjudged(facts: SinkFacts) -> int:
@@ -291,8 +272,8 @@ def read_engine(lineage: Lineage | None) -> EngineFacts | None:
         storage = LocalStorage(lineage.checkpoint)
         done = offsets.commit_ids(storage)
         batch = done[-1] if done else -1
-        known = batch in offsets.offset_ids(storage)
-        end = offsets.offset_entry(storage, batch).offsets if known else None
+        has_offsets = batch in offsets.offset_ids(storage)
+        end = offsets.offset_entry(storage, batch).offsets if has_offsets else None
         return EngineFacts(lineage.checkpoint, offsets.query_id(storage), batch, end)
     except (UnreadableCheckpoint, OSError) as error:
         log.info("checkpoint %s cannot be read: %s", lineage.checkpoint, type(error).__name__)
@@ -308,28 +289,28 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
         before = tuple(sink.history())
         counted = before[-1][0].epoch.number if before else 0
         rows, expired = _counted(sink)
-        aged = bool(before) and before[0][0].epoch.number > 1 and not isinstance(sink, Forgets)
+        aged = bool(before) and before[0][0].epoch.number > 1 and not implements(sink, Inspectable, "pruned_epochs")
         total = _total(sink, [marker.epoch for marker, _ in before]) if before and (rows is None or aged) else None
-        absent = sink.absent() if isinstance(sink, Filed) else ""
+        absent = sink.absent() if isinstance(sink, DetectsChanges) else ""
         # What a running driver committed while rows were counted has its marker here; it is not compared.
         history = before + tuple(sink.history(counted))
         # Read last: markers that went meanwhile are left out, as if they had gone before.
-        milestone = sink.milestone() if isinstance(sink, Forgets) else None
+        milestone = sink.pruned_epochs() if isinstance(sink, Inspectable) else None
         history = tuple(pair for pair in history if milestone is None or pair[0].epoch.number > milestone.epoch)
         newest = history[-1][1] if history else None
-        disturbances = tuple(sink.disturbances(newest)) if newest and isinstance(sink, Witness) else ()
+        disturbances = tuple(sink.external_changes(newest)) if newest and isinstance(sink, DetectsChanges) else ()
         changed = any(disturbance.fatal for disturbance in disturbances)
         behind = changed or _short(sink.id, before, rows)
-        holds = sink.content() if behind and isinstance(sink, Settable) else None
-        allowed = sink.allowed() if newest and isinstance(sink, Permissive) else ToleratedChanges()
-        others = tuple(name for name in (sink.writers() if isinstance(sink, Shared) else ()) if name != pipeline)
+        holds = sink.content_epoch() if behind and isinstance(sink, ReplacesRows) else None
+        allowed = sink.tolerated_changes() if newest and isinstance(sink, DetectsChanges) else ToleratedChanges()
+        others = tuple(name for name in (sink.pipelines() if isinstance(sink, Inspectable) else ()) if name != pipeline)
     except UNREADABLE as error:
         log.info("sink %s of %s cannot be read: %s", sink.id, pipeline, type(error).__name__)
         return SinkFacts(sink.id, sink.address, append_only, unreadable=reason_of(error))
-    told = SinkFacts(sink.id, sink.address, append_only, fence, history, rows, counted, disturbances)
-    together = sink.capabilities.transactional
-    told = replace(told, milestone=milestone, allowed=allowed, others=others, transactional=together)
-    return replace(told, expired=expired, total=total, absent=absent, holds=holds)
+    facts = SinkFacts(sink.id, sink.address, append_only, fence, history, rows, counted, disturbances)
+    transactional = sink.capabilities.transactional
+    facts = replace(facts, milestone=milestone, allowed=allowed, others=others, transactional=transactional)
+    return replace(facts, expired=expired, total=total, absent=absent, holds=holds)
 
 
 def _short(sink: str, history: Sequence[tuple[Marker, Receipt]], rows: Mapping[int, int] | None) -> bool:
@@ -341,10 +322,11 @@ def _short(sink: str, history: Sequence[tuple[Marker, Receipt]], rows: Mapping[i
 
 def _total(sink: Sink, epochs: Sequence[Epoch]) -> Total | None:
     """Count all rows of a sink that cannot separate them by epoch."""
-    panes = epochs[-1].panes
+    panes = epochs[-1].windows
     if panes and gets(sink, STATE, epochs):
-        return Total(sink.count_windows(panes.since), Leaves.ANY) if isinstance(sink, ShowsState) else None
-    return sink.total() if isinstance(sink, Totals) else None
+        counted = sink.count_windows(panes.since) if isinstance(sink, WindowStore) else None
+        return None if counted is None else Total(counted, Leaves.ANY)
+    return sink.total() if isinstance(sink, ReadsRows) else None
 
 
 _COUNTS = 5
@@ -353,13 +335,13 @@ _COUNTS = 5
 
 def _counted(sink: Sink) -> tuple[Mapping[int, int] | None, ExpiredRows | None]:
     """Return rows per epoch, and the expired rows at the time of that count."""
-    if not isinstance(sink, Expires):
+    if not isinstance(sink, ReplacesRows):
         return sink.recount(), None
-    expired = sink.expired()
+    expired = sink.expired_rows()
     rows = sink.recount()
     for _ in range(_COUNTS):
-        known, expired = expired, sink.expired()
-        if known == expired:
+        previous, expired = expired, sink.expired_rows()
+        if previous == expired:
             break
         rows = sink.recount()
     return rows, expired
@@ -367,11 +349,11 @@ def _counted(sink: Sink) -> tuple[Mapping[int, int] | None, ExpiredRows | None]:
 
 def _read_ledger(ledger: Ledger, pipeline: str) -> LedgerFacts:
     try:
-        entry = next((known for known in ledger.pipelines() if known.name == pipeline), None)
+        entry = next((candidate for candidate in ledger.pipelines() if candidate.name == pipeline), None)
         records = tuple(ledger.epochs(pipeline))
         following = records[-1].epoch.number + 1 if records else 1
         intents = (ledger.intent(pipeline, number) for number in (following + 1, following))
-        intent = next((found for found in intents if found is not None), None)
+        intent = next((candidate for candidate in intents if candidate is not None), None)
         events = tuple(ledger.events(pipeline))
         superseded = tuple(ledger.superseded(pipeline))
     except (LedgerUnavailable, UnreadableMarker) as error:
@@ -382,7 +364,7 @@ def _read_ledger(ledger: Ledger, pipeline: str) -> LedgerFacts:
 # ---- Hashes the rows that stand in a sink, with the expression that hashed them when they were written.
 
 
-_NOT_TOLD = "the sink does not tell the rows of epochs apart, or replaces them"
+_NOT_TOLD = "the sink does not know the epoch of its rows, or replaces them"
 _OTHER_TYPES = "the target gives back other types than were written, or mixed their rows with those of other epochs"
 
 
@@ -390,7 +372,7 @@ def read_content(sink: Sink, spark: SparkSession, epochs: Sequence[Epoch]) -> Co
     """Read a sink's rows and hash them per epoch, by the fingerprint of its columns."""
     try:
         with reading():
-            rows = sink.read_back(spark) if isinstance(sink, Legible) else None
+            rows = sink.read_with_spark(spark) if isinstance(sink, ReadsRows) else None
     except UnreadableRows as error:
         return Content({}, str(error))
     except UNREADABLE as error:
@@ -401,30 +383,30 @@ def read_content(sink: Sink, spark: SparkSession, epochs: Sequence[Epoch]) -> Co
 
 
 def _content(sink: str, rows: DataFrame, epochs: Sequence[Epoch]) -> Content:
-    found: dict[int, Digest] = {}
+    digests: dict[int, Digest] = {}
     try:
         for (schema, left_out), numbers in _alike(sink, epochs).items():
             columns = chain.written(rows.dtypes[:-1], schema)
             if columns:
                 with reading():
-                    found.update(digest.by_epoch(rows, columns, frozenset(left_out), numbers))
+                    digests.update(digest.by_epoch(rows, columns, frozenset(left_out), numbers))
     except UnreadableRows as error:
         log.info("rows cannot be read back: %s", error.__cause__)
-        return Content(found, str(error))
-    return Content(found, _OTHER_TYPES)
+        return Content(digests, str(error))
+    return Content(digests, _OTHER_TYPES)
 
 
 def _times(sink: str, rows: DataFrame, epochs: Sequence[Epoch]) -> Mapping[int, RowTimes]:
     """Read event times of epochs, if their column in the sink still has a suitable type."""
-    kinds, found = dict(rows.dtypes), dict[int, RowTimes]()
+    kinds, times = dict(rows.dtypes), dict[int, RowTimes]()
     try:
         for (column, unit), horizons in _clocks(sink, epochs).items():
             if kinds.get(column) in _KINDS[unit]:
                 with reading():
-                    found.update(row_times.by_epoch(rows, column, unit, horizons))
+                    times.update(row_times.by_epoch(rows, column, unit, horizons))
     except UnreadableRows as error:
         log.info("times of rows cannot be read back: %s", error.__cause__)
-    return found
+    return times
 
 
 _KINDS: Mapping[Unit, frozenset[str]] = {
@@ -436,18 +418,18 @@ _KINDS: Mapping[Unit, frozenset[str]] = {
 
 def _clocks(sink: str, epochs: Sequence[Epoch]) -> Mapping[tuple[str, Unit], dict[int, int | None]]:
     """Group epochs whose rows the sink holds unchanged, with their horizons, by time column and unit."""
-    found: dict[tuple[str, Unit], dict[int, int | None]] = {}
+    horizons: dict[tuple[str, Unit], dict[int, int | None]] = {}
     for epoch in epochs:
         own = epoch.schema_in(sink) == epoch.schema and epoch.digest_in(sink).rows
         if epoch.time and epoch.time.column and own:
-            found.setdefault((epoch.time.column, epoch.time.unit), {})[epoch.number] = epoch.time.horizon
-    return found
+            horizons.setdefault((epoch.time.column, epoch.time.unit), {})[epoch.number] = epoch.time.late_before
+    return horizons
 
 
 def _alike(sink: str, epochs: Sequence[Epoch]) -> Mapping[tuple[str, tuple[str, ...]], list[int]]:
     """Group epochs by the columns' fingerprint and the columns that the digest left out."""
-    found: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    groups: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for epoch in epochs:
         if (held := epoch.digest_in(sink)).rows:
-            found.setdefault((epoch.schema_in(sink), held.left_out), []).append(epoch.number)
-    return found
+            groups.setdefault((epoch.schema_in(sink), held.left_out), []).append(epoch.number)
+    return groups

@@ -13,7 +13,7 @@ from onceonly.audit.sink_history import SinkHistory, ranges
 from onceonly.machine import acceptance, precheck
 from onceonly.machine.rewind import RewindRequest, level
 from onceonly.runtime.remedies import CommandContext, rewound, set_back, tally, undo
-from onceonly_checkpoints.digests import SEEN, STATE
+from onceonly_checkpoints.digests import SEEN_IDS, STATE
 from onceonly_checkpoints.model import AdoptionKind
 
 # ---- One finding of an audit: a code with its evidence, filled in for one sink and epoch.
@@ -41,8 +41,8 @@ class Finding:
     def advised(self, facts: Facts) -> Finding:
         """Return a copy with its remedy, whose commands work when pasted."""
         address = next((sink.address for sink in facts.sinks if sink.id == self.sink), "KIND:TARGET")
-        known = facts.ledger is not None and facts.ledger.unreadable is None
-        ledger = f" --ledger {shlex.quote(facts.ledger.address)}" if facts.ledger and known else ""
+        has_ledger = facts.ledger is not None and facts.ledger.unreadable is None
+        ledger = f" --ledger {shlex.quote(facts.ledger.address)}" if facts.ledger and has_ledger else ""
         where = ledger or f" --sink {shlex.quote(address)}"
         engine = CommandContext(self.pipeline, where, facts.engine.checkpoint if facts.engine else "")
         remedy = RULES[self.code].remedy.format(
@@ -61,57 +61,57 @@ class Finding:
 
     def _accepts(self, facts: Facts, where: str) -> str:
         """Return the accepting command that the error of the stopped query would print."""
-        found = self._stopped(facts)
-        if found is None:
+        refusal = self._stopped(facts)
+        if refusal is None:
             return _MESSAGE
         kinds = (
             (AdoptionKind.SAME_DATA, AdoptionKind.ACCEPT_LOSS)
-            if found.holds
+            if refusal.holds
             else (AdoptionKind.ACCEPT_CHANGE, AdoptionKind.ACCEPT_LOSS)
         )
-        wanted = [acceptance.applicable(kind, found.stop) for kind in kinds]
-        place = CommandContext(self.pipeline, where)
-        return "; or give up its rows: ".join(place.adopt(accepted) for accepted in wanted if accepted)
+        adoptions = [acceptance.applicable(kind, refusal.stop) for kind in kinds]
+        context = CommandContext(self.pipeline, where)
+        return "; or give up its rows: ".join(context.adopt(accepted) for accepted in adoptions if accepted)
 
     def _ways(self, facts: Facts, where: str) -> str:
         """Return the remedies for a sink that was set back, worded as in the error that stops the query."""
         if self.code not in _BEHIND:
             return ""
-        found = self._stopped(facts)
-        lost = acceptance.applicable(AdoptionKind.ACCEPT_LOSS, found.stop) if found else None
-        if found is None or lost is None:
+        refusal = self._stopped(facts)
+        lost = acceptance.applicable(AdoptionKind.ACCEPT_LOSS, refusal.stop) if refusal else None
+        if refusal is None or lost is None:
             return _MESSAGE
         records = facts.ledger.records if facts.ledger else ()
-        lineage = records[-1].epoch.standing.lineage if records else None
-        stands = {sink.id: sink.head.number if sink.head else 0 for sink in facts.sinks if sink.unreadable is None}
+        lineage = records[-1].epoch.resume_point.lineage if records else None
+        sink_epochs = {sink.id: sink.head.number if sink.head else 0 for sink in facts.sinks if sink.unreadable is None}
         return set_back(
             CommandContext(self.pipeline, where, lineage.checkpoint if lineage else ""),
             lost,
-            level=level(stands),
-            staged=found.staged and (facts.elsewhere or not facts.unstaged),
-            told=tally(records, lost.first, lost.last, lost.sinks),
-            gone=facts.unstaged if found.staged else "",
+            level=level(sink_epochs),
+            staged=refusal.staged and (facts.elsewhere or not facts.unstaged),
+            amount=tally(records, lost.first, lost.last, lost.sinks),
+            gone=facts.unstaged if refusal.staged else "",
         )
 
     def _undo(self, facts: Facts, where: CommandContext) -> str:
         """Return the lossless remedy for a sink set back under its markers, or empty if there is none."""
-        known = [sink for sink in facts.sinks if sink.unreadable is None]
-        contents = {one.id: (one.head.number if one.head else 0, one.holds) for one in known}
+        sinks = [sink for sink in facts.sinks if sink.unreadable is None]
+        contents = {sink.id: (sink.head.number if sink.head else 0, sink.holds) for sink in sinks}
         if self.code == _MISSING:
             return undo(where, acceptance.Stop("E209", (self.sink,)), contents) if self.sink else ""
-        found = self._stopped(facts)
-        return undo(where, found.stop, contents) if found else ""
+        refusal = self._stopped(facts)
+        return undo(where, refusal.stop, contents) if refusal else ""
 
     def _stopped(self, facts: Facts) -> precheck.OpeningRefusal | None:
         """Return why the query would stop for this sink, or ``None`` for another reason or no visible one."""
-        told = [
+        peeks = [
             precheck.PeekedSink(sink.id, sink.history, sink.disturbances, sink.holds)
             for sink in facts.sinks
             if sink.unreadable is None
         ]
         head = facts.ledger.records[-1] if facts.ledger and facts.ledger.records else None
-        found = precheck.opening_refusal(self.pipeline, told, head)
-        return found if found and self.sink in found.stop.sinks else None
+        refusal = precheck.opening_refusal(self.pipeline, peeks, head)
+        return refusal if refusal and self.sink in refusal.stop.sinks else None
 
     @property
     def severity(self) -> Severity:
@@ -167,7 +167,7 @@ _BEHIND = ("A132", "A142")
 _MESSAGE = "restart the query; its message prints the command that applies"
 
 
-def found(
+def finding(
     code: str, pipeline: str, sink: SinkFacts | None, epoch: int | None, evidence: str, *, last: int | None = None
 ) -> Finding:
     """Make the finding of a code, without its remedy yet."""
@@ -197,7 +197,7 @@ def exit_code_of(findings: Sequence[Finding], fail_on: Severity = Severity.WARN,
     Findings below ``fail_on`` do not count. ``uncounted_ok`` gives 0 in place of 3.
     """
     worst_first = tuple(Severity)
-    serious = [one for one in findings if worst_first.index(one.severity) <= worst_first.index(fail_on)]
+    serious = [finding for finding in findings if worst_first.index(finding.severity) <= worst_first.index(fail_on)]
     if not serious:
         return UNCOUNTED if verdict_of(findings) in _UNCOUNTED and not uncounted_ok else CLEAN
     return UNANSWERED if all(finding.verdict is Verdict.CANNOT_TELL for finding in serious) else FINDINGS
@@ -206,7 +206,7 @@ def exit_code_of(findings: Sequence[Finding], fail_on: Severity = Severity.WARN,
 def first_disagreement(findings: Iterable[Finding]) -> Finding | None:
     """Return the finding above ``info`` with the lowest epoch."""
     serious = [finding for finding in findings if finding.severity is not Severity.INFO and finding.epoch is not None]
-    return min(serious, key=lambda one: one.epoch or 0, default=None)
+    return min(serious, key=lambda finding: finding.epoch or 0, default=None)
 
 
 def scope_of(lines: Sequence[SinkHistory], findings: Sequence[Finding], since: int = 1) -> str:
@@ -269,7 +269,7 @@ def _held(line: SinkHistory, since: int) -> _Held:
 
 def _counted_otherwise(line: SinkHistory) -> str:
     """Describe the count in a sink that does not separate rows by epoch."""
-    if line.kind == SEEN and line.sink.rows is not None:
+    if line.kind == SEEN_IDS and line.sink.rows is not None:
         return f"{sum(line.sink.rows.values())} ids counted"
     if line.sink.total is None or not line.is_counted:
         return "rows are not counted"
@@ -278,12 +278,12 @@ def _counted_otherwise(line: SinkHistory) -> str:
 
 def _counted(line: SinkHistory, since: int) -> int | None:
     rows, sums = line.sink.rows, line.sink.allowed.sums
-    if line.kind in (SEEN, STATE):
+    if line.kind in (SEEN_IDS, STATE):
         return None
     if rows is None and line.sink.total and line.is_counted and since <= 1:
         return line.sink.total.rows
     if rows is None:
-        return sums.standing - sums.added if sums and since <= 1 else None
+        return sums.current_rows - sums.added if sums and since <= 1 else None
     # Rows of epochs whose markers were let go are not named here: A166 tells of them.
     pruned = line.sink.milestone.epoch if line.sink.milestone else 0
     return sum(rows[number] for number in rows if number > pruned and number >= since)
@@ -293,9 +293,9 @@ def remark_of(lines: Sequence[SinkHistory], since: int = 1) -> str:
     """Return the verdict's remark in brackets: permitted changes by others and acceptances by operators, or empty."""
     removed = sum(_removed_from(line) for line in lines)
     changed = any(event.kind == "overwritten" for line in lines for event in line.sink.allowed.changes)
-    told = [_removed(removed)] if removed else []
-    told += ["rows changed by others, allowed"] if changed else []
-    return "; ".join([*told, *_accepted(lines, since)])
+    remarks = [_removed(removed)] if removed else []
+    remarks += ["rows changed by others, allowed"] if changed else []
+    return "; ".join([*remarks, *_accepted(lines, since)])
 
 
 _WHAT_WAS_ACCEPTED = {
@@ -319,17 +319,19 @@ A sink that is taken out gives up rows only where epochs are named.
 def _accepted(lines: Sequence[SinkHistory], since: int) -> list[str]:
     """List acceptances of rows as they were. Without them EXACTLY ONCE would claim too much."""
     by_number = {epoch.number: epoch.adoption for line in lines for epoch in line.epochs if epoch.number >= since}
-    taken = [adoption for _, adoption in sorted(by_number.items()) if adoption is not None]
-    told: list[str] = []
+    adoptions = [adoption for _, adoption in sorted(by_number.items()) if adoption is not None]
+    decisions: list[str] = []
     for kind, (what, became) in _WHAT_WAS_ACCEPTED.items():
-        of_kind = [one for one in taken if one.kind == kind]
-        named = sorted({number for one in of_kind if one.last for number in range(one.first, one.last + 1)})
+        of_kind = [adoption for adoption in adoptions if adoption.kind == kind]
+        named = sorted(
+            {number for adoption in of_kind if adoption.last for number in range(adoption.first, adoption.last + 1)}
+        )
         if named:
             whose = f" of {'epoch' if len(named) == 1 else 'epochs'} {ranges(tuple(named))}"
-            told.append(" ".join(filter(None, (what + whose, became))))
-        if kind is not AdoptionKind.DROP_SINK and any(not one.last for one in of_kind):
-            told.append(" ".join(filter(None, (what, became))))
-    return [f"{decision}, accepted" for decision in dict.fromkeys(told)]
+            decisions.append(" ".join(filter(None, (what + whose, became))))
+        if kind is not AdoptionKind.DROP_SINK and any(not adoption.last for adoption in of_kind):
+            decisions.append(" ".join(filter(None, (what, became))))
+    return [f"{decision}, accepted" for decision in dict.fromkeys(decisions)]
 
 
 def _removed_from(line: SinkHistory) -> int:

@@ -9,9 +9,7 @@ from typing import Any
 from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, exit_code_of, first_disagreement, remark_of, scope_of, verdict_of, worst
-from onceonly.audit.rules_decisions import decisions_said, sinks_that_left
-from onceonly.audit.rules_history import code_changed, computed_again, published_no_more, read_again
-from onceonly.audit.rules_outputs import outputs_add_up
+from onceonly.audit.rules_division import outputs_add_up, panes_go_on
 from onceonly.audit.rules_pipeline import (
     anything_since,
     anything_written,
@@ -25,9 +23,16 @@ from onceonly.audit.rules_pipeline import (
     sinks_level,
     sinks_readable,
 )
+from onceonly.audit.rules_records import (
+    code_changed,
+    computed_again,
+    decisions_said,
+    published_no_more,
+    read_again,
+    sinks_that_left,
+)
 from onceonly.audit.rules_sink import SINK_RULES
 from onceonly.audit.rules_time import BROKEN, late_rows, time_holds, times_dealt_out
-from onceonly.audit.rules_windows import panes_go_on
 from onceonly.audit.sink_history import SinkHistory, line_of
 from onceonly.machine.source_order import describe
 from onceonly_checkpoints.epoch import Epoch, Receipt
@@ -77,7 +82,7 @@ def examine(facts: Facts, lines: tuple[SinkHistory, ...]) -> tuple[Finding, ...]
     return tuple(sorted(findings, key=urgency))
 
 
-def urgency(one: Finding) -> tuple[int, int, bool, int, str]:
+def urgency(finding: Finding) -> tuple[int, int, bool, int, str]:
     """Sort key of a finding, smallest first.
 
     By severity, then by effect on the verdict, worst first: missing rows come before a change that may have cost some,
@@ -85,20 +90,17 @@ def urgency(one: Finding) -> tuple[int, int, bool, int, str]:
     epochs first. Sinks stay in the order of the call.
     """
     return (
-        _SEVERITIES.index(one.severity),
-        _VERDICTS.index(one.verdict),
-        one.code not in _DEEDS,
-        one.epoch or 0,
-        one.code,
+        _SEVERITIES.index(finding.severity),
+        _VERDICTS.index(finding.verdict),
+        finding.code not in _DEEDS,
+        finding.epoch or 0,
+        finding.code,
     )
 
 
 def foremost(findings: Sequence[Finding], limit: int) -> tuple[Finding, ...]:
-    """Return findings in their order, with the first of each kind (a code in a sink) always among them.
-
-    ``limit`` is exceeded only if there are more kinds.
-    """
-    first = {(one.code, one.sink): index for index, one in reversed(list(enumerate(findings)))}
+    """Return findings in their order, with the first of each kind (a code in a sink), even beyond ``limit``."""
+    first = {(finding.code, finding.sink): index for index, finding in reversed(list(enumerate(findings)))}
     leading = set(first.values())
     others = [index for index in range(len(findings)) if index not in leading]
     return tuple(findings[index] for index in sorted([*leading, *others[: max(0, limit - len(leading))]]))
@@ -165,9 +167,6 @@ class AuditResult:
     """The answer for one pipeline.
 
     Attributes:
-        scope: of the verdict, in words.
-        sinks: ``(sink id, address)`` of the audited sinks.
-        ledger: address of the compared ledger, or ``None`` without one.
         epochs: every epoch that a marker or the chain proves, oldest first.
         findings: the most urgent first, see :func:`urgency`.
         since: epochs before this one were not judged.
@@ -230,6 +229,8 @@ def judge(facts: Facts) -> AuditResult:
     """Judge gathered facts. Pure."""
     lines = lines_of(facts)
     findings = examine(facts, lines)
+    # The verdict does not cover time.
+    doubt = "time in doubt" if any(finding.code in BROKEN for finding in findings) else ""
     return AuditResult(
         pipeline=facts.pipeline,
         verdict=verdict_of(findings),
@@ -239,13 +240,8 @@ def judge(facts: Facts) -> AuditResult:
         epochs=_epoch_lines(facts, lines, findings),
         findings=findings,
         since=facts.since,
-        remark="; ".join(filter(None, (remark_of(lines, facts.since), _time_remark(findings)))),
+        remark="; ".join(filter(None, (remark_of(lines, facts.since), doubt))),
     )
-
-
-def _time_remark(findings: Sequence[Finding]) -> str:
-    """Remark that the verdict does not cover time, where a promise about time is broken."""
-    return "time in doubt" if any(finding.code in BROKEN for finding in findings) else ""
 
 
 def to_json(results: Sequence[AuditResult], newest: int = 0) -> dict[str, Any]:
@@ -262,7 +258,10 @@ def to_json(results: Sequence[AuditResult], newest: int = 0) -> dict[str, Any]:
 def _epoch_lines(facts: Facts, lines: Sequence[SinkHistory], findings: Sequence[Finding]) -> tuple[EpochLine, ...]:
     epochs = {epoch.number: epoch for line in reversed(lines) for epoch in line.epochs}
     codes = _codes(findings)
-    tables = [(line, {epoch.number for epoch in line.held}, _receipts(line)) for line in lines]
+    tables = [
+        (line, {epoch.number for epoch in line.held}, {receipt.epoch: receipt for _, receipt in line.sink.history})
+        for line in lines
+    ]
     return tuple(
         EpochLine(
             facts.pipeline,
@@ -276,15 +275,11 @@ def _epoch_lines(facts: Facts, lines: Sequence[SinkHistory], findings: Sequence[
 
 
 def _codes(findings: Sequence[Finding]) -> dict[int, tuple[str, ...]]:
-    found: dict[int, dict[str, None]] = {}
+    epoch_codes: dict[int, dict[str, None]] = {}
     for finding in findings:
         if finding.epoch is not None and finding.severity is not Severity.INFO:
-            found.setdefault(finding.epoch, {})[finding.code] = None
-    return {number: tuple(codes) for number, codes in found.items()}
-
-
-def _receipts(line: SinkHistory) -> dict[int, Receipt]:
-    return {receipt.epoch: receipt for _, receipt in line.sink.history}
+            epoch_codes.setdefault(finding.epoch, {})[finding.code] = None
+    return {number: tuple(codes) for number, codes in epoch_codes.items()}
 
 
 def _cell(line: SinkHistory, number: int, held: set[int], receipts: dict[int, Receipt]) -> Cell:
@@ -305,10 +300,7 @@ class Table:
 
 
 def epoch_table(result: AuditResult, newest: int | None = None) -> Table:
-    """Return one row per epoch: number, rows, end of the slice, then one column per sink.
-
-    Shows only the ``newest`` epochs. ``None`` shows all.
-    """
+    """Return one row per epoch, by default of all: number, rows, end of the slice, then one column per sink."""
     sinks = [sink for sink, _ in result.sinks]
     shown = result.epochs if newest is None else result.epochs[-newest:] if newest else ()
     return Table(("epoch", "rows", "up to", *sinks, "findings"), tuple(_row(line, sinks) for line in shown))

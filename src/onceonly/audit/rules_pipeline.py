@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from onceonly.audit.facts import Facts, LedgerFacts
-from onceonly.audit.finding import Finding, found
+from onceonly.audit.finding import Finding, finding
 from onceonly.audit.sink_history import SinkHistory, ranges
 from onceonly.machine import in_doubt
 from onceonly.machine.in_doubt import PipelineSnapshot, Progress
@@ -20,7 +20,7 @@ def sinks_readable(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Fin
     """A101: sinks that did not answer."""
     for sink in facts.sinks:
         if sink.unreadable is not None:
-            yield found("A101", facts.pipeline, sink, None, sink.unreadable)
+            yield finding("A101", facts.pipeline, sink, None, sink.unreadable)
 
 
 def anything_written(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
@@ -29,10 +29,10 @@ def anything_written(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[F
     if any(line.held for line in lines) or len(lines) < len(facts.sinks) or (ledger and ledger.records):
         return
     if ledger is not None and ledger.pipeline is not None:
-        yield found("A105", facts.pipeline, None, None, f'"{facts.pipeline}" was opened and has no epoch')
+        yield finding("A105", facts.pipeline, None, None, f'"{facts.pipeline}" was opened and has no epoch')
         return
     looked = ", ".join(sink.address for sink in facts.sinks) or "no sink was named"
-    yield found("A102", facts.pipeline, None, None, f'no marker of "{facts.pipeline}" in: {looked}')
+    yield finding("A102", facts.pipeline, None, None, f'no marker of "{facts.pipeline}" in: {looked}')
 
 
 def anything_since(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
@@ -40,7 +40,7 @@ def anything_since(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Fin
     newest = _newest(lines)
     if newest is not None and newest.number < facts.since:
         evidence = f"the newest is epoch {newest.number}, and epochs from {facts.since} on were asked for"
-        yield found("A108", facts.pipeline, None, None, evidence)
+        yield finding("A108", facts.pipeline, None, None, evidence)
 
 
 def sinks_complete(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def sinks_complete(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Fin
     audited = {sink.id for sink in facts.sinks}
     for sink, _ in newest.sinks if newest else ():
         if sink not in audited:
-            yield found(
+            yield finding(
                 "A107",
                 facts.pipeline,
                 None,
@@ -63,7 +63,7 @@ def batches_without_epochs(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iter
     heads = [line.held[-1] for line in lines if line.held]
     heads += [record.epoch for record in facts.ledger.records[-1:]] if facts.ledger else []
     newest = max(heads, key=lambda epoch: epoch.number, default=None)
-    engine, lineage = facts.engine, newest.standing.lineage if newest else None
+    engine, lineage = facts.engine, newest.resume_point.lineage if newest else None
     if newest is None or engine is None or lineage is None or engine.query_id != lineage.query_id:
         return
     if engine.batch > lineage.batch_id and engine.end is not None and engine.end != newest.reached:
@@ -71,18 +71,18 @@ def batches_without_epochs(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iter
             f"the checkpoint has finished batch {engine.batch}, up to {describe(engine.end)}; epoch {newest.number} "
             f"came from batch {lineage.batch_id} and ends at {describe(newest.reached)}"
         )
-        yield found("A180", facts.pipeline, None, newest.number, evidence)
+        yield finding("A180", facts.pipeline, None, newest.number, evidence)
 
 
 def sinks_agree(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     """A140: the first epoch at which two sinks hold different chains."""
-    seen: dict[int, tuple[str, Epoch]] = {}
+    first_epochs: dict[int, tuple[str, Epoch]] = {}
     for line in lines:
         for epoch in line.held:
-            other, known = seen.setdefault(epoch.number, (line.sink.id, epoch))
-            if known.chain != epoch.chain:
-                evidence = f"{other} has chain {known.chain[:12]}, {line.sink.id} has {epoch.chain[:12]}"
-                yield found("A140", facts.pipeline, line.sink, epoch.number, evidence)
+            other, other_epoch = first_epochs.setdefault(epoch.number, (line.sink.id, epoch))
+            if other_epoch.chain != epoch.chain:
+                evidence = f"{other} has chain {other_epoch.chain[:12]}, {line.sink.id} has {epoch.chain[:12]}"
+                yield finding("A140", facts.pipeline, line.sink, epoch.number, evidence)
                 break
 
 
@@ -91,12 +91,14 @@ def sinks_level(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Findin
     newest = _newest(lines)
     for line in lines:
         first = dict(newest.sinks).get(line.sink.id) if newest else None
-        stands = max(line.newest, (first or 1) - 1)
-        if newest is None or first is None or stands >= newest.number:
+        sink_epoch = max(line.newest, (first or 1) - 1)
+        if newest is None or first is None or sink_epoch >= newest.number:
             continue
-        code = "A142" if stands < newest.number - 1 else "A143" if _under_way(facts, lines, newest.number) else "A141"
-        evidence = f"{line.sink.id} stands at epoch {stands}, the newest is {newest.number}"
-        yield found(code, facts.pipeline, line.sink, stands + 1, evidence, last=newest.number)
+        code = (
+            "A142" if sink_epoch < newest.number - 1 else "A143" if _under_way(facts, lines, newest.number) else "A141"
+        )
+        evidence = f"{line.sink.id} is at epoch {sink_epoch}, the newest is {newest.number}"
+        yield finding(code, facts.pipeline, line.sink, sink_epoch + 1, evidence, last=newest.number)
 
 
 def begun(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
@@ -111,23 +113,23 @@ def begun(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     assert begun is not None
     range_ = f"{describe(intent.slice.start)} to {describe(intent.slice.end)}"
     evidence = f"{intent.fence.text} began epoch {intent.epoch}: {range_}; {begun.why}"
-    yield found(_BEGUN[begun.state], facts.pipeline, None, intent.epoch, evidence)
+    yield finding(_BEGUN[begun.state], facts.pipeline, None, intent.epoch, evidence)
 
 
 _BEGUN = {Progress.WRITING: "A143", Progress.DEAD: "A151", Progress.UNKNOWN: "A150"}
 
 
 def _under_way(facts: Facts, lines: tuple[SinkHistory, ...], newest: int) -> bool:
-    stands = {line.sink.id: line.newest for line in lines}
-    begun = in_doubt.begun(_moment(facts, lines, newest, stands))
+    sink_epochs = {line.sink.id: line.newest for line in lines}
+    begun = in_doubt.begun(_moment(facts, lines, newest, sink_epochs))
     return begun is not None and begun.state is Progress.WRITING
 
 
 def _moment(
-    facts: Facts, lines: tuple[SinkHistory, ...], newest: int, stands: Mapping[str, int] | None = None
+    facts: Facts, lines: tuple[SinkHistory, ...], newest: int, sink_epochs: Mapping[str, int] | None = None
 ) -> PipelineSnapshot:
     ledger = facts.ledger
-    assert ledger is not None or stands is not None
+    assert ledger is not None or sink_epochs is not None
     fences = [line.sink.fence.generation if line.sink.fence else 0 for line in lines]
     entered = ledger.pipeline.generation if ledger and ledger.pipeline else 0
     return PipelineSnapshot(
@@ -137,7 +139,7 @@ def _moment(
         events=ledger.events if ledger else (),
         records=ledger.records[-in_doubt.RECENT :] if ledger else (),
         now_ms=facts.now_ms,
-        stands=stands or {},
+        sink_epochs=sink_epochs or {},
         grace_s=facts.grace_s,
     )
 
@@ -155,10 +157,10 @@ def ledger_there(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Findi
     ledger = facts.ledger
     sink = facts.sinks[0] if facts.sinks else None
     if ledger is not None and ledger.unreadable is not None:
-        yield found("A106", facts.pipeline, sink, None, f"{ledger.address}: {ledger.unreadable}")
+        yield finding("A106", facts.pipeline, sink, None, f"{ledger.address}: {ledger.unreadable}")
     elif any(line.held for line in lines) and (ledger is None or not (ledger.records or ledger.pipeline)):
         where = "no ledger was given" if ledger is None else f"{ledger.address} does not know the pipeline"
-        yield found("A131", facts.pipeline, sink, None, where)
+        yield finding("A131", facts.pipeline, sink, None, where)
 
 
 def records_sound(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
@@ -168,7 +170,7 @@ def records_sound(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Find
         if not chain.sound(record.epoch):
             number = record.epoch.number
             evidence = f"record of epoch {number}: chain {record.epoch.chain[:12]} does not match its content"
-            yield found("A136", facts.pipeline, sink, number, evidence)
+            yield finding("A136", facts.pipeline, sink, number, evidence)
 
 
 def compare(pipeline: str, line: SinkHistory, ledger: LedgerFacts) -> Iterator[Finding]:
@@ -187,12 +189,12 @@ def compare(pipeline: str, line: SinkHistory, ledger: LedgerFacts) -> Iterator[F
 def _behind(pipeline: str, line: SinkHistory, records: dict[int, EpochRecord]) -> Iterator[Finding]:
     unknown = tuple(epoch.number for epoch in line.held if epoch.number not in records)
     if unknown:
-        yield found(
+        yield finding(
             "A130",
             pipeline,
             line.sink,
             unknown[0],
-            f"epochs {ranges(unknown)} stand in the sink and not in the ledger",
+            f"epochs {ranges(unknown)} are in the sink and not in the ledger",
             last=unknown[-1],
         )
 
@@ -202,9 +204,9 @@ def _ahead(pipeline: str, line: SinkHistory, ledger: LedgerFacts) -> Iterator[Fi
     gone = tuple(epoch.number for epoch in confirmed if epoch.number > line.newest)
     if gone:
         rows = sum(epoch.digest.rows for epoch in confirmed if epoch.number > line.newest)
-        stands = f"stands at epoch {line.newest}" if line.held else "holds no marker"
-        evidence = f"the sink {stands}; the ledger confirms epochs {ranges(gone)} with {rows} rows"
-        yield found("A132", pipeline, line.sink, gone[0], evidence, last=gone[-1])
+        status = f"is at epoch {line.newest}" if line.held else "holds no marker"
+        evidence = f"the sink {status}; the ledger confirms epochs {ranges(gone)} with {rows} rows"
+        yield finding("A132", pipeline, line.sink, gone[0], evidence, last=gone[-1])
 
 
 def _concerns(record: EpochRecord, sink: str) -> bool:
@@ -215,22 +217,22 @@ def _same(pipeline: str, line: SinkHistory, record: EpochRecord, marker: Marker,
     number = marker.epoch.number
     if record.epoch.chain != marker.epoch.chain:
         evidence = f"ledger: {_sketch(record.epoch)}; sink: {_sketch(marker.epoch)}"
-        yield found("A133", pipeline, line.sink, number, evidence)
+        yield finding("A133", pipeline, line.sink, number, evidence)
         return
-    noted = next((known for known in record.receipts if known.sink == line.sink.id), None)
-    if noted is None:
+    ledger_receipt = next((candidate for candidate in record.receipts if candidate.sink == line.sink.id), None)
+    if ledger_receipt is None:
         return
-    if noted.identity != receipt.identity:
-        yield found(
+    if ledger_receipt.identity != receipt.identity:
+        yield finding(
             "A134",
             pipeline,
             line.sink,
             number,
-            f"the ledger's receipt is of {noted.identity}, the sink now says {receipt.identity}",
+            f"the ledger's receipt is of {ledger_receipt.identity}, the sink now says {receipt.identity}",
         )
-    elif noted.position != receipt.position:
-        evidence = f"the ledger's receipt says {_spell(noted)}, the sink {_spell(receipt)}"
-        yield found("A135", pipeline, line.sink, number, evidence)
+    elif ledger_receipt.position != receipt.position:
+        evidence = f"the ledger's receipt has {_spell(ledger_receipt)}, the sink {_spell(receipt)}"
+        yield finding("A135", pipeline, line.sink, number, evidence)
 
 
 def _sketch(epoch: Epoch) -> str:

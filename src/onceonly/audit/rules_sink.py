@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from onceonly.audit.finding import Finding, found
-from onceonly.audit.rules_outputs import bad_rows
+from onceonly.audit.finding import Finding, finding
+from onceonly.audit.rules_division import bad_rows, results_stand, state_stands
 from onceonly.audit.rules_time import times_match
 from onceonly.audit.rules_total import files_there, ids_known, rows_in_all, rows_uncounted
-from onceonly.audit.rules_windows import results_stand, state_stands
 from onceonly.audit.sink_history import SinkHistory, ranges
 from onceonly.machine.source_order import Order, describe, order
-from onceonly.protocol import ExpiredRows, PrunedEpochs
+from onceonly.protocol.values import ExpiredRows, PrunedEpochs
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import SEEN
+from onceonly_checkpoints.digests import SEEN_IDS
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import AdoptionKind
 
@@ -27,11 +26,11 @@ def history_starts_late(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
         return
     proven = {epoch.number for epoch in line.proven}
     early = range(line.first, line.oldest)
-    known = tuple(number for number in early if number in proven)
+    proven_numbers = tuple(number for number in early if number in proven)
     unknown = tuple(number for number in early if number not in proven)
     oldest = f"the oldest marker is that of epoch {line.oldest}"
     if unknown:
-        yield found(
+        yield finding(
             "A104",
             pipeline,
             line.sink,
@@ -39,15 +38,16 @@ def history_starts_late(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
             f"{oldest}; nothing proves epochs {ranges(unknown)}",
             last=unknown[-1],
         )
-    if known:
-        counted = sum(1 for number in known if line.sink.rows and number in line.sink.rows)
-        yield found(
+    if proven_numbers:
+        counted = sum(1 for number in proven_numbers if line.sink.rows and number in line.sink.rows)
+        yield finding(
             "A103",
             pipeline,
             line.sink,
-            known[0],
-            f"{oldest}; epochs {ranges(known)} are proven by the ledger, rows of {counted} of them are still counted",
-            last=known[-1],
+            proven_numbers[0],
+            f"{oldest}; epochs {ranges(proven_numbers)} are proven by the ledger, rows of {counted} of them are still "
+            "counted",
+            last=proven_numbers[-1],
         )
 
 
@@ -63,24 +63,24 @@ def markers_pruned(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     if following is not None and following.previous_chain != gone.chain:
         names = f"epoch {following.number} follows chain {following.previous_chain[:12]}"
         evidence = f"{names}, but the milestone of epoch {gone.epoch} has {gone.chain[:12]}"
-        yield found("A112", pipeline, line.sink, following.number, evidence)
+        yield finding("A112", pipeline, line.sink, following.number, evidence)
     start = f"from {gone.accepted + 1} on, after what was accepted," if gone.accepted else ""
     upto = f"epochs {f'{start} ' if start else ''}up to {gone.epoch} brought {gone.rows} rows"
     if line.sink.rows is None:
-        yield found("A166", pipeline, line.sink, gone.epoch, upto)
+        yield finding("A166", pipeline, line.sink, gone.epoch, upto)
         return
     counted = sum(count for number, count in line.sink.rows.items() if gone.accepted < number <= gone.epoch)
     replaced = line.series > gone.epoch
-    wanted = 0 if replaced else gone.rows
+    expected = 0 if replaced else gone.rows
     upto = f"{upto}, which epoch {line.series} has replaced," if replaced else upto
     expired = None if replaced else line.sink.expired
     if expired is not None:
-        wanted = _left(gone, expired, counted)
+        expected = _left(gone, expired, counted)
         upto = f"{upto}, of which {expired.total} were removed after their time"
     # What was accepted in a later epoch covers all of these.
-    same = counted == wanted or line.accepted > gone.epoch
-    code = "A166" if same else "A121" if counted < wanted else "A122"
-    yield found(code, pipeline, line.sink, gone.epoch, f"{upto} in all, {counted} are there")
+    same = counted == expected or line.accepted > gone.epoch
+    code = "A166" if same else "A121" if counted < expected else "A122"
+    yield finding(code, pipeline, line.sink, gone.epoch, f"{upto} in all, {counted} are there")
 
 
 def _left(gone: PrunedEpochs, expired: ExpiredRows, counted: int) -> int:
@@ -98,7 +98,7 @@ def marker_missing(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     for number in line.lost:
         if number > line.oldest:
             also = "the ledger's record of it fits in" if number in proven else "no record fits in its place"
-            yield found(
+            yield finding(
                 "A111",
                 pipeline,
                 line.sink,
@@ -109,20 +109,22 @@ def marker_missing(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 
 def marker_twice(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A117: one number in two markers of one sink."""
-    seen: dict[int, str] = {}
+    locations: dict[int, str] = {}
     for marker, receipt in line.sink.history:
         where = ", ".join(f"{name} {value}" for name, value in receipt.position) or "no position"
         number = marker.epoch.number
-        if number in seen:
-            yield found("A117", pipeline, line.sink, number, f"epoch {number} at {seen[number]} and again at {where}")
-        seen.setdefault(number, where)
+        if number in locations:
+            yield finding(
+                "A117", pipeline, line.sink, number, f"epoch {number} at {locations[number]} and again at {where}"
+            )
+        locations.setdefault(number, where)
 
 
 def marker_unsound(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A110: the chain of a marker is not the hash of its content."""
     for epoch in line.held:
         if not chain.sound(epoch):
-            yield found(
+            yield finding(
                 "A110",
                 pipeline,
                 line.sink,
@@ -134,7 +136,7 @@ def marker_unsound(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 def chain_broken(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A112: an epoch names another predecessor than the sink's own."""
     if line.held and line.held[0].number == 1 and line.held[0].previous_chain != chain.GENESIS:
-        yield found(
+        yield finding(
             "A112",
             pipeline,
             line.sink,
@@ -143,7 +145,7 @@ def chain_broken(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
         )
     for before, after in _neighbours(line):
         if after.previous_chain != before.chain:
-            yield found(
+            yield finding(
                 "A112",
                 pipeline,
                 line.sink,
@@ -159,10 +161,10 @@ def slices_contiguous(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     for before, after in _neighbours(line):
         if after.replaces:
             continue
-        way = order(after.written.start, before.written.end)
-        if way in codes:
-            yield found(
-                codes[way],
+        ordering = order(after.written.start, before.written.end)
+        if ordering in codes:
+            yield finding(
+                codes[ordering],
                 pipeline,
                 line.sink,
                 after.number,
@@ -176,10 +178,10 @@ def adoptions(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     for epoch in line.epochs:
         if epoch.adoption is not None:
             moved = f"from {describe(epoch.written.start)} to {describe(epoch.written.end)}"
-            yield found("A116", pipeline, line.sink, epoch.number, f"{epoch.adoption.words}: {moved}")
+            yield finding("A116", pipeline, line.sink, epoch.number, f"{epoch.adoption.words}: {moved}")
             if epoch.adoption.kind is AdoptionKind.CONTINUE and epoch.adoption.first:
                 evidence = f"{epoch.adoption.words}, by epoch {epoch.number}: where the batch began was not to be seen"
-                yield found("A198", pipeline, line.sink, epoch.adoption.first, evidence, last=epoch.adoption.last)
+                yield finding("A198", pipeline, line.sink, epoch.adoption.first, evidence, last=epoch.adoption.last)
 
 
 def fences_ascend(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
@@ -191,13 +193,13 @@ def fences_ascend(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
                 f"epoch {before.epoch.number} by generation {old.generation} ({old.owner[:8]}), "
                 f"then epoch {after.epoch.number} by generation {new.generation} ({new.owner[:8]})"
             )
-            yield found("A118", pipeline, line.sink, after.epoch.number, evidence)
+            yield finding("A118", pipeline, line.sink, after.epoch.number, evidence)
 
 
 def rows_match(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A121, A122, A125: counted rows against the digest of each epoch, none where a full refresh replaced them."""
     rows = line.sink.rows
-    if rows is None or line.kind == SEEN:
+    if rows is None or line.kind == SEEN_IDS:
         return  # of ids those that are known are told, by A190
     for epoch in line.epochs:
         # A fence can repeat a marker whose own commit has aged out: the oldest one may be uncounted, too.
@@ -206,18 +208,18 @@ def rows_match(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
             continue
         replaced = epoch.number < line.series
         held = epoch.digest_in(line.sink.id).rows
-        counted, wanted = rows.get(epoch.number, 0), 0 if replaced else held
+        counted, expected = rows.get(epoch.number, 0), 0 if replaced else held
         removed = 0 if replaced else line.sink.allowed.removed.get(epoch.number, 0)
         expired = 0 if replaced else line.sink.gone(epoch)
-        if counted + removed + expired != wanted:
-            short = wanted - counted - removed - expired
-            code, way = ("A121", f"{short} missing") if short > 0 else ("A122", f"{-short} too many")
+        if counted + removed + expired != expected:
+            short = expected - counted - removed - expired
+            code, difference = ("A121", f"{short} missing") if short > 0 else ("A122", f"{-short} too many")
             there = f"{counted} are there{f' and {removed} were removed by others, allowed' if removed else ''}"
             there += f" and {expired} were removed after their time" if expired else ""
             brought = f"{held} rows were committed and left with epoch {line.series}"
-            evidence = f"{brought if replaced else f'{wanted} rows were committed'}, {there}: {way}"
+            evidence = f"{brought if replaced else f'{expected} rows were committed'}, {there}: {difference}"
             accepted = epoch.number < line.accepted
-            yield found("A125" if accepted else code, pipeline, line.sink, epoch.number, evidence)
+            yield finding("A125" if accepted else code, pipeline, line.sink, epoch.number, evidence)
 
 
 def rows_in_sum(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
@@ -226,23 +228,23 @@ def rows_in_sum(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     if sums is None or line.sink.rows is not None:
         return
     committed = sum(epoch.digest_in(line.sink.id).rows for epoch in line.epochs if epoch.number >= line.series)
-    short = committed + sums.added - sums.removed - sums.accepted - sums.standing
+    short = committed + sums.added - sums.removed - sums.accepted - sums.current_rows
     if short:
         accepted = f"{sums.accepted} gone with changes that were accepted, " if sums.accepted else ""
         evidence = (
             f"{committed} rows were committed and {sums.added} added by others, {sums.removed} removed by others, "
-            f"{accepted}{sums.standing} stand: {f'{short} missing' if short > 0 else f'{-short} too many'}"
+            f"{accepted}{sums.current_rows} stand: {f'{short} missing' if short > 0 else f'{-short} too many'}"
         )
-        yield found("A154" if short > 0 else "A155", pipeline, line.sink, None, evidence)
+        yield finding("A154" if short > 0 else "A155", pipeline, line.sink, None, evidence)
 
 
 def changed_by_others(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
-    """A164, A109: changes by others that ``foreign=`` permits."""
+    """A164, A109: changes by others that ``external_changes=`` permits."""
     changes = line.sink.allowed.changes
     for event in changes:
-        yield found("A164", pipeline, line.sink, None, event.detail)
+        yield finding("A164", pipeline, line.sink, None, event.detail)
     if any(event.kind == "overwritten" for event in changes):
-        yield found("A109", pipeline, line.sink, None, "others changed rows, which they may: see A164")
+        yield finding("A109", pipeline, line.sink, None, "others changed rows, which they may: see A164")
 
 
 def rows_unnamed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
@@ -252,7 +254,7 @@ def rows_unnamed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     pruned = line.sink.milestone.epoch if line.sink.milestone else 0
     for number, count in sorted((line.sink.rows or {}).items()):
         if count and number > pruned and number not in named and number not in forgotten:
-            yield found(
+            yield finding(
                 "A123",
                 pipeline,
                 line.sink,
@@ -264,10 +266,10 @@ def rows_unnamed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
 def rows_of_others(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A128: rows of no epoch, or of another pipeline."""
     count = (line.sink.rows or {}).get(0)
-    said = [f"{count} rows beside those of the epochs"] if count else []
-    said += [f'pipeline "{name}" writes to this very target' for name in line.sink.others]
-    if said:
-        yield found("A128", pipeline, line.sink, None, "; ".join(said))
+    evidence = [f"{count} rows besides those of the epochs"] if count else []
+    evidence += [f'pipeline "{name}" writes to this very target' for name in line.sink.others]
+    if evidence:
+        yield finding("A128", pipeline, line.sink, None, "; ".join(evidence))
 
 
 def receipts_match_digests(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
@@ -275,7 +277,7 @@ def receipts_match_digests(pipeline: str, line: SinkHistory) -> Iterator[Finding
     for marker, receipt in line.sink.history:
         epoch, digest = marker.epoch, marker.epoch.digest_in(line.sink.id)
         if receipt.rows != digest.rows:
-            yield found(
+            yield finding(
                 "A124",
                 pipeline,
                 line.sink,
@@ -292,18 +294,18 @@ def content_matches(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     if state and state.digest:  # state has no rows of epochs: all that stands was hashed, see A176
         return
     begun = max(line.accepted + 1, line.first, line.series)
-    known = (one for one in line.held if begun <= one.number <= line.sink.counted)
-    judged = [epoch for epoch in known if epoch.digest_in(line.sink.id).rows and not line.sink.gone(epoch)]
+    epochs = (candidate for candidate in line.held if begun <= candidate.number <= line.sink.counted)
+    judged = [epoch for epoch in epochs if epoch.digest_in(line.sink.id).rows and not line.sink.gone(epoch)]
     unknown = tuple(epoch.number for epoch in judged if epoch.number not in content.digests)
     if unknown:
         evidence = f"epochs {ranges(unknown)}: {content.why}"
-        yield found("A109", pipeline, line.sink, unknown[0], evidence, last=unknown[-1])
+        yield finding("A109", pipeline, line.sink, unknown[0], evidence, last=unknown[-1])
     for epoch in judged:
         committed = epoch.digest_in(line.sink.id)
-        given = content.digests.get(epoch.number, committed)
-        if committed != given and not _miscounted(line, epoch):
-            evidence = f"committed {committed.text}, the rows that stand give {given.text} (rows, and their hash)"
-            yield found("A129", pipeline, line.sink, epoch.number, evidence)
+        current = content.digests.get(epoch.number, committed)
+        if committed != current and not _miscounted(line, epoch):
+            evidence = f"committed {committed.text}, the current rows give {current.text} (rows, and their hash)"
+            yield finding("A129", pipeline, line.sink, epoch.number, evidence)
 
 
 def _miscounted(line: SinkHistory, epoch: Epoch) -> bool:
@@ -316,10 +318,10 @@ def identity_changed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A134: the target became another one between two epochs, without an adoption."""
     for (_, before), (marker, after) in pairwise(line.sink.history):
         # An epoch without rows may stand before the target does: it has no identity then.
-        known = before.identity and after.identity
-        if known and before.identity != after.identity and marker.epoch.adoption is None:
+        has_identities = before.identity and after.identity
+        if has_identities and before.identity != after.identity and marker.epoch.adoption is None:
             evidence = f"epoch {before.epoch} is confirmed by {before.identity}, {after.epoch} by {after.identity}"
-            yield found("A134", pipeline, line.sink, after.epoch, evidence)
+            yield finding("A134", pipeline, line.sink, after.epoch, evidence)
 
 
 def target_disturbed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
@@ -328,7 +330,7 @@ def target_disturbed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
         if event.allowed:
             continue  # A164 tells it
         evidence = f"{event.kind} since epoch {line.newest}: {event.detail}"
-        yield found("A126" if event.fatal else "A127", pipeline, line.sink, None, evidence)
+        yield finding("A126" if event.fatal else "A127", pipeline, line.sink, None, evidence)
 
 
 def _neighbours(line: SinkHistory) -> Iterator[tuple[Epoch, Epoch]]:

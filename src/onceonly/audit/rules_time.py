@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from onceonly.audit.facts import Facts
-from onceonly.audit.finding import Finding, found
+from onceonly.audit.finding import Finding, finding
 from onceonly.audit.sink_history import SinkHistory, ranges
 from onceonly.machine import writer_progress
 from onceonly.machine.event_time import text
@@ -30,69 +30,82 @@ def time_holds(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding
             linked = before if before and epoch.previous_chain == before.chain else None
             if epoch.chain not in judged:
                 for code, evidence in _wrong(facts.pipeline, linked, epoch):
-                    yield found(code, facts.pipeline, line.sink, epoch.number, evidence)
+                    yield finding(code, facts.pipeline, line.sink, epoch.number, evidence)
             judged.add(epoch.chain)
             before = epoch
 
 
 def _wrong(pipeline: str, before: Epoch | None, epoch: Epoch) -> Iterator[tuple[str, str]]:
     """Yield codes and evidence for one epoch, by itself and after the one before it."""
-    stood = TimedMarker(pipeline, before.number, before.time) if before and before.time else None
+    previous = TimedMarker(pipeline, before.number, before.time) if before and before.time else None
     if epoch.time is None:
-        if stood:
-            yield "A171", f"epoch {stood.epoch} says that {_complete(stood.time)}, epoch {epoch.number} says nothing"
+        if previous:
+            yield (
+                "A171",
+                f"epoch {previous.epoch} says that {_complete(previous.time)}, epoch {epoch.number} says nothing",
+            )
         return
     now = TimedMarker(pipeline, epoch.number, epoch.time)
     yield from _unfounded(now)
-    if stood is None:
+    if previous is None:
         return
-    known = writer_progress.by_name(now.observed)
-    gone = [mark.writer for mark in stood.observed if mark.writer not in known]
+    observed = writer_progress.by_name(now.observed)
+    gone = [mark.writer for mark in previous.observed if mark.writer not in observed]
     if gone:
-        yield "A170", f"epoch {stood.epoch} observed {', '.join(gone)}, epoch {epoch.number} does not"
-    back = tuple(_back(stood, now, same=not gone and writer_progress.same_turns(stood, known)))
+        yield "A170", f"epoch {previous.epoch} observed {', '.join(gone)}, epoch {epoch.number} does not"
+    back = tuple(_back(previous, now, same=not gone and writer_progress.same_turns(previous, observed)))
     if back:
         yield "A168", "; ".join(back)
 
 
 def _unfounded(now: TimedMarker) -> Iterator[tuple[str, str]]:
     """Check that no conclusion exceeds the observed writers' notes."""
-    lower, most = now.time.lower, writer_progress.greatest(mark.noted for mark in now.observed)
+    lower, most = (
+        now.time.dataset_complete_until,
+        writer_progress.greatest(mark.complete_until for mark in now.observed),
+    )
     if lower is not None and (most is None or lower > most):
-        noted = "none of its writers noted anything" if most is None else _noted(now, most)
-        yield "A169", f"epoch {now.epoch} says that {_complete(now.time)}, and {noted}"
+        reason = "none of its writers noted anything" if most is None else _completeness_text(now, most)
+        yield "A169", f"epoch {now.epoch} says that {_complete(now.time)}, and {reason}"
 
 
-def _noted(now: TimedMarker, most: int) -> str:
+def _completeness_text(now: TimedMarker, most: int) -> str:
     unit = now.time.unit
-    if not now.time.observed:
+    if not now.time.writers:
         return f"noted {text(most, unit)}"
-    each = (f"{mark.writer} {_spelled(mark.noted, unit)}" for mark in now.observed)
+    each = (f"{mark.writer} {_spelled(mark.complete_until, unit)}" for mark in now.observed)
     return f"its writers noted at most {text(most, unit)} ({', '.join(each)})"
 
 
-def _back(stood: TimedMarker, now: TimedMarker, *, same: bool) -> Iterator[str]:
+def _back(previous: TimedMarker, now: TimedMarker, *, same: bool) -> Iterator[str]:
     """Describe the times that went back since the epoch before.
 
     ``same``: no writer was set back, which would void conclusions from its notes.
     """
-    before, time = stood.time, now.time
-    if time.turn != before.turn:
-        if time.turn < before.turn:
-            yield f"epoch {stood.epoch} is of turn {before.turn}, epoch {now.epoch} of turn {time.turn}"
+    before, time = previous.time, now.time
+    if time.resets != before.resets:
+        if time.resets < before.resets:
+            yield f"epoch {previous.epoch} is of turn {before.resets}, epoch {now.epoch} of turn {time.resets}"
         return
     if time.unit != before.unit:
-        yield f"epoch {stood.epoch} counts {before.unit}, epoch {now.epoch} {time.unit}, in one turn"
+        yield f"epoch {previous.epoch} counts {before.unit}, epoch {now.epoch} {time.unit}, in one turn"
         return
-    numbers = {"noted": (before.noted, time.noted), "concluded": (before.lower, time.lower)}
+    numbers = {
+        "noted": (before.complete_until, time.complete_until),
+        "concluded": (before.dataset_complete_until, time.dataset_complete_until),
+    }
     for word, (old, new) in numbers.items():
         if old is not None and (new is None or new < old) and (same or word == "noted"):
-            was, became = text(old, time.unit), _spelled(new, time.unit)
-            yield f"epoch {stood.epoch} {word} {was}, epoch {now.epoch} {word} {became}"
+            old_text, became = text(old, time.unit), _spelled(new, time.unit)
+            yield f"epoch {previous.epoch} {word} {old_text}, epoch {now.epoch} {word} {became}"
 
 
 def _complete(time: EpochTime) -> str:
-    return f"all before {_spelled(time.lower, time.unit)} is there" if time.lower is not None else "nothing is known"
+    return (
+        f"all before {_spelled(time.dataset_complete_until, time.unit)} is there"
+        if time.dataset_complete_until is not None
+        else "nothing is known"
+    )
 
 
 def _spelled(number: int | None, unit: Unit) -> str:
@@ -103,14 +116,14 @@ def late_rows(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]
     """A172: rows before an event time that was already noted as complete."""
     epochs = {epoch.number: epoch for line in reversed(lines) for epoch in line.epochs if epoch.number >= line.series}
     timed = [(number, epochs[number].time) for number in sorted(epochs) if number >= facts.since]
-    late = [(number, time) for number, time in timed if time and time.late]
+    late = [(number, time) for number, time in timed if time and time.late_rows]
     if not late:
         return
     numbers = tuple(number for number, _ in late)
-    rows = sum(time.late for _, time in late)
+    rows = sum(time.late_rows for _, time in late)
     brought = f"{'epoch' if len(numbers) == 1 else 'epochs'} {ranges(numbers)} brought {rows} late rows"
-    worst = max(late, key=lambda one: _behind(one[1]))
-    yield found(
+    worst = max(late, key=lambda pair: _behind(pair[1]))
+    yield finding(
         "A172",
         facts.pipeline,
         None,
@@ -121,13 +134,13 @@ def late_rows(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]
 
 
 def _behind(time: EpochTime) -> int:
-    return 0 if time.first is None or time.horizon is None else time.horizon - time.first
+    return 0 if time.earliest is None or time.late_before is None else time.late_before - time.earliest
 
 
 def _earliest(number: int, time: EpochTime) -> str:
-    if time.first is None or time.horizon is None:
+    if time.earliest is None or time.late_before is None:
         return ""
-    of, before = text(time.first, time.unit), text(time.horizon, time.unit)
+    of, before = text(time.earliest, time.unit), text(time.late_before, time.unit)
     return f"; at worst, in epoch {number}, one of {of} after all before {before} was noted"
 
 
@@ -137,15 +150,15 @@ def times_match(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     if content is None:
         return
     held = (epoch for epoch in recounted(line) if epoch.digest_in(line.sink.id) == epoch.digest)
-    told = [(epoch, epoch.time) for epoch in held if epoch.time and epoch.time.column]
-    unknown = tuple(epoch.number for epoch, _ in told if epoch.number not in content.times)
+    timed_epochs = [(epoch, epoch.time) for epoch in held if epoch.time and epoch.time.column]
+    unknown = tuple(epoch.number for epoch, _ in timed_epochs if epoch.number not in content.times)
     if unknown:
-        yield found("A174", pipeline, line.sink, unknown[0], f"epochs {ranges(unknown)}", last=unknown[-1])
-    for epoch, time in told:
-        given = content.times.get(epoch.number)
-        if given and given != _committed(time):
-            evidence = f"{_words(_committed(time), time.unit)} by the epoch; {_words(given, time.unit)} by its rows"
-            yield found("A173", pipeline, line.sink, epoch.number, evidence)
+        yield finding("A174", pipeline, line.sink, unknown[0], f"epochs {ranges(unknown)}", last=unknown[-1])
+    for epoch, time in timed_epochs:
+        row_times = content.times.get(epoch.number)
+        if row_times and row_times != _committed(time):
+            evidence = f"{_words(_committed(time), time.unit)} by the epoch; {_words(row_times, time.unit)} by its rows"
+            yield finding("A173", pipeline, line.sink, epoch.number, evidence)
 
 
 def times_dealt_out(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
@@ -156,12 +169,12 @@ def times_dealt_out(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Fi
     """
     for epoch, shares in _dealt_out(lines):
         time, parts = epoch.time, [line.sink.content.times[epoch.number] for line in shares if line.sink.content]
-        if time is None or (given := _joined(parts)) == _committed(time):
+        if time is None or (row_times := _joined(parts)) == _committed(time):
             continue
-        said, found_there = (_words(one, time.unit) for one in (_committed(time), given))
+        epoch_text, found_there = (_words(times, time.unit) for times in (_committed(time), row_times))
         where = ", ".join(line.sink.id for line in shares)
-        evidence = f"{said} by the epoch; {found_there} by its rows, which lie in {where}"
-        yield found("A173", facts.pipeline, shares[0].sink, epoch.number, evidence)
+        evidence = f"{epoch_text} by the epoch; {found_there} by its rows, which lie in {where}"
+        yield finding("A173", facts.pipeline, shares[0].sink, epoch.number, evidence)
 
 
 def _dealt_out(lines: tuple[SinkHistory, ...]) -> Iterator[tuple[Epoch, list[SinkHistory]]]:
@@ -176,7 +189,7 @@ def _dealt_out(lines: tuple[SinkHistory, ...]) -> Iterator[tuple[Epoch, list[Sin
                 shares.setdefault(epoch.chain, {}).setdefault(output.name, line)
     for chained, by_output in shares.items():
         epoch, held = epochs[chained], list(by_output.values())
-        if len(held) > 1 and sum((epoch.digest_in(one.sink.id) for one in held), Digest(0)) == epoch.digest:
+        if len(held) > 1 and sum((epoch.digest_in(share.sink.id) for share in held), Digest(0)) == epoch.digest:
             yield epoch, held
 
 
@@ -188,7 +201,7 @@ def _joined(parts: Sequence[RowTimes]) -> RowTimes:
 
 
 def _committed(time: EpochTime) -> RowTimes:
-    return RowTimes(time.first, time.last, time.late, time.untimed)
+    return RowTimes(time.earliest, time.latest, time.late_rows, time.rows_without_time)
 
 
 def recounted(line: SinkHistory) -> Iterator[Epoch]:
@@ -198,8 +211,8 @@ def recounted(line: SinkHistory) -> Iterator[Epoch]:
     for epoch in () if changed else line.held:
         rows = epoch.digest_in(line.sink.id).rows
         counted = rows if line.sink.rows is None else line.sink.rows.get(epoch.number, 0)
-        stands = rows and counted == rows and not line.sink.gone(epoch)
-        if begun <= epoch.number <= line.sink.counted and stands:
+        intact = rows and counted == rows and not line.sink.gone(epoch)
+        if begun <= epoch.number <= line.sink.counted and intact:
             yield epoch
 
 

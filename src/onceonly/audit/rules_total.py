@@ -4,34 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onceonly.audit.finding import Finding, found
+from onceonly.audit.finding import Finding, finding
 from onceonly.audit.sink_history import SinkHistory, ranges
-from onceonly.protocol import Leaves
-from onceonly_checkpoints.digests import SEEN, STATE
+from onceonly.protocol.values import Leaves
+from onceonly_checkpoints.digests import SEEN_IDS, STATE
 from onceonly_checkpoints.epoch import Epoch
 
 
 def rows_uncounted(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A119, A120, A167: the sink does not count rows per epoch, by its nature or after changes by others."""
     if line.held and not line.sink.transactional:
-        yield found("A167", pipeline, line.sink, None, "each row was put by itself, the marker last")
+        yield finding("A167", pipeline, line.sink, None, "each row was put by itself, the marker last")
         return
     if not line.held or line.is_counted:
         return
     others, touched = line.sink.others, line.sink.disturbances or line.sink.allowed.changes
     if line.sink.append_only and others:
         names = ", ".join(f'"{name}"' for name in others)
-        yield found("A120", pipeline, line.sink, None, f"pipeline {names} writes epochs to this very target, too")
+        yield finding("A120", pipeline, line.sink, None, f"pipeline {names} writes epochs to this very target, too")
     elif line.sink.append_only and touched:
-        yield found("A120", pipeline, line.sink, None, "others changed rows of several epochs")
+        yield finding("A120", pipeline, line.sink, None, "others changed rows of several epochs")
     else:
-        yield found("A119", pipeline, line.sink, None, _why(line))
+        yield finding("A119", pipeline, line.sink, None, _why(line))
 
 
 def _why(line: SinkHistory) -> str:
     if line.sink.rows is not None:
         return f"of epochs {ranges(line.aged)}: the sink no longer remembers which rows they brought"
-    nature = "the target does not tell epochs apart" if line.sink.append_only else "its rows replace one another"
+    nature = (
+        "the target does not know the epoch of its rows" if line.sink.append_only else "its rows replace one another"
+    )
     if line.sink.total is None:
         return nature
     stand, least = line.sink.total.rows, _least(line)
@@ -44,38 +46,38 @@ def rows_in_all(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     # What a running driver brought while rows were counted has replaced some of them.
     if total is None or newest is None or newest.number > line.sink.counted or line.sink.allowed.changes:
         return
-    if line.kind == STATE and newest.panes:
-        wanted = newest.panes.open.rows
-        if total.rows != wanted and line.sink.state is None:
-            evidence = f"{total.rows} windows stand, and epoch {newest.number} left {wanted}"
-            yield found("A176", pipeline, line.sink, newest.number, evidence)
+    if line.kind == STATE and newest.windows:
+        expected = newest.windows.open.rows
+        if total.rows != expected and line.sink.state is None:
+            evidence = f"{total.rows} windows stand, and epoch {newest.number} left {expected}"
+            yield finding("A176", pipeline, line.sink, newest.number, evidence)
     else:
-        least, said = _least(line)
+        least, reason = _least(line)
         if total.rows < least:
-            yield found("A154", pipeline, line.sink, None, f"{total.rows} stand, and at least {least} must: {said}")
+            yield finding("A154", pipeline, line.sink, None, f"{total.rows} stand, and at least {least} must: {reason}")
         elif short := _newest_short(line):
-            yield found("A154", pipeline, line.sink, None, short)
+            yield finding("A154", pipeline, line.sink, None, short)
 
 
 def ids_known(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A190: ids are missing before they expire."""
-    if line.kind != SEEN or line.sink.rows is None:
+    if line.kind != SEEN_IDS or line.sink.rows is None:
         return
     missing: dict[int, int] = {}
-    for one in _judged(line):
-        wanted = one.digest_in(line.sink.id).rows - line.sink.gone(one)
-        stand = line.sink.rows.get(one.number, 0)
-        if one.number <= line.sink.counted and stand < wanted:
-            missing[one.number] = wanted - stand
+    for epoch in _judged(line):
+        expected = epoch.digest_in(line.sink.id).rows - line.sink.gone(epoch)
+        stand = line.sink.rows.get(epoch.number, 0)
+        if epoch.number <= line.sink.counted and stand < expected:
+            missing[epoch.number] = expected - stand
     if missing:
         evidence = f"{sum(missing.values())} ids of epochs {ranges(tuple(missing))} are gone before their time"
-        yield found("A190", pipeline, line.sink, min(missing), evidence, last=max(missing))
+        yield finding("A190", pipeline, line.sink, min(missing), evidence, last=max(missing))
 
 
 def files_there(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     """A191: files that the target lists are gone, so no reader gets their rows."""
     if line.sink.absent:
-        yield found("A191", pipeline, line.sink, None, f"not there: {line.sink.absent}")
+        yield finding("A191", pipeline, line.sink, None, f"not there: {line.sink.absent}")
 
 
 def _judged(line: SinkHistory) -> list[Epoch]:
@@ -86,7 +88,7 @@ def _judged(line: SinkHistory) -> list[Epoch]:
 
 def _least(line: SinkHistory) -> tuple[int, str]:
     """Return the minimum of rows that must be left after any later epochs, and why."""
-    epochs = [(one.digest_in(line.sink.id).rows, one.number) for one in _judged(line)]
+    epochs = [(epoch.digest_in(line.sink.id).rows, epoch.number) for epoch in _judged(line)]
     total = line.sink.total
     if total is None or not epochs:
         return 0, "no epoch brought any"

@@ -16,7 +16,6 @@ class SinkHistory:
     """Expected history of a sink.
 
     Attributes:
-        sink: facts read from the sink.
         first: first epoch to judge: where the sink joined, where its markers begin, or ``since``.
         held: epochs with a marker in the sink, each number once, oldest first.
         proven: epochs without a marker whose record in the ledger hashes into the next epoch of the line.
@@ -66,7 +65,9 @@ class SinkHistory:
         """Proven epochs with rows that the sink can no longer count, because it has forgotten their commits."""
         rows, upto = self.sink.rows or {}, self.oldest if self.first < self.oldest else 0
         early = (epoch for epoch in self.epochs if self.series <= epoch.number <= upto and epoch.number not in rows)
-        return tuple(one.number for one in early if one.digest_in(self.sink.id).rows and not self.sink.gone(one))
+        return tuple(
+            epoch.number for epoch in early if epoch.digest_in(self.sink.id).rows and not self.sink.gone(epoch)
+        )
 
     @property
     def is_counted(self) -> bool:

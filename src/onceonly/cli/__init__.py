@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 
@@ -14,8 +13,8 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] not in ("typer", "rich"):
             raise
-        print(f"The command line needs {missing.name}: pip install 'onceonly[cli]'", file=sys.stderr)
+        from onceonly_checkpoints.install import hint
+
+        print(f"The command line needs {missing.name}: {hint('cli')}", file=sys.stderr)
         raise SystemExit(2) from missing
-    # A shell that completes a word runs the program with no argument.
-    words = [] if "_ONCEONLY_COMPLETE" in os.environ else [word for word in sys.argv[1:] if word[:1] != "-"]
-    command_tree(published(), words)()
+    command_tree(published())()

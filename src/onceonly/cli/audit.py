@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onceonly.audit import AuditResult, Facts, Finding, Severity, Verdict, gather, judge
 from onceonly.audit.catalogue import CLEAN, FINDINGS, UNANSWERED, UNCOUNTED
-from onceonly.audit.certificate import Certificate
 from onceonly.audit.finding import exit_code_of
 from onceonly.audit.result import epoch_table, foremost, to_json
-from onceonly.cli.connect import Connection, open_ledger, place, reads_topics
-from onceonly.cli.errors import give_up
-from onceonly.cli.lateness import span
+from onceonly.cli.connect import connect, open_ledger
+from onceonly.cli.errors import without
 from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, one_name
 from onceonly.cli.output import Output, emit_json, emit_table, plural, say, talk
-from onceonly.cli.spark_session import spark_session
-from onceonly.cli.user_code import BeforeOption, PanesOption, StateOption, WithOption, function, panes_of
-from onceonly.errors import refuse
+from onceonly.cli.user_code import spark_session
 from onceonly.machine.in_doubt import GRACE_S
-from onceonly.protocol.registry import is_ours
-from onceonly_checkpoints.spark.replay_plan import StateFrom
+from onceonly_checkpoints.install import hint
 
 if TYPE_CHECKING:
-    from onceonly.protocol import SparkSession
+    pass
 
 _STYLES = {
     Verdict.EXACTLY_ONCE: "bold green",
@@ -74,12 +68,6 @@ GraceOption = Annotated[
         "--grace", min=0, metavar="SECONDS", help="Age up to which an unfinished epoch counts as being written."
     ),
 ]
-RecomputeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--recompute", metavar="A..B", help="Compute these epochs again from their source, through Spark and --with."
-    ),
-]
 
 
 def command(
@@ -97,80 +85,43 @@ def command(
     since: SinceOption = 1,
     deep: DeepOption = False,
     grace: GraceOption = GRACE_S,
-    recompute: RecomputeOption = None,
-    with_: WithOption = None,
-    before: BeforeOption = None,
-    panes: PanesOption = None,
-    state: StateOption = StateFrom.COPIED,
 ) -> None:
-    """Count the rows of each epoch in its sinks, and check chain, slices and receipts.
+    """Count the rows of each epoch in its sinks, and check chain, offset ranges and receipts.
 
-    Without a name all pipelines of the ledger are audited. Needs no Spark without --deep or --recompute; writes
-    nothing. Exit code: 0 every row was counted and is right, 1 findings, 2 could not answer, 3 nothing is wrong and
-    rows of a sink were not counted.
+    Without a name all pipelines of the ledger are audited. Needs no Spark without --deep; writes nothing. Exit code:
+    0 every row was counted and is right, 1 findings, 2 no answer, 3 nothing is wrong and rows of a sink were
+    not counted.
     """
     query = one_name(context, name, query)
-    names = [query] if query or sink else _all(ledger)
-    again = _Again.of(recompute, with_, before, panes, state)
-    what, topics = ("audit --recompute", reads_topics(ledger, query, sink)) if again else ("audit --deep", False)
-    with spark_session(deep or again is not None, what, kafka=topics) as spark:
-        reads = spark if deep else None
-        audits = [
-            _one(ledger, name, sink, since=since, spark=reads, grace=grace, by=again, session=spark) for name in names
-        ]
-    results = [result for _, result in audits]
+    facts: list[Facts] = []
+    with spark_session(deep, "audit --deep") as spark:
+        for pipeline in [query] if query or sink else _all(ledger):
+            with connect(ledger, pipeline, sink) as connection:
+                facts.append(
+                    gather(
+                        connection.ledger,
+                        connection.pipeline,
+                        connection.sinks,
+                        since=since,
+                        spark=spark,
+                        grace_s=grace,
+                    )
+                )
+    results = report(facts, output, limit, html)
+    raise typer.Exit(exit_code(results, fail_on, uncounted_ok=uncounted_ok))
+
+
+def report(audited: Sequence[Facts], output: Output, limit: int | None, html: Path | None) -> list[AuditResult]:
+    """Print the verdicts, and write the page."""
+    results = [judge(facts) for facts in audited]
     if html is not None:
-        _write_page(html, audits)
+        _write_page(html, [*zip(audited, results, strict=True)])
     if output is Output.JSON:
         emit_json(to_json(results, limit or 0))
     else:
         for result in results:
             _show(result, limit or _EPOCHS)
-    raise typer.Exit(_exit_code(results, fail_on, uncounted_ok=uncounted_ok))
-
-
-@dataclass(frozen=True, slots=True)
-class _Again:
-    """What is computed again, and by what."""
-
-    epochs: range
-    job: Any
-    before: Any
-    panes: Any
-    state: StateFrom
-
-    @classmethod
-    def of(
-        cls, epochs: str | None, job: str | None, before: str | None, panes: str | None, state: StateFrom
-    ) -> _Again | None:
-        """As it was typed; ``None`` where nothing is to be computed again.
-
-        Raises:
-            ConfigurationError: E110, one of the two is missing, or names nothing.
-        """
-        if epochs is None and job is None:
-            return None
-        if epochs is None or job is None:
-            raise refuse(
-                "E110",
-                problem="--recompute and --with go together.",
-                cause="epochs are computed again by the query, which only its own code knows",
-                next="give both: --recompute 1..60 --with jobs.orders:stream",
-            )
-        first, last = span(epochs, "--recompute")
-        made = function("--before", before) if before else None
-        return cls(
-            range(first or 1, (last or 0) + 1), function("--with", job), made, panes_of(panes) if panes else None, state
-        )
-
-    def certificate(self, here: Connection, spark: SparkSession) -> Certificate:
-        """What computing them again shows."""
-        from onceonly.replay import recompute
-
-        ledger = here.certain_ledger
-        given: dict[str, Any] = {"before": self.before, "panes": self.panes, "state": str(self.state)}
-        sinks = here.sinks
-        return recompute(here.pipeline, self.epochs, job=self.job, ledger=ledger, spark=spark, sinks=sinks, **given)
+    return results
 
 
 def _all(ledger: str | None) -> Sequence[str | None]:
@@ -183,37 +134,18 @@ def _all(ledger: str | None) -> Sequence[str | None]:
         opened.close()
 
 
-def _one(
-    ledger: str | None,
-    query: str | None,
-    sinks: Sequence[str] | None,
-    *,
-    since: int,
-    spark: SparkSession | None,
-    grace: float,
-    by: _Again | None,
-    session: SparkSession | None,
-) -> tuple[Facts, AuditResult]:
-    with place(ledger, query, sinks) as here:
-        facts = gather(here.ledger, here.pipeline, here.sinks, since=since, spark=spark, grace_s=grace)
-        if by and session:
-            facts = replace(facts, recomputed=by.certificate(here, session))
-    return facts, judge(facts)
-
-
 def _write_page(path: Path, audits: Sequence[tuple[Facts, AuditResult]]) -> None:
     try:
         from onceonly.audit import page
 
-        page.write(path, audits, page.Taken.now())
+        page.write(path, audits, page.Provenance.now())
     except ModuleNotFoundError as missing:
-        if is_ours(missing):
-            raise
-        give_up(f"The audit page needs {missing.name}: pip install 'onceonly[report]'")
+        without(missing, "The audit page", hint("report"))()
     talk(f"The audit page is in {path}")
 
 
-def _exit_code(results: Sequence[AuditResult], fail_on: Severity, *, uncounted_ok: bool) -> int:
+def exit_code(results: Sequence[AuditResult], fail_on: Severity, *, uncounted_ok: bool) -> int:
+    """The code of the worst verdict."""
     codes = {exit_code_of(result.findings, fail_on, uncounted_ok=uncounted_ok) for result in results}
     return next(code for code in (FINDINGS, UNANSWERED, UNCOUNTED, CLEAN) if code in codes)
 

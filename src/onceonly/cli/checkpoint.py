@@ -1,8 +1,7 @@
-"""``onceonly checkpoint``: show, verify and rebuild Spark's checkpoint files."""
+"""``onceonly checkpoint`` and ``recover rebuild-checkpoint``: show, verify, write Spark's files."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,125 +11,42 @@ from typing import Annotated, Any
 import typer
 
 from onceonly.audit.catalogue import CLEAN, FINDINGS
-from onceonly.cli import epochs
-from onceonly.cli.connect import Connection, place
-from onceonly.cli.epochs import clock
-from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption, YesOption, confirmed
-from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say, talk
+from onceonly.cli import records
+from onceonly.cli.change import confirmed
+from onceonly.cli.connect import Connection, connect
+from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption, YesOption
+from onceonly.cli.output import Output, clock, emit_json, emit_pairs, emit_table, plural, say
 from onceonly.errors import refuse
 from onceonly.machine.source_order import describe
-from onceonly.runtime import file_lists
+from onceonly.runtime import ledger_sync
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import location
 from onceonly_checkpoints.model import InputFile, SourceOffsets
 from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.spark import rebuild as checkpoint_rebuild
-from onceonly_checkpoints.spark import verify as checkpoint_verify
 from onceonly_checkpoints.spark.logs import UnreadableCheckpoint, input_files
 from onceonly_checkpoints.spark.offsets import OffsetEntry
 from onceonly_checkpoints.spark.rebuild import CannotRebuild, FileToWrite
 from onceonly_checkpoints.spark.verify import Effect, Problem
+from onceonly_checkpoints.spark.verify import verify as find_damage
 from onceonly_checkpoints.storage import FileStore, LocalStorage, file_in_the_way, open_storage
 
-# ---- What ``checkpoint rebuild`` is about to write, and how a checkpoint lies to what was committed.
-
-_PARTS = {"metadata", "offsets", "commits", "sources", "state"}
-"""Names that Spark gives to the parts of a checkpoint."""
-
-
-def plan_rebuild(place: Connection, storage: FileStore, at: int | None, batch: int | None) -> list[FileToWrite]:
-    """Plan the whole checkpoint at an epoch, or one batch's entry.
-
-    Args:
-        place: the pipeline.
-        storage: the checkpoint; need not exist.
-        at: the last epoch that shall count as done; ``None`` is the newest.
-        batch: rebuild this batch's entry alone.
-
-    Raises:
-        CheckpointError: E603 the directory is something else, E604 the records do not say enough.
-    """
-    _demand_room(storage)
-    known = epochs.read(place)
-    try:
-        return _plan_all(storage, known, at) if batch is None else _plan_entry(place, storage, known, batch)
-    except CannotRebuild as error:
-        raise refuse(
-            "E604", pipeline=place.pipeline, reason=error.reason, cause=error.cause, next=error.next
-        ) from error
-
-
-def _demand_room(storage: FileStore) -> None:
-    """Refuse to write into a directory that holds something else than a checkpoint."""
-    names = set(storage.names(""))
-    if names and not names & _PARTS:
-        raise refuse("E603", path=storage.url, reason=f"it holds other things: {', '.join(sorted(names)[:3])}")
-
-
-def _plan_all(storage: FileStore, known: Sequence[EpochRecord], at: int | None) -> list[FileToWrite]:
-    epoch = at if at is not None else known[-1].epoch.number if known else 0
-    known = file_lists.completed(known)
-    return checkpoint_rebuild.plan_rebuild(
-        known, epoch, _still_there(storage, known, epoch), again=_pending(known, epoch)
-    )
-
-
-def _pending(known: Sequence[EpochRecord], epoch: int) -> bool:
-    """Whether a sink lacks an epoch that others hold: the driver that runs its batch again brings that sink to it."""
-    target = next((record for record in known if record.epoch.number == epoch), None)
-    return target is not None and not {sink for sink, _ in target.epoch.sinks} <= {
-        receipt.sink for receipt in target.receipts
-    }
-
-
-def _still_there(storage: FileStore, known: Sequence[EpochRecord], epoch: int) -> list[InputFile]:
-    """Files that the damaged checkpoint's own source logs hold and no record does."""
-    target = next((record for record in known if record.epoch.number == epoch), None)
-    if target is None:
-        return []
-    recorded = {(file.source, file.log_offset) for record in known for file in record.files}
-    found: list[InputFile] = []
-    for source, offset in target.epoch.planned.end.entries:
-        last = spark_offsets.log_offset(offset)
-        for number in range(0 if last is None else last + 1):
-            if (source, number) not in recorded:
-                found += _files_at(storage, source, number)
-    return found
-
-
-def _files_at(storage: FileStore, source: str, number: int) -> Sequence[InputFile]:
-    try:
-        return input_files(storage, source, number - 1 if number else None, number)
-    except UnreadableCheckpoint:
-        return ()
-
-
-def _plan_entry(place: Connection, storage: FileStore, known: Sequence[EpochRecord], batch: int) -> list[FileToWrite]:
-    query_id = spark_offsets.query_id(storage)
-    lineages = ((record, record.epoch.lineage) for record in reversed(known))
-    for record, lineage in lineages:
-        if lineage is not None and (lineage.query_id, lineage.batch_id) == (query_id, batch):
-            return [*checkpoint_rebuild.plan_inputs(record, storage), checkpoint_rebuild.plan_entry(record)]
-    raise CannotRebuild(
-        f"no epoch came from batch {batch} of query id {query_id}",
-        "the batch was never written, or the checkpoint is another query's",
-        f"onceonly epochs list --query {shlex.quote(place.pipeline)}",
-    )
+# ---- How a checkpoint lies to what was committed.
 
 
 def compare_with_committed(storage: FileStore, pipeline: str, newest: EpochRecord) -> Iterator[Problem]:
     """Whether Spark will go on from this checkpoint where the sinks stand."""
     lineage = newest.epoch.lineage
-    remedy = f"onceonly checkpoint rebuild {shlex.quote(storage.url)} --query {shlex.quote(pipeline)}"
+    remedy = f"onceonly recover rebuild-checkpoint {shlex.quote(storage.url)} --query {shlex.quote(pipeline)}"
     if lineage is None:
         return
-    found = spark_offsets.query_id(storage)
-    if found != lineage.query_id:
+    query_id = spark_offsets.query_id(storage)
+    if query_id != lineage.query_id:
         yield Problem(
             "metadata",
-            f"query id {found}, but epoch {newest.epoch.number} came from {lineage.query_id}",
+            f"query id {query_id}, but epoch {newest.epoch.number} came from {lineage.query_id}",
             Effect.REPEATS,
-            "Spark reads from where this other checkpoint stands; onceonly stops it unless nothing is lost or doubled.",
+            "Spark reads from this other checkpoint's position. onceonly stops it if rows would be lost or duplicated.",
             remedy,
         )
         return
@@ -155,14 +71,12 @@ def _compare_entry(storage: FileStore, newest: EpochRecord, batch: int, remedy: 
             path,
             f"ends at {describe(entry.offsets)}, but epoch {newest.epoch.number} at {describe(end)}",
             Effect.LOSES,
-            "One batch stands for two ranges; onceonly stops the query.",
+            "One batch has two ranges, so onceonly stops the query.",
             f"{remedy} --entry {batch}",
         )
 
 
-# ---- The commands.
-
-app = typer.Typer(no_args_is_help=True, help="Spark's checkpoint files: show, verify, rebuild.")
+# ---- The command.
 
 PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="The query's checkpointLocation.")]
 
@@ -175,8 +89,8 @@ def opened(path: str) -> Generator[FileStore]:
         CheckpointError: E601, E602 or E603.
     """
     storage = open_storage(path)
-    if isinstance(storage, LocalStorage) and (found := file_in_the_way(Path(storage.url))):
-        raise refuse("E603", path=path, reason=f"{found} is a file")
+    if isinstance(storage, LocalStorage) and (obstacle := file_in_the_way(Path(storage.url))):
+        raise refuse("E603", path=path, reason=f"{obstacle} is a file")
     try:
         yield storage
     except UnreadableCheckpoint as error:
@@ -187,24 +101,55 @@ def opened(path: str) -> Generator[FileStore]:
         raise refuse("E602", path=error.path, reason=error.reason, checkpoint=path) from error
 
 
-def beside(storage: FileStore, ledger: str | None, sinks: Sequence[str] | None) -> str | None:
+def default_ledger(storage: FileStore, ledger: str | None, sinks: Sequence[str] | None) -> str | None:
     """The ledger that was named, else the one that ``exactly_once`` puts beside a local checkpoint, if it is there."""
     if ledger is not None or sinks or not isinstance(storage, LocalStorage):
         return ledger
-    found = location.beside(Path(storage.url))
-    return str(found) if found.is_file() else None
+    ledger_path = location.default_path(Path(storage.url))
+    return str(ledger_path) if ledger_path.is_file() else None
 
 
-@app.command()
-def show(path: PathArgument, *, output: OutputOption = Output.TABLE, limit: LimitOption = 10) -> None:
-    """Show a checkpoint: query id, batches, which of them is pending."""
+VerifyOption = Annotated[
+    bool, typer.Option("--verify", help="Look for damage that Spark would not mention, or only at the next start.")
+]
+
+
+def command(
+    path: PathArgument,
+    *,
+    verify: VerifyOption = False,
+    query: QueryOption = None,
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    output: OutputOption = Output.TABLE,
+    limit: LimitOption = 10,
+) -> None:
+    """Show a checkpoint: query id, batches, which of them is pending.
+
+    --verify looks for damage, with --query also whether Spark will continue where your sinks are. Its exit code:
+    0 sound, 1 problems.
+    """
     with opened(path) as storage:
-        found = _contents(storage, limit)
+        if not verify:
+            _show(_contents(storage, limit), output)
+            return
+        problems = list(find_damage(storage))
+        if query is not None and not problems:
+            with connect(default_ledger(storage, ledger, sink), query, sink, forgiving=True) as connection:
+                problems = list(compare_with_committed(storage, query, records.one_epoch(connection, None)))
     if output is Output.JSON:
-        emit_json(found)
+        emit_json({"checkpoint": storage.url, "problems": [_problem_json(problem) for problem in problems]})
+    else:
+        _show_problems(problems)
+    raise typer.Exit(FINDINGS if problems else CLEAN)
+
+
+def _show(document: dict[str, Any], output: Output) -> None:
+    if output is Output.JSON:
+        emit_json(document)
         return
-    batches = found.pop("batches")
-    emit_pairs(found.items())
+    batches = document.pop("batches")
+    emit_pairs(document.items())
     say()
     columns = ("batch", "committed", "planned", "watermark", "up to")
     emit_table(columns, (_row(batch) for batch in batches))
@@ -247,90 +192,10 @@ def _row(batch: dict[str, Any]) -> tuple[object, ...]:
     return batch["batch"], committed, clock(batch["batch_timestamp_ms"]), clock(batch["watermark_ms"]), ends
 
 
-@app.command()
-def offsets(
-    *,
-    query: QueryOption = None,
-    epoch: Annotated[
-        int | None,
-        typer.Option("--epoch", min=1, metavar="N", help="Print where this epoch ended. Default: the newest."),
-    ] = None,
-    sink: SinkOption = None,
-    ledger: LedgerOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Print where an epoch ended, also when the checkpoint is gone.
-
-    For one Kafka source the line can be pasted as startingOffsets.
-    """
-    with place(ledger, query, sink, forgiving=True) as here:
-        record = epochs.one_epoch(here, epoch)
-    ends = {source: plain(text) for source, text in record.epoch.written.end.entries}
-    if output is Output.JSON:
-        emit_json({"pipeline": record.pipeline, "epoch": record.epoch.number, "offsets": ends})
-        return
-    print(json.dumps(next(iter(ends.values())) if len(ends) == 1 else ends, separators=(",", ":")))
-    talk(_advice(record))
-
-
-def plain(text: str | None) -> Any:
-    """An offset as JSON where it is JSON, else its text."""
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _advice(record: EpochRecord) -> str:
-    where = f"end of epoch {record.epoch.number} of {record.pipeline}"
-    hints = [hint for _, text in record.epoch.written.end.entries if (hint := _hint(plain(text)))]
-    return f"{where}; {'; '.join(dict.fromkeys(hints))}" if hints else where
-
-
-def _hint(offset: object) -> str:
-    if not isinstance(offset, dict):
-        return ""
-    if "logOffset" in offset:
-        rebuild = "onceonly checkpoint rebuild PATH --query NAME"
-        return f"a file source has no starting offsets, its position lies in the checkpoint: {rebuild}"
-    if "reservoirVersion" in offset:
-        return f"a Delta source starts with startingVersion {offset['reservoirVersion']} (index {offset.get('index')})"
-    if offset and all(isinstance(partitions, dict) for partitions in offset.values()):
-        return "paste it as .option('startingOffsets', '...') of the Kafka source"
-    return ""
-
-
-@app.command()
-def verify(
-    path: PathArgument,
-    *,
-    query: QueryOption = None,
-    sink: SinkOption = None,
-    ledger: LedgerOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Look for damage that Spark would not mention, or only at the next start.
-
-    With --query also: whether Spark will go on where the sinks stand. Exit code: 0 sound, 1 problems.
-    """
-    with opened(path) as storage:
-        problems = list(checkpoint_verify.verify(storage))
-        if query is not None and not problems:
-            with place(beside(storage, ledger, sink), query, sink, forgiving=True) as here:
-                problems = list(compare_with_committed(storage, query, epochs.one_epoch(here, None)))
-    if output is Output.JSON:
-        emit_json({"checkpoint": storage.url, "problems": [_problem_json(problem) for problem in problems]})
-    else:
-        _show_problems(problems)
-    raise typer.Exit(FINDINGS if problems else CLEAN)
-
-
 def _problem_json(problem: Problem) -> dict[str, str]:
     return {
         "path": problem.path,
-        "found": problem.found,
+        "found": problem.description,
         "effect": str(problem.effect),
         "consequence": problem.consequence,
         "remedy": problem.remedy,
@@ -339,13 +204,94 @@ def _problem_json(problem: Problem) -> dict[str, str]:
 
 def _show_problems(problems: Sequence[Problem]) -> None:
     for problem in problems:
-        say(f"{problem.path}: {problem.found}", style="red")
+        say(f"{problem.path}: {problem.description}", style="red")
         say(f"  Spark: {problem.consequence}")
         say(f"  next: {problem.remedy}")
     say(plural(len(problems), "problem") if problems else "no problem found")
 
 
-@app.command()
+# ---- ``onceonly recover rebuild-checkpoint``: write a checkpoint from epochs.
+
+_PARTS = {"metadata", "offsets", "commits", "sources", "state"}
+"""Names that Spark gives to the parts of a checkpoint."""
+
+
+def plan_rebuild(connection: Connection, storage: FileStore, at: int | None, batch: int | None) -> list[FileToWrite]:
+    """Plan the whole checkpoint at epoch ``at``, by default the newest, or the entry of ``batch`` alone.
+
+    Raises:
+        CheckpointError: E603 the directory is something else, E604 the records do not say enough.
+    """
+    _demand_room(storage)
+    known = records.read(connection)
+    try:
+        return _plan_all(storage, known, at) if batch is None else _plan_entry(connection, storage, known, batch)
+    except CannotRebuild as error:
+        raise refuse(
+            "E604", pipeline=connection.pipeline, reason=error.reason, cause=error.cause, next=error.next
+        ) from error
+
+
+def _demand_room(storage: FileStore) -> None:
+    """Refuse to write into a directory that holds something else than a checkpoint."""
+    names = set(storage.names(""))
+    if names and not names & _PARTS:
+        raise refuse("E603", path=storage.url, reason=f"it holds other things: {', '.join(sorted(names)[:3])}")
+
+
+def _plan_all(storage: FileStore, records: Sequence[EpochRecord], at: int | None) -> list[FileToWrite]:
+    epoch = at if at is not None else records[-1].epoch.number if records else 0
+    records = ledger_sync.completed(records)
+    return checkpoint_rebuild.plan_rebuild(
+        records, epoch, _still_there(storage, records, epoch), repeat_last=_pending(records, epoch)
+    )
+
+
+def _pending(records: Sequence[EpochRecord], epoch: int) -> bool:
+    """Whether a sink lacks an epoch that others hold: the driver that runs its batch again brings that sink to it."""
+    target = next((record for record in records if record.epoch.number == epoch), None)
+    return target is not None and not {sink for sink, _ in target.epoch.sinks} <= {
+        receipt.sink for receipt in target.receipts
+    }
+
+
+def _still_there(storage: FileStore, records: Sequence[EpochRecord], epoch: int) -> list[InputFile]:
+    """Files that the damaged checkpoint's own source logs hold and no record does."""
+    target = next((record for record in records if record.epoch.number == epoch), None)
+    if target is None:
+        return []
+    recorded = {(file.source, file.log_offset) for record in records for file in record.files}
+    files: list[InputFile] = []
+    for source, offset in target.epoch.planned.end.entries:
+        last = spark_offsets.log_offset(offset)
+        for number in range(0 if last is None else last + 1):
+            if (source, number) not in recorded:
+                files += _files_at(storage, source, number)
+    return files
+
+
+def _files_at(storage: FileStore, source: str, number: int) -> Sequence[InputFile]:
+    try:
+        return input_files(storage, source, number - 1 if number else None, number)
+    except UnreadableCheckpoint:
+        return ()
+
+
+def _plan_entry(
+    connection: Connection, storage: FileStore, records: Sequence[EpochRecord], batch: int
+) -> list[FileToWrite]:
+    query_id = spark_offsets.query_id(storage)
+    lineages = ((record, record.epoch.lineage) for record in reversed(records))
+    for record, lineage in lineages:
+        if lineage is not None and (lineage.query_id, lineage.batch_id) == (query_id, batch):
+            return [*checkpoint_rebuild.plan_inputs(record, storage), checkpoint_rebuild.plan_entry(record)]
+    raise CannotRebuild(
+        f"no epoch came from batch {batch} of query id {query_id}",
+        "the batch was never written, or the checkpoint is another query's",
+        f"onceonly epochs list --query {shlex.quote(connection.pipeline)}",
+    )
+
+
 def rebuild(
     path: PathArgument,
     *,
@@ -362,16 +308,19 @@ def rebuild(
     ledger: LedgerOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Write a checkpoint with which Spark goes on exactly where the sinks stand. Stop the query first."""
+    """Write a checkpoint with which Spark continues exactly where your sinks are. Stop the query first."""
     if at is not None and entry is not None:
         raise refuse(
             "E110",
-            problem="checkpoint rebuild takes --at or --entry, not both.",
+            problem="recover rebuild-checkpoint takes --at or --entry, not both.",
             cause="--at rebuilds the whole checkpoint at an epoch, --entry one batch's entry",
             next="leave one of them out",
         )
-    with opened(path) as storage, place(beside(storage, ledger, sink), query, sink, forgiving=True) as here:
-        plan = plan_rebuild(here, storage, at, entry)
+    with (
+        opened(path) as storage,
+        connect(default_ledger(storage, ledger, sink), query, sink, forgiving=True) as connection,
+    ):
+        plan = plan_rebuild(connection, storage, at, entry)
         obstacles = checkpoint_rebuild.in_the_way(plan, storage)
         _show_plan(storage, plan, obstacles)
         if confirmed(yes):

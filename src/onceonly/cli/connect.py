@@ -23,7 +23,6 @@ class Connection:
     """One pipeline with what is known of it.
 
     Attributes:
-        pipeline: its name.
         ledger: opened; ``None`` where there is none.
         sinks: in the order of the call or of the ledger; not opened yet.
         entry: the ledger's row; ``None`` where the ledger does not know the pipeline.
@@ -41,11 +40,7 @@ class Connection:
 
     @property
     def certain_ledger(self) -> Ledger:
-        """The ledger.
-
-        Raises:
-            ConfigurationError: E110, there is none.
-        """
+        """The ledger (E110: there is none)."""
         if self.ledger is None:
             raise no_ledger()
         return self.ledger
@@ -53,8 +48,8 @@ class Connection:
 
 def reads_topics(ledger: str | None, query: str | None, sinks: Sequence[str] | None) -> bool:
     """Whether the newest epoch of a pipeline reads a topic: Spark needs jars for that."""
-    with place(ledger, query, sinks, forgiving=True) as here:
-        head = here.ledger.head(here.pipeline) if here.ledger else None
+    with connect(ledger, query, sinks, forgiving=True) as connection:
+        head = connection.ledger.head(connection.pipeline) if connection.ledger else None
     return head is not None and any(source.kind is SourceKind.KAFKA for source in head.epoch.sources)
 
 
@@ -64,17 +59,19 @@ def no_ledger() -> Exception:
         "E110",
         problem="No ledger was named.",
         cause="neither --ledger nor the variable ONCEONLY_LEDGER is set, and no --sink is a database that holds one",
-        next="--ledger URL_OR_PATH; beside a local checkpoint it is the file CHECKPOINT.onceonly.db",
+        next="--ledger URL_OR_PATH (for a local checkpoint: the file CHECKPOINT.onceonly.db)",
     )
 
 
-def open_ledger(location: str, *, create: bool = False) -> Ledger:
+def open_ledger(location: str | None, *, create: bool = False) -> Ledger:
     """Find the ledger at a URL or path; only ``create`` makes tables.
 
     Raises:
-        ConfigurationError: E110, not an address, or nothing is there.
+        ConfigurationError: E110, none was named, not an address, or nothing is there.
         LedgerUnavailable: it cannot be created.
     """
+    if location is None:
+        raise no_ledger()
     try:
         if not create and _missing(location):
             raise _no_such_ledger(location)
@@ -91,36 +88,32 @@ def open_ledger(location: str, *, create: bool = False) -> Ledger:
     return ledger
 
 
-def naming(here: Connection, sinks: Sequence[str]) -> str:
+def naming(connection: Connection, sinks: Sequence[str]) -> str:
     """How a sink is named that was not: by its address, where the ledger knows one."""
-    known = dict(here.entry.sinks) if here.entry else {}
-    address = next((known[sink] for sink in sinks if sink in known), None)
+    addresses = dict(connection.entry.sinks) if connection.entry else {}
+    address = next((addresses[sink] for sink in sinks if sink in addresses), None)
     return f"name it: --sink {shlex.quote(address) if address else 'KIND:TARGET'}"
 
 
-def ledger_address(location: str | None, here: Connection) -> str:
+def ledger_address(location: str | None, connection: Connection) -> str:
     """Where the ledger of a pipeline lies, or will lie once it is created.
-
-    Args:
-        location: what was said of it, if anything.
-        here: the pipeline.
 
     Raises:
         ConfigurationError: E110, nowhere: nothing was said, and no sink is a database that holds one.
     """
-    if here.ledger is not None:
-        return here.ledger.address
-    found = location or next((sink.ledger_url for sink in here.sinks if sink.ledger_url), None)
-    if found is None:
+    if connection.ledger is not None:
+        return connection.ledger.address
+    url = location or next((sink.ledger_url for sink in connection.sinks if sink.ledger_url), None)
+    if url is None:
         raise no_ledger()
-    with closing(SqlLedger(found)) as ledger:
+    with closing(SqlLedger(url)) as ledger:
         return ledger.address
 
 
 def _missing(location: str) -> bool:
     """Whether a location is a file that is not there."""
-    found = place_of(location)
-    return isinstance(found, SqliteFile) and not found.path.exists()
+    database = place_of(location)
+    return isinstance(database, SqliteFile) and not database.path.exists()
 
 
 def _no_such_ledger(location: str) -> Exception:
@@ -128,12 +121,13 @@ def _no_such_ledger(location: str) -> Exception:
         "E110",
         problem=f"There is no ledger at {location}.",
         cause="a wrong path, or the file was deleted",
-        next="give the right --ledger, or fill a new one: onceonly ledger rebuild --query NAME --sink KIND:TARGET",
+        next="give the right --ledger, or fill a new one: onceonly recover rebuild-ledger --query NAME --sink "
+        "KIND:TARGET",
     )
 
 
 @contextmanager
-def place(
+def connect(
     ledger: str | None,
     query: str | None,
     sinks: Sequence[str] | None = None,
@@ -157,46 +151,46 @@ def place(
         LedgerUnavailable: the ledger cannot be read.
     """
     with ExitStack() as stack:
-        found = [sink_from_address(address, ledger) for address in sinks or ()]
-        for sink in found:
+        handles = [sink_from_address(address, ledger) for address in sinks or ()]
+        for sink in handles:
             stack.callback(sink.close)
-        opened = _ledger_for(ledger, found, create=create)
+        opened = _ledger_for(ledger, handles, create=create)
         if opened is not None:
             stack.callback(opened.close)
-        entry = choose(opened, query, named=bool(found))
-        if not found and entry is not None:
-            found = list(_sinks_of(entry, ledger, forgiving=forgiving, without=without))
-            for sink in found:
+        entry = choose(opened, query, named=bool(handles))
+        if not handles and entry is not None:
+            handles = list(_sinks_of(entry, ledger, forgiving=forgiving, without=without))
+            for sink in handles:
                 stack.callback(sink.close)
         name = query or (entry.name if entry else "")
-        yield Connection(name, opened, tuple(found), entry)
+        yield Connection(name, opened, tuple(handles), entry)
 
 
 @contextmanager
-def one_sink(here: Connection, sink: str, ledger: str | None) -> Generator[Sink | None]:
+def one_sink(connection: Connection, sink: str, ledger: str | None) -> Generator[Sink | None]:
     """One sink of a pipeline by its id, not opened yet; ``None`` where it cannot be found from here."""
     with ExitStack() as stack:
-        found = None
-        address = dict(here.entry.sinks).get(sink) if here.entry else None
-        if here.entry and address:
+        handle = None
+        address = dict(connection.entry.sinks).get(sink) if connection.entry else None
+        if connection.entry and address:
             with suppress(OnceOnlyError):
-                found = _sink_of(here.entry, sink, address, ledger)
-                stack.callback(found.close)
-        yield found
+                handle = _sink_of(connection.entry, sink, address, ledger)
+                stack.callback(handle.close)
+        yield handle
 
 
 def _ledger_for(location: str | None, sinks: Sequence[Sink], *, create: bool) -> Ledger | None:
     if location is None and not sinks:
         raise no_ledger()
     if location is None:
-        return _beside(sinks, create=create)
+        return _ledger_in_sink(sinks, create=create)
     if sinks and not create and _missing(location):
-        talk(f"There is no ledger at {location}; going on with the sinks alone.")
+        talk(f"There is no ledger at {location}; continuing with the sinks alone.")
         return None
     return open_ledger(location, create=create)
 
 
-def _beside(sinks: Sequence[Sink], *, create: bool) -> Ledger | None:
+def _ledger_in_sink(sinks: Sequence[Sink], *, create: bool) -> Ledger | None:
     """The ledger in the database of the first sink that is one."""
     url = next((sink.ledger_url for sink in sinks if sink.ledger_url), None)
     if url is None:
@@ -206,7 +200,7 @@ def _beside(sinks: Sequence[Sink], *, create: bool) -> Ledger | None:
         ledger.pipelines()
     except LedgerUnavailable as error:
         ledger.close()
-        talk(f"No ledger beside the sink: {mask(str(error))}.")
+        talk(f"No ledger next to the sink: {mask(str(error))}.")
         return None
     return ledger
 
@@ -222,10 +216,10 @@ def choose(ledger: Ledger | None, query: str | None, *, named: bool) -> Pipeline
     Raises:
         ConfigurationError: E110, none or several could be meant.
     """
-    known = _known(ledger, forgiving=named and query is not None)
-    names = ", ".join(entry.name for entry in known) or "none"
-    if query is None and len(known) == 1:
-        return known[0]
+    pipelines = _recorded_pipelines(ledger, forgiving=named and query is not None)
+    names = ", ".join(entry.name for entry in pipelines) or "none"
+    if query is None and len(pipelines) == 1:
+        return pipelines[0]
     if query is None:
         raise refuse(
             "E110",
@@ -233,7 +227,7 @@ def choose(ledger: Ledger | None, query: str | None, *, named: bool) -> Pipeline
             cause=f"the ledger knows: {names}" if ledger else "without a ledger the pipeline must be named",
             next="--query NAME",
         )
-    entry = next((one for one in known if one.name == query), None)
+    entry = next((pipeline for pipeline in pipelines if pipeline.name == query), None)
     if entry is None and not named:
         raise refuse(
             "E110",
@@ -244,7 +238,7 @@ def choose(ledger: Ledger | None, query: str | None, *, named: bool) -> Pipeline
     return entry
 
 
-def _known(ledger: Ledger | None, *, forgiving: bool) -> Sequence[Pipeline]:
+def _recorded_pipelines(ledger: Ledger | None, *, forgiving: bool) -> Sequence[Pipeline]:
     try:
         return ledger.pipelines() if ledger else ()
     except LedgerUnavailable:
@@ -262,18 +256,33 @@ def _sinks_of(entry: Pipeline, ledger: str | None, *, forgiving: bool, without: 
         except OnceOnlyError as error:
             if not forgiving:
                 raise
-            talk(f"{sink} cannot be found ({error.what}); going on with what the ledger knows")
+            talk(f"{sink} cannot be found ({error.what}); continuing with the ledger alone")
 
 
 def _sink_of(entry: Pipeline, sink: str, address: str, ledger: str | None) -> Sink:
-    found = sink_from_address(address, ledger)
-    if found.id != sink:
-        found.close()
-        known = shlex.quote(entry.name) + (f" --ledger {shlex.quote(ledger)}" if ledger else "")
+    handle = sink_from_address(address, ledger)
+    if handle.id != sink:
+        handle.close()
+        arguments = shlex.quote(entry.name) + (f" --ledger {shlex.quote(ledger)}" if ledger else "")
         raise refuse(
             "E110",
-            problem=f"{address} leads to a sink called {found.id}, which {entry.name} calls {sink}.",
-            cause="the sink was given another id= than the one its address stands for",
-            next=f"name it with its id: --sink KIND:TARGET (see onceonly queries show {known})",
+            problem=f"{address} leads to a sink called {handle.id}, which {entry.name} calls {sink}.",
+            cause="the sink has another id= than the one of its address",
+            next=f"name it with its id: --sink KIND:TARGET (see onceonly status {arguments})",
         )
-    return found
+    return handle
+
+
+def ids_and_addresses(
+    name: str, sink_options: Sequence[str], ledger: str | None
+) -> tuple[tuple[str, ...], list[str] | None]:
+    """Which values of ``--sink`` are ids of the pipeline's sinks, and which are addresses."""
+    if ledger is None or not sink_options:
+        return (), list(sink_options) or None
+    opened = open_ledger(ledger)
+    try:
+        known_ids = {id_ for entry in opened.pipelines() if entry.name == name for id_, _ in entry.sinks}
+    finally:
+        opened.close()
+    named = tuple(value for value in sink_options if value in known_ids or value.rpartition("@")[0] in known_ids)
+    return named, [value for value in sink_options if value not in named] or None

@@ -1,4 +1,4 @@
-"""``onceonly doctor`` and ``sink check``: check a query's needs beforehand."""
+"""``onceonly doctor``: check what a query needs beforehand."""
 
 from __future__ import annotations
 
@@ -18,38 +18,31 @@ from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, SinkOp
 from onceonly.cli.output import Output, emit_json, emit_table, on_terminal, plural, say
 from onceonly.doctor import Check, State
 from onceonly.doctor.rules import judge_checkpoint, mount_of
-from onceonly.errors import OnceOnlyError, mask
-from onceonly.protocol.registry import sink_from_address
-from onceonly.runtime.read_errors import reason_of
+from onceonly.errors import OnceOnlyError
+from onceonly.runtime.sink_refusals import reason_of
 from onceonly_checkpoints.ledger import LedgerUnavailable
 
-# ---- Checks as ``onceonly doctor`` and ``onceonly sink check`` print them, and the exit code that they mean.
+# ---- Checks as they are printed, and the exit code that they mean.
 
 
-def emit_checks(found: Sequence[Check], output: Output, **about: str) -> int:
-    """Print checks and return the exit code: only a problem changes it.
-
-    Args:
-        found: in the order in which a query would run into them.
-        output: a table, or JSON.
-        about: what the JSON document says besides.
-    """
-    problems = sum(1 for check in found if check.state is State.PROBLEM)
+def emit_checks(checks: Sequence[Check], output: Output, **about: str) -> int:
+    """Print checks and return the exit code: only a problem changes it."""
+    problems = sum(1 for check in checks if check.state is State.PROBLEM)
     if output is Output.JSON:
-        emit_json({**about, "problems": problems, "checks": [asdict(check) for check in found]})
+        emit_json({**about, "problems": problems, "checks": [asdict(check) for check in checks]})
     else:
-        _show(found, problems)
+        _show(checks, problems)
     return FINDINGS if problems else CLEAN
 
 
-def _show(found: Sequence[Check], problems: int) -> None:
-    emit_table(("", "what", "seen"), _rows(found))
-    for check in found:
+def _show(checks: Sequence[Check], problems: int) -> None:
+    emit_table(("", "what", "seen"), _rows(checks))
+    for check in checks:
         if check.remedy and check.state is not State.OK:
             say()
             code = f" {check.code}" if check.code else ""
             say(
-                f"{check.state}{code} {check.name}: {check.said}",
+                f"{check.state}{code} {check.name}: {check.message}",
                 style="red" if check.state is State.PROBLEM else "yellow",
             )
             say(f"  next: {check.remedy}")
@@ -57,11 +50,11 @@ def _show(found: Sequence[Check], problems: int) -> None:
     say(plural(problems, "problem") if problems else "no problem found")
 
 
-def _rows(found: Sequence[Check]) -> Iterator[tuple[object, ...]]:
+def _rows(checks: Sequence[Check]) -> Iterator[tuple[object, ...]]:
     """On a terminal what several checks are about is named by the first of them; on a pipe each line stands alone."""
     grouped, last = on_terminal(), ""
-    for check in found:
-        yield check.state, "" if grouped and check.name == last else check.name, check.said
+    for check in checks:
+        yield check.state, "" if grouped and check.name == last else check.name, check.message
         last = check.name
 
 
@@ -94,8 +87,8 @@ def command(
     --sink takes the address of a sink or a Postgres DSN. Time limits of a pipeline's sinks are compared
     with the times that its past epochs took. Creates nothing. Exit code: 0 fit, 1 problems.
     """
-    found = list(examine(sink or (), ledger, query, checkpoint or ()))
-    raise typer.Exit(emit_checks(found, output))
+    checks = list(examine(sink or (), ledger, query, checkpoint or ()))
+    raise typer.Exit(emit_checks(checks, output))
 
 
 def examine(
@@ -120,41 +113,12 @@ def ledger_checks(location: str, query: str | None, sinks: Sequence[str]) -> Ite
     """Whether the ledger answers, and everything about its pipelines; without any, about the sinks alone."""
     try:
         with closing(open_ledger(location)) as opened:
-            known = [entry.name for entry in opened.pipelines() if query in (None, entry.name)]
-            yield Check("ledger", State.OK, f"{opened.address}: {plural(len(known), 'pipeline')}")
+            names = [entry.name for entry in opened.pipelines() if query in (None, entry.name)]
+            yield Check("ledger", State.OK, f"{opened.address}: {plural(len(names), 'pipeline')}")
             yield from doctor_checks.pipeline_checks(opened, query, sinks, location)
     except (OnceOnlyError, LedgerUnavailable) as error:
         code = error.code if isinstance(error, OnceOnlyError) else ""
         yield Check("ledger", State.PROBLEM, reason_of(error), _CHECK_LEDGER, code)
-        known = []
-    for address in () if known else sinks:
+        names = []
+    for address in () if names else sinks:
         yield from doctor_checks.destination(address, query or doctor_checks.NOBODY, ledger=location)
-
-
-# ---- ``onceonly sink check``: whether a database, a topic or a table fits a sink, before the first epoch is written.
-
-app = typer.Typer(no_args_is_help=True, help="Destinations of sinks: check whether one fits.")
-
-AddressArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="ADDRESS",
-        help="postgres:DSN#schema.table, delta:PATH, kafka:HOST:PORT/topic, or the address of a sink of your own kind.",
-    ),
-]
-
-
-@app.callback()
-def group() -> None:
-    """A sink: does its destination fit?"""
-
-
-@app.command()
-def check(address: AddressArgument, *, query: QueryOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Check rights, isolation, compaction, indexes and settings of a destination. Creates and changes nothing.
-
-    The doctor checks the same for the sinks that a ledger knows, and compares limits with the times that their past
-    epochs took. Exit code: 0 it fits, 1 problems, 2 ADDRESS is not an address.
-    """
-    found = list(doctor_checks.of_sink(sink_from_address(address), query or doctor_checks.NOBODY))
-    raise typer.Exit(emit_checks(found, output, sink=mask(address)))

@@ -12,8 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from importlib.metadata import metadata, requires
 from pathlib import Path
 
 from onceonly.doctor import UNOBSERVED, Check, Observed, State
@@ -28,55 +27,29 @@ from onceonly.doctor.rules import (
     records_of,
 )
 from onceonly.errors import OnceOnlyError, mask
-from onceonly.protocol import Examinable, Sink
+from onceonly.protocol import Inspectable, Sink
 from onceonly.protocol.health import observe, spell
 from onceonly.protocol.registry import sink_from_address
-from onceonly.runtime.read_errors import UNREADABLE, reason_of
+from onceonly.runtime.sink_refusals import UNREADABLE, reason_of
 from onceonly.spark import detect
 from onceonly.spark.jars import find_java
 from onceonly.spark.versions import LINES, SparkVersion
 from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.install import DISTRIBUTION, Requirement, hint, pip, requirement_of
 from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, Pipeline
 
 # ---- Checks of versions: what is installed against what this package asks for.
 
-DISTRIBUTION = "onceonly"
 EXTRAS = ("spark", "postgres", "delta", "kafka")
 """Extras whose packages are looked at; the others are of no use to a query."""
 
-_REQUIREMENT = re.compile(r"^(?P<name>[\w.-]+)(?P<options>\[[^\]]*\])?\s*(?P<pins>[^;]*?)\s*(;\s*(?P<marker>.*))?$")
-_EXTRA = re.compile(r"extra == ['\"]([\w-]+)['\"]")
 _PIN = re.compile(r"(==|>=|<=|<|>)\s*([\d.]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One line of the package's metadata.
-
-    Attributes:
-        package: name in the registry.
-        pins: such as ``>=3.3,<3.4``; empty: any version.
-        extra: which extra asks for it; empty for the base.
-    """
-
-    package: str
-    pins: str
-    extra: str
-
-
-def requirement_of(line: str) -> Requirement:
-    """Parse a ``Requires-Dist`` line as the build backend writes it."""
-    match = _REQUIREMENT.match(line)
-    if match is None:
-        raise ValueError(f"not a requirement: {line!r}")
-    extra = _EXTRA.search(match["marker"] or "")
-    return Requirement(match["name"].lower(), match["pins"].replace(" ", ""), extra[1] if extra else "")
-
-
-def fits(found: str, pins: str) -> bool:
+def fits(installed_version: str, pins: str) -> bool:
     """Whether a version satisfies every pin. Only the release numbers count."""
-    release = _release(found)
-    return all(_holds(release, operator, _release(wanted)) for operator, wanted in _PIN.findall(pins))
+    release = _release(installed_version)
+    return all(_holds(release, operator, _release(pinned_version)) for operator, pinned_version in _PIN.findall(pins))
 
 
 def _release(text: str) -> tuple[int, ...]:
@@ -84,60 +57,61 @@ def _release(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
-def _holds(found: Sequence[int], operator: str, wanted: Sequence[int]) -> bool:
-    length = max(len(found), len(wanted))
-    left = (*found, *[0] * (length - len(found)))
-    right = (*wanted, *[0] * (length - len(wanted)))
+def _holds(release: Sequence[int], operator: str, pinned_release: Sequence[int]) -> bool:
+    length = max(len(release), len(pinned_release))
+    left = (*release, *[0] * (length - len(release)))
+    right = (*pinned_release, *[0] * (length - len(pinned_release)))
     verdicts = {"==": left == right, ">=": left >= right, "<=": left <= right, "<": left < right, ">": left > right}
     return verdicts[operator]
 
 
-def wanted() -> tuple[Requirement, ...]:
+def list_requirements() -> tuple[Requirement, ...]:
     """What the installed distribution asks for: its base and :data:`EXTRAS`, each package once."""
     lines = map(requirement_of, requires(DISTRIBUTION) or ())
-    found = {line.package: line for line in lines if line.package != DISTRIBUTION and line.extra in ("", *EXTRAS)}
-    return tuple(found.values())
+    requirements = {
+        line.package: line for line in lines if line.package != DISTRIBUTION and line.extra in ("", *EXTRAS)
+    }
+    return tuple(requirements.values())
 
 
 def python_version() -> Check:
     """The interpreter against ``Requires-Python``."""
-    here = ".".join(map(str, sys.version_info[:3]))
+    running_version = ".".join(map(str, sys.version_info[:3]))
     pins = metadata(DISTRIBUTION)["Requires-Python"]
-    if fits(here, pins):
-        return Check("python", State.OK, here)
-    return Check("python", State.PROBLEM, f"{here}, wanted {pins}", f"use a Python {pins}")
+    if fits(running_version, pins):
+        return Check("python", State.OK, running_version)
+    return Check("python", State.PROBLEM, f"{running_version}, wanted {pins}", f"use a Python {pins}")
 
 
 def packages() -> Iterator[Check]:
     """Every package against its pin; PySpark by its line."""
-    for requirement in wanted():
+    for requirement in list_requirements():
         yield pyspark(requirement) if requirement.package == "pyspark" else package(requirement)
 
 
 def pyspark(requirement: Requirement) -> Check:
     """PySpark, which the platform may bring: one that is not known is never to be replaced by another."""
-    found = detect.installed()
-    if found is None:
+    installed_version = detect.installed()
+    if installed_version is None:
         return package(requirement)
     try:
-        line = detect.line_of(found)
+        line = detect.line_of(installed_version)
     except OnceOnlyError as unknown:
         return Check("pyspark", State.PROBLEM, unknown.what, unknown.remedy)
-    return Check("pyspark", State.OK, f"{found} (line {line.minor})")
+    return Check("pyspark", State.OK, f"{installed_version} (line {line.minor})")
 
 
 def package(requirement: Requirement) -> Check:
     """One package against its pin; a missing one of an extra is only a hint."""
     name, pins, extra = requirement.package, requirement.pins, requirement.extra
-    command = f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install '{name}{pins}'"
-    try:
-        found = version(name)
-    except PackageNotFoundError:
+    command = hint(extra) if extra else pip(f"{name}{pins}")
+    installed_version = detect.installed(name)
+    if installed_version is None:
         state = State.HINT if extra else State.PROBLEM
         return Check(name, state, f"not installed (wanted {pins or 'any version'})", command)
-    if fits(found, pins):
-        return Check(name, State.OK, f"{found} ({pins or 'any version'})")
-    return Check(name, State.PROBLEM, f"{found}, wanted {pins}", f"pip install '{name}{pins}'")
+    if fits(installed_version, pins):
+        return Check(name, State.OK, f"{installed_version} ({pins or 'any version'})")
+    return Check(name, State.PROBLEM, f"{installed_version}, wanted {pins}", pip(f"{name}{pins}"))
 
 
 # ---- Checks of what Spark needs around itself: Java, jars, the workers' Python, a local address.
@@ -176,8 +150,8 @@ def judge_java(path: str, release: str, vector: bool, line: SparkVersion) -> Che
     if line.java_vectors and not vector:
         return Check("java", State.PROBLEM, f"{path} ({release}) lacks the module {_VECTOR}", remedy)
     if int(major) not in line.java:
-        said = f"{path} is {release}; Spark {line.minor} is tested on {' and '.join(map(str, line.java))}"
-        return Check("java", State.HINT, said, remedy)
+        details = f"{path} is {release}; Spark {line.minor} is tested on {' and '.join(map(str, line.java))}"
+        return Check("java", State.HINT, details, remedy)
     return Check("java", State.OK, f"{release}{f' with {_VECTOR}' if vector else ''} ({path})")
 
 
@@ -216,34 +190,29 @@ def spark_home() -> Check:
 
 
 def _pyspark_folder() -> Path | None:
-    found = importlib.util.find_spec("pyspark")
-    return Path(found.origin).parent.resolve() if found and found.origin else None
+    spec = importlib.util.find_spec("pyspark")
+    return Path(spec.origin).parent.resolve() if spec and spec.origin else None
 
 
 def delta_jar() -> Check:
     """The jar that belongs to the installed pair of PySpark and delta-spark."""
     spark = detect.installed()
     if spark is None:
-        return Check("delta jar", State.HINT, "pyspark is not installed", "pip install 'onceonly[spark]'")
+        return Check("delta jar", State.HINT, "pyspark is not installed", hint("spark"))
     try:
         built = detect.line_of(spark).delta
     except OnceOnlyError as unknown:
         return Check("delta jar", State.HINT, unknown.what, unknown.remedy)
     if built is None:
         return Check("delta jar", State.OK, f"none is built for PySpark {spark}: a DeltaSink commits by deltalake")
-    try:
-        delta = version("delta-spark")
-    except PackageNotFoundError:
-        return Check(
-            "delta jar",
-            State.HINT,
-            "delta-spark is not installed",
-            f"pip install 'onceonly[{built.extra}]'; only MERGE by Spark needs it",
-        )
+    delta = detect.installed("delta-spark")
+    if delta is None:
+        remedy = f"{hint(built.extra)}; only MERGE by Spark needs it"
+        return Check("delta jar", State.HINT, "delta-spark is not installed", remedy)
     jar = f"{built.jar}-{delta}.jar"
-    found = next((path for folder in _jar_folders() for path in folder.glob(f"**/*{jar}")), None)
-    if found is not None:
-        return Check("delta jar", State.OK, str(found))
+    jar_path = next((path for folder in _jar_folders() for path in folder.glob(f"**/*{jar}")), None)
+    if jar_path is not None:
+        return Check("delta jar", State.OK, str(jar_path))
     return Check(
         "delta jar",
         State.HINT,
@@ -274,21 +243,23 @@ def workers() -> Check:
 
 def judge_workers(named: str | None, path: str, answer: str) -> Check:
     """Whether workers can run: the same Python release, with pandas and pyarrow."""
-    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    driver_version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     whose = f"PYSPARK_PYTHON is {path}" if named else f"not set, so workers run {path}"
     remedy = f"export PYSPARK_PYTHON={sys.executable}"
     if not answer:
         return Check("PYSPARK_PYTHON", State.PROBLEM, f"{whose}, which cannot import pandas and pyarrow", remedy)
-    if answer != here:
-        return Check("PYSPARK_PYTHON", State.PROBLEM, f"{whose}, which is {answer}; the driver is {here}", remedy)
+    if answer != driver_version:
+        return Check(
+            "PYSPARK_PYTHON", State.PROBLEM, f"{whose}, which is {answer}; the driver is {driver_version}", remedy
+        )
     return Check("PYSPARK_PYTHON", State.OK, whose)
 
 
 def local_address() -> Check:
     """Whether the host's name leads anywhere; on laptops and in containers it often does not."""
-    given = os.environ.get("SPARK_LOCAL_IP")
-    if given:
-        return Check("SPARK_LOCAL_IP", State.OK, given)
+    local_ip = os.environ.get("SPARK_LOCAL_IP")
+    if local_ip:
+        return Check("SPARK_LOCAL_IP", State.OK, local_ip)
     remedy = "export SPARK_LOCAL_IP=127.0.0.1, if Spark runs on this machine alone"
     name = socket.gethostname()
     try:
@@ -352,23 +323,24 @@ def _sink(sink: Sink, pipeline: str, observed: Observed) -> Iterator[Check]:
     yield Check(sink.address, State.OK, f"answers; an epoch is committed by: {sink.capabilities.committer}")
     if sink.ledger_url:
         yield from server(sink.address, sink.ledger_url, observed)
-    if isinstance(sink, Examinable):
-        yield from sink.examine(observed)
+    checks = sink.examine(observed) if isinstance(sink, Inspectable) else None
+    if checks is not None:
+        yield from checks
     else:
-        said = f"{type(sink).__name__} has no examine(): no more than its opening was checked"
-        yield Check(sink.address, State.HINT, said)
+        details = f"{type(sink).__name__} has no examine(): no more than its opening was checked"
+        yield Check(sink.address, State.HINT, details)
 
 
 def server(name: str, url: str, observed: Observed = UNOBSERVED) -> Iterator[Check]:
     """A Postgres server: reachable, and none of the settings that lose or forbid commits."""
     try:
-        found = read_server(url)
+        facts = read_server(url)
     except (LedgerUnavailable, ValueError) as error:
         remedy = "check host, port, database, role and password (PGPASSWORD, ~/.pgpass)"
         yield Check(name, State.PROBLEM, reason_of(error), remedy)
         return
-    yield Check(name, State.OK, f"Postgres {found.settings['server_version']} answers")
-    yield from judge_server(name, found, observed)
+    yield Check(name, State.OK, f"Postgres {facts.settings['server_version']} answers")
+    yield from judge_server(name, facts, observed)
 
 
 # ---- Checks of pipelines that a ledger knows: their past epochs, their sinks, their checkpoints, their names.
@@ -394,7 +366,7 @@ def pipeline_checks(ledger: Ledger, query: str | None, sinks: Sequence[str], loc
 def _pipeline(ledger: Ledger, entry: Pipeline, others: Sequence[str], location: str) -> Iterator[Check]:
     records = records_of(ledger, entry)
     observed = observe(records, int(time.time() * 1000), ledger.pins(entry.name))
-    yield Check(entry.name, State.OK, _seen(entry, observed))
+    yield Check(entry.name, State.OK, _summarize_epochs(entry, observed))
     addresses = [address for _, address in entry.sinks]
     for address in dict.fromkeys([*addresses, *others]):
         yield from destination(address, entry.name, observed, location)
@@ -404,7 +376,7 @@ def _pipeline(ledger: Ledger, entry: Pipeline, others: Sequence[str], location: 
     yield from judge_timeout(entry.name, [record.epoch.time for record in records if record.epoch.time])
 
 
-def _seen(entry: Pipeline, observed: Observed) -> str:
+def _summarize_epochs(entry: Pipeline, observed: Observed) -> str:
     pause = spell(observed.longest_gap_s)
     took = f"longest transaction {spell(observed.longest_open_s)}, longest pause between two epochs {pause}"
     return f"epoch {entry.epoch}; {took}" if observed.epochs else "no epoch yet"

@@ -1,253 +1,160 @@
-"""``onceonly epochs``: list, show, compare and follow committed epochs."""
+"""``onceonly epochs``: list, follow and show committed epochs, and read points."""
 
 from __future__ import annotations
 
 import json
-import shlex
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
-from datetime import datetime, timezone
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from difflib import unified_diff
 from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
 
-from onceonly.cli.connect import Connection, place
-from onceonly.cli.options import EveryOption, LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption
-from onceonly.cli.output import SCHEMA_VERSION, Output, emit_json, emit_pairs, emit_table, say, talk
+from onceonly.cli.connect import Connection, connect
+from onceonly.cli.options import (
+    EveryOption,
+    LedgerOption,
+    OnlyArgument,
+    OutputOption,
+    QueryOption,
+    SinkOption,
+    one_name,
+)
+from onceonly.cli.output import SCHEMA_VERSION, Output, clock, emit_json, emit_pairs, emit_table, say, talk
+from onceonly.cli.records import newest_epochs, one_epoch, plain, read
 from onceonly.errors import refuse
 from onceonly.machine.event_time import text
-from onceonly.machine.opening import not_ours
 from onceonly.machine.source_order import describe
-from onceonly.protocol import Sink
-from onceonly.runtime.read_errors import UNREADABLE, reason_of
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import BAD
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Receipt
 from onceonly_checkpoints.ledger import KeptPlan
-
-# ---- Epochs as commands show them: what the sinks hold first, what only the ledger knows beside it.
-
-
-def merged(
-    pipeline: str, recorded: Iterable[EpochRecord], held: Iterable[tuple[Marker, Receipt]]
-) -> tuple[EpochRecord, ...]:
-    """Put markers and records together, oldest first. Where they disagree the marker stands.
-
-    A record keeps its files and phase times; receipts of the sinks replace those of the ledger.
-    """
-    records = {record.epoch.number: record for record in recorded}
-    for marker, receipt in held:
-        number = marker.epoch.number
-        known = records.get(number)
-        if known is None or known.epoch.chain != marker.epoch.chain:
-            known = EpochRecord(pipeline, marker.fence, marker.epoch, ())
-        others = tuple(one for one in known.receipts if one.sink != receipt.sink)
-        records[number] = replace(known, receipts=(*others, receipt))
-    return tuple(records[number] for number in sorted(records))
-
-
-def read(place: Connection, first: int = 1, last: int | None = None) -> tuple[EpochRecord, ...]:
-    """Epochs ``first..last`` of a pipeline; a sink that does not answer is named on stderr and left out."""
-    # Sinks before the ledger, as a query writes them: what is committed in between is missed or whole, seldom half.
-    held = [pair for sink in place.sinks for pair in _held(sink, place.pipeline, first)]
-    recorded = place.ledger.epochs(place.pipeline, first, last) if place.ledger else ()
-    wanted = (pair for pair in held if last is None or pair[0].epoch.number <= last)
-    return merged(place.pipeline, recorded, wanted)
-
-
-def _held(sink: Sink, pipeline: str, first: int) -> list[tuple[Marker, Receipt]]:
-    try:
-        return history(sink, pipeline, first)
-    except UNREADABLE as error:
-        talk(f"{sink.id} cannot be read ({reason_of(error)}); its epochs are shown as the ledger knows them")
-        return []
-
-
-def history(sink: Sink, pipeline: str, first: int = 1) -> list[tuple[Marker, Receipt]]:
-    """The markers of a pipeline in a sink, from epoch ``first`` on.
-
-    Raises:
-        DestinationError: E508, one of them names another pipeline or another sink.
-    """
-    sink.open(pipeline)
-    held = list(sink.history(first - 1))
-    if refusal := not_ours(pipeline, sink.id, (marker for marker, _ in held)):
-        raise refuse(refusal.code, **dict(refusal.details))
-    return held
-
-
-def newest_epochs(place: Connection, count: int) -> tuple[EpochRecord, ...]:
-    """The newest ``count`` epochs, oldest first."""
-    head = place.ledger.head(place.pipeline) if place.ledger else None
-    first = max(1, head.epoch.number - count + 1) if head else 1
-    return read(place, first)[-count:]
-
-
-def one_epoch(place: Connection, number: int | None) -> EpochRecord:
-    """One epoch; ``None`` means the newest.
-
-    Raises:
-        ConfigurationError: E110, neither the sinks nor the ledger know it.
-    """
-    found = newest_epochs(place, 1) if number is None else read(place, number, number)
-    if not found:
-        head = newest_epochs(place, 1)
-        raise refuse(
-            "E110",
-            problem=f'Neither the ledger nor a sink knows epoch {number or 1} of "{place.pipeline}".',
-            cause=f"the newest is epoch {head[-1].epoch.number}" if head else "the pipeline has no epoch yet",
-            next=f"onceonly epochs list --query {shlex.quote(place.pipeline)}",
-        )
-    return found[-1]
-
+from onceonly_checkpoints.model import position_text as position_in_words
 
 # ---- Follows a pipeline: yields each epoch once, in order, as it appears.
 
 
-def follow(place: Connection, limit: int, every: float, count: int | None) -> Iterator[EpochRecord]:
+def follow_epochs(connection: Connection, limit: int, every: float, count: int | None) -> Iterator[EpochRecord]:
     """The newest epochs, then the new ones; ends after ``count`` new ones, or with Ctrl-C.
 
     An epoch is committed a moment before the ledger knows how long it took: one that is not recorded yet is yielded
     at the next look, recorded or not.
 
-    Args:
-        place: the pipeline.
-        limit: how many to begin with.
-        every: seconds between two looks.
-        count: end after so many new epochs; ``None`` goes on.
+    ``every`` is in seconds; without ``count`` it goes on.
     """
-    newest = newest_epochs(place, limit)
-    last = unrecorded = seen = 0
+    newest = newest_epochs(connection, limit)
+    last = unrecorded = followed = 0
     for record in newest:
         yield record
         last = record.epoch.number
     try:
-        while count is None or seen < count:
-            for record in read(place, last + 1):
-                if place.ledger and not record.recorded_ms and record.epoch.number != unrecorded:
+        while count is None or followed < count:
+            for record in read(connection, last + 1):
+                if connection.ledger and not record.recorded_ms and record.epoch.number != unrecorded:
                     unrecorded = record.epoch.number
                     break
                 yield record
-                last, seen = record.epoch.number, seen + 1
-                if seen == count:
+                last, followed = record.epoch.number, followed + 1
+                if followed == count:
                     return
             time.sleep(every)
     except KeyboardInterrupt:
         return
 
 
-# ---- The commands; ``rerun`` is in a module of its own.
+# ---- The commands.
 
-app = typer.Typer(no_args_is_help=True, help="Committed epochs: list, show, diff, plans, tail, rerun.")
+NumberArgument = Annotated[
+    int | None, typer.Argument(metavar="N", min=1, help="Number of the epoch. Default: the newest.")
+]
+FollowOption = Annotated[bool, typer.Option("--follow", help="Then print each new epoch as it is committed.")]
+ListedOption = Annotated[
+    int | None, typer.Option("--limit", "-n", min=1, help="Show this many of the newest. Default: 20; --follow 5.")
+]
+CountOption = Annotated[int | None, typer.Option("--count", min=1, help="With --follow: end after so many new epochs.")]
+PlanOption = Annotated[bool, typer.Option("--plan", help="The plans that epochs ran, up to this one.")]
+OffsetsOption = Annotated[bool, typer.Option("--offsets", help="Where the epoch ended, as JSON.")]
+SealedOption = Annotated[
+    int | None, typer.Option("--epoch", min=1, help="Which epoch. Default: the newest that all its sinks hold.")
+]
+SqlOption = Annotated[bool, typer.Option("--sql", help="Print the statement that reads each sink as of the epoch.")]
 
-NumberArgument = Annotated[int, typer.Argument(metavar="N", min=1, help="Number of the epoch.")]
 
-
-@app.command("list")
 def list_(
     *,
     query: QueryOption = None,
     sink: SinkOption = None,
     ledger: LedgerOption = None,
     output: OutputOption = Output.TABLE,
-    limit: LimitOption = 20,
+    limit: ListedOption = None,
+    follow: FollowOption = False,
+    every: EveryOption = 2.0,
+    count: CountOption = None,
 ) -> None:
-    """List the newest epochs, oldest first, as sinks and ledger know them."""
-    with place(ledger, query, sink, forgiving=True) as here:
-        found = newest_epochs(here, limit)
-        name = here.pipeline
+    """List the newest epochs, oldest first, as sinks and ledger know them.
+
+    --follow prints one line for each, then each new one until Ctrl-C. With --output json each line is a JSON object.
+    """
+    with connect(ledger, query, sink, forgiving=True) as connection:
+        if follow:
+            for record in follow_epochs(connection, limit or 5, every, count):
+                line = json.dumps({"schema_version": SCHEMA_VERSION, **to_json(record)}, ensure_ascii=False)
+                print(line if output is Output.JSON else _format_epoch(record), flush=True)
+            return
+        records = newest_epochs(connection, limit or 20)
+        name = connection.pipeline
     if output is Output.JSON:
-        emit_json({"pipeline": name, "epochs": [to_json(record) for record in found]})
+        emit_json({"pipeline": name, "epochs": [to_json(record) for record in records]})
         return
-    emit_table(("epoch", "rows", "up to", "generation", "batch", "time", "sinks"), map(_row, found))
+    emit_table(("epoch", "rows", "up to", "generation", "batch", "time", "sinks"), map(_row, records))
 
 
-@app.command()
 def show(
-    number: NumberArgument,
+    number: NumberArgument = None,
     *,
     query: QueryOption = None,
     sink: SinkOption = None,
     ledger: LedgerOption = None,
     output: OutputOption = Output.TABLE,
+    plan: PlanOption = False,
+    offsets: OffsetsOption = False,
 ) -> None:
-    """Show one epoch: slice, chain, digest, owner, lineage, receipts, phases, files."""
-    with place(ledger, query, sink, forgiving=True) as here:
-        record = one_epoch(here, number)
-    if output is Output.JSON:
+    """Show one epoch: offset range, chain, digest, owner, history, receipts, phases, files.
+
+    --plan lists the plans on record, and the change of the last one to the one before it. --offsets prints where the
+    epoch ended, also when the checkpoint is gone. For one Kafka source you can paste the line as startingOffsets.
+    """
+    if plan and offsets:
+        raise refuse(
+            "E110",
+            problem="epochs show takes --plan or --offsets, not both.",
+            cause="each prints a document of its own",
+            next="leave one of them out",
+        )
+    with connect(ledger, query, sink, forgiving=True) as connection:
+        if plan:
+            plans = connection.ledger.plans(connection.pipeline) if connection.ledger else ()
+            _show_plans(
+                connection.pipeline, [plan for plan in plans if number is None or plan.first_epoch <= number], output
+            )
+            return
+        record = one_epoch(connection, number)
+    if offsets:
+        _show_offsets(record, output)
+    elif output is Output.JSON:
         emit_json({"pipeline": record.pipeline, "epoch": to_json(record)})
     else:
         emit_pairs(_pairs(record))
 
 
-@app.command()
-def diff(
-    one: NumberArgument,
-    other: Annotated[int, typer.Argument(metavar="M", min=1, help="Number of the other epoch.")],
-    *,
-    query: QueryOption = None,
-    sink: SinkOption = None,
-    ledger: LedgerOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Compare two epochs; ``=`` marks the fields that are equal."""
-    with place(ledger, query, sink, forgiving=True) as here:
-        found = [one_epoch(here, number) for number in (one, other)]
-    left, right = (dict(_pairs(record)) for record in found)
-    names = list(dict.fromkeys([*left, *right]))
+def _show_plans(name: str, plans: Sequence[KeptPlan], output: Output) -> None:
     if output is Output.JSON:
-        differing = [name for name in names if left.get(name) != right.get(name)]
-        emit_json(
-            {"pipeline": found[0].pipeline, "epochs": [to_json(record) for record in found], "differs": differing}
-        )
+        emit_json({"pipeline": name, "plans": [asdict(plan) for plan in plans]})
         return
-    rows = (
-        (" " if left.get(name) != right.get(name) else "=", name, left.get(name), right.get(name)) for name in names
-    )
-    emit_table(("", "", f"epoch {one}", f"epoch {other}"), (row for row in rows if row[2] or row[3]))
-
-
-@app.command()
-def tail(
-    *,
-    query: QueryOption = None,
-    sink: SinkOption = None,
-    ledger: LedgerOption = None,
-    output: OutputOption = Output.TABLE,
-    limit: LimitOption = 5,
-    every: EveryOption = 2.0,
-    count: Annotated[int | None, typer.Option("--count", min=1, help="End after this many new epochs.")] = None,
-) -> None:
-    """Print the newest epochs, then each new one as it is committed, until Ctrl-C.
-
-    One line per epoch; with --output json one JSON object per line.
-    """
-    with place(ledger, query, sink, forgiving=True) as here:
-        for record in follow(here, limit, every, count):
-            line = json.dumps({"schema_version": SCHEMA_VERSION, **to_json(record)}, ensure_ascii=False)
-            print(line if output is Output.JSON else _told(record), flush=True)
-
-
-@app.command()
-def plans(
-    *,
-    query: QueryOption = None,
-    sink: SinkOption = None,
-    ledger: LedgerOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """List the plans that epochs ran, as the ledger keeps them, and what the newest changes in the one before it."""
-    with place(ledger, query, sink, forgiving=True) as here:
-        name = here.pipeline
-        kept = here.ledger.plans(name) if here.ledger else ()
-    if output is Output.JSON:
-        emit_json({"pipeline": name, "plans": [asdict(one) for one in kept]})
-        return
-    emit_table(("first epoch", "plan", "lines"), ((one.first_epoch, one.plan, _lines(one)) for one in kept))
-    for old, new in [*pairwise(kept)][-1:]:
+    emit_table(("first epoch", "plan", "lines"), ((plan.first_epoch, plan.plan, _lines(plan)) for plan in plans))
+    for old, new in [*pairwise(plans)][-1:]:
         for line in unified_diff(old.body.splitlines(), new.body.splitlines(), old.plan, new.plan, n=1, lineterm=""):
             say(line)
 
@@ -256,7 +163,7 @@ def _lines(plan: KeptPlan) -> int:
     return len(plan.body.splitlines())
 
 
-def _told(record: EpochRecord) -> str:
+def _format_epoch(record: EpochRecord) -> str:
     epoch = record.epoch
     what = "adopted" if epoch.adoption is not None else f"committed {epoch.rows} rows"
     phases = " ".join(f"{name} {seconds * 1000:.0f} ms" for name, seconds in record.phases)
@@ -310,7 +217,7 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
         yield f"output {output.name}", f"{output.digest.rows} rows{where}{rest and f', {rest}'}"
     if epoch.repeated is not None:
         yield "repeated", f"{epoch.repeated.rows} rows, whose id had been seen before"
-    yield "panes", epoch.panes and epoch.panes.text
+    yield "panes", epoch.windows and epoch.windows.text
     yield from _time(epoch)
     yield "runs again", epoch.replays and epoch.replays.text
     yield "digest", f"{epoch.digest.high:x}:{epoch.digest.low:x}"
@@ -339,14 +246,19 @@ def _time(epoch: Epoch) -> Iterator[tuple[str, object]]:
     time = epoch.time
     if time is None:
         return
-    yield "complete", f"through {text(time.lower, time.unit)}" if time.lower is not None else "through nothing yet"
-    if time.closed is not None:
-        yield "closed", f"through {text(time.closed, time.unit)}: nothing before it changes any more"
-    if time.first is not None and time.last is not None:
-        yield "times", f"{text(time.first, time.unit)} to {text(time.last, time.unit)}"
-    if time.late and time.horizon is not None:
-        yield "late", f"{time.late} rows before {text(time.horizon, time.unit)}"
-    yield "untimed", f"{time.untimed} rows" if time.untimed else None
+    yield (
+        "complete",
+        f"through {text(time.dataset_complete_until, time.unit)}"
+        if time.dataset_complete_until is not None
+        else "through nothing yet",
+    )
+    if time.closed_until is not None:
+        yield "closed", f"through {text(time.closed_until, time.unit)}: nothing before it changes any more"
+    if time.earliest is not None and time.latest is not None:
+        yield "times", f"{text(time.earliest, time.unit)} to {text(time.latest, time.unit)}"
+    if time.late_rows and time.late_before is not None:
+        yield "late", f"{time.late_rows} rows before {text(time.late_before, time.unit)}"
+    yield "untimed", f"{time.rows_without_time} rows" if time.rows_without_time else None
 
 
 def _receipt(receipt: Receipt) -> str:
@@ -354,8 +266,71 @@ def _receipt(receipt: Receipt) -> str:
     return f"{receipt.rows} rows; position: {position or 'none'}; identity of the target: {receipt.identity or 'none'}"
 
 
-def clock(milliseconds: int) -> str:
-    """Milliseconds since 1970 as a readable time in UTC; ``-`` for 0."""
-    if not milliseconds:
-        return "-"
-    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+# ---- Where an epoch ended.
+
+
+def _show_offsets(record: EpochRecord, output: Output) -> None:
+    ends = {source: plain(text) for source, text in record.epoch.written.end.entries}
+    if output is Output.JSON:
+        emit_json({"pipeline": record.pipeline, "epoch": record.epoch.number, "offsets": ends})
+        return
+    print(json.dumps(next(iter(ends.values())) if len(ends) == 1 else ends, separators=(",", ":")))
+    talk(_advice(record))
+
+
+def _advice(record: EpochRecord) -> str:
+    where = f"end of epoch {record.epoch.number} of {record.pipeline}"
+    hints = [hint for _, text in record.epoch.written.end.entries if (hint := _hint(plain(text)))]
+    return f"{where}; {'; '.join(dict.fromkeys(hints))}" if hints else where
+
+
+def _hint(offset: object) -> str:
+    if not isinstance(offset, dict):
+        return ""
+    if "logOffset" in offset:
+        rebuild = "onceonly recover rebuild-checkpoint PATH --query NAME"
+        return f"a file source has no starting offsets, its position is in the checkpoint: {rebuild}"
+    if "reservoirVersion" in offset:
+        return f"a Delta source starts with startingVersion {offset['reservoirVersion']} (index {offset.get('index')})"
+    if offset and all(isinstance(partitions, dict) for partitions in offset.values()):
+        return "paste it as .option('startingOffsets', '...') of the Kafka source"
+    return ""
+
+
+# ---- ``onceonly epochs read-point``.
+
+
+def read_point(
+    context: typer.Context,
+    name: OnlyArgument = None,
+    *,
+    epoch: SealedOption = None,
+    sql: SqlOption = False,
+    query: QueryOption = None,
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show an epoch that all sinks hold, and the version of each at which it was the newest."""
+    from onceonly.reading.points import read_point as sealed_epoch
+
+    with connect(ledger, one_name(context, name, query), sink) as connection:
+        point = sealed_epoch(
+            connection.pipeline, "latest" if epoch is None else epoch, ledger=connection.certain_ledger
+        )
+        statements = {queried_sink.id: point.sql(queried_sink) for queried_sink in connection.sinks} if sql else {}
+    if output is Output.JSON:
+        document = {"pipeline": point.pipeline, "epoch": point.epoch, "chain": point.chain}
+        sinks = [{**receipt.to_json(), **_sql_of(receipt.sink, statements)} for receipt in point.receipts]
+        emit_json({**document, "sinks": sinks})
+        return
+    title = f"{point.pipeline}, epoch {point.epoch}, chain {point.chain[:12]}"
+    emit_table(
+        ("sink", "rows", "position"), [(r.sink, r.rows, position_in_words(r.position)) for r in point.receipts], title
+    )
+    for id_, statement in statements.items():
+        say(f"\n-- {id_}\n{statement};")
+
+
+def _sql_of(sink: str, statements: dict[str, str]) -> dict[str, str]:
+    return {"sql": statements[sink]} if sink in statements else {}

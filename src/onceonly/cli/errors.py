@@ -14,12 +14,7 @@ from onceonly.audit.catalogue import UNANSWERED
 from onceonly.cli.output import Output, emit_json, talk
 from onceonly.errors import OnceOnlyError, mask
 from onceonly.errors.read_refusal import read
-from onceonly.protocol import OutcomeUnknown, Superseded
-from onceonly.protocol.registry import is_ours
-from onceonly_checkpoints.ledger import LedgerUnavailable
-from onceonly_checkpoints.model import UnreadableMarker
-from onceonly_checkpoints.spark.logs import UnreadableCheckpoint
-from onceonly_checkpoints.storage import UnreachableStorage
+from onceonly_checkpoints.install import upgrade
 
 # ---- The command line that is running, as it was typed.
 
@@ -30,14 +25,14 @@ TYPED: ContextVar[tuple[str, ...]] = ContextVar("TYPED", default=())
 def json_wanted() -> bool:
     """Whether it asks for JSON; known even where it cannot be understood otherwise."""
     words = TYPED.get()
-    said = ""
+    output = ""
     for word, following in zip(words, [*words[1:], ""], strict=True):
         name, mark, value = word.partition("=")
         if name == "--output":
-            said = value if mark else following
+            output = value if mark else following
         elif word.startswith("-o"):
-            said = word[2:] or following
-    return (said or os.environ.get("ONCEONLY_OUTPUT", "")).lower() == Output.JSON
+            output = word[2:] or following
+    return (output or os.environ.get("ONCEONLY_OUTPUT", "")).lower() == Output.JSON
 
 
 # ---- How an error leaves the command line: words on stderr, and where JSON was asked for, a document on stdout, too.
@@ -58,13 +53,13 @@ def tell_usage(message: str, command: str) -> None:
 
 def to_json(words: str) -> Mapping[str, Any]:
     """The parts of a message: ``code`` (none of other texts), ``message``, ``matter``, ``cause`` and ``next``."""
-    if found := read(words):
+    if refusal := read(words):
         return {
-            "code": found.code,
-            "message": found.what,
-            "matter": found.matter,
-            "cause": found.cause,
-            "next": found.next,
+            "code": refusal.code,
+            "message": refusal.what,
+            "matter": refusal.matter,
+            "cause": refusal.cause,
+            "next": refusal.next,
         }
     message, _, next_ = words.partition("\n  Next: ")
     return {"code": None, "message": message, "matter": "", "cause": "", "next": next_}
@@ -106,33 +101,28 @@ def give_up(words: str) -> NoReturn:
 
 def of_usage(error: Exception) -> bool:
     """Whether the parser did not understand what was typed. It shows such an error by itself; JSON is added here."""
-    found: Any = error
+    usage_error: Any = error
     if not type(error).__module__.startswith("typer"):
         return False
-    if hasattr(found, "format_message"):
-        context = getattr(found, "ctx", None)
+    if hasattr(usage_error, "format_message"):
+        context = getattr(usage_error, "ctx", None)
         verb = context.command_path.split()[1:] if context else []
-        tell_usage(found.format_message(), " ".join(["onceonly", *verb]))
+        tell_usage(usage_error.format_message(), " ".join(["onceonly", *verb]))
     return True
 
 
 def _is_ours(error: Exception) -> bool:
-    return isinstance(error, _KNOWN)
+    # Imported for a failure alone: these modules are four in five of the lines that `onceonly explain` would load.
+    from onceonly.protocol import OutcomeUnknown, Superseded
+    from onceonly_checkpoints.ledger import LedgerUnavailable
+    from onceonly_checkpoints.model import UnreadableMarker
+    from onceonly_checkpoints.spark.logs import UnreadableCheckpoint
+    from onceonly_checkpoints.storage import UnreachableStorage
+
+    known_errors = (OnceOnlyError, LedgerUnavailable, UnreadableMarker, UnreadableCheckpoint, UnreachableStorage)
+    return isinstance(error, (*known_errors, OutcomeUnknown, Superseded, OSError))
 
 
-_KNOWN = (
-    OnceOnlyError,
-    LedgerUnavailable,
-    UnreadableMarker,
-    UnreadableCheckpoint,
-    UnreachableStorage,
-    OutcomeUnknown,
-    Superseded,
-    OSError,
-)
-
-
-_UPGRADE = "upgrade onceonly to the version that wrote it: pip install --upgrade onceonly"
 _LOOK = "set that right, then the same command again; what does not answer is shown by: onceonly doctor"
 
 
@@ -140,13 +130,17 @@ def words_for(error: Exception) -> str:
     """The text of an error, without secrets: ours as it is, others with their class and how to see more."""
     if isinstance(error, OnceOnlyError):
         return str(error)
+    from onceonly.protocol import Superseded
+    from onceonly_checkpoints.ledger import LedgerUnavailable
+    from onceonly_checkpoints.model import UnreadableMarker
+
     text = mask(str(error)) or type(error).__name__
     if isinstance(error, LedgerUnavailable):
         return f"The ledger cannot be used: {text}\n  Next: check --ledger, or the variable ONCEONLY_LEDGER"
     if isinstance(error, Superseded):
         return f"{text}: another driver took the pipeline over\n  Next: stop it, then try again"
     if _is_ours(error):
-        return f"Cannot answer: {text}\n  Next: {_UPGRADE if isinstance(error, UnreadableMarker) else _LOOK}"
+        return f"Cannot answer: {text}\n  Next: {upgrade() if isinstance(error, UnreadableMarker) else _LOOK}"
     return f"Unexpected {type(error).__name__}: {text}\n  Next: the same command with {DEBUG}=1 shows where"
 
 
@@ -156,17 +150,19 @@ PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opt
 """Settings of a command that looks at none of its arguments itself."""
 
 
-def without(missing: ModuleNotFoundError, what: str, wanted: str) -> Callable[[], NoReturn]:
-    """The command in place of one whose import failed. ``wanted`` is quoted for a shell.
+def without(missing: ModuleNotFoundError, what: str, install: str) -> Callable[[], NoReturn]:
+    """The command in place of one whose import failed. ``install`` is the command that helps.
 
     Raises:
         ModuleNotFoundError: it is a module of ours that is missing.
     """
+    from onceonly.protocol.registry import is_ours
+
     if is_ours(missing):
         raise missing
 
     def command() -> NoReturn:
-        """Not installed; it says how to install it."""
-        give_up(f"{what} needs {missing.name}: pip install {wanted}")
+        """Not installed. Run it to see how to install it."""
+        give_up(f"{what} needs {missing.name}: {install}")
 
     return command

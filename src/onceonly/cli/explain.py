@@ -13,10 +13,9 @@ import typer
 from onceonly.audit.catalogue import RULES, Rule
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table
-from onceonly.cli.plugins import LAB
-from onceonly.doctor import PAGES as ILLS
-from onceonly.errors import refuse
+from onceonly.errors import class_of, refuse
 from onceonly.errors.codes import CATALOGUE, Entry
+from onceonly_checkpoints.install import LAB, hint
 
 CodeArgument = Annotated[
     str | None,
@@ -32,7 +31,7 @@ GROUP = "onceonly.pages"
 Pages = Mapping[str, Mapping[str, str]]
 """Code to page; a page is title to text, in reading order, and has a ``what``."""
 
-_DETAIL = re.compile(r"\{(\w+)(?::q)?\}")
+_DETAIL = re.compile(r"\{(\w+)(?::[qi])?\}")
 _MOSTLY = re.compile(r"\{\w+:([^{}]{2,})\}")
 """A detail for which the text has words of its own."""
 
@@ -42,7 +41,7 @@ def command(code: CodeArgument = None, output: OutputOption = Output.TABLE) -> N
     if code is None:
         _emit(list(map(page_of, all_codes())), output)
         return
-    if _texts(_name(code), published()) is None and (spoken := _speaking_of(code)):
+    if _texts(_name(code)) is None and (spoken := _speaking_of(code)):
         _emit(spoken, output)
         return
     page = page_of(code)
@@ -71,14 +70,13 @@ def page_of(code: str) -> dict[str, str]:
         ConfigurationError: E110, no such code, or one of the lab, which is not installed.
     """
     name = _name(code)
-    known = published()
-    texts = _texts(name, known)
-    if texts is None and name.startswith("X-") and not known:
+    texts = _texts(name)
+    if texts is None and name.startswith("X-") and not published():
         raise refuse(
             "E110",
             problem=f"{name} would be an anomaly that the fault lab found, and the lab is not installed.",
             cause=f"anomalies are explained by the package {LAB}",
-            next=f"pip install {LAB}",
+            next=hint("lab"),
         )
     if texts is None:
         raise refuse(
@@ -97,21 +95,28 @@ def _name(code: str) -> str:
 
 def _speaking_of(word: str) -> list[dict[str, str]]:
     """The pages in which a word stands."""
-    wanted = re.compile(rf"\b{re.escape(word.strip())}", re.IGNORECASE)
+    pattern = re.compile(rf"\b{re.escape(word.strip())}", re.IGNORECASE)
     pages = map(page_of, all_codes()) if re.fullmatch(r"[^\W\d]{3,}", word.strip()) else ()
-    return [page for page in pages if wanted.search("\n".join(page.values()))]
+    return [page for page in pages if pattern.search("\n".join(page.values()))]
 
 
-def _texts(name: str, others: Pages) -> dict[str, str] | None:
+def _texts(name: str) -> Mapping[str, str] | None:
     """Title to text, in reading order; ``None`` if there is no such code."""
     if name in CATALOGUE:
-        return _of_error(CATALOGUE[name])
+        return _of_error(name, CATALOGUE[name])
     if name in RULES:
         return _of_rule(RULES[name])
-    if name in ILLS:
-        page = ILLS[name]
-        return {"what": _what(page.what, page.matter), "why it matters": page.matter, "next": page.remedy}
-    return dict(others[name]) if name in others else None
+    return _of_doctor().get(name) or published().get(name)
+
+
+def _of_doctor() -> Pages:
+    # It loads the protocol of sinks, which the page of an error does not need.
+    from onceonly.doctor import PAGES
+
+    return {
+        code: {"what": _what(page.what, page.matter), "why it matters": page.matter, "next": page.remedy}
+        for code, page in PAGES.items()
+    }
 
 
 def _what(what: str, matter: str) -> str:
@@ -119,13 +124,15 @@ def _what(what: str, matter: str) -> str:
     return f"{matter.partition('. ')[0].rstrip('.')}: {what}" if _DETAIL.fullmatch(what) else what
 
 
-def _of_error(entry: Entry) -> dict[str, str]:
+def _of_error(code: str, entry: Entry) -> dict[str, str]:
     page = {
         "what": _what(entry.what, entry.matter),
         "why it matters": entry.matter,
         "likely cause": entry.cause,
         "next": entry.remedy,
     }
+    if code[0] == "E":
+        page["a restart alone"] = "can help" if class_of(code).retry else "does not help"
     return {**page, "more": entry.more} if entry.more else page
 
 
@@ -141,7 +148,7 @@ def _of_rule(rule: Rule) -> dict[str, str]:
 
 def all_codes() -> tuple[str, ...]:
     """Every code that has a page: errors and warnings, findings of audit and doctor, anomalies of the lab."""
-    return (*CATALOGUE, *RULES, *ILLS, *published())
+    return (*CATALOGUE, *RULES, *_of_doctor(), *published())
 
 
 def _emit(pages: list[dict[str, str]], output: Output) -> None:

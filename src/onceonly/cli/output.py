@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
 
 from rich.cells import cell_len
@@ -51,30 +53,25 @@ class Layout:
 
 
 def fitted(rows: Sequence[Sequence[str]], width: int) -> Layout:
-    """Fit a table into a screen.
-
-    Args:
-        rows: the header, then the rows.
-        width: columns of the screen.
-    """
+    """Fit a table, its header first, into a screen of ``width`` columns."""
     columns = list(zip(*rows, strict=True))
-    wanted = {at: max(map(_longest_line, column)) for at, column in enumerate(columns)}
-    if _total(wanted.values()) <= width:
-        return Layout(wanted, ())
+    full_widths = {at: max(map(_longest_line, column)) for at, column in enumerate(columns)}
+    if _total(full_widths.values()) <= width:
+        return Layout(full_widths, ())
     # What a column is as wide as: the values that stand in it, not one that will stand below its row.
     short = {at: [cell for cell in column if _word(cell) <= _NAME] for at, column in enumerate(columns)}
-    wanted = {at: max(map(_longest_line, cells), default=0) for at, cells in short.items()}
-    least = {at: _least(cells, wanted[at]) for at, cells in short.items()}
-    beside = [at for at in wanted if at == 0 or min(map(_word, columns[at][1:]), default=0) <= _NAME]
-    while len(beside) > 1 and _total(least[at] for at in beside) > width:
-        beside.remove(max(beside[1:], key=lambda at: (wanted[at], at)))
-    widths = {at: wanted[at] for at in beside}
+    full_widths = {at: max(map(_longest_line, cells), default=0) for at, cells in short.items()}
+    least = {at: _least(cells, full_widths[at]) for at, cells in short.items()}
+    inline_columns = [at for at in full_widths if at == 0 or min(map(_word, columns[at][1:]), default=0) <= _NAME]
+    while len(inline_columns) > 1 and _total(least[at] for at in inline_columns) > width:
+        inline_columns.remove(max(inline_columns[1:], key=lambda at: (full_widths[at], at)))
+    widths = {at: full_widths[at] for at in inline_columns}
     while _total(widths.values()) > width:
-        loose = [at for at in beside if widths[at] > least[at]]
+        loose = [at for at in inline_columns if widths[at] > least[at]]
         if not loose:
             break
         widths[max(loose, key=lambda at: widths[at])] -= 1
-    return Layout(widths, tuple(at for at in wanted if at not in widths))
+    return Layout(widths, tuple(at for at in full_widths if at not in widths))
 
 
 def _total(widths: Iterable[int]) -> int:
@@ -91,9 +88,9 @@ def _word(cell: str) -> int:
     return max(map(cell_len, cell.split()), default=0)
 
 
-def _least(cells: Sequence[str], wanted: int) -> int:
+def _least(cells: Sequence[str], full_width: int) -> int:
     """Columns without which a word would be cut, or a text be hard to read."""
-    return max(max(map(_word, cells), default=0), min(wanted, _READABLE))
+    return max(max(map(_word, cells), default=0), min(full_width, _READABLE))
 
 
 # ---- What goes where; colour only on a terminal.
@@ -159,17 +156,17 @@ def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: 
 def _on_screen(screen: Console, rows: Sequence[Sequence[str]]) -> None:
     layout = fitted(rows, screen.width)
     header, *rest = rows
-    screen.print(_beside(header, layout, "bold"))
+    screen.print(_column_row(header, layout, "bold"))
     screen.print("─" * min(screen.width, layout.width), style="dim")
     for row in rest:
         beneath = layout.beneath(row)
-        screen.print(_beside(["" if at in beneath else cell for at, cell in enumerate(row)], layout))
+        screen.print(_column_row(["" if at in beneath else cell for at, cell in enumerate(row)], layout))
         for at in beneath:
             if row[at]:
                 say(f"  {header[at]}  {row[at]}")
 
 
-def _beside(row: Sequence[str], layout: Layout, style: str = "") -> Table:
+def _column_row(row: Sequence[str], layout: Layout, style: str = "") -> Table:
     line = Table(box=None, pad_edge=False, show_header=False, padding=(0, GAP, 0, 0))
     for width in layout.widths.values():
         line.add_column(width=width, overflow="fold")
@@ -191,3 +188,24 @@ def emit_pairs(pairs: Iterable[tuple[str, object]]) -> None:
 def plural(count: int, noun: str) -> str:
     """Spell a count: ``1 epoch``, ``2 epochs``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def now_ms() -> int:
+    """This moment, milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def spell(milliseconds: int) -> str:
+    """A length of time in one unit: ``12 s``, ``3 min``, ``5 h``, ``2 d``."""
+    seconds = max(0, milliseconds) / 1000
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def clock(milliseconds: int) -> str:
+    """Milliseconds since 1970 as a readable time in UTC; ``-`` for 0."""
+    if not milliseconds:
+        return "-"
+    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

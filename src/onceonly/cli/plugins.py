@@ -1,23 +1,24 @@
-"""Commands of other packages, found by entry point, the lab's included."""
+"""Commands that are loaded when asked for, and those of other packages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import UserDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from typing import NoReturn, cast
+from typing import Any, cast
 
 import typer
+from typer.core import TyperGroup
 
-from onceonly.cli.errors import PASSED_ON, give_up, without
+from onceonly.cli.errors import PASSED_ON, without
+from onceonly_checkpoints.install import LAB, hint, pip
 
 GROUP = "onceonly.commands"
 """Entry-point group: name = the command's word, value = a function that takes the tree and adds the command to it."""
 
-LAB = "onceonly-lab"
-"""The distribution that publishes the words of :data:`OF_THE_LAB`."""
-
-OF_THE_LAB = {"lab": LAB, "demo": f"'{LAB}[demo]'"}
-"""Words that are in the tree where the lab is not installed, too, and what brings them, quoted for a shell."""
+OF_THE_LAB = ("lab", "demo")
+"""Words that are in the tree where the lab is not installed, too."""
 
 Add = Callable[[typer.Typer], None]
 
@@ -29,31 +30,44 @@ def published() -> Sequence[EntryPoint]:
 
 def add(tree: typer.Typer, word: str, points: Sequence[EntryPoint]) -> None:
     """Add one command; where nobody publishes it, or a package of it is missing, one that says how to get it."""
-    found = next((point for point in points if point.name == word), None)
-    if found is None:
-        tree.command(word, context_settings=PASSED_ON)(_absent(word))
-        return
+    entry_point = next((point for point in points if point.name == word), None)
     try:
-        cast("Add", found.load())(tree)
+        if entry_point is None:
+            raise ModuleNotFoundError(name=LAB)
+        cast("Add", entry_point.load())(tree)
     except ModuleNotFoundError as missing:
-        stands_in = without(missing, f"onceonly {word}", _brought_by(found))
-        tree.command(word, context_settings=PASSED_ON)(stands_in)
+        dist = entry_point.dist if entry_point else None
+        install = hint(word) if word in OF_THE_LAB else pip(dist.name if dist else word)
+        tree.command(word, context_settings=PASSED_ON)(without(missing, f"onceonly {word}", install))
 
 
-def add_others(tree: typer.Typer, points: Sequence[EntryPoint]) -> None:
-    """Add what is published under words that the tree does not have yet; a word of ours stays ours."""
-    known = {verb.name for verb in tree.registered_commands} | {noun.name for noun in tree.registered_groups}
-    for word in sorted({point.name for point in points} - known):
-        add(tree, word, points)
+class _Loaded(UserDict[str, Any]):
+    """Commands by name. Importing all takes longer than most of them run, so each is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        plugin = self.data[name]
+        if isinstance(plugin, partial):
+            plugin = self.data[name] = plugin()
+        return plugin
 
 
-def _brought_by(point: EntryPoint) -> str:
-    return OF_THE_LAB.get(point.name) or (point.dist.name if point.dist else point.module.partition(".")[0])
+class LazyGroup(TyperGroup):
+    """Commands that are imported when they are asked for. Their help is known without."""
 
+    helps: Mapping[str, str] = {}
 
-def _absent(word: str) -> Callable[[], NoReturn]:
-    def command() -> NoReturn:
-        """Not installed; it says how to install it."""
-        give_up(f"onceonly {word} needs the package {LAB}: pip install {OF_THE_LAB[word]}")
+    def fill(self, makers: Mapping[str, Callable[[], Any]], helps: Mapping[str, str]) -> None:
+        """Take the commands, each by what makes it, and their lines of help."""
+        self.commands = _Loaded(makers)
+        self.helps = helps
 
-    return command
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the help."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a line for each command. One of another package is imported for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, self.helps.get(name) or self.commands[name].get_short_help_str()) for name in self.commands]
+            )

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.cli.connect import Connection, naming, place
-from onceonly.cli.epochs import read
+from onceonly.cli.connect import Connection, connect, naming
 from onceonly.cli.options import (
     LedgerOption,
     LimitOption,
@@ -20,6 +19,7 @@ from onceonly.cli.options import (
     one_name,
 )
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
+from onceonly.cli.records import read
 from onceonly.errors import refuse
 from onceonly.protocol import Sink
 from onceonly.quality import quarantine
@@ -27,24 +27,19 @@ from onceonly.quality.quarantine import BadRow
 from onceonly_checkpoints import digests
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 
-app = typer.Typer(no_args_is_help=True, help="Rows that were set aside: list, show.")
-
 EpochOption = Annotated[
     str | None,
     typer.Option("--epoch", "-e", metavar="N|A..B", help="Only this epoch, or these. Default: every epoch."),
 ]
-ReasonOption = Annotated[
-    str | None, typer.Option("--reason", metavar="RULE", help="Only rows that broke this, by the name that is listed.")
-]
+ReasonOption = Annotated[str | None, typer.Option("--reason", metavar="RULE", help="Only rows that broke this rule.")]
 ShownOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show this many of the newest rows.")]
 
 _ENDS = re.compile(r"([1-9][0-9]{0,17})(?:\.\.([1-9][0-9]{0,17}))?")
-_MENDED = "a second query brings them in once they are mended: help(onceonly.bad_rows) says how"
+_MENDED = "replay them once you have repaired them: help(onceonly.bad_rows)"
 
 Aside = Sequence[tuple[Epoch, digests.OutputDigest]]
 
 
-@app.command("list")
 def list_(
     context: typer.Context,
     name: OnlyArgument = None,
@@ -57,21 +52,20 @@ def list_(
     epoch: EpochOption = None,
     reason: ReasonOption = None,
 ) -> None:
-    """List the newest epochs that set rows aside, oldest first: how many, why and where; and the sum over all."""
+    """List the newest epochs with quarantined rows, oldest first: how many, why, where, and the sum."""
     span = _span(epoch)
-    with place(ledger, one_name(context, name, query), sink, forgiving=True) as here:
-        records = read(here, *span)
-        addresses = _addresses(here)
+    with connect(ledger, one_name(context, name, query), sink, forgiving=True) as connection:
+        records = read(connection, *span)
+        addresses = _addresses(connection)
     aside = quarantine.set_aside((record.epoch for record in records), reason)
     if output is Output.JSON:
-        emit_json({"pipeline": here.pipeline, **_listed(aside, addresses, limit)})
+        emit_json({"pipeline": connection.pipeline, **_listed(aside, addresses, limit)})
     elif not aside:
-        say(_nothing(here, records, reason))
+        say(_nothing(connection, records, reason))
     else:
         emit_table(("epoch", "rows", "bad", "reasons", "sinks"), _table(aside, limit))
 
 
-@app.command()
 def show(
     context: typer.Context,
     name: OnlyArgument = None,
@@ -84,54 +78,52 @@ def show(
     epoch: EpochOption = None,
     reason: ReasonOption = None,
 ) -> None:
-    """Show rows that were set aside, with their reasons, out of the quarantine itself; without Spark."""
+    """Show rows quarantined, with their reasons, from the quarantine itself, without Spark."""
     span = _span(epoch)
-    with place(ledger, one_name(context, name, query), sink, forgiving=True) as here:
-        records = read(here, *span)
+    with connect(ledger, one_name(context, name, query), sink, forgiving=True) as connection:
+        records = read(connection, *span)
         aside = quarantine.set_aside((record.epoch for record in records), reason)
-        holder = _holder(here, aside) if aside else None
-        rows = _rows(holder, here.pipeline, aside, limit, reason) if holder else ()
+        holder = _holder(connection, aside) if aside else None
+        rows = _rows(holder, connection.pipeline, aside, limit, reason) if holder else ()
     counted = sum(quarantine.count(bad, reason) for _, bad in aside)
     if output is Output.JSON:
         held = {"sink": holder.id, "address": holder.address} if holder else {"sink": None, "address": None}
-        emit_json({"pipeline": here.pipeline, **held, "counted": counted, "rows": [row.to_json() for row in rows]})
+        emit_json(
+            {"pipeline": connection.pipeline, **held, "counted": counted, "rows": [row.to_json() for row in rows]}
+        )
     elif holder is None:
-        say(_nothing(here, records, reason))
+        say(_nothing(connection, records, reason))
     else:
         _show(holder, rows, counted)
 
 
-def _span(said: str | None) -> tuple[int, int | None]:
-    """First and last epoch that are meant.
-
-    Raises:
-        ConfigurationError: E110.
-    """
-    found = _ENDS.fullmatch(said) if said is not None else None
-    if said is None:
+def _span(text: str | None) -> tuple[int, int | None]:
+    """First and last epoch that are meant (E110)."""
+    match = _ENDS.fullmatch(text) if text is not None else None
+    if text is None:
         return 1, None
-    first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if first > last:
         raise refuse(
             "E110",
-            problem=f"--epoch {said} names no epoch.",
+            problem=f"--epoch {text} names no epoch.",
             cause="an epoch is a number from 1 on, and several are its first and last one",
             next="--epoch 7, or --epoch 7..9",
         )
     return first, last
 
 
-def _addresses(here: Connection) -> Mapping[str, str]:
-    known = dict(here.entry.sinks) if here.entry else {}
-    return {**known, **{sink.id: sink.address for sink in here.sinks}}
+def _addresses(connection: Connection) -> Mapping[str, str]:
+    recorded_addresses = dict(connection.entry.sinks) if connection.entry else {}
+    return {**recorded_addresses, **{sink.id: sink.address for sink in connection.sinks}}
 
 
-def _nothing(here: Connection, records: Sequence[EpochRecord], reason: str | None) -> str:
-    of = f'"{here.pipeline}"'
+def _nothing(connection: Connection, records: Sequence[EpochRecord], reason: str | None) -> str:
+    of = f'"{connection.pipeline}"'
     if not any(record.epoch.bad for record in records):
-        return f"Nothing is expected of rows of {of} in {plural(len(records), 'epoch')}: none was set aside."
+        return f"No expectation applies to rows of {of} in {plural(len(records), 'epoch')}: none was quarantined."
     why = f' for "{reason}"' if reason else ""
-    return f"No row of {of} was set aside{why} in {plural(len(records), 'epoch')}."
+    return f"No row of {of} was quarantined{why} in {plural(len(records), 'epoch')}."
 
 
 def _listed(aside: Aside, addresses: Mapping[str, str], limit: int) -> dict[str, Any]:
@@ -158,26 +150,22 @@ def _table(aside: Aside, limit: int) -> Iterator[tuple[object, ...]]:
     for epoch, bad in aside[-limit:]:
         yield epoch.number, bad.filtered + bad.digest.rows, bad.digest.rows, bad.why, ", ".join(bad.sinks)
     rows, reasons = quarantine.in_all(aside)
-    said = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
-    yield "all", sum(bad.filtered + bad.digest.rows for _, bad in aside), rows, said, plural(len(aside), "epoch")
+    breakdown = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
+    yield "all", sum(bad.filtered + bad.digest.rows for _, bad in aside), rows, breakdown, plural(len(aside), "epoch")
 
 
-def _holder(here: Connection, aside: Aside) -> Sink:
-    """The quarantine that holds the newest of these rows.
-
-    Raises:
-        ConfigurationError: E110, it was not named, or cannot be found.
-    """
+def _holder(connection: Connection, aside: Aside) -> Sink:
+    """The quarantine that holds the newest of these rows (E110: it was not named, or cannot be found)."""
     _, bad = aside[-1]
-    found = next((sink for sink in here.sinks if sink.id in bad.sinks), None)
-    if found is None:
+    holder = next((sink for sink in connection.sinks if sink.id in bad.sinks), None)
+    if holder is None:
         raise refuse(
             "E110",
-            problem=f"The quarantine of {here.pipeline}, {', '.join(bad.sinks)}, is not among the sinks.",
+            problem=f"The quarantine of {connection.pipeline}, {', '.join(bad.sinks)}, is not among the sinks.",
             cause="it was not named, or its address leads nowhere",
-            next=naming(here, bad.sinks),
+            next=naming(connection, bad.sinks),
         )
-    return found
+    return holder
 
 
 def _rows(holder: Sink, pipeline: str, aside: Aside, limit: int, reason: str | None) -> tuple[BadRow, ...]:
@@ -189,6 +177,6 @@ def _rows(holder: Sink, pipeline: str, aside: Aside, limit: int, reason: str | N
 
 def _show(holder: Sink, rows: Sequence[BadRow], counted: int) -> None:
     emit_table(("epoch", "reasons", "row"), ((row.epoch, ", ".join(row.rules), row.row or "not kept") for row in rows))
-    less = f" of {counted} that were set aside" if counted > len(rows) else ""
+    less = f" of {counted} quarantined" if counted > len(rows) else ""
     say()
     emit_pairs([("shown", f"{plural(len(rows), 'row')}{less}"), ("in", holder.address), ("next", _MENDED)])

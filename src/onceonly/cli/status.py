@@ -1,148 +1,91 @@
-"""``onceonly queries``: list and show pipelines, and move their positions."""
+"""``onceonly status``: pipelines of a ledger, their events, epochs in doubt."""
 
 from __future__ import annotations
 
+import shlex
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
 
-from onceonly.cli.connect import choose, no_ledger, one_sink, open_ledger, place
-from onceonly.cli.epochs import clock
-from onceonly.cli.options import (
-    LedgerOption,
-    LimitOption,
-    OutputOption,
-    ReasonOption,
-    SinkOption,
-    YesOption,
-    confirmed,
-)
-from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say
-from onceonly.cli.recover import adopt as adopt_plan
-from onceonly.cli.recover import drop_sink as drop_plan
-from onceonly.cli.recover import migrate
-from onceonly.cli.recover import refresh as refresh_plan
-from onceonly.cli.recover import rewind as rewind_plan
-from onceonly.cli.user_code import BeforeOption, StateOption, WithOption
-from onceonly.errors import mask
+from onceonly.audit.catalogue import FINDINGS
+from onceonly.cli.connect import Connection, choose, connect, open_ledger
+from onceonly.cli.options import EveryOption, LedgerOption, OnlyArgument, OutputOption, QueryOption, one_name
+from onceonly.cli.output import Output, clock, console, emit_json, emit_pairs, emit_table, now_ms, say, spell
+from onceonly.errors import refuse
+from onceonly.machine.in_doubt import InDoubtEpoch, Progress
+from onceonly.protocol import Sink
+from onceonly.runtime.remedies import open_epoch
+from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import Event, Ledger, Pipeline
-from onceonly_checkpoints.model import AdoptionKind
-from onceonly_checkpoints.spark.replay_plan import StateFrom
 
-app = typer.Typer(no_args_is_help=True, help="Pipelines of a ledger: list, show, adopt, rewind, refresh, forget.")
-
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the pipeline.")]
-AcceptLossOption = Annotated[
-    str | None,
-    typer.Option("--accept-loss", metavar="A..B", help="Give up the rows of these epochs in --sink ID."),
-]
-AcceptDuplicatesOption = Annotated[
-    str | None,
-    typer.Option("--accept-duplicates", metavar="A..B", help="Let the query write the rows of these epochs again."),
-]
-AcceptStateLossOption = Annotated[
-    bool, typer.Option("--accept-state-loss", help="Let the query's state (windows, keys already seen) start empty.")
-]
-ContinueOption = Annotated[
-    str | None,
+DoubtOption = Annotated[bool, typer.Option("--in-doubt", help="Epochs in doubt: begun, and not in all their sinks.")]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Their newest epochs, live, until Ctrl-C.")]
+LimitOption = Annotated[
+    int | None,
     typer.Option(
-        "--continue",
-        metavar="[=JSON]",
-        help="Accept a new source that starts exactly where the last epoch ended; with offsets, if it starts there.",
+        "--limit", "-n", min=1, help="Show this many of the newest events, or epochs. Default: 20; --watch 8."
     ),
 ]
-MayRepeatOption = Annotated[
-    str,
-    typer.Option(
-        "--may-repeat", metavar="A..B", help="With --continue: epochs of which nobody knows whether they come again."
-    ),
-]
-AcceptChangeOption = Annotated[
-    bool,
-    typer.Option(
-        "--accept-change", help="Accept the external change (restore, overwrite, delete) to --sink ID@VERSION."
-    ),
-]
-SameDataOption = Annotated[
-    bool, typer.Option("--same-data", help="Accept that --sink ID was moved, if it is proven to hold what it held.")
-]
-KeepStateOption = Annotated[
-    str | None,
-    typer.Option(
-        "--keep-recomputed-state",
-        metavar="N",
-        help="Keep the state that epoch N's batch made when it ran again with other rows.",
-    ),
-]
-NamedSinkOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--sink",
-        envvar="ONCEONLY_SINK",
-        metavar="ID",
-        help="Id of the sink that is meant, as queries show prints it; or the address (KIND:TARGET) of a sink that the "
-        "ledger does not know. May be given more than once.",
-    ),
-]
-StartOption = Annotated[
-    str | None,
-    typer.Option(
-        "--start",
-        metavar="JSON",
-        help="Start the next batch at these offsets, written as checkpoint offsets prints them.",
-    ),
-]
-FromCheckpointOption = Annotated[
-    str | None,
-    typer.Option(
-        "--from-checkpoint",
-        metavar="PATH",
-        help="Begin the pipeline where an older job's checkpoint stands. Name its --sink.",
-    ),
-]
-FromDeltaTxnOption = Annotated[
-    str | None,
-    typer.Option(
-        "--from-delta-txn",
-        metavar="APP_ID",
-        help="The older job's txnAppId: its checkpoint must agree with the Delta table.",
-    ),
-]
+CountOption = Annotated[int | None, typer.Option("--count", min=1, help="With --watch: end after this many polls.")]
 
 
-@app.command("list")
-def list_(ledger: LedgerOption = None, output: OutputOption = Output.TABLE) -> None:
-    """List the pipelines of a ledger."""
-    if ledger is None:
-        raise no_ledger()
-    opened = open_ledger(ledger)
-    try:
-        known = list(opened.pipelines())
-    finally:
-        opened.close()
-    if output is Output.JSON:
-        emit_json({"pipelines": [to_json(pipeline) for pipeline in known]})
-        return
-    columns = ("name", "epoch", "generation", "opened", "query id", "sinks")
-    emit_table(columns, map(_row, known))
-
-
-@app.command()
-def show(
-    name: NameArgument,
+def command(
+    context: typer.Context,
+    name: OnlyArgument = None,
     *,
+    query: QueryOption = None,
     ledger: LedgerOption = None,
     output: OutputOption = Output.TABLE,
-    limit: LimitOption = 20,
+    in_doubt: DoubtOption = False,
+    watch: WatchOption = False,
+    limit: LimitOption = None,
+    every: EveryOption = 2.0,
+    count: CountOption = None,
 ) -> None:
-    """Show one pipeline and its newest events: openings, proven skips, adoptions, refusals."""
-    if ledger is None:
-        raise no_ledger()
-    with place(ledger, name) as here:
-        events = here.certain_ledger.events(name, limit)
-        entry = here.entry
+    """List the pipelines of a ledger. With a name, show one and its newest events.
+
+    Reads the ledger, --in-doubt also the sinks. Fences no driver out. With --in-doubt the exit code is 0 if there is
+    nothing to do, 1 if an outcome is unknown. --watch shows epochs, sinks, rows, lag and phase times.
+    """
+    query = one_name(context, name, query)
+    if in_doubt and watch:
+        raise refuse(
+            "E110",
+            problem="status takes --in-doubt or --watch, not both.",
+            cause="--in-doubt reads the sinks once, --watch polls the ledger",
+            next="leave one of them out",
+        )
+    if in_doubt:
+        _in_doubt(ledger, query, output)
+    elif watch:
+        _watch(ledger, query, limit or 8, every, count)
+    elif query is None:
+        _list(ledger, output)
+    else:
+        _show(ledger, query, output, limit or 20)
+
+
+def _list(ledger: str | None, output: Output) -> None:
+    with closing(open_ledger(ledger)) as opened:
+        pipelines = list(opened.pipelines())
+    if output is Output.JSON:
+        emit_json({"pipelines": [to_json(pipeline) for pipeline in pipelines]})
+        return
+    columns = ("name", "epoch", "generation", "opened", "query id", "sinks")
+    emit_table(columns, map(_row, pipelines))
+
+
+def _show(ledger: str | None, name: str, output: Output, limit: int) -> None:
+    with connect(ledger, name) as connection:
+        events = connection.certain_ledger.events(name, limit)
+        entry = connection.entry
     assert entry is not None
     if output is Output.JSON:
         emit_json({"pipeline": to_json(entry), "events": [_event_json(event) for event in events]})
@@ -155,221 +98,11 @@ def show(
     emit_table(("time", "event", "epoch", "generation", "reason"), rows)
 
 
-_RANGED = frozenset({"--accept-loss", "--accept-duplicates", "--keep-recomputed-state"})
-
-
-class _Ranged(TyperCommand):
-    """An option whose range is left out is told which range applies, instead of only that one is missing."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Give options without a value an empty one."""
-        filled: list[str] = []
-        for at, word in enumerate(args):
-            filled.append(word)
-            following = args[at + 1] if at + 1 < len(args) else "--"
-            # Offsets of a source look like anything, a name too: they stand behind an equals sign.
-            if word == "--continue" or (word in _RANGED and following[:1] == "-"):
-                filled.append("")
-        return super().parse_args(ctx, filled)
-
-
-@app.command(cls=_Ranged)
-def adopt(
-    name: NameArgument,
-    *,
-    accept_loss: AcceptLossOption = None,
-    accept_duplicates: AcceptDuplicatesOption = None,
-    accept_state_loss: AcceptStateLossOption = False,
-    go_on: ContinueOption = None,
-    may_repeat: MayRepeatOption = "",
-    accept_change: AcceptChangeOption = False,
-    same_data: SameDataOption = False,
-    keep_recomputed_state: KeepStateOption = None,
-    start: StartOption = None,
-    from_checkpoint: FromCheckpointOption = None,
-    from_delta_txn: FromDeltaTxnOption = None,
-    reason: ReasonOption = "",
-    sink: NamedSinkOption = None,
-    ledger: LedgerOption = None,
-    yes: YesOption = False,
-) -> None:
-    """Accept what stops a pipeline, or begin a pipeline where an older job ended.
-
-    Writes an epoch without rows into every sink and stops every driver that is running. Take exactly one of the options
-    that say what is accepted. An option covers what it names and nothing else; where its range is left out, the command
-    says which one applies.
-    """
-    chosen: dict[AdoptionKind, str | None] = {
-        AdoptionKind.ACCEPT_LOSS: accept_loss,
-        AdoptionKind.ACCEPT_DUPLICATES: accept_duplicates,
-        AdoptionKind.ACCEPT_STATE_LOSS: "" if accept_state_loss else None,
-        AdoptionKind.CONTINUE: go_on,
-        AdoptionKind.ACCEPT_CHANGE: "" if accept_change else None,
-        AdoptionKind.SAME_DATA: "" if same_data else None,
-        AdoptionKind.KEEP_RECOMPUTED_STATE: keep_recomputed_state,
-        AdoptionKind.START: start,
-        AdoptionKind.FROM_CHECKPOINT: from_delta_txn if from_checkpoint is None else from_checkpoint,
-    }
-    kind = adopt_plan.only_kind([kind for kind, value in chosen.items() if value is not None])
-    if kind is AdoptionKind.FROM_CHECKPOINT:
-        old = migrate.MigrationArguments(from_checkpoint, from_delta_txn, reason)
-        _take_over(name, old, sink, ledger, yes=yes)
-        return
-    named, addresses = _ids(name, sink or (), ledger)
-    with place(ledger, name, addresses) as here:
-        plan = adopt_plan.plan(here, adopt_plan.Typed(kind, chosen[kind] or "", named, reason, may_repeat))
-        emit_pairs(plan.pairs)
-        if confirmed(yes, bound=plan.bound):
-            adopt_plan.carry_out(here, plan)
-
-
-def _ids(name: str, given: Sequence[str], ledger: str | None) -> tuple[tuple[str, ...], list[str] | None]:
-    """Which values of ``--sink`` are ids of the pipeline's sinks, and which are addresses."""
-    if ledger is None or not given:
-        return (), list(given) or None
-    opened = open_ledger(ledger)
-    try:
-        known = {id_ for entry in opened.pipelines() if entry.name == name for id_, _ in entry.sinks}
-    finally:
-        opened.close()
-    named = tuple(value for value in given if value in known or value.rpartition("@")[0] in known)
-    return named, [value for value in given if value not in named] or None
-
-
-def _take_over(
-    name: str, old: migrate.MigrationArguments, sink: list[str] | None, ledger: str | None, *, yes: bool
-) -> None:
-    path = migrate.demand(name, old, sink)
-    with place(ledger, name, sink) as here:
-        plan = migrate.plan(here, path, old)
-    where = migrate.ledger_place(path, ledger, sink or ())
-    emit_pairs([*plan.pairs, ("ledger", mask(where))])
-    if confirmed(yes):
-        with place(where, name, sink, create=True) as here:
-            migrate.carry_out(here, plan)
-
-
-@app.command("drop-sink", cls=_Ranged)
-def drop_sink(
-    name: NameArgument,
-    sink: Annotated[str, typer.Argument(metavar="SINK", help="Id of the sink, as queries show prints it.")],
-    *,
-    accept_loss: Annotated[
-        str | None,
-        typer.Option(
-            "--accept-loss",
-            metavar="[A..B]",
-            help="Accept that the sink misses every later epoch; with a range, the rows of these as well. Required.",
-        ),
-    ] = None,
-    reason: ReasonOption = "",
-    ledger: LedgerOption = None,
-    yes: YesOption = False,
-) -> None:
-    """Take a sink out of a pipeline by writing an epoch without rows into every other sink.
-
-    A sink that lacks the newest epoch gets it first, from what was staged. Where rows that no other sink holds cannot
-    be brought to it, they are named, and given up by a range. It need not be reachable. Stops every driver that runs.
-    """
-    with place(ledger, name, without=sink) as here, one_sink(here, sink, ledger) as going:
-        plan = drop_plan.plan(here, drop_plan.Typed(sink, accept_loss, reason), going)
-        emit_pairs(plan.pairs)
-        if confirmed(yes):
-            drop_plan.carry_out(here, plan)
-
-
-@app.command()
-def refresh(
-    name: NameArgument,
-    *,
-    how: Annotated[
-        str,
-        typer.Option("--how", metavar="replace", help="The new rows take the place of those that stand."),
-    ],
-    reason: ReasonOption = "",
-    sink: SinkOption = None,
-    ledger: LedgerOption = None,
-    yes: YesOption = False,
-) -> None:
-    """Let the next query that begins anew, with a new checkpoint, replace all rows of the pipeline.
-
-    For a full refresh that nothing in the checkpoint's place proves. Writes an epoch without rows into every sink and
-    stops every driver that is running; the next epoch uses it up.
-    """
-    with place(ledger, name, sink) as here:
-        plan = refresh_plan.plan(here, how, reason)
-        emit_pairs(plan.pairs)
-        if confirmed(yes):
-            refresh_plan.carry_out(here, plan)
-
-
-@app.command()
-def rewind(
-    name: NameArgument,
-    *,
-    to: Annotated[int, typer.Option("--to", min=0, metavar="N", help="The epoch at which the sinks stand.")],
-    sink: NamedSinkOption = None,
-    origin: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="stage|sink:ID|source", help="Where rows come from. Default: whatever proves them."
-        ),
-    ] = None,
-    with_: WithOption = None,
-    before: BeforeOption = None,
-    state: StateOption = StateFrom.COPIED,
-    accept_loss: Annotated[
-        str | None,
-        typer.Option("--accept-loss", metavar="A..B", help="Rows of these epochs that the source lacks may be lost."),
-    ] = None,
-    ledger: LedgerOption = None,
-    yes: YesOption = False,
-) -> None:
-    """Bring a restored sink level with the others, or cut a pipeline back to the epoch at which all its sinks stand.
-
-    Takes no rows out of a sink, stops every driver that is running, and may be given again after a crash. With --sink
-    the sink gets the epochs that it lacks, as they were committed: from what was staged, from another sink, or, --with
-    the query's own code, from its source. Without it later epochs of the ledger are set aside and the checkpoint is cut
-    back, so that Spark reads their rows again.
-    """
-    code = rewind_plan.Code.of(with_, before, state)
-    named, addresses = _ids(name, sink or (), ledger)
-    with place(ledger, name, addresses, forgiving=not named) as here:
-        plan = rewind_plan.plan(here, rewind_plan.asked(to, named, origin, accept_loss), code)
-        emit_pairs(plan.pairs)
-        if confirmed(yes):
-            rewind_plan.carry_out(here, plan)
-
-
-@app.command()
-def forget(name: NameArgument, *, ledger: LedgerOption = None, yes: YesOption = False) -> None:
-    """Take a pipeline out of the ledger: its row, epochs, intents and events. No sink is touched, and none is asked.
-
-    For a pipeline that is over, or was begun by mistake. One that goes on is entered again by its next start, which
-    reads back what its sinks remember; input files and phase times are lost.
-    """
-    if ledger is None:
-        raise no_ledger()
-    opened = open_ledger(ledger)
-    try:
-        entry = choose(opened, name, named=False)
-        assert entry is not None
-        emit_pairs(_forgotten(opened, entry))
-        if confirmed(yes):
-            opened.forget(name)
-            say(f"{name} is forgotten")
-    finally:
-        opened.close()
-
-
-def _forgotten(ledger: Ledger, entry: Pipeline) -> Iterator[tuple[str, object]]:
-    records = ledger.epochs(entry.name)
-    yield "pipeline", entry.name
-    yield "ledger", ledger.address
-    yield "forgets", f"{len(records)} epochs and {len(ledger.events(entry.name))} events"
-    yield "opened", clock(entry.opened_ms)
-    yield "sinks", ", ".join(address for _, address in entry.sinks) or "none"
-    yield "keeps", "every row and marker in the sinks; a driver that runs goes on and enters the pipeline again"
+def _watch(ledger: str | None, query: str | None, limit: int, every: float, count: int | None) -> None:
+    with closing(open_ledger(ledger)) as opened, suppress(KeyboardInterrupt):
+        if query is not None:
+            choose(opened, query, named=False)
+        watch_pipelines(opened, query, limit, every, count)
 
 
 def to_json(pipeline: Pipeline) -> dict[str, Any]:
@@ -415,3 +148,168 @@ def _pairs(pipeline: Pipeline) -> Iterator[tuple[str, object]]:
     yield "checkpoint", pipeline.checkpoint
     for sink, address in pipeline.sinks:
         yield f"sink {sink}", address
+
+
+# ---- Epochs in doubt: begun, and not in all their sinks.
+
+
+def _in_doubt(ledger: str | None, query: str | None, output: Output) -> None:
+    with closing(open_ledger(ledger)) as opened:
+        names, address = [query] if query else [entry.name for entry in opened.pipelines()], shlex.quote(opened.address)
+    doubts: list[tuple[str, InDoubtEpoch]] = []
+    for name in names:
+        with connect(ledger, name) as connection:
+            begun = begun_epoch(connection)
+        doubts += [(name, begun)] if begun else []
+    if output is Output.JSON:
+        emit_json({"doubts": [_doubt_json(name, begun) for name, begun in doubts]})
+    else:
+        _show_doubts(doubts, address)
+    if any(begun.overdue for _, begun in doubts):
+        raise typer.Exit(FINDINGS)
+
+
+def _show_doubts(doubts: Sequence[tuple[str, InDoubtEpoch]], address: str) -> None:
+    if not doubts:
+        say("No epoch is in doubt: each is in all its sinks.")
+        return
+    now = now_ms()
+    rows = (
+        (
+            name,
+            doubt.epoch,
+            doubt.state,
+            spell(doubt.age_ms(now)),
+            doubt.fence.who or doubt.fence.text,
+            ", ".join(doubt.behind),
+        )
+        for name, doubt in doubts
+    )
+    emit_table(("pipeline", "epoch", "state", "since", "begun by", "not in"), rows)
+    for name, doubt in doubts:
+        say(f"{name}: {doubt.why}")
+        if doubt.overdue:
+            say(f"next: restart the query, or: onceonly recover resolve --query {shlex.quote(name)} --ledger {address}")
+
+
+def _doubt_json(name: str, doubt: InDoubtEpoch) -> dict[str, Any]:
+    return {
+        "pipeline": name,
+        "epoch": doubt.epoch,
+        "state": str(doubt.state),
+        "overdue": doubt.overdue,
+        "behind": list(doubt.behind),
+        "generation": doubt.fence.generation or None,
+        "by": doubt.fence.who or None,
+        "since_ms": doubt.since_ms or None,
+        "why": doubt.why,
+    }
+
+
+def begun_epoch(connection: Connection) -> InDoubtEpoch | None:
+    """The epoch that was begun. A sink that is behind is read twice: a running driver goes from one to the next."""
+    assert connection.entry is not None
+    head = connection.certain_ledger.head(connection.pipeline)
+    newest_number = head.epoch.number if head else 0
+    sink_epochs = {sink.id: _newest(sink, connection.pipeline, newest_number) for sink in connection.sinks}
+    newest = max(sink_epochs.values(), default=0)
+    for sink in connection.sinks:
+        if sink_epochs[sink.id] < newest:
+            sink_epochs[sink.id] = min(newest, _newest(sink, connection.pipeline, newest_number))
+    return open_epoch(connection.certain_ledger, connection.entry, now_ms(), sink_epochs)
+
+
+def _newest(sink: Sink, pipeline: str, head_number: int) -> int:
+    """Number of the newest epoch in a sink, which the ledger knows up to ``head_number``."""
+    sink.open(pipeline)
+    return max((marker.epoch.number for marker, _ in sink.history(max(0, head_number - 2))), default=0)
+
+
+# ---- ``--watch``: the newest epochs, live.
+
+_PHASES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStatus:
+    """One pipeline at one moment. ``records``: its newest epochs, oldest first."""
+
+    pipeline: Pipeline
+    records: tuple[EpochRecord, ...]
+    begun: InDoubtEpoch | None
+    now_ms: int
+
+    @property
+    def headline(self) -> str:
+        """Name, generation, how long ago the newest epoch was recorded, how long one is in doubt."""
+        parts = [f"{self.pipeline.name}  generation {self.pipeline.generation}"]
+        newest = self.records[-1].recorded_ms if self.records else 0
+        parts.append(f"last epoch {spell(self.now_ms - newest)} ago" if newest else "no epoch yet")
+        if self.begun is not None and self.begun.overdue:
+            parts.append(f"epoch {self.begun.epoch} IN DOUBT for {spell(self.begun.age_ms(self.now_ms))}")
+        elif self.begun is not None and self.begun.state is Progress.WRITING:
+            parts.append(f"epoch {self.begun.epoch} being written for {spell(self.begun.age_ms(self.now_ms))}")
+        return "  ".join(parts)
+
+    @property
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """One row per epoch: number, rows, sinks, lag, phase times."""
+        return tuple(map(_watched_row, self.records))
+
+
+def glance(ledger: Ledger, entry: Pipeline, limit: int, now_ms: int) -> PipelineStatus:
+    """Read one pipeline."""
+    doubt = open_epoch(ledger, entry, now_ms)
+    head = ledger.head(entry.name)
+    newest = head.epoch.number if head else 0
+    records = tuple(ledger.epochs(entry.name, max(1, newest - limit + 1))) if newest else ()
+    return PipelineStatus(entry, records, doubt if doubt and doubt.epoch > newest else None, now_ms)
+
+
+def _watched_row(record: EpochRecord) -> tuple[str, ...]:
+    epoch = record.epoch
+    planned = epoch.lineage.batch_timestamp_ms if epoch.lineage else 0
+    lag = f"{(record.recorded_ms - planned) / 1000:.1f} s" if planned and record.recorded_ms else "-"
+    longest = sorted(record.phases, key=lambda phase: -phase[1])[:_PHASES_SHOWN]
+    phases = "  ".join(f"{name} {seconds * 1000:.0f}" for name, seconds in record.phases if (name, seconds) in longest)
+    rows = "adopted" if epoch.adoption is not None else f"{epoch.rows:,}"
+    return str(epoch.number), rows, ", ".join(receipt.sink for receipt in record.receipts), lag, phases
+
+
+def watch_pipelines(ledger: Ledger, query: str | None, limit: int, every: float, count: int | None) -> None:
+    """Show one pipeline, or all, every ``every`` seconds, ``count`` times, or without end for ``None``."""
+    from rich.live import Live
+
+    looks = 0
+    with Live(console=console(), auto_refresh=False, transient=False) as live:
+        while True:
+            live.update(picture(_look(ledger, query, limit)), refresh=True)
+            looks += 1
+            if looks == count:
+                return
+            time.sleep(every)
+
+
+def _look(ledger: Ledger, query: str | None, limit: int) -> list[PipelineStatus]:
+    now = now_ms()
+    return [glance(ledger, entry, limit, now) for entry in ledger.pipelines() if query in (None, entry.name)]
+
+
+def picture(glances: Sequence[PipelineStatus]) -> Group:
+    """What stands on the screen."""
+    if not glances:
+        return Group(Text("The ledger knows no such pipeline yet."))
+    return Group(*(part for glance in glances for part in (_headline(glance), _table(glance), Text())))
+
+
+def _headline(status: PipelineStatus) -> Text:
+    return Text(status.headline, style="bold yellow" if status.begun and status.begun.overdue else "bold")
+
+
+def _table(status: PipelineStatus) -> Table:
+    table = Table("epoch", "rows", "sinks", "lag", "longest phases, ms", box=None, pad_edge=False, header_style="dim")
+    for column in table.columns:
+        column.overflow = "fold"
+    for row in status.rows:
+        table.add_row(*map(Text, row))
+    return table

@@ -1,4 +1,4 @@
-"""``onceonly time``: completeness of a dataset, waiting, and late rows."""
+"""``onceonly time`` and ``recover retire-writer``: completeness of a dataset."""
 
 from __future__ import annotations
 
@@ -12,35 +12,30 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.cli import lateness
-from onceonly.cli.connect import Connection, place
-from onceonly.cli.epochs import newest_epochs, read
+from onceonly.audit.catalogue import CLEAN, FINDINGS
+from onceonly.cli import records
+from onceonly.cli.change import Change, because, carry_out, decided, plan_decision
+from onceonly.cli.connect import Connection, connect
 from onceonly.cli.options import (
     LedgerOption,
-    LimitOption,
     OnlyArgument,
     OutputOption,
     QueryOption,
     ReasonOption,
     SinkOption,
     YesOption,
-    confirmed,
     one_name,
 )
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say, talk
-from onceonly.cli.recover import retire_writer
 from onceonly.errors import nearest, refuse
-from onceonly.event_time.late_epochs import Certificate, certify
-from onceonly.event_time.reader import NotComplete, TimeReader
-from onceonly.event_time.timestamps import parsed, spelled
+from onceonly.event_time.reader import NotComplete, TimeReader, parsed, spelled
 from onceonly.machine.completeness import TimeWindow
 from onceonly.machine.in_doubt import WINDOW, ending
-from onceonly_checkpoints.epoch import Epoch, EpochRecord
-from onceonly_checkpoints.epoch_time import WriterProgress
+from onceonly.runtime import operator
+from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.epoch_time import WriterProgress, milliseconds
 from onceonly_checkpoints.ledger import EventKind, Ledger
-from onceonly_checkpoints.period import milliseconds
-
-app = typer.Typer(no_args_is_help=True, help="Up to when a dataset is complete: show, history, wait, certify, retire.")
+from onceonly_checkpoints.model import AdoptionKind
 
 DatasetArgument = Annotated[
     str, typer.Argument(metavar="DATASET", help="Name of the pipeline that writes it; of several, any one.")
@@ -53,12 +48,9 @@ LeftOutOption = Annotated[
     bool, typer.Option("--allow-left-out", help="Complete also where writers were left out, as silent or come late.")
 ]
 TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="The longest wait: 90s, 15m, 2h.")]
+HistoryOption = Annotated[bool, typer.Option("--history", help="Epoch by epoch.")]
+ShownOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="With --history: this many of the newest.")]
 PollOption = Annotated[str, typer.Option("--poll", metavar="TIME", help="Time between two looks.")]
-EpochsOption = Annotated[
-    str | None, typer.Option("--epochs", metavar="A..B", help="These epochs. Default: all that markers tell of.")
-]
-RowsOption = Annotated[bool, typer.Option("--rows", help="Show the late rows themselves, as far as a sink tells them.")]
-ShownOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="With --rows: this many, the latest first.")]
 
 
 # ---- Each place where the pipeline's markers lie, with a reader of its own.
@@ -66,61 +58,48 @@ ShownOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="With --r
 
 @dataclass(frozen=True, slots=True)
 class SinkTime:
-    """What one sink says.
-
-    Attributes:
-        sink: its id; ``ledger`` where no sink can be read.
-        window: how far the dataset has come there.
-    """
+    """What one sink says. ``sink``: its id; ``ledger`` where no sink can be read."""
 
     sink: str
     window: TimeWindow
 
     def to_json(self) -> dict[str, Any]:
         """With moments as people write them, where numbers are milliseconds."""
-        known = self.window
-        numbers = {"lower": known.lower, "upper": known.upper, "closed": known.closed}
+        window = self.window
+        numbers = {"lower": window.lower, "upper": window.upper, "closed": window.closed}
         moments = {f"{name}_at": spelled(number, "ms") for name, number in numbers.items() if number is not None}
-        return {"sink": self.sink, **known.to_json(), **(moments if known.unit == "ms" else {})}
+        return {"sink": self.sink, **window.to_json(), **(moments if window.unit == "ms" else {})}
 
 
 @contextmanager
-def _readers(here: Connection) -> Generator[Mapping[str, TimeReader]]:
+def _readers(connection: Connection) -> Generator[Mapping[str, TimeReader]]:
     """A reader for each sink; without any, one of the ledger."""
     with ExitStack() as stack:
-        found = {sink.id: TimeReader(here.pipeline, sink) for sink in here.sinks}
-        if not found and here.ledger is not None:
-            found = {"ledger": TimeReader(here.pipeline, here.ledger)}
-        for reader in found.values():
+        readers = {sink.id: TimeReader(connection.pipeline, sink) for sink in connection.sinks}
+        if not readers and connection.ledger is not None:
+            readers = {"ledger": TimeReader(connection.pipeline, connection.ledger)}
+        for reader in readers.values():
             stack.callback(reader.close)
-        yield found
+        yield readers
 
 
 def _looked(readers: Mapping[str, TimeReader], name: str) -> list[SinkTime]:
-    """What all of them say.
-
-    Raises:
-        ConfigurationError: E110, none of them says anything of time.
-    """
-    told = [SinkTime(sink, reader.time_window()) for sink, reader in readers.items()]
-    if all(not one.window.at for one in told):
+    """What all of them say (E110: none of them says anything of time)."""
+    sink_times = [SinkTime(sink, reader.time_window()) for sink, reader in readers.items()]
+    if all(not sink_time.window.at for sink_time in sink_times):
         raise refuse(
             "E110",
-            problem=f'No epoch of "{name}" says anything of time.',
-            cause="its query notes no time, or has committed nothing since it does",
-            next=f"exactly_once(..., note_time=...), then a batch; its epochs: {_list_epochs(name)}",
+            problem=f'No epoch of "{name}" records event time.',
+            cause="its query records no time, or has committed nothing since",
+            next="exactly_once(..., event_time=...), then a batch; its epochs: "
+            f"onceonly epochs list --query {shlex.quote(name)}",
         )
-    return told
-
-
-def _list_epochs(name: str) -> str:
-    return f"onceonly epochs list --query {shlex.quote(name)}"
+    return sink_times
 
 
 # ---- How far it has come.
 
 
-@app.command()
 def show(
     context: typer.Context,
     name: OnlyArgument = None,
@@ -129,83 +108,79 @@ def show(
     sink: SinkOption = None,
     ledger: LedgerOption = None,
     output: OutputOption = Output.TABLE,
+    history: HistoryOption = False,
+    limit: ShownOption = 20,
 ) -> None:
-    """Show up to when a dataset is complete, whom it waits for, and what each of its writers noted last."""
-    with place(ledger, one_name(context, name, query), sink, forgiving=True) as here, _readers(here) as readers:
-        told = _looked(readers, here.pipeline)
-        states = _states(here.ledger, told)
-        pipeline = here.pipeline
+    """Show until when a dataset is complete, which writers it waits for, and the last time of each.
+
+    --history lists the time of the newest epochs of the pipeline, oldest first, late rows included.
+    """
+    with connect(ledger, one_name(context, name, query), sink, forgiving=True) as connection:
+        if history:
+            _show_history(connection, limit, output)
+            return
+        with _readers(connection) as readers:
+            sink_times = _looked(readers, connection.pipeline)
+        states = _states(connection.ledger, sink_times)
+        pipeline = connection.pipeline
     if output is Output.JSON:
-        emit_json({"pipeline": pipeline, "sinks": [one.to_json() for one in told], "writers": states})
+        emit_json({"pipeline": pipeline, "sinks": [answer.to_json() for answer in sink_times], "writers": states})
         return
-    for one in told:
-        _show(one, states)
+    for sink_time in sink_times:
+        _show(sink_time, states)
 
 
-def _show(one: SinkTime, states: Mapping[str, str]) -> None:
-    known = one.window
+def _show(sink_time: SinkTime, states: Mapping[str, str]) -> None:
+    window = sink_time.window
     emit_pairs(
         [
-            ("sink", one.sink),
-            ("complete through", spelled(known.lower, known.unit)),
-            ("latest row", spelled(known.upper, known.unit)),
-            ("closed before", spelled(known.closed, known.unit) if known.closed is not None else None),
-            ("waits for", ", ".join(mark.writer for mark in known.held if mark.writer not in known.without) or None),
-            ("without", ", ".join(known.without) or None),
-            ("lost", ", ".join(f"the newest epochs of {name} are gone from the sink" for name in known.lost) or None),
+            ("sink", sink_time.sink),
+            ("complete until", spelled(window.lower, window.unit)),
+            ("latest row", spelled(window.upper, window.unit)),
+            ("closed before", spelled(window.closed, window.unit) if window.closed is not None else None),
+            ("waits for", ", ".join(mark.writer for mark in window.held if mark.writer not in window.without) or None),
+            ("without", ", ".join(window.without) or None),
+            ("lost", ", ".join(f"the newest epochs of {name} are gone from the sink" for name in window.lost) or None),
         ]
     )
     emit_table(
-        ("writer", "epoch", "noted", "last commit", "state"), (_writer(mark, known, states) for mark in known.at)
+        ("writer", "epoch", "noted", "last commit", "state"), (_writer(mark, window, states) for mark in window.at)
     )
 
 
-def _writer(mark: WriterProgress, known: TimeWindow, states: Mapping[str, str]) -> tuple[object, ...]:
-    state = "; ".join(filter(None, (states.get(mark.writer, ""), _left_out(mark.writer, known))))
-    last = spelled(mark.ingest, "ms") if mark.epoch else "never seen"
-    return mark.writer, mark.epoch or "-", spelled(mark.noted, known.unit), last, state
+def _writer(mark: WriterProgress, window: TimeWindow, states: Mapping[str, str]) -> tuple[object, ...]:
+    state = "; ".join(filter(None, (states.get(mark.writer, ""), _left_out(mark.writer, window))))
+    last = spelled(mark.batch_timestamp_ms, "ms") if mark.epoch else "never seen"
+    return mark.writer, mark.epoch or "-", spelled(mark.complete_until, window.unit), last, state
 
 
-def _left_out(writer: str, known: TimeWindow) -> str:
-    if writer in known.silent:
+def _left_out(writer: str, window: TimeWindow) -> str:
+    if writer in window.silent:
         return "left out as silent"
-    return f"left out until it notes {spelled(known.lower, known.unit)}" if writer in known.without else ""
+    return f"left out until it records {spelled(window.lower, window.unit)}" if writer in window.without else ""
 
 
-def _states(ledger: Ledger | None, told: Sequence[SinkTime]) -> dict[str, str]:
+def _states(ledger: Ledger | None, sink_times: Sequence[SinkTime]) -> dict[str, str]:
     """What the ledger knows of writers that do not run; of others nothing is said."""
-    names = {mark.writer for one in told for mark in one.window.at}
+    names = {mark.writer for sink_time in sink_times for mark in sink_time.window.at}
     if ledger is None:
         return {}
-    known = {entry.name: entry.generation for entry in ledger.pipelines() if entry.name in names}
-    found = {name: ending(ledger.events(name, WINDOW), generation) for name, generation in known.items()}
-    said = {EventKind.FAILED: "stopped", EventKind.ENDED: "ended"}
-    return {name: f"{said[event.kind]}: {event.reason}" for name, event in sorted(found.items()) if event}
+    generations = {entry.name: entry.generation for entry in ledger.pipelines() if entry.name in names}
+    endings = {name: ending(ledger.events(name, WINDOW), generation) for name, generation in generations.items()}
+    words = {EventKind.FAILED: "stopped", EventKind.ENDED: "ended"}
+    return {name: f"{words[event.kind]}: {event.reason}" for name, event in sorted(endings.items()) if event}
 
 
 # ---- Epoch by epoch.
 
 
-@app.command()
-def history(
-    context: typer.Context,
-    name: OnlyArgument = None,
-    *,
-    query: QueryOption = None,
-    sink: SinkOption = None,
-    ledger: LedgerOption = None,
-    output: OutputOption = Output.TABLE,
-    limit: LimitOption = 20,
-) -> None:
-    """List what the newest epochs of a pipeline say of time, oldest first."""
-    with place(ledger, one_name(context, name, query), sink, forgiving=True) as here:
-        found = [record for record in newest_epochs(here, limit) if record.epoch.time]
-        pipeline = here.pipeline
+def _show_history(connection: Connection, limit: int, output: Output) -> None:
+    timed_records = [record for record in records.newest_epochs(connection, limit) if record.epoch.time]
     if output is Output.JSON:
-        emit_json({"pipeline": pipeline, "epochs": [_epoch_json(record) for record in found]})
+        emit_json({"pipeline": connection.pipeline, "epochs": [_epoch_json(record) for record in timed_records]})
         return
-    heads = ("epoch", "rows", "noted", "complete through", "first", "last", "late", "silent")
-    emit_table(heads, map(_epoch_row, found))
+    heads = ("epoch", "rows", "noted", "complete until", "first", "last", "late", "silent")
+    emit_table(heads, map(_epoch_row, timed_records))
 
 
 def _epoch_json(record: EpochRecord) -> dict[str, Any]:
@@ -217,17 +192,16 @@ def _epoch_row(record: EpochRecord) -> tuple[object, ...]:
     epoch, time_ = record.epoch, record.epoch.time
     if time_ is None:
         return ()
-    noted, lower, first, last = (
+    complete_until, lower, first, last = (
         spelled(number, time_.unit) if number is not None else "-"
-        for number in (time_.noted, time_.lower, time_.first, time_.last)
+        for number in (time_.complete_until, time_.dataset_complete_until, time_.earliest, time_.latest)
     )
-    return epoch.number, epoch.rows, noted, lower, first, last, time_.late, ", ".join(time_.silent)
+    return epoch.number, epoch.rows, complete_until, lower, first, last, time_.late_rows, ", ".join(time_.timed_out)
 
 
 # ---- Waiting.
 
 
-@app.command()
 def wait(
     dataset: DatasetArgument,
     until: UntilArgument,
@@ -246,38 +220,34 @@ def wait(
     """
     parsed(until)
     limit, every = _seconds("--timeout", timeout), _seconds("--poll", poll)
-    with place(ledger, dataset, sink, forgiving=True) as here, _readers(here) as readers:
-        _check_known(here, readers)
-        told, complete = _waited(readers, until, limit, every, allow_left_out=allow_left_out)
-        states = _states(here.ledger, told)
+    with connect(ledger, dataset, sink, forgiving=True) as connection, _readers(connection) as readers:
+        _check_known(connection, readers)
+        sink_times, complete = _waited(readers, until, limit, every, allow_left_out=allow_left_out)
+        states = _states(connection.ledger, sink_times)
     if output is Output.JSON:
         emit_json(
             {
                 "pipeline": dataset,
                 "until": until,
                 "complete": complete,
-                "sinks": [one.to_json() for one in told],
+                "sinks": [sink_time.to_json() for sink_time in sink_times],
                 "writers": states,
             }
         )
     else:
-        _told(told, dataset, until, states, complete=complete)
-    raise typer.Exit(0 if complete else 1)
+        _print_completeness(sink_times, dataset, until, states, complete=complete)
+    raise typer.Exit(CLEAN if complete else FINDINGS)
 
 
-def _check_known(here: Connection, readers: Mapping[str, TimeReader]) -> None:
-    """Refuse a name that neither the ledger nor any marker knows: nothing would ever come of waiting for it.
-
-    Raises:
-        ConfigurationError: E110.
-    """
-    if here.entry is not None or any(reader.time_window().at for reader in readers.values()):
+def _check_known(connection: Connection, readers: Mapping[str, TimeReader]) -> None:
+    """Refuse a name that neither the ledger nor any marker knows: nothing would ever come of waiting for it (E110)."""
+    if connection.entry is not None or any(reader.time_window().at for reader in readers.values()):
         return
-    known = [entry.name for entry in here.ledger.pipelines()] if here.ledger else []
+    names = [entry.name for entry in connection.ledger.pipelines()] if connection.ledger else []
     raise refuse(
         "E110",
-        problem=f'No pipeline "{here.pipeline}" is known to {", ".join(readers)}, or to a ledger.',
-        cause=f"the name is another one{nearest([here.pipeline], known)}, or it has not committed an epoch yet",
+        problem=f'No pipeline "{connection.pipeline}" is known to {", ".join(readers)}, or to a ledger.',
+        cause=f"the name is another one{nearest([connection.pipeline], names)}, or it has not committed an epoch yet",
         next="give the name that the query writes under; with the ledger of a query that was opened, --ledger, a wait"
         " also begins before its first epoch",
     )
@@ -288,106 +258,57 @@ def _waited(
 ) -> tuple[list[SinkTime], bool]:
     """Wait for one sink after the other, all of them within one time; the others are looked at once."""
     deadline = time.monotonic() + timeout
-    told: list[SinkTime] = []
+    sink_times: list[SinkTime] = []
     complete = True
     for sink, reader in readers.items():
         left = max(0.0, deadline - time.monotonic()) if complete else 0.0
         try:
-            known = reader.wait_complete(until, timeout=left, poll=poll, allow_left_out=allow_left_out)
-            told.append(SinkTime(sink, known))
+            window = reader.wait_complete(until, timeout=left, poll=poll, allow_left_out=allow_left_out)
+            sink_times.append(SinkTime(sink, window))
         except NotComplete as missing:
-            told.append(SinkTime(sink, missing.window))
+            sink_times.append(SinkTime(sink, missing.window))
             complete = False
-    return told, complete
+    return sink_times, complete
 
 
-def _told(told: Sequence[SinkTime], dataset: str, until: str, states: Mapping[str, str], *, complete: bool) -> None:
+def _print_completeness(
+    sink_times: Sequence[SinkTime], dataset: str, until: str, states: Mapping[str, str], *, complete: bool
+) -> None:
     if complete:
-        for one in told:
-            through = spelled(one.window.lower, one.window.unit)
-            without = f", without {', '.join(one.window.without)}" if one.window.without else ""
-            say(f"{one.sink}: complete through {through}{without}")
+        for sink_time in sink_times:
+            through = spelled(sink_time.window.lower, sink_time.window.unit)
+            without = f", without {', '.join(sink_time.window.without)}" if sink_time.window.without else ""
+            say(f"{sink_time.sink}: complete until {through}{without}")
         return
     talk(f'"{dataset}" is not complete until {until}.')
-    if left_out := sorted({name for one in told for name in one.window.without}):
-        talk(f"Left out: {', '.join(left_out)}. To go on without them: --allow-left-out")
-    for one in told:
-        _show(one, states)
+    if left_out := sorted({name for answer in sink_times for name in answer.window.without}):
+        talk(f"Left out: {', '.join(left_out)}. To continue without them: --allow-left-out")
+    for sink_time in sink_times:
+        _show(sink_time, states)
 
 
 _MINUTES = re.compile(r"\s*(\d+)\s*m\s*")
 
 
-def _seconds(option: str, said: str) -> float:
+def _seconds(option: str, text: str) -> float:
     """A period as people type it, ``15m`` and ``2s`` as well as ``15 minutes``."""
-    short = _MINUTES.fullmatch(said)
-    found = milliseconds(f"{short[1]}min" if short else said)
-    if found is None:
+    short = _MINUTES.fullmatch(text)
+    duration_ms = milliseconds(f"{short[1]}min" if short else text)
+    if duration_ms is None:
         raise refuse(
             "E110",
-            problem=f"{option} {said!r} is no time.",
+            problem=f"{option} {text!r} is no time.",
             cause="a number and a unit",
             next=f"{option} 15m, 90s or 2h",
         )
-    return found / 1000
+    return duration_ms / 1000
 
 
-# ---- What came too late.
+# ---- ``onceonly recover retire-writer``: stop waiting for a writer, for good.
+
+_AFTER_RETIRE = "from their next epoch on, other writers no longer wait for it; its query is refused (E135), for good"
 
 
-@app.command("certify")
-def certify_(
-    context: typer.Context,
-    name: OnlyArgument = None,
-    *,
-    query: QueryOption = None,
-    sink: SinkOption = None,
-    ledger: LedgerOption = None,
-    epochs: EpochsOption = None,
-    rows: RowsOption = False,
-    limit: ShownOption = 20,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Say whether rows came behind the horizon of their epochs, as counted in the commits themselves.
-
-    Exit code: 0 none came, 1 some did, 2 of some epochs nothing can be said.
-    """
-    first, last = lateness.span(epochs)
-    with place(ledger, one_name(context, name, query), sink, forgiving=True) as here:
-        known = [record.epoch for record in read(here, first or 1, last)]
-        made = _certified(known, here.pipeline, first, last)
-        told = lateness.rows_of(here, known, limit) if rows and made.late else None
-    if output is Output.JSON:
-        seen = {} if told is None else {"late_rows": told.to_json()}
-        emit_json({"pipeline": here.pipeline, **made.to_json(), **seen})
-    else:
-        lateness.show(made)
-        if told is not None:
-            lateness.show_rows(told, here, known)
-    raise typer.Exit(2 if made.unknown else 1 if made.late else 0)
-
-
-def _certified(known: Sequence[Epoch], pipeline: str, first: int | None, last: int | None) -> Certificate:
-    """What the markers of these epochs say.
-
-    Raises:
-        ConfigurationError: E110, none of them says anything of time.
-    """
-    timed = [epoch.number for epoch in known if epoch.time]
-    if not timed:
-        raise refuse(
-            "E110",
-            problem=f'None of these epochs of "{pipeline}" says anything of time.',
-            cause="they were committed before its query noted a time, or their markers are gone",
-            next=f"see what is known: {_list_epochs(pipeline)}",
-        )
-    return certify(known, first or timed[0], last or timed[-1])
-
-
-# ---- A writer that is gone.
-
-
-@app.command()
 def retire(
     name: DatasetArgument,
     *,
@@ -396,12 +317,26 @@ def retire(
     ledger: LedgerOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Have a writer of a dataset be waited for no more, for good: its pipeline writes nothing after this.
+    """Stop waiting for a writer of a dataset, for good. Its pipeline writes nothing after this.
 
-    Writes an epoch without rows into every sink, which notes the end of time, and stops every driver that is running.
+    Writes an epoch without rows into every sink, which records the end of time, and stops every running driver.
     """
-    with place(ledger, name, sink) as here:
-        plan = retire_writer.plan(here, reason)
-        emit_pairs(plan.pairs)
-        if confirmed(yes):
-            retire_writer.carry_out(here, plan)
+    with connect(ledger, name, sink) as connection:
+        carry_out(_retire_change(connection, reason), yes=yes)
+
+
+def _retire_change(connection: Connection, reason: str) -> Change:
+    newest = records.newest_epoch(connection)
+    if newest is None or newest.time is None:
+        raise operator.nothing_to_retire(connection.pipeline)
+    operator.refuse_open_windows(connection.pipeline, newest)
+    noted_time = spelled(newest.time.complete_until, newest.time.unit)
+
+    def run() -> None:
+        accepted = decided(AdoptionKind.RETIRE_WRITER, reason)
+        epoch = operator.retire(connection.sinks, connection.certain_ledger, connection.pipeline, accepted)
+        say(f"epoch {epoch.number} adopted: no reader waits for {connection.pipeline} any more")
+        talk("Remove it from writers= of the others.")
+
+    last = f"it writes nothing more, and its last recorded time stays {noted_time}{because(reason)}"
+    return Change(plan_decision(connection, ("accepts", last), after=_AFTER_RETIRE), run)

@@ -1,126 +1,333 @@
-"""The command tree. Only the typed command's module is imported."""
+"""The command tree: verbs with their help, and the module of each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import EntryPoint, version
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from onceonly.cli.errors import ErrorHandlingGroup
+from onceonly.cli.errors import ErrorHandlingGroup, give_up
 from onceonly.cli.output import say
-from onceonly.cli.plugins import add, add_others
-
-WORDS = (
-    *("demo", "doctor", "audit", "epochs", "read-point", "quarantine", "time", "panes", "watch", "metrics", "queries"),
-    *("checkpoint", "txn", "ledger", "sink", "lab", "explain"),
-)
-"""First words of ours, in the order of the help."""
+from onceonly.cli.plugins import OF_THE_LAB, LazyGroup, add
 
 
-def command_tree(points: Sequence[EntryPoint], typed: Sequence[str] = ()) -> typer.Typer:
-    """The commands that a line may mean; all of them where its first word is none of ours.
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A command. ``ranged``: options may stand without their range, which the command then names."""
 
-    ``typed`` has no options. Importing all commands takes longer than most of them run.
-    """
-    tree = typer.Typer(
-        cls=ErrorHandlingGroup,
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
+    help: str
+    ranged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Noun:
+    """A group of commands, in the order of its help."""
+
+    help: str
+    verbs: Mapping[str, Verb] = field(default_factory=dict)
+
+
+TREE: Mapping[str, Verb | Noun] = {
+    "demo": Verb("Run the proof on this machine: real input, real kills."),
+    "status": Verb("Show pipelines, their newest events, and epochs in doubt."),
+    "audit": Verb("Count the rows of each epoch in its sinks, and check the chain."),
+    "doctor": Verb("Check versions, Java, jars, workers, destinations."),
+    "explain": Verb("Explain a code, or list them all."),
+    "metrics": Verb("Serve epochs, rows, phase times and lag to Prometheus."),
+    "epochs": Noun(
+        "Committed epochs: list, show, read-point.",
+        {
+            "list": Verb("List the newest epochs, and follow new ones."),
+            "show": Verb("Show one epoch, its plan, or where it ended."),
+            "read-point": Verb("Show an epoch that all sinks hold, and SQL to read it."),
+        },
+    ),
+    "replay": Noun(
+        "Replay and backfill recorded epochs: run, check, publish.",
+        {
+            "run": Verb("Run recorded epochs into their own target."),
+            "check": Verb("Compute epochs again from their source, and compare."),
+            "publish": Verb("Replace the rows of a pipeline by those of a backfill."),
+        },
+    ),
+    "recover": Noun(
+        "Recover a pipeline that stopped. Each command prints its plan first.",
+        {
+            "adopt": Verb("Accept a loss, duplicates or a change, or take over an older job.", ranged=True),
+            "rewind": Verb("Reset a pipeline to an epoch, or bring a restored sink its epochs."),
+            "refresh": Verb("Let a query with a new checkpoint replace all rows."),
+            "drop-sink": Verb("Take a sink out of a pipeline.", ranged=True),
+            "forget": Verb("Take a pipeline out of the ledger."),
+            "resolve": Verb("Settle an epoch in doubt, as a restart does."),
+            "rebuild-checkpoint": Verb("Write a checkpoint from epochs."),
+            "rebuild-ledger": Verb("Rebuild the ledger from the markers in the sinks."),
+            "reset-windows": Verb("Give up all open windows."),
+            "rebuild-windows": Verb("Compute open windows again, and correct their table."),
+            "retire-writer": Verb("Stop waiting for a writer of a dataset, for good."),
+        },
+    ),
+    "quarantine": Noun(
+        "Rows in quarantine: list, show.",
+        {
+            "list": Verb("List the newest epochs with quarantined rows."),
+            "show": Verb("Show quarantined rows, with their reasons."),
+        },
+    ),
+    "time": Noun(
+        "Until when a dataset is complete: show, wait.",
+        {
+            "show": Verb("Show until when a dataset is complete, or its history."),
+            "wait": Verb("Wait until every row before a time is committed."),
+        },
+    ),
+    "windows": Noun("Open windows: show.", {"show": Verb("Show the windows that are open after the newest epoch.")}),
+    "checkpoint": Verb("Show a checkpoint, or verify it."),
+    "ledger": Noun(
+        "The ledger, an index of the epochs in your sinks: prune.",
+        {"prune": Verb("Forget old epochs of one pipeline.")},
+    ),
+    "lab": Verb("The fault lab: search, replay and judge runs with faults."),
+}
+"""First words of ours, in the order of the help. The lab publishes those of ``OF_THE_LAB``."""
+
+MOVED: Mapping[str, str] = {
+    "queries list": "status",
+    "queries show": "status NAME",
+    "queries adopt": "recover adopt",
+    "queries drop-sink": "recover drop-sink",
+    "queries refresh": "recover refresh",
+    "queries rewind": "recover rewind",
+    "queries forget": "recover forget",
+    "queries": "status",
+    "watch": "status --watch",
+    "read-point": "epochs read-point",
+    "epochs diff": "epochs show",
+    "epochs tail": "epochs list --follow",
+    "epochs plans": "epochs show --plan",
+    "epochs rerun": "replay run",
+    "epochs publish": "replay publish",
+    "audit --recompute": "replay check",
+    "time history": "time show --history",
+    "time certify": "audit",
+    "time retire": "recover retire-writer",
+    "panes show": "windows show",
+    "panes rebuild": "recover rebuild-windows",
+    "panes reset": "recover reset-windows",
+    "panes": "windows",
+    "checkpoint show": "checkpoint PATH",
+    "checkpoint offsets": "epochs show --offsets",
+    "checkpoint verify": "checkpoint PATH --verify",
+    "checkpoint rebuild": "recover rebuild-checkpoint",
+    "txn list": "status --in-doubt",
+    "txn resolve": "recover resolve",
+    "txn": "status --in-doubt",
+    "ledger rebuild": "recover rebuild-ledger",
+    "ledger export": "epochs list --output json",
+    "sink check": "doctor --sink",
+    "sink": "doctor --sink",
+    "session prepare": "lab prepare-session",
+}
+"""Old command to the one that does it now. A noun alone comes after its verbs."""
+
+
+def moved(typed: Sequence[str]) -> str | None:
+    """The old command that a line begins with, or ``None``."""
+    options = {word.partition("=")[0] for word in typed}
+    for old in MOVED:
+        words = old.split()
+        plain = [word for word in words if word[:1] != "-"]
+        if list(typed[: len(plain)]) == plain and options >= {*words}:
+            return old
+    return None
+
+
+class _Root(LazyGroup, ErrorHandlingGroup):
+    points: Sequence[EntryPoint] = ()
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        makers: dict[str, Callable[[], Any]] = {word: partial(_made, word, entry) for word, entry in TREE.items()}
+        others = sorted({point.name for point in self.points} - {*TREE})
+        makers |= {word: partial(_published, word, self.points) for word in (*OF_THE_LAB, *others)}
+        self.fill(makers, {word: entry.help for word, entry in TREE.items()})
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Name the new command to who typed an old one.
+
+        Raises:
+            typer.Exit: with 2.
+        """
+        rest = super().parse_args(ctx, args)
+        if old := moved(args):
+            new = MOVED[old]
+            give_up(f"onceonly {old} is now: onceonly {new}\n  Next: onceonly {new.partition(' -')[0]} --help")
+        return rest
+
+
+def command_tree(points: Sequence[EntryPoint]) -> typer.Typer:
+    """The command line, with the commands that other packages publish."""
+
+    class Root(_Root):
+        pass
+
+    Root.points = points
+    tree = _typer(
+        cls=Root,
+        add_completion=True,
         help="Exactly-once sinks for PySpark Structured Streaming: proof, history and repair.",
-        epilog="Exit codes: 0 clean, 1 findings, 2 could not answer or nobody confirmed a plan; of the lab also 3, the "
-        "lab itself failed.",
+        epilog="Exit codes: 0 clean or done, 1 findings, 2 no answer, 3 rows not counted (in the lab: the lab failed), "
+        "4 a plan that changed nothing: add --yes.",
     )
     tree.callback()(root)
-    words = [word for word in typed[:1] if word in WORDS]
-    for word in words or WORDS:
-        command = _command(word)
-        if command is None:
-            add(tree, word, points)
-        elif isinstance(command, typer.Typer):
-            if word == "epochs":
-                _add_replays(command, typed[1:2])
-            tree.add_typer(command, name=word)
-        else:
-            tree.command(word)(command)
-    if not words:
-        add_others(tree, points)
     return tree
 
 
-def _command(word: str) -> Any:  # noqa: PLR0911, PLR0912 - a table, in imports that tools can read
-    """A command, or a noun with its verbs; ``None``: a package publishes it."""
-    match word:
-        case "doctor" | "sink":
-            from onceonly.cli import doctor
+def _typer(**settings: Any) -> typer.Typer:
+    defaults: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, **settings}
+    return typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, **defaults)
 
-            return doctor.command if word == "doctor" else doctor.app
+
+def _made(word: str, entry: Verb | Noun) -> Any:
+    if isinstance(entry, Verb):
+        return _verb(word, word, entry)
+    tree = _typer(cls=LazyGroup, help=entry.help)
+    tree.callback()(lambda: None)
+    group: Any = typer.main.get_command(tree)
+    group.name = word
+    verbs = entry.verbs.items()
+    group.fill(
+        {name: partial(_verb, name, f"{word} {name}", verb) for name, verb in verbs},
+        {name: verb.help for name, verb in verbs},
+    )
+    return group
+
+
+def _verb(name: str, words: str, verb: Verb) -> Any:
+    tree = _typer()
+    tree.command(name, cls=_class(verb))(_function(words))
+    return typer.main.get_command(tree)
+
+
+def _class(verb: Verb) -> type[TyperCommand]:
+    if not verb.ranged:
+        return TyperCommand
+    from onceonly.cli.change import Ranged
+
+    return Ranged
+
+
+def _function(words: str) -> Any:  # noqa: PLR0911, PLR0912 - a table, in imports that tools can read
+    """What a command runs."""
+    noun, _, name = words.partition(" ")
+    match noun:
+        case "status":
+            from onceonly.cli import status
+
+            return status.command
         case "audit":
             from onceonly.cli import audit
 
             return audit.command
-        case "epochs":
-            from onceonly.cli import epochs
+        case "doctor":
+            from onceonly.cli import doctor
 
-            return epochs.app
-        case "read-point":
-            from onceonly.cli import readpoint
-
-            return readpoint.command
-        case "quarantine":
-            from onceonly.cli import quarantine
-
-            return quarantine.app
-        case "time":
-            from onceonly.cli import time
-
-            return time.app
-        case "panes":
-            from onceonly.cli import windows
-
-            return windows.app
-        case "watch" | "metrics":
-            from onceonly.cli import watch
-
-            return watch.watch if word == "watch" else watch.metrics
-        case "queries":
-            from onceonly.cli import status
-
-            return status.app
-        case "checkpoint":
-            from onceonly.cli import checkpoint
-
-            return checkpoint.app
-        case "txn":
-            from onceonly.cli.recover import resolve
-
-            return resolve.app
-        case "ledger":
-            from onceonly.cli import ledger
-
-            return ledger.app
+            return doctor.command
         case "explain":
             from onceonly.cli import explain
 
             return explain.command
+        case "metrics":
+            from onceonly.cli import metrics
+
+            return metrics.command
+        case "epochs":
+            from onceonly.cli import epochs
+
+            return {"list": epochs.list_, "show": epochs.show, "read-point": epochs.read_point}[name]
+        case "replay":
+            from onceonly.cli import replay
+
+            return {"run": replay.run, "check": replay.check, "publish": replay.publish}[name]
+        case "quarantine":
+            from onceonly.cli import quarantine
+
+            return {"list": quarantine.list_, "show": quarantine.show}[name]
+        case "time":
+            from onceonly.cli import time
+
+            return {"show": time.show, "wait": time.wait}[name]
+        case "windows":
+            from onceonly.cli import windows
+
+            return windows.command
+        case "checkpoint":
+            from onceonly.cli import checkpoint
+
+            return checkpoint.command
+        case "ledger":
+            from onceonly.cli import ledger
+
+            return ledger.prune
         case _:
-            return None
+            return _recovery(name)
 
 
-def _add_replays(epochs: typer.Typer, verb: Sequence[str]) -> None:
-    """Add the verbs that run epochs again, unless another one was typed: they need much more than the others."""
-    names = {command.name or getattr(command.callback, "__name__", "") for command in epochs.registered_commands}
-    if "rerun" not in names and not names & {*verb}:
-        from onceonly.cli.replay import publish, run
+def _recovery(name: str) -> Any:  # noqa: PLR0911
+    """What a verb of ``recover`` runs."""
+    match name:
+        case "adopt":
+            from onceonly.cli.recover import adopt
 
-        epochs.command("rerun")(run.command)
-        epochs.command("publish")(publish.command)
+            return adopt.command
+        case "rewind":
+            from onceonly.cli.recover import rewind
+
+            return rewind.command
+        case "refresh":
+            from onceonly.cli.recover import refresh
+
+            return refresh.command
+        case "resolve":
+            from onceonly.cli.recover import resolve
+
+            return resolve.command
+        case "rebuild-checkpoint":
+            from onceonly.cli import checkpoint
+
+            return checkpoint.rebuild
+        case "rebuild-ledger":
+            from onceonly.cli import ledger
+
+            return ledger.rebuild
+        case "reset-windows" | "rebuild-windows":
+            from onceonly.cli.recover import windows
+
+            return windows.reset if name == "reset-windows" else windows.rebuild
+        case "retire-writer":
+            from onceonly.cli import time
+
+            return time.retire
+        case _:
+            from onceonly.cli.recover import removal
+
+            return {"drop-sink": removal.drop, "forget": removal.forget}[name]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _published(word: str, points: Sequence[EntryPoint]) -> Any:
+    tree = _typer()
+    tree.callback()(lambda: None)
+    add(tree, word, points)
+    group: Any = typer.main.get_command(tree)
+    return group.commands[word]
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
         say(f"onceonly {version('onceonly')}")
         raise typer.Exit
 

@@ -1,17 +1,22 @@
-"""Load your own functions and objects by ``MODULE:NAME``."""
+"""Load your functions by ``MODULE:NAME``, and start a Spark session for them."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onceonly.cli.output import talk
 from onceonly.errors import refuse
 from onceonly_checkpoints.spark.replay_plan import StateFrom
+
+if TYPE_CHECKING:
+    from onceonly.protocol import SparkSession
 
 _WITH = typer.Option(
     "--with", metavar="MODULE:FUNCTION", help="function(spark) that returns the query's stream, or its writeStream."
@@ -19,12 +24,12 @@ _WITH = typer.Option(
 WithOption = Annotated[str | None, _WITH]
 JobOption = Annotated[str, _WITH]
 """The same, where a command cannot do without."""
-BeforeOption = Annotated[
-    str | None, typer.Option("--before", metavar="MODULE:FUNCTION", help="The query's before=, if it has one.")
+TransformOption = Annotated[
+    str | None, typer.Option("--transform", metavar="MODULE:FUNCTION", help="The query's transform=, if it has one.")
 ]
-_PANES = typer.Option("--panes", metavar="MODULE:NAME", help="The query's panes=.")
-PanesOption = Annotated[str | None, _PANES]
-DefinitionOption = Annotated[str, _PANES]
+_WINDOWS = typer.Option("--windows", metavar="MODULE:NAME", help="The query's windows=.")
+WindowsOption = Annotated[str | None, _WINDOWS]
+DefinitionOption = Annotated[str, _WINDOWS]
 """The same, where a command cannot do without."""
 StateOption = Annotated[
     StateFrom, typer.Option("--state", help="Where a query with state gets it from before the first epoch.")
@@ -50,48 +55,58 @@ def named(address: str) -> Any:
 def _looked_up(address: str) -> tuple[Any, str]:
     """What an address names, ``None`` for nothing, and why it is not what was meant."""
     try:
-        found = named(address)
+        symbol = named(address)
     except LookupError as error:
         return None, str(error)
-    return found, f"it is {type(found).__name__}"
+    return symbol, f"it is {type(symbol).__name__}"
 
 
-def panes_of(address: str) -> Any:
-    """The :class:`onceonly.windows.Panes` that ``--panes`` names.
+def windows_of(address: str) -> Any:
+    """The :class:`onceonly.windows.Windows` that ``--windows`` names (E110: it names none)."""
+    from onceonly.windows import Windows
 
-    Raises:
-        ConfigurationError: E110, it names none.
-    """
-    from onceonly.windows import Panes
-
-    found, cause = _looked_up(address)
-    if isinstance(found, Panes):
-        return found
+    definition, cause = _looked_up(address)
+    if isinstance(definition, Windows):
+        return definition
     raise refuse(
         "E110",
-        problem=f"--panes {address!r} names no Panes.",
+        problem=f"--windows {address!r} names no Windows.",
         cause=cause,
-        next="name it as MODULE:NAME, from the directory of the module: --panes jobs.scores:PANES",
+        next="name it as MODULE:NAME, from the directory of the module: --windows jobs.scores:PANES",
     )
 
 
 def function(option: str, address: str) -> Callable[..., Any]:
-    """The function that an option names.
-
-    Args:
-        option: the option, for the message.
-        address: ``MODULE:NAME``.
-
-    Raises:
-        ConfigurationError: E110, it names none.
-    """
-    found, cause = _looked_up(address)
-    if found is None or not callable(found):
+    """The function that an option names (E110: it names none)."""
+    symbol, cause = _looked_up(address)
+    if symbol is None or not callable(symbol):
         raise refuse(
             "E110",
             problem=f"{option} {address!r} names no function.",
             cause=cause,
             next=f"name it as MODULE:NAME, from the directory of the module: {option} jobs.orders:stream",
         )
-    made: Callable[..., Any] = found
+    made: Callable[..., Any] = symbol
     return made
+
+
+@contextmanager
+def spark_session(needed: bool, what: str = "audit --deep", *, kafka: bool = False) -> Generator[SparkSession | None]:
+    """Give a session with Delta's jars, and end it where it was started here.
+
+    Args:
+        needed: whether there shall be one at all; otherwise pyspark is not even loaded.
+        what: the command that needs it.
+        kafka: whether it needs the jars of Spark's Kafka source, too.
+
+    Raises:
+        ConfigurationError: E108 PySpark is not installed; E110 there is no Java, or no way to the jars.
+    """
+    if not needed:
+        yield None
+        return
+    from onceonly.spark.jars import local_session, pyspark_version
+
+    pyspark_version(what)
+    with local_session("onceonly audit", lambda: talk("Starting Spark ..."), kafka=kafka) as session:
+        yield session

@@ -1,43 +1,29 @@
-"""``onceonly panes``: open windows, their waiting, rebuild and reset."""
+"""``onceonly windows``: open windows, and what they wait for."""
 
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
 
-from onceonly.cli.connect import Connection, place
-from onceonly.cli.epochs import newest_epochs, read
-from onceonly.cli.options import (
-    LedgerOption,
-    OnlyArgument,
-    OutputOption,
-    QueryOption,
-    ReasonOption,
-    SinkOption,
-    YesOption,
-    confirmed,
-    one_name,
-)
+from onceonly.audit.catalogue import CLEAN, FINDINGS
+from onceonly.cli.connect import Connection, connect, naming
+from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, one_name
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
-from onceonly.cli.recover import rebuild_windows, reset_windows
-from onceonly.cli.user_code import BeforeOption, DefinitionOption, JobOption, function, panes_of
-from onceonly.cli.window_state import WindowRow, keeper_of, shown
+from onceonly.cli.records import newest_epochs, read
 from onceonly.errors import refuse
-from onceonly.event_time.timestamps import spelled
-from onceonly.protocol import ShowsState
-from onceonly.runtime.operator import nothing_to_reset
+from onceonly.event_time.reader import spelled
+from onceonly.protocol.capabilities import OpenWindow, StateRow, WindowStore, implements
 from onceonly.windows.rules.assigners import LEAST
+from onceonly.windows.rules.state import OpenWindowState
+from onceonly.windows.rules.state import WindowKey as Window
+from onceonly_checkpoints.digests import STATE
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epoch_time import END, Unit
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import END, EpochWindows, Unit
 from onceonly_checkpoints.model import canonical
-
-app = typer.Typer(no_args_is_help=True, help="Windows that are open: show, rebuild, reset.")
 
 KeyOption = Annotated[
     str | None, typer.Option("--key", metavar="JSON", help="Only windows of this key: a value, or a list of values.")
@@ -50,14 +36,11 @@ _LOOKS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _OpenWindows:
     """What is open behind the newest epoch.
 
     Attributes:
-        epoch: that one.
-        panes: what it says of windows.
         counted: windows that the keeper holds.
-        windows: some of them.
         dropped: rows that are in no window, in all epochs that are known.
     """
 
@@ -68,8 +51,7 @@ class _Seen:
     dropped: int
 
 
-@app.command()
-def show(
+def command(
     context: typer.Context,
     name: OnlyArgument = None,
     *,
@@ -80,107 +62,107 @@ def show(
     key: KeyOption = None,
     limit: ShownOption = 20,
 ) -> None:
-    """Show what is open behind the newest epoch, out of the table of state itself; without Spark and without a fence.
+    """Show the windows that are open after the newest epoch, from the table of state, without Spark or a fence.
 
     Exit code: 0 as many windows are open as the epoch says, 1 there are more or fewer, 2 there is no answer.
     """
-    wanted = _key(key)
-    with place(ledger, one_name(context, name, query), sink, forgiving=True) as here:
-        seen = _looked(here, wanted, limit)
-    differs = seen.counted != seen.panes.open.rows
+    key_json = _key(key)
+    with connect(ledger, one_name(context, name, query), sink, forgiving=True) as connection:
+        lookup = _looked(connection, key_json, limit)
+    differs = lookup.counted != lookup.panes.open.rows
     if output is Output.JSON:
-        emit_json({"pipeline": here.pipeline, **_json(seen)})
+        emit_json({"pipeline": connection.pipeline, **_json(lookup)})
     else:
-        _show(seen, differs=differs)
-    raise typer.Exit(1 if differs else 0)
+        _show(lookup, differs=differs)
+    raise typer.Exit(FINDINGS if differs else CLEAN)
 
 
-def _key(said: str | None) -> str | None:
-    """A key as it is kept: canonical JSON of its values.
-
-    Raises:
-        ConfigurationError: E110, no JSON.
-    """
-    if said is None:
+def _key(text: str | None) -> str | None:
+    """A key as it is kept: canonical JSON of its values (E110: no JSON)."""
+    if text is None:
         return None
     try:
-        value = json.loads(said)
+        value = json.loads(text)
     except ValueError as error:
         raise refuse(
             "E110",
-            problem=f"--key {said} is not JSON.",
+            problem=f"--key {text} is not JSON.",
             cause="a text is put into quotes of its own",
             next="""--key '"ann"', or of several columns: --key '["ann", 7]'""",
         ) from error
     return canonical(value if isinstance(value, list) else [value])
 
 
-def _looked(here: Connection, key: str | None, limit: int) -> _Seen:
+def _looked(connection: Connection, key: str | None, limit: int) -> _OpenWindows:
     """The newest epoch and its windows, of one moment as far as a running driver lets them be.
 
     Raises:
         ConfigurationError: E110, nothing is said of windows, or their state cannot be found.
     """
-    epoch, panes = _newest(here)
-    keeper, known = keeper_of(here), read(here)
-    counted, windows = keeper.count_windows(panes.since), _windows(keeper, panes, key, limit)
+    epoch, panes = _newest(connection)
+    keeper, records = keeper_of(connection), read(connection)
+    counted, windows = keeper.count_windows(panes.since) or 0, _windows(keeper, panes, key, limit)
     for _ in range(_LOOKS):
-        stood, (epoch, panes) = epoch, _newest(here)
-        if stood.chain == epoch.chain:
+        previous, (epoch, panes) = epoch, _newest(connection)
+        if previous.chain == epoch.chain:
             break
-        counted, windows = keeper.count_windows(panes.since), _windows(keeper, panes, key, limit)
-    dropped = sum(one.epoch.panes.dropped for one in known if one.epoch.panes and one.epoch.adoption is None)
-    return _Seen(epoch, panes, counted, windows, dropped)
+        counted, windows = keeper.count_windows(panes.since) or 0, _windows(keeper, panes, key, limit)
+    dropped = sum(
+        record.epoch.windows.dropped for record in records if record.epoch.windows and record.epoch.adoption is None
+    )
+    return _OpenWindows(epoch, panes, counted, windows, dropped)
 
 
-def _newest(here: Connection) -> tuple[Epoch, EpochWindows]:
-    known = newest_epochs(here, 1)
-    panes = known[-1].epoch.panes if known else None
+def _newest(connection: Connection) -> tuple[Epoch, EpochWindows]:
+    newest_records = newest_epochs(connection, 1)
+    panes = newest_records[-1].epoch.windows if newest_records else None
     if panes is None:
         raise refuse(
             "E110",
-            problem=f'The newest epoch of "{here.pipeline}" says nothing of windows.',
-            cause="its query has no panes=, or has committed nothing yet",
+            problem=f'The newest epoch of "{connection.pipeline}" has no windows.',
+            cause="its query has no windows=, or has committed nothing yet",
             next="see its epochs: onceonly epochs list",
         )
-    return known[-1].epoch, panes
+    return newest_records[-1].epoch, panes
 
 
-def _windows(keeper: ShowsState, panes: EpochWindows, key: str | None, limit: int) -> tuple[WindowRow, ...]:
-    return tuple(map(shown, keeper.open_windows(panes.since, key=key, limit=limit)))
+def _windows(keeper: WindowStore, panes: EpochWindows, key: str | None, limit: int) -> tuple[WindowRow, ...]:
+    return tuple(map(shown, keeper.open_windows(panes.since, key=key, limit=limit) or ()))
 
 
-def _json(seen: _Seen) -> dict[str, Any]:
-    time = seen.epoch.time
+def _json(snapshot: _OpenWindows) -> dict[str, Any]:
+    time = snapshot.epoch.time
     return {
-        "epoch": seen.epoch.number,
-        "open": seen.panes.open.rows,
-        "counted": seen.counted,
-        "dropped": seen.dropped,
+        "epoch": snapshot.epoch.number,
+        "open": snapshot.panes.open.rows,
+        "counted": snapshot.counted,
+        "dropped": snapshot.dropped,
         "unit": time.unit if time else None,
-        "lower": time.lower if time else None,
-        "closed": time.closed if time else None,
-        "windows": [window.to_json() for window in seen.windows],
+        "lower": time.dataset_complete_until if time else None,
+        "closed": time.closed_until if time else None,
+        "windows": [window.to_json() for window in snapshot.windows],
     }
 
 
-def _show(seen: _Seen, *, differs: bool) -> None:
-    time = seen.epoch.time
+def _show(snapshot: _OpenWindows, *, differs: bool) -> None:
+    time = snapshot.epoch.time
     unit: Unit = time.unit if time else "integer"
-    emit_table(("key", "start", "end", "new rows", "panes", "end passed", "wakes"), _table(seen.windows, unit))
-    said = f"{plural(seen.panes.open.rows, 'window')} by epoch {seen.epoch.number}"
+    emit_table(("key", "start", "end", "new rows", "panes", "end passed", "wakes"), _table(snapshot.windows, unit))
+    summary = f"{plural(snapshot.panes.open.rows, 'window')} by epoch {snapshot.epoch.number}"
     of_rows = (
-        f"{plural(seen.dropped, 'row')} in no window, as it was closed or they have no time" if seen.dropped else None
+        f"{plural(snapshot.dropped, 'row')} in no window, as it was closed or they have no time"
+        if snapshot.dropped
+        else None
     )
     say()
     emit_pairs(
         [
-            ("open", f"{said}, {seen.counted} in the table" if differs else said),
-            ("shown", plural(len(seen.windows), "window")),
+            ("open", f"{summary}, {snapshot.counted} in the table" if differs else summary),
+            ("shown", plural(len(snapshot.windows), "window")),
             ("dropped", of_rows),
-            ("complete through", spelled(time.lower, unit) if time else None),
-            ("closed through", spelled(time.closed, unit) if time and time.closed is not None else None),
-            ("next", "somebody else wrote into the table of state: onceonly audit --deep" if differs else None),
+            ("complete until", spelled(time.dataset_complete_until, unit) if time else None),
+            ("closed through", spelled(time.closed_until, unit) if time and time.closed_until is not None else None),
+            ("next", "another program wrote into the table of state: onceonly audit --deep" if differs else None),
         ]
     )
 
@@ -195,72 +177,109 @@ def _bound(number: int, unit: Unit) -> str:
     return "-" if number in (LEAST, END) else spelled(number, unit)
 
 
-def _wakes(one: WindowRow, unit: Unit) -> str:
-    clock = f"at {spelled(one.wake_clock, 'ms')}" if one.wake_clock is not None else ""
-    time = f"once {spelled(one.wake_time, unit)} is noted"
+def _wakes(window: WindowRow, unit: Unit) -> str:
+    clock = f"at {spelled(window.wake_clock, 'ms')}" if window.wake_clock is not None else ""
+    time = f"when complete until {spelled(window.wake_time, unit)}"
     return " or ".join(filter(None, (clock, time)))
 
 
-@app.command()
-def rebuild(
-    context: typer.Context,
-    name: OnlyArgument = None,
-    *,
-    with_: JobOption,
-    defined: DefinitionOption,
-    before: BeforeOption = None,
-    reason: ReasonOption = "",
-    query: QueryOption = None,
-    sink: SinkOption = None,
-    ledger: LedgerOption = None,
-    yes: YesOption = False,
-) -> None:
-    """Compute the windows that are open again from their source, and put the table right that keeps them.
+# ---- State of windows, out of the sink that holds it.
 
-    For a table of state that was changed by hand, or lost rows (E226, A176). Nothing is written unless they are the
-    windows that the newest epoch left. Stops every driver that is running.
+
+@dataclass(frozen=True, slots=True)
+class WindowRow:
+    """An open window, for people.
+
+    Attributes:
+        key: canonical JSON of its values.
+        start: where it begins, in the unit of time.
+        epoch: the one that wrote it last.
+        rows: rows since its last pane.
+        panes: how many it has had.
+        passed: whether its end is noted, so that it is open for late rows alone.
+        wake_clock: at which clock it has something to do without a row, milliseconds since 1970; ``None`` for none.
+        wake_time: what must be noted for that.
     """
-    job, windows = function("--with", with_), panes_of(defined)
-    shape = function("--before", before) if before else None
-    with place(ledger, one_name(context, name, query), sink) as here:
-        last = next((record.epoch for record in newest_epochs(here, 1)), None)
-        if last is None or last.panes is None:
-            named, known = shlex.quote(here.pipeline), shlex.quote(here.certain_ledger.address)
-            raise refuse(
-                "E110",
-                problem=f'No epoch of "{here.pipeline}" says anything of windows.',
-                cause="the name is another one, or its query has no panes=",
-                next=f"see what its epochs say: onceonly epochs list --query {named} --ledger {known}",
-            )
-        plan = rebuild_windows.plan(here, last, last.panes, reason)
-        emit_pairs(plan.pairs)
-        if confirmed(yes):
-            rebuild_windows.carry_out(here, plan, job, windows, shape)
+
+    key: str
+    start: int
+    end: int
+    epoch: int
+    rows: int
+    panes: int
+    passed: bool
+    wake_clock: int | None
+    wake_time: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values; the key as a list."""
+        return {**asdict(self), "key": json.loads(self.key)}
 
 
-@app.command()
-def reset(
-    context: typer.Context,
-    name: OnlyArgument = None,
-    *,
-    accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Accept that rows in open windows are in no later result. Required.")
-    ] = False,
-    reason: ReasonOption = "",
-    query: QueryOption = None,
-    sink: SinkOption = None,
-    ledger: LedgerOption = None,
-    yes: YesOption = False,
-) -> None:
-    """Give up all windows that are open, by writing an epoch without rows into every sink; the query goes on behind it.
+def shown(open_window: OpenWindow) -> WindowRow:
+    """What the state of a window says (E110: it cannot be read)."""
+    row = open_window.state
+    try:
+        state = _kept(row)
+    except ValueError as error:
+        raise refuse(
+            "E110",
+            problem=f"The state of the window of key {row.key} from {row.start} on cannot be read.",
+            cause=f"epoch {row.epoch} was written by another version, or the row was changed by hand",
+            next="run the version that writes the pipeline; to find a change by hand: onceonly audit --deep",
+        ) from error
+    passed = open_window.wake_time > row.stop
+    return WindowRow(
+        row.key,
+        row.start,
+        row.stop,
+        row.epoch,
+        state.fresh,
+        state.panes,
+        passed,
+        open_window.wake_clock,
+        open_window.wake_time,
+    )
 
-    Rows that were written stay. Stops every driver that is running.
+
+def fresh(open_window: OpenWindow) -> int | None:
+    """Rows since the last pane of a window; ``None`` where its state cannot be read."""
+    try:
+        return _kept(open_window.state).fresh
+    except ValueError:
+        return None
+
+
+def _kept(row: StateRow) -> OpenWindowState:
+    return OpenWindowState.read(Window(row.key, row.start, row.stop), row.body)
+
+
+def keeper_of(connection: Connection) -> WindowStore:
+    """The sink that holds the state, opened for reading.
+
+    Raises:
+        ConfigurationError: E110, it was not named, cannot be found, or does not show its rows.
     """
-    with place(ledger, one_name(context, name, query), sink) as here:
-        last = next((record.epoch for record in newest_epochs(here, 1)), None)
-        if last is None or last.panes is None or not last.panes.open.rows:
-            raise nothing_to_reset(here.pipeline)
-        plan = reset_windows.plan(here, last, last.panes, reason, accept_loss=accept_loss)
-        emit_pairs(plan.pairs)
-        if confirmed(yes):
-            reset_windows.carry_out(here, plan)
+    ids = _ids(connection)
+    store = next((sink for sink in connection.sinks if sink.id in ids), None)
+    if store is None or not isinstance(store, WindowStore) or not implements(store, WindowStore, "open_windows"):
+        reason = "is not among the sinks" if store is None else "does not show its rows"
+        names = ", ".join(ids) or "which no epoch names"
+        raise refuse(
+            "E110",
+            problem=f"The table of state of {connection.pipeline}, {names}, {reason}.",
+            cause="it was not named, or its address leads nowhere",
+            next=naming(connection, ids),
+        )
+    store.open(connection.pipeline)
+    return store
+
+
+def _ids(connection: Connection) -> tuple[str, ...]:
+    """Who holds state, by the newest epoch that wrote some: an operator's writes none."""
+    for records in (newest_epochs(connection, 1), read(connection)):
+        for record in reversed(records):
+            for output in record.epoch.outputs:
+                if output.name == STATE:
+                    return output.sinks
+    return ()

@@ -81,8 +81,8 @@ def judge_names(facts: PipelineFacts) -> Iterator[Check]:
     """D403, D404: more than one query writes under the name."""
     turns = _taken_in_turns(facts.lineages)
     if turns:
-        one, other = turns
-        yield spot("D403", facts.name, pipeline=facts.name, one=one, other=other)
+        previous, other = turns
+        yield spot("D403", facts.name, pipeline=facts.name, one=previous, other=other)
     for sink, generation in facts.fences:
         if generation > facts.generation:
             yield spot(
@@ -92,13 +92,13 @@ def judge_names(facts: PipelineFacts) -> Iterator[Check]:
 
 def _taken_in_turns(lineages: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
     """Check for two queries that alternate. A new checkpoint that stays is a restart."""
-    seen: set[str] = set()
+    query_ids: set[str] = set()
     before = ""
     for query_id, checkpoint in lineages:
-        if query_id in seen and query_id != before:
-            place = dict(lineages)
-            return f"query id {before} ({place[before]})", f"query id {query_id} ({checkpoint})"
-        seen.add(query_id)
+        if query_id in query_ids and query_id != before:
+            checkpoints = dict(lineages)
+            return f"query id {before} ({checkpoints[before]})", f"query id {query_id} ({checkpoint})"
+        query_ids.add(query_id)
         before = query_id
     return None
 
@@ -117,22 +117,22 @@ def judge_timeout(pipeline: str, times: Sequence[EpochTime]) -> Iterator[Check]:
     for writer, at_most_ms in sorted(waited.items()):
         usual_ms = _usual_gap(writer, times)
         if usual_ms is not None and at_most_ms < _ROOM * usual_ms:
-            found = {"waited": spell(at_most_ms / 1000), "usual": spell(usual_ms / 1000)}
+            durations = {"waited": spell(at_most_ms / 1000), "usual": spell(usual_ms / 1000)}
             enough_s = -(-_ROOM * usual_ms // 1000)
-            yield spot("D405", pipeline, State.HINT, pipeline=pipeline, writer=writer, **found, enough_s=enough_s)
+            yield spot("D405", pipeline, State.HINT, pipeline=pipeline, writer=writer, **durations, enough_s=enough_s)
 
 
 def _waited(times: Sequence[EpochTime]) -> Mapping[str, int]:
     """Return the shortest wait, in milliseconds, after which each writer was left out."""
-    found: dict[str, int] = {}
+    waits: dict[str, int] = {}
     before: tuple[str, ...] = ()
-    for one in times:
-        for mark in one.observed:
-            if mark.writer in one.silent and mark.writer not in before:
-                passed = one.ingest - mark.ingest
-                found[mark.writer] = min(passed, found.get(mark.writer, passed))
-        before = one.silent
-    return found
+    for epoch_time in times:
+        for mark in epoch_time.writers:
+            if mark.writer in epoch_time.timed_out and mark.writer not in before:
+                passed = epoch_time.batch_timestamp_ms - mark.batch_timestamp_ms
+                waits[mark.writer] = min(passed, waits.get(mark.writer, passed))
+        before = epoch_time.timed_out
+    return waits
 
 
 def _usual_gap(writer: str, times: Sequence[EpochTime]) -> int | None:
@@ -141,11 +141,15 @@ def _usual_gap(writer: str, times: Sequence[EpochTime]) -> int | None:
     Of fewer than a hundred the longest is left out: one outage does not show a pace. Unobserved epochs count as planned
     at even distances.
     """
-    seen: dict[tuple[int, int], WriterProgress] = {}
-    for mark in (mark for one in times for mark in one.observed if mark.writer == writer and mark.epoch):
-        seen[mark.turn, mark.epoch] = mark
-    pairs = pairwise(seen[key] for key in sorted(seen))
-    gaps = [(two.ingest - one.ingest) // (two.epoch - one.epoch) for one, two in pairs if two.turn == one.turn]
+    marks: dict[tuple[int, int], WriterProgress] = {}
+    for mark in (mark for epoch_time in times for mark in epoch_time.writers if mark.writer == writer and mark.epoch):
+        marks[mark.resets, mark.epoch] = mark
+    pairs = pairwise(marks[key] for key in sorted(marks))
+    gaps = [
+        (two.batch_timestamp_ms - earlier.batch_timestamp_ms) // (two.epoch - earlier.epoch)
+        for earlier, two in pairs
+        if two.resets == earlier.resets
+    ]
     return sorted(gaps)[99 * (len(gaps) - 1) // 100] if len(gaps) > 1 else None
 
 
@@ -174,8 +178,8 @@ def judge_clock(name: str, clock: Clock) -> Iterator[Check]:
     if certain < SKEW_S:
         return
     state = State.PROBLEM if certain >= _FAR_OFF_S else State.HINT
-    way = "ahead of" if clock.ahead_s > 0 else "behind"
-    yield spot("D401", name, state, place=name, skew=spell(abs(clock.ahead_s)), way=way)
+    direction = "ahead of" if clock.ahead_s > 0 else "behind"
+    yield spot("D401", name, state, place=name, skew=spell(abs(clock.ahead_s)), way=direction)
 
 
 def too_short(limit_s: float, observed: Observed) -> State | None:
@@ -206,8 +210,10 @@ def records_of(ledger: Ledger, entry: Pipeline) -> Sequence[EpochRecord]:
 
 def facts_of(entry: Pipeline, records: Sequence[EpochRecord], fences: Sequence[tuple[str, int]]) -> PipelineFacts:
     """Gather the known facts about a pipeline."""
-    known = [record.epoch.lineage for record in records if record.epoch.lineage]
-    lineages = tuple(pair for pair, _ in groupby((one.query_id, one.checkpoint) for one in known))
+    recorded_lineages = [record.epoch.lineage for record in records if record.epoch.lineage]
+    lineages = tuple(
+        pair for pair, _ in groupby((lineage.query_id, lineage.checkpoint) for lineage in recorded_lineages)
+    )
     return PipelineFacts(entry.name, entry.checkpoint, entry.generation, lineages, tuple(fences))
 
 
@@ -216,15 +222,15 @@ def mount_of(url: str) -> str | None:
     if not is_local(url) or not _MOUNTS.exists():
         return None
     path = os.path.realpath(local_path(url))
-    found = ("", "")
+    mount = ("", "")
     for line in _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
         _, point, kind, *_ = line.split(" ")
         # The kernel writes blanks in names as octal escapes.
-        place = point.encode().decode("unicode_escape")
-        inside = path == place or path.startswith(place.rstrip("/") + "/")
-        if inside and len(place) >= len(found[0]):
-            found = (place, kind)
-    return found[1] or None
+        mount_point = point.encode().decode("unicode_escape")
+        inside = path == mount_point or path.startswith(mount_point.rstrip("/") + "/")
+        if inside and len(mount_point) >= len(mount[0]):
+            mount = (mount_point, kind)
+    return mount[1] or None
 
 
 # ---- A Postgres server, as a sink or a ledger needs it: its settings and its clock, read and judged.
@@ -253,23 +259,23 @@ def read_server(url: str) -> ServerFacts:
         LedgerUnavailable: it does not answer.
         ValueError: not an address.
     """
-    place = place_of(url)
-    engine = place.engine()
+    address = place_of(url)
+    engine = address.engine()
     try:
         with engine.connect() as connection:
             rows = connection.exec_driver_sql(_SETTINGS)
             return ServerFacts({str(name): str(setting) for name, setting in rows}, _clock(connection))
     except SQLAlchemyError as error:
-        raise unavailable(place, error) from error
+        raise unavailable(address, error) from error
     finally:
         engine.dispose()
 
 
 def _clock(connection: Connection) -> Clock:
-    asked = time.time()
+    started = time.time()
     theirs = connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())").scalar_one()
     answered = time.time()
-    return Clock(float(theirs) - (asked + answered) / 2, (answered - asked) / 2)
+    return Clock(float(theirs) - (started + answered) / 2, (answered - started) / 2)
 
 
 def judge_server(name: str, facts: ServerFacts, observed: Observed) -> Iterator[Check]:
@@ -279,22 +285,22 @@ def judge_server(name: str, facts: ServerFacts, observed: Observed) -> Iterator[
     yield from judge_clock(name, facts.clock)
 
 
-def judge_settings(name: str, found: Mapping[str, str]) -> Iterator[Check]:
+def judge_settings(name: str, settings: Mapping[str, str]) -> Iterator[Check]:
     """D201 to D205: settings under which a confirmed commit can vanish, or none can be made."""
     for setting, code in (("fsync", "D201"), ("full_page_writes", "D202"), ("synchronous_commit", "D203")):
-        if found.get(setting) == "off":
+        if settings.get(setting) == "off":
             yield spot(code, name)
-    commit, standbys = found.get("synchronous_commit", ""), found.get("synchronous_standby_names", "")
+    commit, standbys = settings.get("synchronous_commit", ""), settings.get("synchronous_standby_names", "")
     if standbys and commit in ("local", "remote_write"):
         yield spot("D204", name, State.HINT, found=commit, standbys=standbys)
-    if found.get("transaction_read_only") == "on":
+    if settings.get("transaction_read_only") == "on":
         yield spot("D205", name)
 
 
-def judge_timeouts(name: str, found: Mapping[str, str], observed: Observed) -> Iterator[Check]:
+def judge_timeouts(name: str, settings: Mapping[str, str], observed: Observed) -> Iterator[Check]:
     """D206, D214: limits of the server that past epochs came near to, or that have no past epochs to compare with."""
     for setting in _TIMEOUTS:
-        limit = int(found.get(setting, "0")) / 1000
+        limit = int(settings.get(setting, "0")) / 1000
         if limit and not observed.epochs:
             yield spot("D214", name, State.HINT, setting=setting, limit=spell(limit))
         elif limit and (state := too_short(limit, observed)):

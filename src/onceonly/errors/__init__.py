@@ -1,28 +1,30 @@
-"""The error tree: what happened, why it matters, cause, next command.
+"""The error tree of onceonly, and the code of each error.
+
+Every error has four parts: what happened, why it matters, the likely cause and the next command.
 
     OnceOnlyError
     ├── ConfigurationError           E1xx  the call cannot work as written
-    ├── IdentityError                E2xx  the batch, the sink or the checkpoint is not what it should be
+    ├── IdentityError                E2xx  the batch, the sink or the checkpoint is not as expected
     │   ├── OverlapError             the batch offers rows that epochs hold, or may hold
     │   ├── GapError                 rows would be lost: the batch starts further on, or its input is gone
-    │   ├── StateError               Spark's state does not belong to what the sinks hold
-    │   └── SinkChangedError         a sink was set back, made anew or changed by somebody else
-    ├── UnresolvedOutcome            E3xx  a commit was sent and nobody can say yet whether it landed
+    │   ├── StateError               Spark's state does not belong to the rows in the sinks
+    │   └── SinkChangedError         a sink was set back, made anew or changed by others
+    ├── UnresolvedOutcome            E3xx  a commit was sent, and its outcome is not known yet
     ├── FencedOut                    E4xx  another driver owns the pipeline now
     │   └── SupersededRun            it goes on from the same place, so there is nothing to do
     ├── DestinationError             E5xx  the sink cannot take the rows
-    │   ├── DestinationUnavailable   not now: what stands in the way can pass by itself
+    │   ├── DestinationUnavailable   not now: the obstacle can pass by itself
     │   └── RowsRefused              not these: another start brings the same rows or columns
     └── CheckpointError              E6xx  the engine's checkpoint files cannot be read
 
-:attr:`OnceOnlyError.retryable` says which of them another start may settle without anybody's help.
+:attr:`OnceOnlyError.retry` marks those that a restart alone can settle.
 
-A warning (W7xx) is no exception: it works, but a promise is weaker than it looks. It is one line, for the log and for
-the pipeline's events.
+A warning (W7xx) is no exception: the query works, but its guarantee is weaker than it looks. It is one line, for the
+log and for the pipeline's events.
 
-Inside ``foreachBatch`` only the text survives: Spark turns it into a line of a Java traceback. So each message stands
-alone, and :func:`onceonly.refusal` makes the error of it again, by its class.
-The texts live in :mod:`onceonly.errors.codes`; :func:`refuse` makes the error of a code.
+Inside ``foreachBatch`` only the text survives: Spark turns it into a line of a Java traceback. So each message is
+complete, and :func:`onceonly.errors.refusal` makes the error of it again, by its class. The texts are in
+:mod:`onceonly.errors.codes`. :func:`refuse` makes the error of a code.
 """
 
 from __future__ import annotations
@@ -31,10 +33,11 @@ import difflib
 import re
 import shlex
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from onceonly.errors.codes import CATALOGUE, Family
+from onceonly_checkpoints.install import hint
 
 _SECRETS = (
     re.compile(r"(?P<keep>://[^:/@\s]+:)[^@\s]+(?=@)"),
@@ -49,19 +52,22 @@ def mask(text: str) -> str:
     return text
 
 
-def nearest(wrong: Iterable[str], known: Iterable[str]) -> str:
-    """`` (did you mean user?)`` where a misspelt name is close to a known one, else nothing."""
-    choices = list(known)
-    found = [match for name in wrong for match in difflib.get_close_matches(name, choices, 1, 0.5)]
-    return f" (did you mean {', '.join(found)}?)" if found else ""
+def nearest(wrong: Iterable[str], valid_names: Iterable[str]) -> str:
+    """`` (did you mean user?)`` where a misspelt name is close to a known one, otherwise nothing."""
+    choices = list(valid_names)
+    matches = [match for name in wrong for match in difflib.get_close_matches(name, choices, 1, 0.5)]
+    return f" (did you mean {', '.join(matches)}?)" if matches else ""
+
+
+_COMMANDS: Mapping[str, Callable[[str], str]] = {"q": shlex.quote, "i": hint}
 
 
 class _Words(string.Formatter):
-    """Fills details into a text; ``{name:q}`` becomes one word of a shell's command line."""
+    """Fills details into a text. See :func:`fill`."""
 
     def format_field(self, value: Any, format_spec: str) -> Any:
-        if format_spec == "q":
-            return shlex.quote(str(value))
+        if format_spec in _COMMANDS:
+            return _COMMANDS[format_spec](str(value))
         return (
             (format_spec if value is None else str(value)) if format_spec else super().format_field(value, format_spec)
         )
@@ -70,8 +76,8 @@ class _Words(string.Formatter):
 def fill(text: str, details: Mapping[str, object]) -> str:
     """Fill details into a text of a catalogue.
 
-    ``{name:q}`` becomes one word of a shell's command line, ``{name:some words}`` these words where ``name`` is
-    ``None``.
+    ``{name:q}`` becomes one word of a shell's command line, ``{name:i}`` the command that installs an extra.
+    ``{name:some words}`` becomes these words where ``name`` is ``None``.
     """
     return _Words().vformat(text, (), details)
 
@@ -93,17 +99,16 @@ class OnceOnlyError(Exception):
     """Base of all errors of this package.
 
     Attributes:
-        code: stable code, ``E203``; ``onceonly explain E203`` prints its page.
+        code: stable code, ``E203``. ``onceonly explain E203`` prints its page.
         what: the first line: what happened.
-        remedy: the next command or change.
-        retryable: whether what stands in the way can pass by itself, so that the query, started again as it is, may go
-            on. To start again is always safe: what is not proven is refused again.
+        retry: whether the obstacle can pass by itself, so that an unchanged restart of the query may succeed. A
+            restart is always safe: a batch that is not proven is refused again.
     """
 
-    retryable: ClassVar[bool] = False
+    retry: ClassVar[bool] = False
 
     def __init__(self, code: str, **details: object) -> None:
-        """Fill the catalogue's texts of ``code`` with ``details``; secrets are masked."""
+        """Fill the catalogue's texts of ``code`` with ``details``. Secrets are masked."""
         entry = CATALOGUE[code]
         details = {**UNTOLD, **details}
         self.code = code
@@ -116,7 +121,7 @@ class OnceOnlyError(Exception):
 
 
 def fields(text: str) -> frozenset[str]:
-    """Names of the details that a text asks for."""
+    """Names of the details that a text needs."""
     return frozenset(name for _, name, _, _ in string.Formatter().parse(text) if name)
 
 
@@ -125,11 +130,11 @@ class ConfigurationError(OnceOnlyError):
 
 
 class IdentityError(OnceOnlyError):
-    """The batch, the sink or the checkpoint is not what it should be (E2xx)."""
+    """The batch, the sink or the checkpoint is not as expected (E2xx)."""
 
 
 class OverlapError(IdentityError):
-    """The batch offers rows that epochs hold, or that they may hold: going on would write them twice."""
+    """The batch offers rows that epochs hold, or may hold: continuing would write them twice."""
 
 
 class GapError(IdentityError):
@@ -141,13 +146,13 @@ class StateError(IdentityError):
 
 
 class SinkChangedError(IdentityError):
-    """A sink is not what it was: set back, made anew, moved, or changed by somebody else."""
+    """A sink has changed: set back, made anew, moved, or changed by others."""
 
 
 class UnresolvedOutcome(OnceOnlyError):
-    """A commit was sent and nobody can say yet whether it landed (E3xx). The next start looks it up."""
+    """A commit was sent, and it is not known yet whether it landed (E3xx). The next start looks it up."""
 
-    retryable = True
+    retry = True
 
 
 class FencedOut(OnceOnlyError):
@@ -155,7 +160,7 @@ class FencedOut(OnceOnlyError):
 
 
 class SupersededRun(FencedOut):
-    """A newer driver or a newer run of this query goes on from the same place: nothing is lost, nothing to be done."""
+    """A newer driver or a newer run of this query continues from the same place. Nothing is lost or to be done."""
 
 
 class DestinationError(OnceOnlyError):
@@ -163,13 +168,13 @@ class DestinationError(OnceOnlyError):
 
 
 class DestinationUnavailable(DestinationError):
-    """The sink or ledger does not answer, is locked, or did not keep what was sent: another start may find it well."""
+    """The sink or ledger does not answer, is locked, or did not keep the sent rows. Another start may succeed."""
 
-    retryable = True
+    retry = True
 
 
 class RowsRefused(DestinationError):
-    """The sink answers, and these rows or columns do not fit it: another start brings the same ones."""
+    """The sink answers, but these rows or columns do not fit it. Another start brings the same ones."""
 
 
 class CheckpointError(OnceOnlyError):
@@ -198,11 +203,7 @@ CLASSES: Mapping[str, type[OnceOnlyError]] = {
 
 
 def class_of(code: str) -> type[OnceOnlyError]:
-    """The class of a code's error.
-
-    Raises:
-        KeyError: no error has such a code.
-    """
+    """The class of a code's error. :class:`KeyError` if no error has such a code."""
     family = Family.of(code)
     if family is None or family is Family.WARNINGS:
         raise KeyError(code)
@@ -210,25 +211,17 @@ def class_of(code: str) -> type[OnceOnlyError]:
 
 
 def refuse(code: str, **details: object) -> OnceOnlyError:
-    """Make the error of a code, to be raised.
+    """Make the error of a code, for raising.
 
-    Raises:
-        KeyError: no such code, or a detail that its text needs is missing.
+    :class:`KeyError` if there is no such code, or a detail that its text needs is missing.
     """
     return class_of(code)(code, **details)
 
 
 def repeat(code: str, what: str, remedy: str, message: str) -> OnceOnlyError:
-    """Make an error again of which only the text is left, to be raised.
+    """Make an error again from its text, for raising. :class:`KeyError` if no error has such a code.
 
-    Args:
-        code: of the catalogue.
-        what: its first line, without the code.
-        remedy: its next command or change.
-        message: all of it.
-
-    Raises:
-        KeyError: no error has such a code.
+    ``what`` is its first line, without the code, ``remedy`` its next command or change, ``message`` all of it.
     """
     kind = class_of(code)
     made = kind.__new__(kind, message)
@@ -237,6 +230,11 @@ def repeat(code: str, what: str, remedy: str, message: str) -> OnceOnlyError:
 
 
 def caution(code: str, **details: object) -> str:
-    """The warning of a code in one line: what is so and why it matters. The rest is in ``onceonly explain``."""
+    """The warning of a code in one line: what happened and why it matters. The rest is in ``onceonly explain``."""
     entry = CATALOGUE[code]
     return mask(fill(f"[ONCE-{code}] {entry.what} {entry.matter}", details))
+
+
+# At the end, because it needs the classes above.
+from onceonly.errors.read_refusal import Refused as Refused  # noqa: E402
+from onceonly.errors.read_refusal import refusal as refusal  # noqa: E402

@@ -1,4 +1,4 @@
-"""Read a refusal back from an error or a stopped query."""
+"""Parse a refusal back from an error or a stopped query."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _CAUSE, _NEXT = "Likely cause: ", "Next: "
 
 
 class StreamingQuery(Protocol):
-    """A query of Spark's, as far as it is asked what stopped it."""
+    """Spark's query, with the error that stopped it."""
 
     def exception(self) -> BaseException | None:
-        """What it was stopped by."""
+        """The error that stopped it."""
         ...
 
 
@@ -30,11 +30,9 @@ class Refused:
     """A refusal in its parts.
 
     Attributes:
-        code: ``E203``; ``onceonly explain`` has its page.
-        what: what happened.
-        matter: why it matters, and what was not done.
-        cause: the most likely cause.
-        next: the commands or changes that lead on, one a line.
+        code: ``E203``. ``onceonly explain`` has its page.
+        matter: why it matters, and the work that was not done.
+        next: the next commands or changes, one a line.
     """
 
     code: str
@@ -45,11 +43,16 @@ class Refused:
 
     @property
     def error(self) -> OnceOnlyError | None:
-        """The error again, to be raised or told by its class; ``None`` for a warning, which stops nobody."""
+        """The error again, for raising or for a check of its class. ``None`` for a warning, which stops no query."""
         try:
             return repeat(self.code, self.what, self.next, str(self))
         except KeyError:
             return None
+
+    @property
+    def retry(self) -> bool:
+        """Whether a restart alone can help: the obstacle can pass by itself."""
+        return self.error is not None and self.error.retry
 
     def to_dict(self) -> Mapping[str, str]:
         """Field names to values."""
@@ -63,29 +66,29 @@ class Refused:
 
 @checks_arguments
 def refusal(of: BaseException | StreamingQuery) -> Refused | None:
-    """What stopped a query, where it was a refusal of this package.
+    """Find the refusal of this package that stopped a query.
 
     Inside ``foreachBatch`` an error is turned into a line of a Java traceback, so ``OnceOnlyError`` cannot be caught
-    around ``awaitTermination()``; its text survives, and is found again here. :attr:`Refused.error` is the error made
+    around ``awaitTermination()``. Its text survives, and is found again here. :attr:`Refused.error` is the error made
     of it once more, of the class that :mod:`onceonly.errors` has for its code.
 
     Args:
-        of: what was caught, of whatever type, or the query itself.
+        of: the caught error, of any type, or the query itself.
 
     Returns:
-        The refusal; ``None`` if the query runs, or something else stopped it.
+        The refusal. ``None`` if the query runs, or another error stopped it.
     """
     error = of if isinstance(of, BaseException) else of.exception()
-    return next((found for text in _texts(error) if (found := read(text))), None)
+    return next((refused for text in _texts(error) if (refused := read(text))), None)
 
 
 def told_by(error: BaseException) -> OnceOnlyError | None:
-    """The error of this package that a task raised on an executor; ``None`` if it was another one.
+    """The error of this package that a task raised on an executor. ``None`` if it was another one.
 
-    Spark hands on its text alone, within an error of its own.
+    Spark passes on only its text, within an error of its own.
     """
-    found = refusal(error)
-    return found.error if found else None
+    refused = refusal(error)
+    return refused.error if refused else None
 
 
 def _texts(error: BaseException | None) -> Iterator[str]:
@@ -97,11 +100,11 @@ def _texts(error: BaseException | None) -> Iterator[str]:
 
 
 def read(text: str) -> Refused | None:
-    """The first refusal in a text; ``None`` if there is none."""
-    found = _MESSAGE.search(text)
-    if found is None:
+    """The first refusal in a text. ``None`` if there is none."""
+    match = _MESSAGE.search(text)
+    if match is None:
         return None
-    code, what, rest = found.groups()
+    code, what, rest = match.groups()
     lines = [line.strip("\r")[2:] for line in rest.split("\n")[1:]]
     parts: dict[str, list[str]] = {"what": [what.strip("\r")], "matter": [], "cause": [], "next": []}
     at = "matter"

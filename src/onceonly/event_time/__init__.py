@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from onceonly.event_time.positions import At
-from onceonly.event_time.reader import NotComplete, TimeReader
-from onceonly.event_time.timestamps import Moment
-from onceonly.machine.completeness import TimeWindow
-from onceonly.machine.fixed_windows import FixedWindow, FixedWindows
+from onceonly.event_time.event_time_argument import EventTime, Writers
+from onceonly.event_time.marker_sources import At
+from onceonly.event_time.reader import Moment, NotComplete, TimeReader
+from onceonly.event_time.upstream import FromUpstream
+from onceonly.machine.completeness import FixedWindow, FixedWindows, TimeWindow
+from onceonly.protocol.row_times import TimedEpoch
+from onceonly.spark.row_times import heartbeat
 
-__all__ = ["At", "FixedWindows", "Moment", "NotComplete", "TimeReader", "TimeWindow", "FixedWindow"]
+__all__ = [
+    "At",
+    "EventTime",
+    "FixedWindow",
+    "FixedWindows",
+    "FromUpstream",
+    "Moment",
+    "NotComplete",
+    "TimeReader",
+    "TimeWindow",
+    "TimedEpoch",
+    "Writers",
+    "heartbeat",
+]

@@ -104,9 +104,9 @@ def arm(point: Point | str, action: str | Callable[[], None], hit: int = 1) -> N
         if action not in ACTIONS:
             raise ValueError(f"no fault action {action!r}; known: {', '.join(ACTIONS)}")
         action = ACTIONS[action]
-    known = Point(point)
+    fault_point = Point(point)
     with _lock:
-        _armed = {**(_armed or {}), known: _Armed(action, hit)}
+        _armed = {**(_armed or {}), fault_point: _Armed(action, hit)}
 
 
 def disarm() -> None:

@@ -1,7 +1,6 @@
 """What an operator can accept, as one table for all readers. Pure.
 
-An acceptance names its kind, and the sinks, epochs or versions that it is about. It lets pass what it names and nothing
-else; whatever else stands in the way still refuses.
+An acceptance names its kind, and the sinks, epochs or versions that it covers. Any other cause still refuses.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.machine.facts import Refusal
 from onceonly.machine.source_order import Order, numbers, order, place_in_log
-from onceonly.protocol import ExternalChange
-from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets, canonical, known, present
+from onceonly.protocol.values import ExternalChange
+from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets, canonical, check_members, present
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -27,12 +26,8 @@ if TYPE_CHECKING:
 class Kind:
     """One thing that can be accepted.
 
-    Attributes:
-        covers: codes of the refusals that it lets pass, where they name no more than it does.
-        words: what is accepted, in a sentence.
-        epochs: whether it names epochs.
-        sinks: whether it names sinks, where the refusal does.
-        version: whether it names the version of a sink.
+    ``covers`` has the codes of the refusals that it allows, if they name no more than it does. ``sinks``: whether it
+    names sinks, if the refusal does. ``words`` is the accepted fact in a sentence.
     """
 
     covers: tuple[str, ...]
@@ -54,9 +49,11 @@ KINDS: Mapping[AdoptionKind, Kind] = {
         ("E209",), "external changes to the sink up to this version are accepted", False, True, True
     ),
     AdoptionKind.KEEP_RECOMPUTED_STATE: Kind(
-        ("E215",), "the state stays as this epoch's batch, run again, has made it", True
+        ("E215",), "the state stays as the replay of this epoch has made it", True
     ),
-    AdoptionKind.SAME_DATA: Kind(("E208",), "the sink has moved and holds what it held, which is checked", False, True),
+    AdoptionKind.SAME_DATA: Kind(
+        ("E208",), "the sink has moved and holds the same rows, which is checked", False, True
+    ),
     AdoptionKind.CONTINUE: Kind(
         ("E211", "E212", "E216", "E250"), "the source now starts exactly where the last epoch ended"
     ),
@@ -64,7 +61,7 @@ KINDS: Mapping[AdoptionKind, Kind] = {
         ("E203", "E204", "E211", "E212", "E216", "E220", "E229", "E250"), "the next batch starts at these offsets"
     ),
 }
-"""What ``queries adopt`` takes, by the name of its option."""
+"""What ``recover adopt`` takes, by the name of its option."""
 
 GAPS = ("E204", "E229")
 """Codes of batches that start past the newest epoch: what lies between becomes an epoch when it is given up."""
@@ -72,20 +69,18 @@ GAPS = ("E204", "E229")
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why a pipeline stopped, as far as that can be accepted.
+    """Reason why a pipeline stopped, as far as it can be accepted.
 
     Attributes:
         code: of the refusal.
-        sinks: the sinks that it names.
-        first: the first epoch that it names; 0 for none.
-        last: the last epoch that it names; 0 for none.
-        versions: of each of these sinks, up to which others changed it; empty where that is not meant.
-        offered: the range of the batch that was refused; ``None`` if there was no batch.
-        head: the newest epoch of the ledger at that time; the stop is past when there is another.
-        repeats: whether the batch is proven to hold rows of epochs, although its offsets do not tell.
-        doubtful: whether it is not known that it holds none.
-        then: what stops the pipeline once this is accepted, since one and the same batch needs two decisions; ``None``
-            for nothing that is known.
+        first: the first epoch that it names, or 0 for none.
+        last: the last epoch that it names, or 0 for none.
+        versions: newest version of each sink with changes by others. Empty if changes are not the cause.
+        offered: the range of the refused batch, or ``None`` for no batch.
+        head: the newest epoch of the ledger at that time. The stop is over when there is another.
+        repeats: whether the batch is proven to hold rows of epochs, although its offsets do not show it.
+        doubtful: whether it is unknown if the batch holds such rows.
+        then: next stop once this is accepted, since one batch can need two decisions. ``None`` for no known one.
     """
 
     code: str
@@ -103,7 +98,7 @@ class Stop:
     def parse(cls, text: str) -> Self:
         """Inverse of :attr:`text`."""
         value: Mapping[str, Any] = json.loads(text)
-        known(value, "code", "sinks", "epochs", "versions", "offered", "head", "repeats", "then", "doubtful")
+        check_members(value, "code", "sinks", "epochs", "versions", "offered", "head", "repeats", "then", "doubtful")
         first, last = value.get("epochs", (0, 0))
         return cls(
             value["code"],
@@ -137,17 +132,23 @@ class Stop:
 
     @property
     def start(self) -> SourceOffsets | None:
-        """Where the batch starts that was refused."""
+        """Start of the refused batch."""
         return self.offered.start if self.offered and self.offered.start.sources else None
 
 
 def stop_of(refusal: Refusal, offered: Slice | None = None, head: int = 0) -> Stop:
-    """What a refusal names, by its details."""
-    said: dict[str, Any] = dict(refusal.details)
-    one = (said["sink"],) if refusal.code in _OF_SINKS else ()
-    sinks = said.get("lacking") or one
+    """Return the stop of a refusal, from its details."""
+    details: dict[str, Any] = dict(refusal.details)
+    named_sink = (details["sink"],) if refusal.code in _OF_SINKS else ()
+    sinks = details.get("lacking") or named_sink
     return Stop(
-        refusal.code, tuple(sinks), said.get("first", 0), said.get("last", 0), said.get("versions", ()), offered, head
+        refusal.code,
+        tuple(sinks),
+        details.get("first", 0),
+        details.get("last", 0),
+        details.get("versions", ()),
+        offered,
+        head,
     )
 
 
@@ -156,7 +157,7 @@ _OF_SINKS = ("E207", "E208", "E209")
 
 
 def covers(accepted: Adoption | None, stop: Stop) -> bool:
-    """Whether an acceptance names all that a refusal names."""
+    """Whether an acceptance names everything that a refusal names."""
     kind = KINDS.get(accepted.kind) if accepted else None
     if accepted is None or kind is None or stop.code not in kind.covers:
         return False
@@ -174,7 +175,7 @@ def covers(accepted: Adoption | None, stop: Stop) -> bool:
 
 
 def _names_epochs(kind: AdoptionKind, stop: Stop) -> bool:
-    """Whether it names epochs: those it is about, or those of which it is not known that they do not come again."""
+    """Whether an acceptance names epochs: its subject, or those that may come again."""
     return KINDS[kind].epochs or (kind is AdoptionKind.CONTINUE and stop.doubtful)
 
 
@@ -185,25 +186,20 @@ def _within(version: str, accepted: str | None) -> bool:
 
 
 def version_of(changes: Iterable[ExternalChange]) -> str:
-    """Up to where others changed a sink: the newest version, or a name for what was seen where nothing is counted."""
-    found = tuple(changes)
-    counted = [event.at for event in found if event.at is not None]
-    if len(counted) == len(found):
+    """Return the newest changed version of a sink, or a hash of the changes if they have no numbers."""
+    events = tuple(changes)
+    counted = [event.at for event in events if event.at is not None]
+    if len(counted) == len(events):
         return str(max(counted, default=0))
-    seen = "\n".join(event.detail for event in found)
-    return "seen-" + hashlib.sha256(seen.encode()).hexdigest()[:8]
+    details = "\n".join(event.detail for event in events)
+    return "seen-" + hashlib.sha256(details.encode()).hexdigest()[:8]
 
 
 def applicable(kind: AdoptionKind, stop: Stop | None, end: SourceOffsets | None = None) -> Adoption | None:
-    """The acceptance of a kind that lets a stop pass, with all that it names.
+    """Return the acceptance of a kind that resolves a stop, with everything that it names.
 
-    Args:
-        kind: one of :data:`KINDS`.
-        stop: the newest refusal; ``None`` if there was none since the newest epoch.
-        end: where the last epoch ended; ``None`` where nothing says it.
-
-    Returns:
-        The acceptance, without a reason; ``None`` where this kind does not apply.
+    The acceptance has no reason. ``None``: the kind does not apply, or the newest epoch had no refusal after it.
+    ``end`` is the end of the last epoch, or ``None`` if unknown.
     """
     about = KINDS[kind]
     if stop is None or stop.code not in about.covers:
@@ -223,27 +219,31 @@ def applicable(kind: AdoptionKind, stop: Stop | None, end: SourceOffsets | None 
 
 
 def _also_skips(stop: Stop, end: SourceOffsets | None) -> bool:
-    """Whether a batch that repeats rows also starts past others: to take it would lose those without a word."""
+    """Whether a batch that repeats rows also starts past others, which would be lost silently."""
     return bool(stop.start and end and _ahead(stop.start, end))
 
 
 def _ahead(start: SourceOffsets, end: SourceOffsets) -> bool:
-    """Whether ``start`` lies past ``end`` anywhere. What an end does not name was at its beginning."""
+    """Whether ``start`` is past ``end`` anywhere. Parts that an end does not name were at their beginning."""
     held = dict(end.entries)
     for source, text in start.entries:
-        place, stood = place_in_log(text), place_in_log(held.get(source))
-        if place and stood:
-            if place[0] != stood[0] or place > stood:
+        start_location, end_location = place_in_log(text), place_in_log(held.get(source))
+        if start_location and end_location:
+            if start_location[0] != end_location[0] or start_location > end_location:
                 return True
             continue
-        there, here = numbers(text), numbers(held.get(source))
-        if there is not None and here is not None and any(at > here.get(path, 0) for path, at in there.items()):
+        there, end_numbers = numbers(text), numbers(held.get(source))
+        if (
+            there is not None
+            and end_numbers is not None
+            and any(at > end_numbers.get(path, 0) for path, at in there.items())
+        ):
             return True
     return False
 
 
 def _range(kind: AdoptionKind, stop: Stop, end: SourceOffsets | None) -> Slice | None:
-    """What of the source is spoken of: what lies between, is read with holes or offered again, or where it starts."""
+    """Return the source range of an acceptance: the gap, the batch with lost or repeated input, or its start."""
     if kind is AdoptionKind.CONTINUE and stop.start:
         return Slice(stop.start, stop.start)
     if kind is AdoptionKind.ACCEPT_LOSS and stop.code == "E214":
@@ -256,13 +256,13 @@ def _range(kind: AdoptionKind, stop: Stop, end: SourceOffsets | None) -> Slice |
 
 
 def amount(epochs: int, rows: int | None) -> str:
-    """How much is given up, in words; ``None``: how many rows it is, is not known."""
-    told = f"{epochs} epoch{'' if epochs == 1 else 's'}"
-    return told if rows is None else f"{told}, {rows} row{'' if rows == 1 else 's'}"
+    """Format the loss in words. With ``None`` the number of rows is unknown."""
+    text = f"{epochs} epoch{'' if epochs == 1 else 's'}"
+    return text if rows is None else f"{text}, {rows} row{'' if rows == 1 else 's'}"
 
 
 def option(accepted: Adoption) -> str:
-    """An acceptance as options of ``queries adopt``, quoted for a shell."""
+    """Format an acceptance as options of ``recover adopt``, quoted for a shell."""
     words = [f"--{accepted.kind}"]
     if accepted.first and accepted.kind is AdoptionKind.KEEP_RECOMPUTED_STATE:
         words.append(str(accepted.first))
@@ -273,68 +273,62 @@ def option(accepted: Adoption) -> str:
 
 
 def named(sinks: Iterable[str], versions: Iterable[str] = ()) -> str:
-    """Sinks as options of ``queries adopt``, each with a leading blank."""
+    """Format sinks as options of ``recover adopt``, each with a leading blank."""
     pairs = zip_longest(sinks, versions, fillvalue="")
     return "".join(f" --sink {shlex.quote(f'{sink}@{version}' if version else sink)}" for sink, version in pairs)
 
 
-def same(given: Adoption, wanted: Adoption) -> bool:
-    """Whether what was typed names what applies: the same epochs, sinks and version."""
-    told = (given.kind, sorted(_pairs(given)), given.first, given.last)
-    return told == (wanted.kind, sorted(_pairs(wanted)), wanted.first, wanted.last)
+def same(requested: Adoption, expected: Adoption) -> bool:
+    """Whether the typed acceptance names the wanted epochs, sinks and version."""
+    key = (requested.kind, sorted(_pairs(requested)), requested.first, requested.last)
+    return key == (expected.kind, sorted(_pairs(expected)), expected.first, expected.last)
 
 
 def _pairs(accepted: Adoption) -> Iterator[tuple[str, str]]:
     return zip_longest(accepted.sinks, accepted.versions, fillvalue="")
 
 
-def complete(given: Adoption, wanted: Adoption) -> Adoption:
-    """What was typed, with the range of the source that it speaks of."""
-    return replace(given, offsets=wanted.offsets)
+def complete(requested: Adoption, expected: Adoption) -> Adoption:
+    """Add the source range of the wanted acceptance to the typed one."""
+    return replace(requested, offsets=expected.offsets)
 
 
 def misses_input(accepted: tuple[Adoption, ...], offered: Slice) -> bool:
-    """Whether it was accepted that input of exactly this range is gone."""
-    return any(one.kind is AdoptionKind.ACCEPT_LOSS and one.offsets == offered for one in accepted)
+    """Whether an operator accepted that input of exactly this range is gone."""
+    return any(adoption.kind is AdoptionKind.ACCEPT_LOSS and adoption.offsets == offered for adoption in accepted)
 
 
 def gives_up_range(accepted: Adoption) -> bool:
-    """Whether epochs are given up that no sink holds: what lies between two positions of the source."""
+    """Whether it gives up epochs that no sink holds: the input between two positions of the source."""
     if accepted.kind is not AdoptionKind.ACCEPT_LOSS or accepted.sinks or accepted.offsets is None:
         return False
     return accepted.offsets.start != accepted.offsets.end
 
 
 def batches_given_up(accepted: Iterable[Adoption]) -> int:
-    """How many batches of the engine were given up, of those that became no epoch."""
-    return sum(one.last - one.first + 1 for one in accepted if gives_up_range(one))
+    """Count the given-up batches of the engine that became no epoch."""
+    return sum(adoption.last - adoption.first + 1 for adoption in accepted if gives_up_range(adoption))
 
 
 def moved(accepted: tuple[Adoption, ...], end: SourceOffsets) -> bool:
-    """Whether an operator said, after the last rows, that the next batch comes from where the position is now."""
-    for one in accepted:
-        if one.kind in {
+    """Whether an operator set the position of the next batch after the last rows."""
+    for adoption in accepted:
+        if adoption.kind in {
             AdoptionKind.START,
             AdoptionKind.CONTINUE,
             AdoptionKind.FROM_CHECKPOINT,
             AdoptionKind.ACCEPT_DUPLICATES,
         }:
             return True
-        if one.kind is AdoptionKind.ACCEPT_LOSS and (end.unset or (one.offsets and one.offsets.end == end)):
+        if adoption.kind is AdoptionKind.ACCEPT_LOSS and (
+            end.unset or (adoption.offsets and adoption.offsets.end == end)
+        ):
             return True  # a position that is unset has nothing before it that could come again
     return False
 
 
 def duplicates_from(start: SourceOffsets, slices: Mapping[int, Slice]) -> int:
-    """The first epoch of which a batch that starts there offers rows again.
-
-    Args:
-        start: where the batch starts.
-        slices: of recorded epochs, by number.
-
-    Returns:
-        The number; 1 where it may be one that is not recorded any more.
-    """
+    """Return the first epoch whose rows a batch with this start offers again, or 1 if it may be off record."""
     before = 0
     for number in sorted(slices):
         if order(slices[number].end, start) not in {Order.SAME, Order.BEFORE}:

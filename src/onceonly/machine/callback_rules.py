@@ -1,8 +1,8 @@
 """Rules for concurrent callbacks: which call of a wrapper may write.
 
-Spark hands each batch of a run to the callback once, under an id that it sets itself; a replay after a crash comes in
-another run. So a batch that comes twice in one run is a batch in parts, and numbers alone would prove its second part
-written: it is refused before it is compared.
+Spark passes each batch of a run to the callback once, under an id that it sets itself. A replay after a crash comes in
+another run. So a batch that comes twice in one run is a batch in parts. Numbers alone would prove its second part
+written, so it is refused before it is compared.
 """
 
 from __future__ import annotations
@@ -18,14 +18,7 @@ from onceonly_checkpoints.ledger import EventKind
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """One start of a query that writes a pipeline with one wrapper.
-
-    Attributes:
-        pipeline: its name.
-        wrapper: tells the wrappers of this process apart.
-        query_id: the engine's id of the query.
-        run_id: the engine's id of this start.
-    """
+    """One start (``run_id``) of a query that writes a pipeline with one wrapper of this process."""
 
     pipeline: str
     wrapper: int
@@ -35,13 +28,10 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Entering:
-    """What is known when a run is about to open its pipeline.
+    """Facts when a run is about to open its pipeline.
 
-    Attributes:
-        holder: who opens it.
-        outdated: whether the batch belongs to a run that another one has followed.
-        named: who in this process is writing the pipeline; ``None`` if nobody is.
-        held: of each sink object by its id, who is writing with it; ``None`` if nobody is.
+    With ``outdated`` another run has followed this one. ``named`` is the pipeline's current writer in this process.
+    ``held`` has the current writer, or ``None``, by the id of each sink object.
     """
 
     holder: Holder
@@ -52,14 +42,10 @@ class Entering:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is known when a wrapper is handed a batch.
+    """Facts when a wrapper gets a batch.
 
-    Attributes:
-        pipeline: its name.
-        batch_id: what the wrapper was handed.
-        planned: the id that the engine set for the batch at hand.
-        finished: the newest batch that this run has finished; ``None`` if there is none.
-        refused: what an earlier call of this run was refused for by these rules.
+    ``planned`` is the id that the engine set for the current batch, ``finished`` the newest batch that this run has
+    finished. ``refused`` is the refusal of an earlier call of this run by these rules.
     """
 
     pipeline: str
@@ -70,7 +56,7 @@ class Call:
 
 
 def decide_entry(facts: Entering) -> Refusal | None:
-    """Why a run must not open its pipeline; ``None`` if it may."""
+    """Refuse a run that must not open its pipeline."""
     holder = facts.holder
     if facts.outdated:
         return outdated(holder)
@@ -87,15 +73,15 @@ def _by(holder: Holder, other: Holder) -> str:
 
 
 def outdated(holder: Holder) -> Refusal:
-    """What a callback is told that another run has followed."""
+    """Return the refusal of a run that another one has followed."""
     return Refusal.of("E402", run=holder.run_id, pipeline=holder.pipeline)
 
 
 def decide_call(call: Call) -> Refusal | None:
-    """Why a wrapper must not write what it was handed; ``None`` if it may be compared.
+    """Refuse a batch that a wrapper must not write.
 
-    A call that failed may be repeated. What was refused here stays refused for the run: if the callback swallows it,
-    the engine goes on without the rows, and the next batch must not go on with it.
+    A call that failed may be repeated. A refusal from here lasts for the run: if the callback swallows it, the engine
+    continues without the rows, and the next batch must not continue with it.
     """
     if call.refused is not None:
         return call.refused
@@ -111,21 +97,24 @@ def decide_call(call: Call) -> Refusal | None:
 
 
 def replayed(pipeline: str, recorded: Epoch, last: Epoch, now: Code) -> tuple[Happening, ...]:
-    """A batch that stands already is offered again: whoever changed the code may expect it to be written anew."""
+    """Warn if code changed and a written batch is offered again: the user may expect it to be written anew."""
     before = _of(recorded.lineage)
-    said = _said(pipeline, before, last, now)
+    happenings = _code_events(pipeline, before, last, now)
     if compare(before, now) is not Compared.CHANGED:
-        return said
-    return (*said, _warning("W711", last, pipeline=pipeline, was=before.text, now=now.text, epoch=last.number + 1))
+        return happenings
+    return (
+        *happenings,
+        _warning("W711", last, pipeline=pipeline, was=before.text, now=now.text, epoch=last.number + 1),
+    )
 
 
 def followed(pipeline: str, last: Epoch | None, now: Code) -> tuple[Happening, ...]:
-    """An epoch is about to follow one that may be of other code: an ordinary start after a deployment."""
-    return _said(pipeline, _of(last.standing.lineage), last, now) if last else ()
+    """Note an epoch that may be of other code than the one before: an ordinary start after a deployment."""
+    return _code_events(pipeline, _of(last.resume_point.lineage), last, now) if last else ()
 
 
 def cause(recorded: Lineage | None, now: Code) -> str:
-    """Why a batch that was run again gave other rows, as far as its code tells."""
+    """Explain why a rerun of a batch gave other rows, as far as its code shows it."""
     before = _of(recorded)
     if compare(before, now) is Compared.CHANGED:
         return f"the code changed: {before.text} wrote the epoch, {now.text} ran it again"
@@ -135,31 +124,28 @@ def cause(recorded: Lineage | None, now: Code) -> str:
 
 
 def ids_forgotten(pipeline: str, last: Epoch | None, epoch: Epoch) -> tuple[Happening, ...]:
-    """What makes a row's id is another expression than before: ids that are known are compared with it no more.
-
-    One that is spelled otherwise may give the same ids, so that nothing is refused.
-    """
-    was, now = last.standing.ids if last else "", epoch.standing.ids
-    if last is None or not was or not now or _plain(was) == _plain(now):
+    """Warn if the expression of row ids changed. Another spelling may give the same ids, so nothing is refused."""
+    old_ids, now = last.resume_point.ids if last else "", epoch.resume_point.ids
+    if last is None or not old_ids or not now or _plain(old_ids) == _plain(now):
         return ()
-    return (_warning("W713", last, pipeline=pipeline, was=was, now=now, epoch=epoch.number),)
+    return (_warning("W713", last, pipeline=pipeline, was=old_ids, now=now, epoch=epoch.number),)
 
 
-def _plain(said: str) -> str:
-    return "".join(said.split()).lower()
+def _plain(expression: str) -> str:
+    return "".join(expression.split()).lower()
 
 
 def _of(lineage: Lineage | None) -> Code:
     return lineage.code if lineage else Code()
 
 
-def _said(pipeline: str, before: Code, last: Epoch, now: Code) -> tuple[Happening, ...]:
+def _code_events(pipeline: str, before: Code, last: Epoch, now: Code) -> tuple[Happening, ...]:
     compared = compare(before, now)
     if compared is Compared.SAME:
         return ()
-    what = f"{before.text} wrote what stands up to epoch {last.number}; {now.text} applies from epoch {last.number + 1}"
+    what = f"{before.text} wrote up to epoch {last.number}; {now.text} applies from epoch {last.number + 1}"
     if compared is Compared.NOT_COMPARABLE:
-        what = f"{what}; whether they are the same cannot be told"
+        what = f"{what}; they cannot be compared"
         return (Happening(EventKind.PLAN_NOT_COMPARABLE, what, last.number + 1, once=True),)
     changed = Happening(EventKind.PLAN_CHANGED, what, last.number + 1, once=True)
     if not version_kept(before, now):

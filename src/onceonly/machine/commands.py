@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from onceonly.machine.facts import Happening, Reading, Refusal
 from onceonly.machine.writer_progress import RewoundPosition, TimedMarker
-from onceonly.protocol import ExternalChange, Peek
+from onceonly.protocol import Peek
 from onceonly.protocol.batch import AsOf, Bound, RecordedInputFiles, Trim
 from onceonly.protocol.row_times import Clock, RowTimes
+from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.model import Slice
 
 
@@ -22,7 +23,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """Newest fence per sink, in order; ``None`` where there is none."""
+    """Newest fence per sink, in order, or ``None`` for none."""
 
     fences: tuple[Fence | None, ...]
 
@@ -34,7 +35,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The newest record (``None``: empty ledger), generations whose end is on record, whether a rewind put it there."""
+    """The ledger's newest record with the generations whose end it has. ``cut``: a rewind put the ledger there."""
 
     head: EpochRecord | None
     ended: frozenset[int] = frozenset()
@@ -43,17 +44,15 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Look at every sink, without a fence. Answer: :class:`Looked`."""
+    """Peek at every sink without a fence. Answer: :class:`Looked`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What stands in each sink, in order; stale, and reason enough only to refuse.
+    """Contents of each sink, in order. They are stale, so they can only refuse.
 
-    Attributes:
-        sights: of the sinks.
-        ahead: the epochs past the newest one in the ledger that sinks tell of; ``None`` where that was not asked, as
-            only the newest one can be among them.
+    ``ahead`` has the epochs in the sinks past the newest one in the ledger. ``None`` if not read, as only the newest
+    epoch can be among them.
     """
 
     sights: tuple[Peek, ...]
@@ -70,14 +69,14 @@ class Install:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The fence stands and is ours."""
+    """The sink has our fence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
     """Another fence, not lower than ours, was read in the sink."""
 
-    found: Fence
+    current_fence: Fence
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +87,8 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """The sink took the transaction back for another writer's sake: nothing of it stands, and it may be tried again."""
+class RolledBack:
+    """The sink rolled back for another writer's sake. It holds nothing of the transaction, which may be retried."""
 
     reason: str
     blocker: str
@@ -106,30 +105,20 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Enter this opening into the ledger, and the epochs that only the sinks know; sweep. Answer: :class:`Done`.
+    """Record this opening in the ledger, with epochs that only the sinks know, and sweep. Answer: :class:`Done`.
 
-    Attributes:
-        fence: ours.
-        epochs: those that the ledger has to learn.
-        lineage: the engine's names for the batch, or for the newest one that is known.
-        kept: the manifest that the newest epoch names, which is not swept.
+    ``lineage`` is of the batch, or of the newest known one. The sweep keeps ``newest_manifest``.
     """
 
     fence: Fence
     epochs: tuple[tuple[Marker, tuple[Receipt, ...]], ...]
     lineage: Lineage | None = None
-    kept: str | None = None
+    newest_manifest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Recollect:
-    """Find the epoch that the offered batch id became, with all epochs after it. Answer: :class:`Recollected`.
-
-    Attributes:
-        query_id: of the offered batch.
-        batch_id: of the offered batch.
-        newest: number of the newest epoch that the sinks hold; 0 for none, and then no batch became one.
-    """
+    """Find the epoch of the offered batch id, with all later ones. ``newest`` is 0 if no batch became an epoch."""
 
     query_id: str
     batch_id: int
@@ -138,7 +127,7 @@ class Recollect:
 
 @dataclass(frozen=True, slots=True)
 class Recollected:
-    """The recorded epoch and the run of epochs from it to the newest; empty if there is none."""
+    """The recorded epoch and all after it up to the newest. Empty if there is none."""
 
     descent: tuple[Epoch, ...]
 
@@ -152,19 +141,19 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """The input files that epochs hold, as far as the ledger knows them."""
+    """Input files of recorded epochs, as far as the ledger has them."""
 
     held: RecordedInputFiles
 
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """Run a skipped batch for its state, writing nothing. Answer: :class:`Executed`."""
+    """Run a skipped batch for its state, and write nothing. Answer: :class:`Executed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """Digest of the rows that the batch gave this time."""
+    """Digest of the rows from this run of the batch."""
 
     digest: Digest
 
@@ -173,11 +162,7 @@ class Executed:
 class Intend:
     """Note the slice of the epoch about to be written. Answer: :class:`Done`.
 
-    Attributes:
-        number: of the epoch.
-        fence: ours.
-        slice: what is written.
-        replaces: first and last of the epochs whose rows leave with it, which every sink must be able to do.
+    ``replaces`` has the first and last of the epochs whose rows the epoch replaces. Every sink must be able to replace.
     """
 
     number: int
@@ -188,23 +173,14 @@ class Intend:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """Read the newest epochs of the dataset's other writers, without a fence. Answer: :class:`Polled`.
-
-    Attributes:
-        writers: names that are known; whoever else is found in a sink's target is read as well.
-    """
+    """Read the newest epochs of ``writers`` and of any other writer in a target, unfenced. Answer: :class:`Polled`."""
 
     writers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """What other writers said last.
-
-    Attributes:
-        timed: a newest epoch of each that was found.
-        unanswered: why some could not be read; empty where all could.
-    """
+    """Newest epoch of each other writer. ``unanswered`` is the reason if some could not be read, else empty."""
 
     timed: tuple[TimedMarker, ...]
     unanswered: str = ""
@@ -219,18 +195,14 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Have the batch lie still: written once, with a manifest, or in memory. Answer: ``Staged`` or ``Overtaken``.
+    """Stage the batch: written once, with a manifest, or in memory. Answer: ``Staged`` or ``Overtaken``.
 
     Attributes:
-        number: of the epoch.
-        fence: ours.
-        slice: what is written.
-        trim: which rows of the batch are left out.
+        trim: rows of the batch that are left out.
         healing: whether it is computed again for sinks that were behind, so that no marker will name the bytes.
-        lasting: whether the rows must outlive this process; else its memory will do.
-        as_of: what ids are compared with, where a batch leaves out rows whose id was seen before.
-        clock: what the rows are asked of time; ``None`` for nothing.
-        bound: what windows go on from; ``None`` where rows are written as they come.
+        lasting: whether the rows must outlive this process. Otherwise its memory is enough.
+        as_of: epoch to compare ids with, where a batch leaves out rows whose id was seen before.
+        bound: state that windows continue from, or ``None`` if rows are written without windows.
     """
 
     number: int
@@ -246,15 +218,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The bytes lie still.
+    """The bytes are final. ``manifest`` is ``None`` for rows in the memory of this process.
 
-    Attributes:
-        manifest: the reference to their manifest; ``None`` for rows in the memory of this process.
-        rows: how many there are.
-        digest: of the action.
-        outputs: of the same action.
-        times: what rows, and the user's function, say of time; ``None`` where they were not asked.
-        panes: of windows; ``None`` where rows are written as they come.
+    ``digest`` is of the one action that also gave ``outputs``. ``times`` are from rows and the user's function.
     """
 
     manifest: str | None
@@ -267,23 +233,21 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The staged bytes are gone or not what they were."""
+    """The staged bytes are gone or changed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Prepare the batch in ``sink``; answer: ``Prepared``, ``Overtaken`` or ``Again``.
+    """Prepare the batch in ``sink``. Answer: ``Prepared``, ``Overtaken`` or ``Again``.
 
     Attributes:
-        sink: which.
-        number: of the epoch.
-        trim: which rows of the batch are left out.
-        replaces: first and last of the epochs whose rows leave in the transaction that brings these.
-        output: name of what the sink gets instead of all rows; ``None`` where it gets them all.
-        beside: sinks that are prepared already and commit in the same transaction.
-        clock: what the rows are asked of time; ``None`` for nothing, and where they were staged.
+        trim: rows of the batch that are left out.
+        replaces: first and last of the epochs whose rows this transaction replaces.
+        output: name of the output for this sink, or ``None`` for all rows.
+        sibling_sinks: sinks that are prepared already and commit in the same transaction.
+        clock: event times to read from the rows. ``None`` for none, and if the rows were staged.
     """
 
     sink: str
@@ -291,13 +255,13 @@ class Prepare:
     trim: Trim | None = None
     replaces: tuple[int, int] | None = None
     output: str | None = None
-    beside: tuple[str, ...] = ()
+    sibling_sinks: tuple[str, ...] = ()
     clock: Clock | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Rows counted in the bytes, and digest and times of the same action; of an output, the digest of its rows."""
+    """Rows counted in the bytes, with digest and times of the same action. For an output, the digest of its rows."""
 
     rows: int
     digest: Digest
@@ -306,65 +270,50 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit rows and ``marker`` in one transaction. Answer: ``Committed``, ``Overtaken``, ``Unknown``, ``Again``.
+    """Commit rows, ``marker`` and ``sibling_markers``, of sinks in the same transaction.
 
-    Attributes:
-        marker: of the sink.
-        beside: of other sinks, whose rows are in the same transaction.
+    Answer: ``Committed``, ``Overtaken``, ``Unknown`` or ``Again``.
     """
 
     marker: Marker
-    beside: tuple[Marker, ...] = ()
+    sibling_markers: tuple[Marker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The sink said yes, or was found to hold the epoch.
-
-    Attributes:
-        receipt: of the sink.
-        passed: what others did and it let pass before that.
-        beside: receipts of the other sinks in the transaction.
-    """
+    """The sink confirmed the commit, or was found to hold the epoch. ``passed``: accepted changes by others."""
 
     receipt: Receipt
     passed: tuple[ExternalChange, ...] = ()
-    beside: tuple[Receipt, ...] = ()
+    sibling_receipts: tuple[Receipt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Find out whether ``marker`` landed, and those ``beside``.
-
-    Answer: ``Committed``, ``Absent``, ``Overtaken`` or ``Unknown``.
-    """
+    """Find out whether these were committed. Answer: ``Committed``, ``Absent``, ``Overtaken`` or ``Unknown``."""
 
     marker: Marker
-    beside: tuple[Marker, ...] = ()
+    sibling_markers: tuple[Marker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The commit did not land and cannot land any more."""
+    """The commit did not happen and cannot happen any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait a random while, growing with ``attempt`` (from 1). Answer: :class:`Done`."""
+    """Wait for a random time that grows with ``attempt`` (from 1). Answer: :class:`Done`."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Put the epoch with its receipts into the ledger. Answer: :class:`Done`.
+    """Put the epoch with its receipts, one per sink, into the ledger. Answer: :class:`Done`.
 
-    Attributes:
-        epoch: the epoch.
-        fence: ours.
-        receipts: one per sink.
-        skipped: whether it was recorded before: only what its record lacks is put there.
-        replaced: the manifest of the epoch before, whose bytes no sink needs any more.
+    If it was ``skipped``, only missing parts of its record are added. ``replaced`` is the manifest of the epoch before,
+    whose bytes no sink needs any more.
     """
 
     epoch: Epoch
@@ -428,7 +377,7 @@ Outcome = (
     | Installed
     | Overtaken
     | Unknown
-    | Again
+    | RolledBack
     | Reading
     | Recollected
     | Gathered

@@ -1,8 +1,9 @@
-"""Compare a batch with recorded epochs (RR, R7, RF, R8s, R8, R11).
+"""Compare a batch with recorded epochs.
 
-Pure decisions over frozen facts; the rules are tested in the order in which they stand here. Numbers alone prove
-nothing: a skip needs the whole identity of the batch and a chain that leads from the recorded epoch to the marker in
-the sink; leaving a part out (``overlap="trim"``) needs the position of each row (``overlap.py``).
+Rules by name: RR a replay's own batch, R7 a batch id on record, RF a full refresh, R8s lost state, R8 the place in the
+source, R11 deleted input. Pure decisions over frozen facts, tested in the order of this module. Numbers alone prove
+nothing. A skip needs the whole identity of the batch and a chain from the recorded epoch to the marker in the sink.
+Leaving a part out (``overlap="trim"``) needs the position of each row (``overlap.py``).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from onceonly.errors import caution
-from onceonly.machine import acceptance, overlap, refresh, rerun
+from onceonly.machine import acceptance, overlap, refresh
 from onceonly.machine.facts import BatchFacts, Happening, NeedsInputFiles, NewEpoch, Offer, Refusal, Skip
 from onceonly.machine.source_order import (
     Order,
@@ -32,15 +33,19 @@ from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceKind
 
 
 def _rr_replayed(facts: BatchFacts) -> NewEpoch | Skip | Refusal | None:
-    return rerun.replayed(facts)
+    from onceonly.machine import publish
+
+    return publish.replayed(facts)
 
 
 def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | NeedsInputFiles | Refusal | None:
     recorded, offer = facts.recorded, facts.offer
     if recorded is None or recorded.lineage is None or recorded.adoption or facts.last is None:
         return None
-    said = {epoch.adoption.kind for epoch in facts.descent[1:] if epoch.adoption}
-    if AdoptionKind.ACCEPT_DUPLICATES in said or (AdoptionKind.START in said and facts.last.written.end == offer.start):
+    kinds = {epoch.adoption.kind for epoch in facts.descent[1:] if epoch.adoption}
+    if AdoptionKind.ACCEPT_DUPLICATES in kinds or (
+        AdoptionKind.START in kinds and facts.last.written.end == offer.start
+    ):
         return None  # an operator moved the position back over this batch: it is to be written again
     if lacking := _lacking(facts.descent):
         return _r7_forgotten(facts, recorded, facts.last, lacking)
@@ -52,7 +57,7 @@ def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | NeedsInputFiles | Re
 
 
 def _r7_another_batch(facts: BatchFacts, recorded: Epoch, lineage: Lineage) -> Refusal:
-    """One batch id, and something else than what it was when it became an epoch."""
+    """Refuse a batch id whose content differs from the one that became an epoch."""
     offer, newest = facts.offer, _before(facts)
     # Where an older entry is wrong, so is every later one: put back alone, the next of them would stop the query again.
     # Only state cannot be put back: it is computed again, one batch after the other.
@@ -72,12 +77,12 @@ def _r7_another_batch(facts: BatchFacts, recorded: Epoch, lineage: Lineage) -> R
 
 
 def _lacking(descent: tuple[Epoch, ...]) -> int | None:
-    """The first epoch that a ledger lacks which was lost while a pipeline wrote; ``None`` if it lacks none."""
-    return next((one.number + 1 for one, two in pairwise(descent) if two.number > one.number + 1), None)
+    """Return the first epoch that is missing from a ledger which was lost during writes, or ``None``."""
+    return next((older.number + 1 for older, two in pairwise(descent) if two.number > older.number + 1), None)
 
 
 def _r7_forgotten(facts: BatchFacts, recorded: Epoch, last: Epoch, lacking: int) -> Refusal:
-    """A batch is offered again, and the ledger that would prove what became of it has a hole."""
+    """Refuse a batch that is offered again if the ledger that would prove its epoch has a hole."""
     cause = (
         f"the checkpoint was rolled back or edited, and the ledger, which lacks epoch {lacking}, cannot prove that "
         f"this batch is epoch {recorded.number}"
@@ -85,7 +90,7 @@ def _r7_forgotten(facts: BatchFacts, recorded: Epoch, last: Epoch, lacking: int)
     offered = facts.offer.slice
     return Refusal.of(
         "E203",
-        **_standing(facts, last),
+        **_refusal_details(facts, last),
         range=f"{describe(offered.start)} to {describe(offered.end)}",
         cause=cause,
         hole=lacking,
@@ -94,15 +99,12 @@ def _r7_forgotten(facts: BatchFacts, recorded: Epoch, last: Epoch, lacking: int)
 
 
 def same_batch(recorded: Epoch, offer: Offer) -> bool:
-    """Whether a batch is proven to be the one that became an epoch: the engine's clock, slice and sources.
-
-    Whoever asks has looked the epoch up by the engine's names, or compares what the batch gives with its digest.
-    """
-    was, now = recorded.lineage, offer.lineage
-    if was is None:
+    """Whether a batch is an epoch's, by the engine's clock, slice and sources. The caller checks names or digest."""
+    before, now = recorded.lineage, offer.lineage
+    if before is None:
         return False
     return (
-        (was.batch_timestamp_ms, was.watermark_ms) == (now.batch_timestamp_ms, now.watermark_ms)
+        (before.batch_timestamp_ms, before.watermark_ms) == (now.batch_timestamp_ms, now.watermark_ms)
         and recorded.planned == offer.slice
         and same_inputs(recorded.sources, offer.sources)
     )
@@ -113,8 +115,7 @@ def _range(slice_: Slice, lineage: Lineage) -> str:
 
 
 def _before(facts: BatchFacts) -> Lineage | None:
-    """The engine's names for the newest batch."""
-    return facts.last.standing.lineage if facts.last else None
+    return facts.last.resume_point.lineage if facts.last else None
 
 
 def _new_lineage(facts: BatchFacts) -> bool:
@@ -129,7 +130,7 @@ def _rf_refreshed(facts: BatchFacts) -> NewEpoch | Refusal | None:
 def _r8s_state_lost(facts: BatchFacts) -> Refusal | None:
     if not facts.offer.stateful or facts.last is None or not _new_lineage(facts):
         return None
-    if facts.last.standing.accepts(AdoptionKind.ACCEPT_STATE_LOSS):
+    if facts.last.resume_point.accepts(AdoptionKind.ACCEPT_STATE_LOSS):
         return None
     offered = facts.offer.lineage.query_id
     then = decide_batch(replace(facts, last=_without_state(facts.last)))
@@ -138,9 +139,8 @@ def _r8s_state_lost(facts: BatchFacts) -> Refusal | None:
 
 
 def _without_state(last: Epoch) -> Epoch:
-    """The epoch by which lost state is accepted, as far as a batch is compared with it."""
-    stood, end = last.standing, last.written.end
-    carried = replace(stood, accepted=(*stood.accepted, Adoption(AdoptionKind.ACCEPT_STATE_LOSS)))
+    resume_point, end = last.resume_point, last.written.end
+    carried = replace(resume_point, accepted=(*resume_point.accepted, Adoption(AdoptionKind.ACCEPT_STATE_LOSS)))
     return replace(last, number=last.number + 1, written=Slice(end, end), lineage=None, carried=carried)
 
 
@@ -160,35 +160,34 @@ def _r8_first(facts: BatchFacts) -> NewEpoch | Refusal | None:
     if isinstance(facts.adopt, SourceOffsets) and facts.adopt != facts.offer.start:
         stated = describe(facts.adopt)
         return Refusal.of("E218", pipeline=facts.pipeline, stated=stated, start=describe(facts.offer.start))
-    return NewEpoch(1, (Happening(EventKind.ADOPTED, f"{facts.sink} taken over as it stands", 1),))
+    return NewEpoch(1, (Happening(EventKind.ADOPTED, f"{facts.sink} taken over with its rows", 1),))
 
 
 def keeps_recomputed_state(last: Epoch | None, number: int, offer: Offer | None) -> bool:
-    """Whether an operator took what the batch of this epoch made of Spark's state, and nothing was written since.
-
-    Whoever took it that input of exactly this batch is gone took what the batch, run again, is without it.
-    """
-    accepted = last.standing.accepted if last else ()
+    """Whether an operator accepted recomputed state, or the loss of this batch's input, with no write since."""
+    accepted = last.resume_point.accepted if last else ()
     without = offer is not None and bool(offer.missing) and acceptance.misses_input(accepted, offer.range)
-    return without or any(one.kind is AdoptionKind.KEEP_RECOMPUTED_STATE and one.first == number for one in accepted)
+    return without or any(
+        adoption.kind is AdoptionKind.KEEP_RECOMPUTED_STATE and adoption.first == number for adoption in accepted
+    )
 
 
 def _moved(last: Epoch) -> bool:
-    """Whether an operator said, after the last rows, where the next batch comes from."""
-    return acceptance.moved(last.standing.accepted, last.written.end)
+    """Whether an operator set the position of the next batch after the last rows."""
+    return acceptance.moved(last.resume_point.accepted, last.written.end)
 
 
 def _bound(last: Epoch) -> bool:
-    """Whether a position was read from a checkpoint: only that one is known to go on from it."""
-    return last.standing.accepts(AdoptionKind.FROM_CHECKPOINT)
+    """Whether a position was read from a checkpoint: only that checkpoint is known to continue from it."""
+    return last.resume_point.accepts(AdoptionKind.FROM_CHECKPOINT)
 
 
 def _r8_other_sources(facts: BatchFacts) -> Refusal | None:
     last = facts.last
     if last is None or not last.sources:
         return None  # a decision that came before the first rows knows of no source
-    said = last.standing.accepts(AdoptionKind.START, AdoptionKind.CONTINUE, AdoptionKind.FROM_CHECKPOINT)
-    if said or same_origins(last.sources, facts.offer.sources):
+    is_accepted = last.resume_point.accepts(AdoptionKind.START, AdoptionKind.CONTINUE, AdoptionKind.FROM_CHECKPOINT)
+    if is_accepted or same_origins(last.sources, facts.offer.sources):
         return None
     return Refusal.of(
         "E212",
@@ -205,7 +204,7 @@ def _r8_continues(facts: BatchFacts) -> NewEpoch | NeedsInputFiles | Refusal | N
         return None
     if not _moved(last) and _new_lineage(facts):
         return _r8_continues_elsewhere(facts, last)
-    if last.standing.offered is not None and overlap.reads_files(offer.sources):
+    if last.resume_point.offered is not None and overlap.reads_files(offer.sources):
         return _r8_continues_by_file(facts, last)
     # A source may begin there by its own note alone, and then its batch has no start.
     return NewEpoch(last.number + 1, (), _written(facts, Slice(last.written.end, offer.slice.end)))
@@ -225,11 +224,11 @@ def _written(facts: BatchFacts, slice_: Slice) -> Slice | None:
 
 
 def _r8_continues_by_file(facts: BatchFacts, last: Epoch) -> NewEpoch | NeedsInputFiles | Refusal:
-    """A checkpoint that began with files of recorded epochs can offer more of them, wherever its own count stands."""
+    """Accept more files of a checkpoint that began with files of recorded epochs, regardless of its own count."""
     if facts.held is None:
         return NeedsInputFiles()
     if facts.held.lacking:
-        return Refusal.of("E220", reason=facts.held.lacking, **_standing(facts, last))
+        return Refusal.of("E220", reason=facts.held.lacking, **_refusal_details(facts, last))
     if not overlap.trim_files(facts.offer, facts.held).held:
         plain_again = overlap.past_all(facts.offer, facts.held)
         return NewEpoch(last.number + 1, (), None if plain_again else facts.offer.slice)
@@ -237,17 +236,17 @@ def _r8_continues_by_file(facts: BatchFacts, last: Epoch) -> NewEpoch | NeedsInp
 
 
 def _other_parts(facts: BatchFacts) -> Refusal | None:
-    """Topics or partitions went or came, and all others go on where the last epoch ended: nothing is read twice."""
+    """Refuse if topics or partitions were added or removed while all others continue, as nothing is read twice."""
     last, offer = facts.newest, facts.offer
     kafka = all(source.kind is SourceKind.KAFKA for source in (*last.sources, *offer.sources))
     parts = other_parts(last.written.end, offer.start) if kafka and not _bound(last) else None
     if parts is None:
         return None
     gone, new = parts
-    said = [f"no longer reads {', '.join(gone)}"] if gone else []
-    said += [f"also reads {', '.join(new)}"] if new else []
-    standing = {"pipeline": facts.pipeline, "sink": facts.sink, "epoch": last.number}
-    return Refusal.of("E250", difference=" and ".join(said), **standing)
+    differences = [f"no longer reads {', '.join(gone)}"] if gone else []
+    differences += [f"also reads {', '.join(new)}"] if new else []
+    details = {"pipeline": facts.pipeline, "sink": facts.sink, "epoch": last.number}
+    return Refusal.of("E250", difference=" and ".join(differences), **details)
 
 
 def _r8_trimmed(facts: BatchFacts) -> NewEpoch | NeedsInputFiles | Refusal | None:
@@ -260,15 +259,15 @@ def _r8_trimmed(facts: BatchFacts) -> NewEpoch | NeedsInputFiles | Refusal | Non
         case None:
             return None
         case str() as reason:
-            return Refusal.of("E220", reason=reason, **_standing(facts, last))
+            return Refusal.of("E220", reason=reason, **_refusal_details(facts, last))
         case TrimmedBatch(slice_, trim):
             number = last.number + 1
-            what = f"batch {offer.lineage.batch_id}, {_range(offer.slice, offer.lineage)}: {trim.told} stand in epochs"
+            what = f"batch {offer.lineage.batch_id}, {_range(offer.slice, offer.lineage)}: {trim.summary} are in epochs"
             left_out = f"{what} up to {last.number} and are left out"
             return NewEpoch(number, (Happening(EventKind.TRIMMED, left_out, number),), slice_, trim)
 
 
-def _standing(facts: BatchFacts, last: Epoch) -> dict[str, object]:
+def _refusal_details(facts: BatchFacts, last: Epoch) -> dict[str, object]:
     return {
         "pipeline": facts.pipeline,
         "sink": facts.sink,
@@ -280,60 +279,52 @@ def _standing(facts: BatchFacts, last: Epoch) -> dict[str, object]:
 def _r8_mismatch(facts: BatchFacts) -> Refusal:
     last, offer, anew = facts.newest, facts.offer, _new_lineage(facts)  # _r8_first has taken the case without one
     # The old checkpoint can be written anew, but for the state in it.
-    said = {**_standing(facts, last), "state_lost": offer.stateful and anew}
+    details = {**_refusal_details(facts, last), "state_lost": offer.stateful and anew}
     comparable = not _bound(last) and all(portable(source) for source in (*last.sources, *offer.sources))
     if anew and (offer.start.unset or not comparable):
         ids = {"offered": offer.lineage.query_id, "recorded": _query_before(facts)}
-        return Refusal.of("E211", **ids, **said, trim=_trim_hint(offer))
+        return Refusal.of("E211", **ids, **details, trim=_trim_hint(offer))
     range_ = f"{describe(offer.start)} to {describe(offer.slice.end)}"
-    way = order(offer.start, last.written.end)
-    if way != Order.AFTER:
-        return Refusal.of("E203", **said, range=range_, cause=_cause(facts, way), trim=_trim_hint(offer))
+    ordering = order(offer.start, last.written.end)
+    if ordering != Order.AFTER:
+        return Refusal.of("E203", **details, range=range_, cause=_cause(facts, ordering), trim=_trim_hint(offer))
     if not anew and (more := _finished_more(facts, last)) > 0:
         done = {"batch": offer.lineage.batch_id - 1}
-        return _gap("E229", last, offer, more, **_standing(facts, last), **done, range=range_)
-    return _gap("E204", last, offer, 1, **said, range=range_, cause=_cause(facts, way))
+        return _gap("E229", last, offer, more, **_refusal_details(facts, last), **done, range=range_)
+    return _gap("E204", last, offer, 1, **details, range=range_, cause=_cause(facts, ordering))
 
 
-def _cause(facts: BatchFacts, way: Order) -> str:
-    """Why a batch does not start where the last epoch ended, as far as its place tells."""
+def _cause(facts: BatchFacts, ordering: Order) -> str:
+    """Explain why a batch does not start at the end of the last epoch, by its position."""
     if _new_lineage(facts):
         recorded, offered = _query_before(facts), facts.offer.lineage.query_id
         return f"the checkpoint was deleted or moved (before: query id {recorded}, now {offered})"
-    if way == Order.AFTER:
+    if ordering == Order.AFTER:
         return "Spark jumped ahead because commit entries are missing from the checkpoint"
-    if way == Order.SAME:
+    if ordering == Order.SAME:
         return 'the checkpoint hands out files that epochs before it hold; overlap="trim" was given before'
     return "the checkpoint was rolled back or edited, and the ledger no longer knows these batches"
 
 
-def _gap(code: str, last: Epoch, offer: Offer, epochs: int, /, **said: object) -> Refusal:
-    """What lies between was never an epoch, or is none any more; given up, it becomes one without rows.
-
-    Args:
-        code: of the refusal.
-        last: the newest epoch that is known.
-        offer: the batch that starts further on.
-        epochs: how many of them lie between.
-        said: further details.
-    """
+def _gap(code: str, last: Epoch, offer: Offer, epochs: int, /, **details: object) -> Refusal:
+    """Refuse a gap of ``epochs`` numbers without an epoch. If the gap is given up, it becomes an epoch without rows."""
     offsets = counted(last.written.end, offer.start, offer.sources)
     rows = "" if offsets is None else f"{offsets} offset{'' if offsets == 1 else 's'}"
     many = f"{epochs} epoch{'' if epochs == 1 else 's'}"
     gap = (f"{many}, {rows}" if rows else many) if code == "E229" else rows or "the range"
-    return Refusal.of(code, **said, first=last.number + 1, last=last.number + epochs, gap=gap)
+    return Refusal.of(code, **details, first=last.number + 1, last=last.number + epochs, gap=gap)
 
 
 def _finished_more(facts: BatchFacts, last: Epoch) -> int:
-    """How many batches Spark took for done that no sink and no ledger knows, and nobody has given up."""
-    newest = last.standing.lineage
+    """Count batches that Spark finished, that no sink or ledger knows and that were not given up."""
+    newest = last.resume_point.lineage
     if newest is None:
         return 0
-    given_up = acceptance.batches_given_up(last.standing.accepted)
+    given_up = acceptance.batches_given_up(last.resume_point.accepted)
     return facts.offer.lineage.batch_id - newest.batch_id - 1 - given_up
 
 
-_KEPT = {
+_TRIM_COLUMNS = {
     True: 'with .selectExpr("*", "_metadata.file_path") right after load()',
     False: 'where the rows still have .selectExpr("topic", "partition", "offset", ...)',
 }
@@ -341,15 +332,16 @@ _KEPT = {
 
 
 def _trim_hint(offer: Offer) -> str:
-    """The option that would go on by itself, for plans to which it may apply."""
+    """Suggest the option that continues without an operator, for plans to which it may apply."""
     if offer.stateful or overlap.columns(offer.sources) is None:
         return ""
     files = overlap.reads_files(offer.sources)
-    return f'\nor leave out rows that epochs hold: exactly_once(..., overlap="trim"), {_KEPT[files]}'
+    columns = _TRIM_COLUMNS[files]
+    return f'\nor leave out rows that epochs hold: exactly_once(..., recovery=Recovery(overlap="trim")), {columns}'
 
 
 def _r11_input_gone(facts: BatchFacts, number: int, trim: Trim | None = None) -> Refusal | None:
-    accepted = facts.last is not None and acceptance.misses_input(facts.last.standing.accepted, facts.offer.range)
+    accepted = facts.last is not None and acceptance.misses_input(facts.last.resume_point.accepted, facts.offer.range)
     left_out = trim.left_out if trim else frozenset[str]()
     gone = [path for path in facts.offer.missing if plain(path) not in left_out]
     if not gone or accepted:
@@ -360,7 +352,7 @@ def _r11_input_gone(facts: BatchFacts, number: int, trim: Trim | None = None) ->
 
 
 def decide_batch(facts: BatchFacts) -> NewEpoch | Skip | NeedsInputFiles | Refusal:
-    """What the engine's batch is; the first rule that speaks decides."""
+    """Decide what becomes of the engine's batch. The first rule that applies decides."""
     decision: NewEpoch | Skip | NeedsInputFiles | Refusal = (
         _rr_replayed(facts)
         or _r7_known_batch(facts)

@@ -1,17 +1,19 @@
 """Completeness window of a dataset, now or at a position. Pure.
 
-A reader concludes nothing of its own: it joins what commits have concluded, so that two readers of one state are told
-the same, whatever their clocks say. Source of the idea: Pravega's TimeWindow (PDP-33), whose bounds are of what was
-read. These are of what is committed.
+A reader draws no conclusion of its own. It joins those of commits, so that two readers of one state get the same
+answer, whatever their clocks. Source of the idea: Pravega's TimeWindow (PDP-33), whose bounds refer to rows that were
+read. These refer to committed rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Literal
 
+from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.machine.writer_progress import (
     TimedMarker,
     Vector,
@@ -23,27 +25,27 @@ from onceonly.machine.writer_progress import (
     one_unit,
     same_turns,
 )
-from onceonly_checkpoints.epoch_time import END, Unit, WriterProgress
+from onceonly_checkpoints.epoch_time import END, Unit, WriterProgress, milliseconds
 from onceonly_checkpoints.model import pairs, present
 
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """How far a dataset has come in time, between what is complete and what was seen at all.
+    """Progress of a dataset in time: the complete part, and the latest time in it.
 
     Attributes:
-        lower: every row before it is there, but for late ones, which are counted, and those of ``without``; ``None``:
-            not known.
-        upper: no row that was written is later; ``None``: not known.
-        closed: nothing before it changes any more; ``None`` where nobody enforces that, and for several writers.
-        without: writers that ``lower`` does not wait for: those on record as silent, and those that came back or
-            joined later and have not passed it yet.
-        lost: writers whose newest epochs are gone from the sink, put back or taken by somebody else, and who have not
-            gone on since: what was concluded from those epochs does not count.
-        at: the newest mark of each writer, by name: the epochs that this is as of.
-        silent: writers that some commit has timed out, and that have not come back since.
-        unit: what the numbers count; ``None`` where nothing was noted yet.
-        basis: what is promised of: rows that are committed.
+        lower: every row before it is committed, except late ones, which are counted, and those of ``without``. ``None``
+            if unknown.
+        upper: no written row is later. ``None`` if unknown.
+        closed: nothing before it changes any more. ``None`` if that is not enforced, and for several writers.
+        without: writers that ``lower`` does not wait for: silent ones, and those that returned or joined later and have
+            not passed it yet.
+        lost: writers whose newest epochs were removed from the sink and that have not continued since. Conclusions from
+            those epochs do not count.
+        at: the newest mark of each writer, by name: the epochs of this window.
+        silent: writers that a commit has timed out, and that have not returned since.
+        unit: of the numbers, or ``None`` if nothing was noted yet.
+        basis: rows that the window refers to: committed ones.
     """
 
     lower: int | None
@@ -58,12 +60,12 @@ class TimeWindow:
 
     @property
     def held(self) -> Vector:
-        """The writers for which ``lower`` waits: none of them has passed it, and none is gone for good."""
-        waited_for = (mark for mark in self.at if mark.writer not in self.silent and mark.noted != END)
+        """Writers that ``lower`` waits for: they have not passed it, and none has ended for good."""
+        waited_for = (mark for mark in self.at if mark.writer not in self.silent and mark.complete_until != END)
         return tuple(mark for mark in waited_for if not passed(mark, self.lower))
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values; absent is what is not known."""
+        """Return field names to values, without unknown ones."""
         return present(
             unit=self.unit,
             lower=self.lower,
@@ -78,17 +80,11 @@ class TimeWindow:
         )
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        marks = "; ".join(f"{mark.writer}: epoch {mark.epoch}, noted {mark.noted}" for mark in self.at)
+        marks = "; ".join(f"{mark.writer}: epoch {mark.epoch}, noted {mark.complete_until}" for mark in self.at)
         return pairs({**self.to_json(), "at": marks}.items())
 
     def complete(self, until: int, *, allow_left_out: bool = False) -> bool:
-        """Whether every row before ``until`` is there.
-
-        Args:
-            until: a time, in ``unit``.
-            allow_left_out: whether writers of ``without`` may lack rows.
-        """
+        """Whether every row before ``until`` is committed. ``allow_left_out``: writers of ``without`` may lack rows."""
         return self.lower is not None and until <= self.lower and (allow_left_out or not self.without)
 
 
@@ -97,32 +93,29 @@ EMPTY = TimeWindow(None, None)
 
 
 def passed(mark: WriterProgress, lower: int | None) -> bool:
-    """Whether a writer has noted more than ``lower``; with ``None``, anything."""
-    return mark.noted is not None and (lower is None or mark.noted > lower)
+    """Whether a writer has noted more than ``lower``. With ``None``, anything is enough."""
+    return mark.complete_until is not None and (lower is None or mark.complete_until > lower)
 
 
-def window(newest: Sequence[TimedMarker], taken: Collection[str] = ()) -> TimeWindow:
-    """What the newest epochs of a dataset's writers say together.
+def window(newest: Sequence[TimedMarker], lost_writers: Collection[str] = ()) -> TimeWindow:
+    """Return the joint window of a dataset's writers, from the newest epoch of each (E134: units differ).
 
-    Args:
-        newest: one for each writer whose marker was found, in any order.
-        taken: writers whose newer epochs are known to be gone from the sink; in ``newest`` is what is left of them.
-
-    Raises:
-        ConfigurationError: E134, two of them count in different units.
+    ``lost_writers`` has writers whose newer epochs were removed from the sink. Their entry in ``newest`` is the rest.
     """
     if not newest:
-        return replace(EMPTY, lost=tuple(sorted(taken)))
-    at = by_name(joined(*(one.observed for one in newest)))
-    held = {one.writer: one.mark for one in newest}
-    lost = {*taken, *(name for name, mark in held.items() if age(mark) < age(at[name]))}
-    founded = [one for one in newest if same_turns(one, at) and not any(_gone(m, held, lost) for m in one.observed)]
-    lower = greatest(one.time.lower for one in founded)
-    silent = {mark.writer for one in founded for mark in one.observed if _still_silent(mark, one, at)}
+        return replace(EMPTY, lost=tuple(sorted(lost_writers)))
+    at = by_name(joined(*(marker.observed for marker in newest)))
+    held = {marker.writer: marker.mark for marker in newest}
+    lost = {*lost_writers, *(name for name, mark in held.items() if age(mark) < age(at[name]))}
+    founded = [
+        marker for marker in newest if same_turns(marker, at) and not any(_gone(m, held, lost) for m in marker.observed)
+    ]
+    lower = greatest(marker.time.dataset_complete_until for marker in founded)
+    silent = {mark.writer for marker in founded for mark in marker.observed if _still_silent(mark, marker, at)}
     return TimeWindow(
         lower,
-        greatest(one.time.high for one in newest),
-        newest[0].time.closed if len(at) == 1 else None,
+        greatest(marker.time.max_time for marker in newest),
+        newest[0].time.closed_until if len(at) == 1 else None,
         tuple(name for name, mark in at.items() if lower is not None and not reaches(mark, lower)),
         tuple(sorted(lost)),
         tuple(at.values()),
@@ -131,36 +124,31 @@ def window(newest: Sequence[TimedMarker], taken: Collection[str] = ()) -> TimeWi
     )
 
 
-def _still_silent(mark: WriterProgress, one: TimedMarker, at: Mapping[str, WriterProgress]) -> bool:
-    return mark.writer in one.time.silent and mark == at[mark.writer]
+def _still_silent(mark: WriterProgress, marker: TimedMarker, at: Mapping[str, WriterProgress]) -> bool:
+    return mark.writer in marker.time.timed_out and mark == at[mark.writer]
 
 
 def reaches(mark: WriterProgress, lower: int) -> bool:
-    """Whether a writer has noted at least so much."""
-    return mark.noted is not None and mark.noted >= lower
+    """Whether a writer has noted at least ``lower``."""
+    return mark.complete_until is not None and mark.complete_until >= lower
 
 
 def _gone(mark: WriterProgress, held: Mapping[str, WriterProgress], lost: Collection[str]) -> bool:
-    """Whether an epoch that was seen is no longer in the sink."""
+    """Whether an epoch that was seen was removed from the sink."""
     if mark.writer not in lost or not mark.epoch:
         return False
     return mark.writer not in held or age(held[mark.writer]) < age(mark)
 
 
 def members(name: str, newest: Iterable[TimedMarker]) -> tuple[TimedMarker, ...]:
-    """The writers of the dataset that one of them belongs to: those whom they know, and those who know them.
-
-    Args:
-        name: of one of its writers.
-        newest: epochs of whoever may be another one.
-    """
-    left, found = {one.writer: one for one in newest}, dict[str, TimedMarker]()
-    known = {name}
-    while more := [one for one in left.values() if known & {mark.writer for mark in one.observed}]:
-        for one in more:
-            found[one.writer] = left.pop(one.writer)
-            known |= {mark.writer for mark in one.observed}
-    return tuple(found[each] for each in sorted(found))
+    """Return the writers of one writer's dataset: those that it has observed, and those that observed it."""
+    left, member_markers = {marker.writer: marker for marker in newest}, dict[str, TimedMarker]()
+    writers = {name}
+    while more := [marker for marker in left.values() if writers & {mark.writer for mark in marker.observed}]:
+        for member in more:
+            member_markers[member.writer] = left.pop(member.writer)
+            writers |= {mark.writer for mark in member.observed}
+    return tuple(member_markers[each] for each in sorted(member_markers))
 
 
 # ---- The window at a position: what is complete for whoever has read so far.
@@ -171,71 +159,128 @@ Cut = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class PlacedEpoch:
-    """An epoch and the place up to which its sink then held rows.
-
-    Attributes:
-        timed: the epoch.
-        cut: after its last row, and the last row of every epoch that it has seen.
-    """
+    """An epoch. ``cut`` is after the last row that its sink then held, its own and those of every epoch seen."""
 
     timed: TimedMarker
     cut: Cut
 
 
 def after_all(cuts: Iterable[Cut]) -> Cut:
-    """The least place that has passed all of these."""
-    found: dict[str, int] = {}
+    """Return the least position that has passed all of these."""
+    offsets: dict[str, int] = {}
     for part, offset in chain.from_iterable(cut.items() for cut in cuts):
-        found[part] = max(found.get(part, offset), offset)
-    return found
+        offsets[part] = max(offsets.get(part, offset), offset)
+    return offsets
 
 
 def passes(position: Cut, cut: Cut) -> bool:
-    """Whether a position has passed a place: at equality, too, as both say what is to be read next.
+    """Whether a position has passed another. Equality counts, because both name the next row to read.
 
-    A partition that the position does not know is not passed.
+    A partition that the position does not name is not passed.
     """
     return all(part in position and position[part] >= offset for part, offset in cut.items())
 
 
 def started_before(placed: Iterable[PlacedEpoch], position: Cut) -> frozenset[str]:
-    """Writers with an epoch before a position: their older ones lie before it as well, and change nothing there."""
-    before = (one for one in placed if passes(position, one.cut) and not passes(one.cut, position))
-    return frozenset(one.timed.writer for one in before)
+    """Return writers with an epoch before a position. Older epochs of theirs change nothing there."""
+    before = (epoch for epoch in placed if passes(position, epoch.cut) and not passes(epoch.cut, position))
+    return frozenset(epoch.timed.writer for epoch in before)
 
 
-def window_at(placed: Sequence[PlacedEpoch], position: Cut, taken: Collection[str] = ()) -> TimeWindow:
-    """What is complete for whoever has read up to a position, and how late a row it can have read.
+def window_at(placed: Sequence[PlacedEpoch], position: Cut, lost_writers: Collection[str] = ()) -> TimeWindow:
+    """Return the window of a reader at a position, the next offset by partition (E134: units differ).
 
-    Places have no order of their own, only one in each partition: what a position has passed is one side, what has
-    passed the position the other, and the rest says nothing (Pravega's TimeWindow of a stream cut).
-
-    Args:
-        placed: epochs of all writers, in any order.
-        position: the next offset by partition.
-        taken: as in :func:`window`.
-
-    Raises:
-        ConfigurationError: E134, two of them count in different units.
+    Positions are ordered in each partition only. Epochs that the position has passed are one side. Epochs that have
+    passed the position are the other. The rest is undecided (Pravega's TimeWindow of a stream cut).
     """
     unit = one_unit(each.timed for each in placed)
-    below = window(newest_of(each.timed for each in placed if passes(position, each.cut)), taken)
+    below = window(newest_of(each.timed for each in placed if passes(position, each.cut)), lost_writers)
     return replace(below, upper=_latest_before(placed, position), unit=unit)
 
 
 def _latest_before(placed: Sequence[PlacedEpoch], position: Cut) -> int | None:
-    """No row before a position is later; ``None`` where one writer has not passed it, so that its rows may be."""
+    """Return the latest time of rows before a position, or ``None`` if a writer has not passed it yet."""
     above: dict[str, list[int | None]] = {each.timed.writer: [] for each in placed}
     for each in placed:
         if passes(each.cut, position):
-            above[each.timed.writer].append(each.timed.time.high)
+            above[each.timed.writer].append(each.timed.time.max_time)
     oldest = [least(highs) for highs in above.values()]
     return None if None in oldest else greatest(oldest)
 
 
 def newest_of(timed: Iterable[TimedMarker]) -> tuple[TimedMarker, ...]:
     """The newest epoch of each writer, by name."""
-    found: dict[str, TimedMarker] = {}
-    for one in timed:
-        found[one.writer] = max(found.get(one.writer, one), one, key=lambda each: age(each.mark))
-    return tuple(found[name] for name in sorted(found))
+    newest: dict[str, TimedMarker] = {}
+    for marker in timed:
+        newest[marker.writer] = max(newest.get(marker.writer, marker), marker, key=lambda each: age(each.mark))
+    return tuple(newest[name] for name in sorted(newest))
+
+
+# ---- Fixed windows over time, and whether rows can still arrive. Pure.
+
+
+Status = Literal["open", "complete", "closed"]
+"""Rows may be missing, as of a writer that was left out; all are there but late ones; none is added or changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWindow:
+    """A period, from ``start`` to before ``end`` in the dataset's unit."""
+
+    start: int
+    end: int
+    status: Status
+
+
+@checks_arguments
+@dataclass(frozen=True, slots=True)
+class FixedWindows:
+    """Windows of one size, side by side: ``FixedWindows("2 minutes")``, or of integers ``FixedWindows(1000)``.
+
+    Attributes:
+        size: a period in words, or a whole number.
+        offset: how far after 0 a window begins, as ``size``.
+
+    Raises:
+        ConfigurationError: E110, a size that is no period, or an offset that is not less than the size.
+    """
+
+    size: str | int
+    offset: str | int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse invalid periods."""
+        size, offset = (_number(period) for period in (self.size, self.offset))
+        mixed = self.offset != 0 and isinstance(self.size, str) != isinstance(self.offset, str)
+        if size is None or offset is None or not 0 <= offset < size or mixed:
+            raise refuse(
+                "E110",
+                problem=f"FixedWindows({self.size!r}, offset={self.offset!r}) is no size of windows.",
+                cause="a size is a period in words or a whole number above 0, an offset the same and less than it",
+                next='FixedWindows("2 minutes"), FixedWindows("1 hour", offset="15 minutes"); '
+                "of integers: FixedWindows(1000)",
+            )
+
+    @property
+    def unit(self) -> Unit:
+        """Unit of its numbers."""
+        return "ms" if isinstance(self.size, str) else "integer"
+
+    def over(self, time_window: TimeWindow, since: int) -> Iterator[FixedWindow]:
+        """Return windows from that of ``since``, in the dataset's unit, to that of the latest row, oldest first."""
+        size, offset = _number(self.size) or 1, _number(self.offset) or 0
+        start = (since - offset) // size * size + offset
+        while time_window.upper is not None and start <= time_window.upper:
+            yield FixedWindow(start, start + size, status(time_window, start + size))
+            start += size
+
+
+def status(time_window: TimeWindow, end: int) -> Status:
+    """Whether rows can still come before ``end``."""
+    if time_window.closed is not None and end <= time_window.closed:
+        return "closed"
+    return "complete" if time_window.complete(end) else "open"
+
+
+def _number(size: str | int) -> int | None:
+    return milliseconds(size) if isinstance(size, str) else size

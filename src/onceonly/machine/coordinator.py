@@ -1,29 +1,29 @@
 """State machine of an epoch: ``next(state)``, ``apply(state, outcome)``. Pure.
 
-    PROBE     which generation is the highest anywhere               -> RECALL
-    RECALL    what does the ledger remember                          -> LOOK
-    LOOK      what do the sinks show to anybody                      -> COMPARE, only to refuse; else INSTALL
+    PROBE     find the highest generation anywhere                   -> RECALL
+    RECALL    read the ledger's head                                 -> LOOK
+    LOOK      peek at the sinks without a fence                      -> COMPARE, only to refuse; else INSTALL
     INSTALL   our fence into every sink, strictly greater only       -> READ
     READ      every sink's position under that fence                 -> INDEX | FETCH | COMMIT | REFUSED
     FETCH     the staged bytes that some sinks lack (R3)             -> PREPARE | STAGE (if they are gone)
-    INDEX     the ledger learns who opened and what the sinks know   -> COMPARE
-    COMPARE   what is the engine's batch (decided at once, no I/O)   -> RECOLLECT | INTEND | EXECUTE | RECORD | REFUSED
+    INDEX     the ledger learns who opened and epochs of the sinks   -> COMPARE
+    COMPARE   decide on the engine's batch (at once, no I/O)         -> RECOLLECT | INTEND | EXECUTE | RECORD | REFUSED
                                                                         | GATHER
-    RECOLLECT has this query's batch id been an epoch before         -> COMPARE
-    GATHER    which input files do recorded epochs hold              -> COMPARE
+    RECOLLECT find an earlier epoch of this query's batch id         -> COMPARE
+    GATHER    read the input files of recorded epochs                -> COMPARE
     EXECUTE   a skipped batch of a stateful query still runs         -> RECORD | REFUSED
-    INTEND    the ledger notes what is about to be written           -> STAGE | PREPARE
+    INTEND    the ledger notes the epoch about to be written         -> STAGE | PREPARE
     STAGE     several sinks, or outputs: the batch's one action      -> PREPARE
     PREPARE   rows near each sink, invisible; of one sink the action -> COMMIT | PROBE (higher generation)
     COMMIT    rows and markers, transaction by transaction           -> RECORD | LOOK_UP | READ (healed) | REFUSED
                                                                         | PROBE (higher generation)
-    LOOK_UP   after a lost answer: did it land                       -> as COMMIT | PROBE (higher generation)
+    LOOK_UP   after a lost answer: was it committed                  -> as COMMIT | PROBE (higher generation)
     RECORD    receipts into the ledger; of a skip, its input files   -> DONE
 
-The state is frozen and holds everything; the machine imports no Spark, driver, clock or randomness, so that the
-runner, an explorer and a fuzzer drive the same code. An unresolved or absent commit never repeats under its
-generation, nor does one that the sink took back for another writer's sake: the machine opens again, higher, which kills
-whatever may still be in flight, and reads what stands.
+The state is frozen and holds everything. The machine imports no Spark, driver, clock or randomness, so that the runner,
+an explorer and a fuzzer drive the same code. A commit that is unresolved, absent or rolled back for another writer's
+sake never repeats under its generation. The machine opens again with a higher one, which kills transactions in flight,
+and reads the current positions.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from onceonly.machine import division_rules
 from onceonly.machine import event_time as times
-from onceonly.machine import window_rules
 from onceonly.machine.commands import (
     Command,
     Commit,
@@ -59,12 +59,11 @@ from onceonly.machine.commands import (
     Stage,
     Wait,
 )
+from onceonly.machine.division_rules import MaxBad, WindowsConfig
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Adopt, Offer, OnRefresh, OutOfPhase, Overlap
-from onceonly.machine.output_rules import MaxBad
 from onceonly.machine.state import Job, Opening, Phase, State
 from onceonly.machine.transitions import APPLY, compare
-from onceonly.machine.window_rules import WindowsConfig
 from onceonly.protocol.batch import AsOf, Bound
 from onceonly.protocol.row_times import Clock
 from onceonly_checkpoints.epoch import Fence, Marker, receipts_of
@@ -91,15 +90,28 @@ def start(
     windows: WindowsConfig | None = None,
     rewound: tuple[str, ...] = (),
 ) -> State:
-    """The state before an opening. ``owner`` is a fresh random token."""
-    said = (adopt, accepted, dropped, heals, overlap, stages, on_refresh, max_bad, together, divided, noting, windows)
-    job = Job(pipeline, sinks, owner, offer, *said, rewound)
+    """Return the state before an opening. ``owner`` is a fresh random token."""
+    settings = (
+        adopt,
+        accepted,
+        dropped,
+        heals,
+        overlap,
+        stages,
+        on_refresh,
+        max_bad,
+        together,
+        divided,
+        noting,
+        windows,
+    )
+    job = Job(pipeline, sinks, owner, offer, *settings, rewound)
     return State(Phase.PROBE, job, Opening(Fence(0, owner)))
 
 
 def resume(state: State, offer: Offer) -> State:
-    """The state for the next batch of the same opening: the fence stands, the position is the epoch just finished."""
-    return compare(State(Phase.COMPARE, state.job.of(offer), state.opening.standing))
+    """Return the state for the next batch of the same opening: same fence, position of the epoch just finished."""
+    return compare(State(Phase.COMPARE, state.job.of(offer), state.opening.for_next_batch))
 
 
 def marker(state: State, sink: str) -> Marker:
@@ -108,7 +120,7 @@ def marker(state: State, sink: str) -> Marker:
 
 
 def next(state: State) -> Command:
-    """The one command that brings the state forward; pending events and waits come first."""
+    """Return the one command that brings the state forward. Pending events and waits come first."""
     if state.happenings:
         return Note(state.happenings)
     if state.waiting:
@@ -131,9 +143,9 @@ def _recollect(state: State) -> Command:
 def _index(state: State) -> Command:
     opening, offer = state.opening, state.job.offer
     newest = opening.last or (opening.head.epoch if opening.head else None)
-    known = newest.standing.lineage if newest else None
-    kept = opening.last.manifest if opening.last else None
-    return Index(opening.fence, opening.unindexed, offer.lineage if offer else known, kept)
+    lineage = newest.resume_point.lineage if newest else None
+    manifest = opening.last.manifest if opening.last else None
+    return Index(opening.fence, opening.unindexed, offer.lineage if offer else lineage, manifest)
 
 
 def _stage(state: State) -> Command:
@@ -148,30 +160,30 @@ def _stage(state: State) -> Command:
 def _bound(state: State, as_of: AsOf) -> Bound | None:
     if state.job.windows is None:
         return None
-    return window_rules.bound(as_of, state.before, begins=state.begins, stood=state.offered.stood)
+    return division_rules.bound(as_of, state.before, begins=state.begins, previous=state.offered.previous_clock)
 
 
 def _clock(state: State) -> Clock | None:
-    return times.clock(state.job.noting, state.known)
+    return times.clock(state.job.noting, state.previous_time)
 
 
 def _poll(state: State) -> Command:
-    noting, said = state.job.noting, state.known.stood
+    noting, last_time = state.job.noting, state.previous_time.recorded_time
     declared = noting.writers.declared if noting and noting.writers else ()
-    seen = [mark.writer for mark in said.observed] if said else []
-    return Poll(tuple(name for name in dict.fromkeys((*declared, *seen)) if name != state.job.pipeline))
+    writers = [mark.writer for mark in last_time.writers] if last_time else []
+    return Poll(tuple(name for name in dict.fromkeys((*declared, *writers)) if name != state.job.pipeline))
 
 
 def _prepare(state: State) -> Command:
     work = state.work
     output = work.epoch.output(state.sink) if work.epoch else None  # without outputs the epoch is made of the answer
-    (together,) = (transaction for transaction in state.transactions if state.sink in transaction)
-    beside = tuple(sink for sink in state.targets[: work.index] if sink in together)
+    (transaction_sinks,) = (transaction for transaction in state.transactions if state.sink in transaction)
+    siblings = tuple(sink for sink in state.targets[: work.index] if sink in transaction_sinks)
     clock = None if work.epoch else _clock(state)
-    return Prepare(state.sink, work.number, work.trim, work.replaces, output.name if output else None, beside, clock)
+    return Prepare(state.sink, work.number, work.trim, work.replaces, output.name if output else None, siblings, clock)
 
 
-def _beside(state: State) -> tuple[Marker, ...]:
+def _sibling_markers(state: State) -> tuple[Marker, ...]:
     return tuple(marker(state, sink) for sink in state.transaction[1:])
 
 
@@ -209,8 +221,8 @@ _NEXT: dict[Phase, Callable[[State], Command]] = {
     Phase.FETCH: _fetch,
     Phase.STAGE: _stage,
     Phase.PREPARE: _prepare,
-    Phase.COMMIT: lambda state: Commit(marker(state, state.sink), _beside(state)),
-    Phase.LOOK_UP: lambda state: LookUp(marker(state, state.sink), _beside(state)),
+    Phase.COMMIT: lambda state: Commit(marker(state, state.sink), _sibling_markers(state)),
+    Phase.LOOK_UP: lambda state: LookUp(marker(state, state.sink), _sibling_markers(state)),
     Phase.RECORD: _record,
     Phase.DONE: lambda state: Return(),
     Phase.REFUSED: _refuse,
@@ -218,11 +230,7 @@ _NEXT: dict[Phase, Callable[[State], Command]] = {
 
 
 def apply(state: State, outcome: Outcome) -> State:
-    """The state after the command of :func:`next` had this outcome.
-
-    Raises:
-        TypeError: the outcome does not answer the command.
-    """
+    """Return the state after this outcome. ``TypeError``: it does not answer the command of :func:`next`."""
     if isinstance(outcome, Done) and state.happenings:
         return replace(state, happenings=())
     if isinstance(outcome, Done) and state.waiting:

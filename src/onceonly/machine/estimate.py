@@ -25,19 +25,14 @@ _FIXED = ("int", "bigint", "smallint", "tinyint", "float", "double", "boolean", 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What the last epoch of this run covered and gave.
-
-    Attributes:
-        units: offsets or file bytes that its slice covered.
-        rows: rows of its batch, whatever became of them.
-    """
+    """Input of the last epoch of this run, in offsets or file bytes, and rows of its batch, written or not."""
 
     units: int
     rows: int
 
 
 def units(slice_: Slice, file_sizes: Sequence[int]) -> int | None:
-    """What a slice covers: bytes of its files, else the difference of its offsets; ``None``: cannot tell."""
+    """Return the bytes of a slice's files, else the difference of its offsets, or ``None`` if unknown."""
     if file_sizes:
         return sum(file_sizes)
     total, starts = 0, dict(slice_.start.entries)
@@ -50,12 +45,12 @@ def units(slice_: Slice, file_sizes: Sequence[int]) -> int | None:
 
 
 def schema_width(schema: Iterable[pa.Field[Any]], unknown: int) -> int:
-    """Bytes of one row in Arrow form; a column of variable length is taken to need ``unknown`` of them."""
-    return sum(_width(one.type, unknown) for one in schema)
+    """Return the bytes of one row in Arrow form. ``unknown`` is assumed for a column of variable length."""
+    return sum(_width(field.type, unknown) for field in schema)
 
 
 def row_width(columns: Sequence[tuple[str, str]]) -> int:
-    """The same by names and types of columns as Spark spells them; 8 bytes for a number."""
+    """Return the same from Spark's column types, with 8 bytes for a number."""
     return sum(8 if kind.startswith(_FIXED) else TEXT_BYTES for _, kind in columns) or 1
 
 
@@ -79,14 +74,9 @@ def _difference(start: str | None, end: str | None) -> int | None:
 
 
 def estimate(covered: int | None, past: Past | None, row_width: int, *, files: bool, stateful: bool) -> Estimate:
-    """Expected size of a batch.
+    """Return the expected size of a batch. ``covered`` is in bytes with ``files``, ``row_width`` in bytes of Arrow.
 
-    Args:
-        covered: from :func:`units`.
-        past: the last epoch of this run, if any.
-        row_width: bytes of one row in Arrow form, by its schema.
-        files: whether ``covered`` counts bytes of files.
-        stateful: whether state stands between input and output, so that input says little.
+    With ``stateful``, input hardly predicts output.
     """
     if covered is None or (stateful and past is None):
         return Estimate(None, None)

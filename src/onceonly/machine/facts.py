@@ -10,7 +10,7 @@ from onceonly.protocol.batch import RecordedInputFiles, Trim
 from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, Receipt, ReplayedEpochs
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import Adoption, InputFile, Slice, SourceIdentity, SourceOffsets
-from onceonly_checkpoints.spark.previous_checkpoints import PreviousBatch
+from onceonly_checkpoints.spark.offsets import PreviousBatch
 
 Adopt = Literal["here"] | SourceOffsets | None
 """Take a target over as it stands; or the offsets that it already contains; or nothing."""
@@ -23,12 +23,7 @@ OnRefresh = Literal["stop", "replace"]
 
 
 class OutOfPhase(RuntimeError):
-    """A phase or a rule was reached without what it works on: a bug of ours, which no user can cause or mend.
-
-    Args:
-        phase: where the machine stands.
-        what: what is not there.
-    """
+    """A phase or rule lacks its input: a bug of ours that no user can cause or fix."""
 
     def __init__(self, phase: str, what: str) -> None:
         super().__init__(f"phase {phase} was reached without {what}: this is a bug in onceonly")
@@ -36,7 +31,7 @@ class OutOfPhase(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The pipeline must stop. ``code`` and ``details`` make the error; see ``onceonly.errors.codes``."""
+    """The pipeline must stop. ``code`` and ``details`` make the error, see ``onceonly.errors.codes``."""
 
     code: str
     details: tuple[tuple[str, object], ...]
@@ -49,13 +44,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """Something for the ledger's event log.
+    """Something for the ledger's event log. ``epoch`` is 0 for none.
 
-    Attributes:
-        kind: what it is.
-        reason: in words.
-        epoch: number of the epoch that it belongs to; 0 for none.
-        once: whether it is noted only where the pipeline's log does not say it already.
+    ``once``: noted only if the pipeline's log does not have it already.
     """
 
     kind: EventKind
@@ -66,15 +57,11 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one sink said under our fence, beside what the ledger remembers of it.
+    """Answer of one sink under our fence, with the ledger's record of it.
 
     Attributes:
-        sink: sink id.
-        position: where it stands.
-        receipt: the newest receipt in the ledger; ``None`` if it has none.
         ahead: markers and receipts of epochs that the ledger does not have, oldest first.
-        content: the epoch whose rows stand there, as a ``Settable`` sink says, where the target is another one than
-            before; else, and where that is not known, ``None``.
+        content: epoch whose rows a new target holds. ``None`` if unknown, or if the target is the same.
     """
 
     sink: str
@@ -89,15 +76,13 @@ class OpeningFacts:
     """Everything that an opening is decided on.
 
     Attributes:
-        pipeline: its name.
         readings: one per sink, in the order of the call.
-        head: the newest epoch in the ledger.
         adopt: whether the user allowed rows of unknown origin.
-        accepted: set by ``queries adopt`` only: what is accepted.
-        dropped: set by ``queries drop-sink`` only: the sink that is taken out of the pipeline.
-        lost: the epoch that sinks cannot be brought to, and need not: that loss is accepted; 0 for none.
-        heals: set by ``txn resolve`` only: a sink is brought to the epoch of the others although it once held it.
-        rewound: set by ``queries rewind`` only: sinks that may lack epochs or be made anew, for they are brought level.
+        accepted: acceptance, set by ``recover adopt`` only.
+        dropped: the sink that is removed from the pipeline, set by ``recover drop-sink`` only.
+        lost: the epoch that sinks cannot get, when that loss is accepted, or 0 for none.
+        heals: set by ``recover resolve`` only: heal a sink that once held the epoch of the others.
+        rewound: set by ``recover rewind`` only: sinks that may lack epochs or be new, because they are brought level.
     """
 
     pipeline: str
@@ -112,18 +97,18 @@ class OpeningFacts:
 
     @property
     def held(self) -> tuple[Reading, ...]:
-        """Readings of sinks that must hold what they confirmed."""
+        """Readings of sinks that must hold the epochs that they confirmed."""
         return tuple(reading for reading in self.readings if reading.sink not in self.rewound)
 
 
 @dataclass(frozen=True, slots=True)
 class PeekFacts:
-    """What an unlocked look showed, to compare a batch with before anybody is fenced out.
+    """Result of an unlocked peek, to compare a batch with before another driver is fenced out.
 
     Attributes:
-        last: the newest epoch in any sink: what all hold once they are healed; ``None`` before the first.
-        recorded: number of the newest epoch in the ledger; 0 for none.
-        ahead: the epochs between that one and ``last`` that sinks tell of; ``None`` where that was not asked.
+        last: the newest epoch in any sink, which all hold after healing, or ``None`` before the first.
+        recorded: number of the newest epoch in the ledger, or 0 for none.
+        ahead: the epochs in sinks between that one and ``last``, or ``None`` if not read.
     """
 
     last: Epoch | None
@@ -133,7 +118,7 @@ class PeekFacts:
 
 @dataclass(frozen=True, slots=True)
 class Proceed:
-    """R2, R5: all sinks agree. ``index``: epochs that the ledger has to learn first."""
+    """R2, R5: all sinks agree. ``index`` has the epochs that the ledger lacks."""
 
     last: Epoch | None
     index: tuple[tuple[Marker, tuple[Receipt, ...]], ...] = ()
@@ -142,7 +127,7 @@ class Proceed:
 
 @dataclass(frozen=True, slots=True)
 class Heal:
-    """R3: bring ``sinks`` to the epoch of ``marker`` from the manifest that it names."""
+    """R3: write the epoch of ``marker`` to ``sinks`` from its manifest."""
 
     sinks: tuple[str, ...]
     marker: Marker
@@ -150,51 +135,38 @@ class Heal:
 
 @dataclass(frozen=True, slots=True)
 class PreviousClock:
-    """When the epoch before was, as windows go on from it.
-
-    Attributes:
-        clock: to when its timers ran, milliseconds since 1970; ``None`` without one.
-        noted: what it noted; ``None`` for nothing.
-    """
+    """Time of the epoch before, from which windows continue: noted, and of its timers (ms since 1970)."""
 
     clock: int | None = None
-    noted: int | None = None
+    complete_until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """What a batch runs again.
+    """Epochs that a batch runs again.
 
-    Attributes:
-        replayed: the epochs.
-        after: chain of the one before them that was to be run again; ``None``: they are the first.
-        stood: when the recorded epoch before the first of all was, where windows went on from its time; else ``None``.
+    ``after`` is the chain of the epoch before them that was to be run again, or ``None`` if they are the first.
+    ``previous_clock`` is the time of the recorded epoch before the first of all, if windows continued from it.
     """
 
     replayed: ReplayedEpochs
     after: str | None = None
-    stood: PreviousClock | None = None
+    previous_clock: PreviousClock | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the engine offers, frozen at the callback's entry.
+    """The engine's batch, frozen at the callback's entry.
 
     Attributes:
-        slice: the range the batch reads.
-        lineage: the engine's names for it.
-        sources: identity of each source.
-        schema: fingerprint of the batch's columns.
         stateful: whether the plan keeps state, so that even a skip must execute the batch.
         missing: input of the slice that is gone.
-        files: file lists of file sources.
-        begins: where sources that had no offset yet began by their own note, beside the start of all others; ``None``
-            if there is nothing to add.
-        earlier: files that the checkpoint's file sources handed out before this batch; ``None`` if that was not looked
-            up, since this run has written the batch before it.
-        earlier_checkpoints: the newest batches that lower siblings of the checkpoint still hold; looked up for its
-            first batch.
-        replays: what it runs again; ``None`` for a batch of the query's own.
+        begins: first offset of sources that had none yet, by their own note, with the start of all others. ``None`` if
+            there is nothing to add.
+        earlier: files that the checkpoint's file sources handed out before this batch. ``None`` if not read, because
+            this run has written the batch before it.
+        earlier_checkpoints: the newest batches that lower siblings of the checkpoint still hold. Read for batch 0.
+        replays: epochs that it runs again, or ``None`` for a batch of the query's own.
     """
 
     slice: Slice
@@ -210,18 +182,18 @@ class Offer:
     replays: Replays | None = None
 
     @property
-    def stood(self) -> PreviousClock | None:
-        """When the recorded epoch was that the first one of a rerun goes on from; ``None`` where there is none."""
-        return self.replays.stood if self.replays else None
+    def previous_clock(self) -> PreviousClock | None:
+        """Time of the recorded epoch before the first one of a rerun, or ``None``."""
+        return self.replays.previous_clock if self.replays else None
 
     @property
     def start(self) -> SourceOffsets:
-        """Where the batch starts, as far as that is known."""
+        """Start of the batch, as far as known."""
         return self.begins or self.slice.start
 
     @property
     def range(self) -> Slice:
-        """From where it starts, as far as that is known, to its end."""
+        """Slice of the batch with its known start."""
         return Slice(self.start, self.slice.end)
 
 
@@ -230,16 +202,12 @@ class BatchFacts:
     """Everything that a batch is decided on.
 
     Attributes:
-        pipeline: its name.
         sink: the sink to name in a refusal.
-        last: the epoch that all sinks hold; ``None`` before the first.
-        offer: what the engine offers.
+        last: the epoch that all sinks hold, or ``None`` before the first.
         recorded: the epoch that this query's batch id became earlier, if any.
         descent: the epochs from ``recorded`` to ``last``.
-        adopt: where a target stands that we have never written.
-        overlap: what the user chose for rows of recorded epochs.
-        held: input files of recorded epochs; ``None``: not looked up.
-        on_refresh: what the user chose for a full refresh.
+        adopt: start of a target that we have never written.
+        held: input files of recorded epochs, or ``None`` if not read.
     """
 
     pipeline: str
@@ -255,11 +223,7 @@ class BatchFacts:
 
     @property
     def newest(self) -> Epoch:
-        """The epoch that all sinks hold, for rules that are asked only after the first.
-
-        Raises:
-            OutOfPhase: there is none.
-        """
+        """The epoch that all sinks hold, for rules that apply only after the first, else ``OutOfPhase``."""
         if self.last is None:
             raise OutOfPhase("compare", "an epoch before the batch")
         return self.last
@@ -267,14 +231,11 @@ class BatchFacts:
 
 @dataclass(frozen=True, slots=True)
 class NewEpoch:
-    """R8: the batch goes on where the last epoch ended.
+    """R8: the batch continues from the end of the last epoch.
 
     Attributes:
-        number: of the epoch.
-        happenings: for the event log.
-        written: what is written, where offsets alone do not prove that it is what was planned; else ``None``.
-        trim: which rows of the batch are left out; ``None`` for none.
-        replaces: first and last of the epochs whose rows leave with it; ``None`` for none.
+        written: slice that is written, if offsets alone do not prove that it is the planned one, else ``None``.
+        replaces: first and last of the epochs whose rows it replaces, or ``None`` for none.
     """
 
     number: int
@@ -286,12 +247,12 @@ class NewEpoch:
 
 @dataclass(frozen=True, slots=True)
 class NeedsInputFiles:
-    """The decision hangs on the input files of all recorded epochs."""
+    """The decision depends on the input files of all recorded epochs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """R7: the batch is ``epoch``, and that is proven. ``execute``: Spark's state still needs it run."""
+    """R7: the batch is proven to be ``epoch``. With ``execute``, Spark's state still needs it to run."""
 
     epoch: Epoch
     execute: bool

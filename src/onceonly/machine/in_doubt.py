@@ -26,25 +26,19 @@ _SENT = (Phase.COMMIT, Phase.LOOK_UP)
 
 
 def failure(pipeline: str, error: BaseException, state: State | None) -> Event:
-    """The event of an error that left the callback.
-
-    Args:
-        pipeline: its name.
-        error: what was raised.
-        state: where the machine stood; ``None``: it was not asked.
-    """
+    """Return the event of an error that left the callback. Without ``state`` the machine had not started."""
     number = state.work.number if state else 0
     return Event(pipeline, EventKind.FAILED, _reason(error, state), number, _generation(state))
 
 
 def end(state: State) -> Event:
-    """The event of an opening that is over, with every epoch that it began in every sink."""
+    """Return the event of an opening that ended with every begun epoch in every sink."""
     number = state.opening.last.number if state.opening.last else 0
     return Event(state.job.pipeline, EventKind.ENDED, f"ended after epoch {number}", number, _generation(state))
 
 
 def ended(events: Iterable[Event]) -> frozenset[int]:
-    """Generations of openings that said that they are over."""
+    """Return the generations of openings whose end is recorded."""
     return frozenset(event.generation for event in events if event.kind in ENDS and event.generation)
 
 
@@ -58,15 +52,15 @@ def _reason(error: BaseException, state: State | None) -> str:
 
 
 def _generation(state: State | None) -> int:
-    """The generation whose fence stood; 0 for an opening that had only proposed one, which another may take."""
-    if state is None or state.opening.seen is not None:
+    """Return the installed generation. 0 for an opening that only proposed one, which another may take."""
+    if state is None or state.opening.peek is not None:
         return 0
     return state.opening.fence.generation if state.opening.readings or state.opening.last else 0
 
 
 # ---- What an epoch that is begun and not everywhere means: being written, dead, or outcome unknown. Pure.
 #
-# ``txn list``, ``watch``, the metrics and the audit all ask here, so that they say the same of one moment. Only the
+# ``status``, the metrics and the audit all ask here, so that they say the same of one moment. Only the
 # last of the three is doubt: an epoch of a driver that runs ends by itself, and one of a driver that has ended, or
 # was fenced out, can land no more and leaves nothing to do.
 
@@ -81,10 +75,10 @@ _UNHURRIED = 2
 
 
 class Progress(StrEnum):
-    """What became of an epoch that was begun."""
+    """State of an epoch that was begun."""
 
     WRITING = "being written"
-    DEAD = "begun and dead"
+    DEAD = "abandoned"
     UNKNOWN = "outcome unknown"
 
 
@@ -93,12 +87,9 @@ class InDoubtEpoch:
     """An epoch that was begun and is not in every sink.
 
     Attributes:
-        epoch: its number.
-        state: what that means.
-        fence: who began it; generation 0 where nobody noted it.
-        since_ms: when, milliseconds since 1970; 0 where nobody noted it.
-        behind: ids of sinks that lack what another sink holds; empty where no sink holds it.
-        why: the state's reason, in words.
+        fence: of the driver that began it. Generation 0 if none was noted.
+        since_ms: its begin, milliseconds since 1970, or 0 if not noted.
+        behind: ids of sinks that lack an epoch of another sink. Empty if no sink holds it.
     """
 
     epoch: int
@@ -110,27 +101,26 @@ class InDoubtEpoch:
 
     @property
     def overdue(self) -> bool:
-        """Whether somebody must look after it; only that is doubt."""
+        """Whether an operator must look after it. Only that is doubt."""
         return self.state is Progress.UNKNOWN
 
     def age_ms(self, now_ms: int) -> int:
-        """How long ago it was begun; 0 where nobody noted it."""
+        """Return milliseconds since its begin, or 0 if not noted."""
         return max(0, now_ms - self.since_ms) if self.since_ms else 0
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineSnapshot:
-    """What is known of a pipeline at one moment.
+    """Facts about a pipeline at one moment.
 
     Attributes:
-        generation: the newest that the ledger, or all sinks, know of.
-        newest: number of the newest epoch in any sink; in the ledger, where no sink was asked.
-        intents: open intents: for ``newest`` and for the epoch after it.
+        generation: the newest one in the ledger or in all sinks.
+        newest: number of the newest epoch in any sink. In the ledger if no sink was read.
+        intents: open intents for ``newest`` and for the epoch after it.
         events: of the pipeline, oldest first.
-        records: its newest epochs.
         now_ms: the moment, milliseconds since 1970.
-        stands: number of the newest epoch by sink; empty where no sink was asked.
-        grace_s: seconds for which an epoch may be under way.
+        sink_epochs: number of the newest epoch by sink. Empty if no sink was read.
+        grace_s: seconds for which an epoch may be in progress.
     """
 
     generation: int
@@ -139,15 +129,15 @@ class PipelineSnapshot:
     events: Sequence[Event]
     records: Sequence[EpochRecord]
     now_ms: int
-    stands: Mapping[str, int]
+    sink_epochs: Mapping[str, int]
     grace_s: float = GRACE_S
 
 
 def begun(at: PipelineSnapshot) -> InDoubtEpoch | None:
-    """The epoch that was begun and is not in every sink; ``None`` if there is none."""
-    behind = tuple(sink for sink, number in at.stands.items() if number < at.newest)
+    """Return the epoch that was begun and is not in every sink, or ``None``."""
+    behind = tuple(sink for sink, number in at.sink_epochs.items() if number < at.newest)
     number = at.newest if behind else at.newest + 1
-    intent = next((one for one in at.intents if one and one.epoch == number), None)
+    intent = next((candidate for candidate in at.intents if candidate and candidate.epoch == number), None)
     fence, since = (intent.fence, intent.at_ms) if intent else (Fence(0, ""), 0)
     if behind:
         state, why = _partial(at, intent)
@@ -159,7 +149,7 @@ def begun(at: PipelineSnapshot) -> InDoubtEpoch | None:
 
 
 def _partial(at: PipelineSnapshot, intent: Intent | None) -> tuple[Progress, str]:
-    """Some sinks hold it: it is finished by whoever goes on, so only a driver at work makes it none of our business."""
+    """Judge an epoch that some sinks hold. The next driver finishes it, so only a driver at work leaves no doubt."""
     if intent and _at_work(at, intent):
         return Progress.WRITING, "its driver goes from sink to sink"
     return Progress.UNKNOWN, "some sinks hold it and others do not"
@@ -185,11 +175,11 @@ def _at_work(at: PipelineSnapshot, intent: Intent) -> bool:
 
 
 def patience_ms(records: Iterable[EpochRecord], grace_s: float = GRACE_S) -> float:
-    """For how long an epoch counts as being written, by the time that recent ones took."""
+    """Return how long an epoch counts as being written, by the duration of recent ones."""
     slowest = max((sum(seconds for _, seconds in record.phases) for record in records), default=0.0)
     return max(grace_s, _UNHURRIED * slowest) * 1000
 
 
 def ending(events: Sequence[Event], generation: int) -> Event | None:
-    """The event with which an opening said that it ended; ``None``: it runs, or it ended without a word."""
+    """Return the event that ended an opening. ``None`` if it runs, or if it died without one."""
     return next((event for event in reversed(events) if event.generation == generation and event.kind in ENDS), None)

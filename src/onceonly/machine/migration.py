@@ -5,20 +5,16 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from onceonly.protocol import AppTransaction
+from onceonly.protocol.values import AppTransaction
 
 
 @dataclass(frozen=True, slots=True)
 class LegacyJob:
-    """What is known of a job that is to become a pipeline.
+    """Facts about a job that is to become a pipeline.
 
-    Attributes:
-        checkpoint: its place.
-        problem: what is wrong with it; empty if it is sound.
-        planned: the newest batch that Spark has planned; -1 for none.
-        finished: the newest batch whose callback has returned; -1 for none.
-        app: application id (``txnAppId``) under which the job wrote; empty if it used none.
-        wrote: by sink id, what that application wrote last; ``None`` where the sink keeps no such record.
+    ``problem`` is empty for a sound checkpoint. ``planned`` and ``finished`` are the newest batches, -1 for none.
+    ``app`` is the ``txnAppId`` of its writes, empty if none. ``wrote`` has its newest write by sink id, ``None`` if the
+    sink keeps no such record.
     """
 
     checkpoint: str
@@ -40,19 +36,14 @@ class UnprovenStart:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A proven starting point.
-
-    Attributes:
-        batch: the last batch that is in the target; the pipeline starts after it.
-        proof: what proves it, in sentences.
-    """
+    """A proven starting point, after the last batch in the target. ``proof`` is in sentences."""
 
     batch: int
     proof: tuple[str, ...]
 
 
 def decide(job: LegacyJob) -> Start | UnprovenStart:
-    """Where a pipeline starts that takes a job over."""
+    """Return the starting point of a pipeline that takes a job over."""
     return (
         _unsound(job) or _never_finished(job) or _not_recorded(job) or _elsewhere(job) or _pending(job) or _proven(job)
     )
@@ -61,7 +52,7 @@ def decide(job: LegacyJob) -> Start | UnprovenStart:
 def _unsound(job: LegacyJob) -> UnprovenStart | None:
     if not job.problem:
         return None
-    verify = f"see all that is wrong: onceonly checkpoint verify {shlex.quote(job.checkpoint)}"
+    verify = f"see all that is wrong: onceonly checkpoint {shlex.quote(job.checkpoint)} --verify"
     return UnprovenStart(job.problem, "the checkpoint is damaged, or it is no checkpoint", verify)
 
 
@@ -83,7 +74,7 @@ def _not_recorded(job: LegacyJob) -> UnprovenStart | None:
             return UnprovenStart(
                 f"{sink} keeps no application transactions",
                 "--from-delta-txn asks Delta tables, and was given another sink",
-                "take over one Delta sink alone; the others join later, with adopt=",
+                "take over one Delta sink alone; the others join later, with Recovery(adopt=)",
             )
         if wrote.version is None:
             return UnprovenStart(
@@ -101,7 +92,7 @@ def _not_recorded(job: LegacyJob) -> UnprovenStart | None:
 
 
 def _elsewhere(job: LegacyJob) -> UnprovenStart | None:
-    """A table that is not where the checkpoint says; one batch ahead is the crash window, and not yet wrong."""
+    """Refuse a table that is not at the checkpoint's batch. One batch ahead is the crash window, and not yet wrong."""
     for sink, wrote in job.wrote:
         version = wrote.version if wrote else None
         if version is not None and version not in {job.finished, job.planned}:
@@ -119,7 +110,9 @@ def _elsewhere(job: LegacyJob) -> UnprovenStart | None:
 
 
 def _pending(job: LegacyJob) -> UnprovenStart | None:
-    if job.planned == job.finished or (job.wrote and all(wrote.version == job.finished for _, wrote in _known(job))):
+    if job.planned == job.finished or (
+        job.wrote and all(wrote.version == job.finished for _, wrote in _sink_transactions(job))
+    ):
         return None
     what = "is in the table and not yet marked as finished" if job.wrote else "may have been written in part"
     return UnprovenStart(
@@ -129,13 +122,15 @@ def _pending(job: LegacyJob) -> UnprovenStart | None:
     )
 
 
-def _known(job: LegacyJob) -> list[tuple[str, AppTransaction]]:
+def _sink_transactions(job: LegacyJob) -> list[tuple[str, AppTransaction]]:
     return [(sink, wrote) for sink, wrote in job.wrote if wrote is not None]
 
 
 def _proven(job: LegacyJob) -> Start:
     proof = [f"the checkpoint is sound, and batch {job.finished} is the last one that was finished"]
-    proof += [f'{sink}: application "{job.app}" last wrote version {wrote.version}' for sink, wrote in _known(job)]
+    proof += [
+        f'{sink}: application "{job.app}" last wrote version {wrote.version}' for sink, wrote in _sink_transactions(job)
+    ]
     if job.planned > job.finished:
         proof.append(f"batch {job.planned} was planned and not written: Spark offers it again, and it is epoch 2")
     return Start(job.finished, tuple(proof))

@@ -1,7 +1,8 @@
-"""Opening rules: compare sinks and ledger once (R6, R13, R3, R5, R2).
+"""Opening rules: compare sinks and ledger once.
 
-Pure decisions over frozen facts; the rules are tested in the order in which they stand here. What becomes of the
-engine's batch is decided after that, in ``comparison.py``.
+Rules by name: R6 a target that is not as its marker says, R13 a sink that joins, R3 a sink without the newest epoch, R5
+epochs that the ledger lacks. Pure decisions over frozen facts, tested in the order of this module. ``comparison.py``
+decides on the engine's batch after that.
 """
 
 from __future__ import annotations
@@ -10,23 +11,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from onceonly.machine.acceptance import covers, stop_of, version_of
 from onceonly.machine.facts import Happening, Heal, OpeningFacts, Proceed, Reading, Refusal
-from onceonly.machine.rewind import level
-from onceonly.protocol import ExternalChange
+from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
 from onceonly_checkpoints.ledger import EventKind
 
 
 def not_ours(pipeline: str, sink: str, markers: Iterable[Marker]) -> Refusal | None:
-    """Why nothing that a sink answered is taken: one of its markers names another pipeline, or another sink."""
+    """Refuse the answer of a sink if one of its markers names another pipeline or sink."""
     for marker in markers:
         if (marker.pipeline, marker.sink) != (pipeline, sink):
-            said = f'epoch {marker.epoch.number} of sink {marker.sink} of pipeline "{marker.pipeline}"'
+            marker_text = f'epoch {marker.epoch.number} of sink {marker.sink} of pipeline "{marker.pipeline}"'
             return Refusal.of(
                 "E508",
                 sink=sink,
-                reason=f'asked for markers of pipeline "{pipeline}", it answers with one of {said}',
-                cause="markers were copied by hand, or the sink does not tell the markers of several writers apart",
+                reason=f'asked for markers of pipeline "{pipeline}", it answers with one of {marker_text}',
+                cause="markers were copied by hand, or the sink mixes the markers of several writers",
                 next="give each pipeline a place of its own for markers; run the conformance suite on your own sink",
             )
     return None
@@ -38,7 +38,7 @@ def _highest(facts: OpeningFacts) -> Marker | None:
 
 
 def _newest_of(facts: OpeningFacts, reading: Reading) -> int:
-    """The newest epoch that a sink held, or should hold, by anybody's word."""
+    """Return the newest epoch that a sink held, or should hold, by any sink or the ledger."""
     highest = _highest(facts)
     others = highest.epoch.number if highest and reading.sink in dict(highest.epoch.sinks) else 0
     return max(others, reading.position.epoch, reading.receipt.epoch if reading.receipt else 0)
@@ -50,29 +50,34 @@ _REPLACED = ("recreated", "moved")
 
 def _r6_replaced(facts: OpeningFacts) -> Iterator[Refusal]:
     for reading in facts.held:
-        was, told = _was(reading), [event for event in reading.position.disturbances if event.kind in _REPLACED]
-        if was != reading.position.identity or told:
-            now = told[0].detail if told else reading.position.identity or "nothing there"
-            yield _replaced(facts, reading, was, now, moved=all(event.kind == "moved" for event in told))
+        old_identity, replacements = (
+            _previous_identity(reading),
+            [event for event in reading.position.disturbances if event.kind in _REPLACED],
+        )
+        if old_identity != reading.position.identity or replacements:
+            now = replacements[0].detail if replacements else reading.position.identity or "nothing there"
+            yield _replaced(
+                facts, reading, old_identity, now, moved=all(event.kind == "moved" for event in replacements)
+            )
 
 
-def _was(reading: Reading) -> str:
+def _previous_identity(reading: Reading) -> str:
     return reading.receipt.identity if reading.receipt else reading.position.identity
 
 
-def _replaced(facts: OpeningFacts, reading: Reading, was: str, now: str, *, moved: bool) -> Refusal:
-    """Another target; where it brought the rows of the first epochs along, as a dump does, only later ones are gone."""
+def _replaced(facts: OpeningFacts, reading: Reading, old_identity: str, now: str, *, moved: bool) -> Refusal:
+    """Refuse another target. If it has the rows of the first epochs, as after a dump, only later ones are lost."""
     last, content, position = _newest_of(facts, reading), reading.content, reading.position
-    whole = moved if content is None else content == last
+    is_complete = moved if content is None else content == last
     return Refusal.of(
         "E208",
         sink=reading.sink,
         pipeline=facts.pipeline,
-        was=was,
+        was=old_identity,
         now=now,
         first=1 if content is None or content >= last else content + 1,
         last=last,
-        holds=whole and position.marker is not None and position.epoch == last,
+        holds=is_complete and position.marker is not None and position.epoch == last,
         content=content,
     )
 
@@ -84,32 +89,30 @@ def _r6_behind_receipt(facts: OpeningFacts) -> Iterator[Refusal]:
             yield _set_back(facts, reading, reading.position.epoch, reading.receipt.epoch)
 
 
-def _set_back(facts: OpeningFacts, reading: Reading, found: int, receipt: int) -> Refusal:
+def _set_back(facts: OpeningFacts, reading: Reading, number: int, receipt: int) -> Refusal:
+    from onceonly.machine.rewind import level
+
     return Refusal.of(
         "E207",
         sink=reading.sink,
-        found=found,
+        found=number,
         receipt=receipt,
-        first=found + 1,
+        first=number + 1,
         last=_newest_of(facts, reading),
-        level=level({one.sink: one.position.epoch for one in facts.readings}),
+        level=level({sink_reading.sink: sink_reading.position.epoch for sink_reading in facts.readings}),
         staged=_staged(facts),
     )
 
 
 def _staged(facts: OpeningFacts) -> str | None:
-    """What brings every sink to the newest epoch of another, where none lacks more than that one.
-
-    Returns:
-        The reference of the staged bytes; empty where the epoch has no rows; ``None`` where there is no such thing.
-    """
+    """Return the manifest that heals all sinks. Empty: no rows. ``None``: no bytes, or one lacks more epochs."""
     highest = _highest(facts)
     if highest is None or not (highest.epoch.manifest or highest.epoch.adoption):
         return None
     number, first = highest.epoch.number, dict(highest.epoch.sinks)
-    stands = [max(reading.position.epoch, first.get(reading.sink, number + 1) - 1) for reading in facts.readings]
+    positions = [max(reading.position.epoch, first.get(reading.sink, number + 1) - 1) for reading in facts.readings]
     confirmed = [reading.receipt.epoch for reading in facts.readings if reading.receipt]
-    if min(stands) < number - 1 or max(confirmed, default=0) > number:
+    if min(positions) < number - 1 or max(confirmed, default=0) > number:
         return None
     return highest.epoch.manifest or ""
 
@@ -118,8 +121,8 @@ def _r6_disturbed(facts: OpeningFacts) -> Iterator[Refusal]:
     for reading in facts.readings:
         # Made anew is E208 and set back is E207: whatever accepts these accepts what brought them about. One that is an
         # epoch behind the others is healed, and its markers may have stayed where its rows were set back.
-        told = {*_REPLACED, *(["restored"] if _is_behind(facts, reading) else [])}
-        fatal = [event for event in reading.position.disturbances if event.fatal and event.kind not in told]
+        reported_kinds = {*_REPLACED, *(["restored"] if _is_behind(facts, reading) else [])}
+        fatal = [event for event in reading.position.disturbances if event.fatal and event.kind not in reported_kinds]
         if fatal:
             epoch = reading.receipt.epoch if reading.receipt else reading.position.epoch
             yield Refusal.of(
@@ -133,7 +136,7 @@ def _r6_disturbed(facts: OpeningFacts) -> Iterator[Refusal]:
 
 
 def _is_behind(facts: OpeningFacts, reading: Reading) -> bool:
-    """Whether a sink lacks what it has confirmed, or more than a crash leaves out."""
+    """Whether a sink lacks an epoch that it confirmed, or more than a crash leaves out."""
     confirmed = reading.receipt.epoch if reading.receipt else 0
     return reading.position.epoch < max(confirmed, _newest_of(facts, reading) - 1)
 
@@ -145,10 +148,10 @@ def _r6_other_history(facts: OpeningFacts) -> Iterator[Refusal]:
         if reading.position.marker:
             epochs.append(reading.position.marker.epoch)
         for epoch in epochs:
-            known = by_number.setdefault(epoch.number, epoch)
+            recorded = by_number.setdefault(epoch.number, epoch)
             before = by_number.get(epoch.number - 1)
             if (
-                known.chain != epoch.chain
+                recorded.chain != epoch.chain
                 or not chain.sound(epoch)
                 or (before and epoch.previous_chain != before.chain)
             ):
@@ -159,9 +162,9 @@ def _r6_two_behind(facts: OpeningFacts) -> Iterator[Refusal]:
     highest = _highest(facts)
     for reading in facts.held:
         first = dict(highest.epoch.sinks).get(reading.sink) if highest else None
-        found = max(reading.position.epoch, first - 1 if first else 0)
-        if highest and first and found < highest.epoch.number - 1:
-            yield _set_back(facts, reading, found, highest.epoch.number)
+        number = max(reading.position.epoch, first - 1 if first else 0)
+        if highest and first and number < highest.epoch.number - 1:
+            yield _set_back(facts, reading, number, highest.epoch.number)
 
 
 def _r13_joins(facts: OpeningFacts) -> Refusal | None:
@@ -184,20 +187,20 @@ def _r13_joins(facts: OpeningFacts) -> Refusal | None:
 
 
 def _strangers(pipeline: str, reading: Reading) -> Refusal:
-    """Rows of somebody else; where they are another pipeline's, that may be this one by its former name."""
+    """Refuse unknown rows. Rows of another pipeline may be this one's by its former name."""
     writers = [name for name in reading.position.writers if name != pipeline]
     cause = "the first run on a table that something else has filled"
     if writers:
         names = " and ".join(f'"{name}"' for name in writers)
         cause = f"another name= than last time: pipeline {names} wrote to this very table"
     resume = "".join(
-        f'go on as the pipeline that wrote them: exactly_once(..., name="{name}")\nor ' for name in writers
+        f'continue as the pipeline that wrote them: exactly_once(..., name="{name}")\nor ' for name in writers
     )
     return Refusal.of("E201", sink=reading.sink, pipeline=pipeline, cause=cause, resume=resume)
 
 
 def _r13_elsewhere(facts: OpeningFacts) -> Refusal | None:
-    """The ledger knows the name from other sinks only; as no sink here has a marker, epoch 1 would come again."""
+    """Refuse a name that the ledger has from other sinks only: without a marker here, epoch 1 would come again."""
     if facts.head is None or _highest(facts) is not None:
         return None
     before = dict(facts.head.sinks)
@@ -216,7 +219,7 @@ def _r3_behind(facts: OpeningFacts) -> Heal | None:
         reading.sink
         for reading in facts.held
         # Another target takes no epoch of the old one: that it is another was accepted, with what it lacks.
-        if _was(reading) == reading.position.identity
+        if _previous_identity(reading) == reading.position.identity
         if reading.sink in first and max(reading.position.epoch, first[reading.sink] - 1) == highest.epoch.number - 1
     ]
     return Heal(tuple(behind), highest) if behind else None
@@ -231,7 +234,7 @@ def _r5_forgotten(facts: OpeningFacts) -> Proceed | Refusal | None:
                 return Proceed(facts.head)
             forgotten = Refusal.of("E216", sink=reading.sink, epoch=reading.position.epoch, pipeline=facts.pipeline)
             if covers(facts.accepted, stop_of(forgotten)):
-                what = f"{reading.sink} stands at epoch {reading.position.epoch}, whose text is gone: taken as said"
+                what = f"{reading.sink} is at epoch {reading.position.epoch}, whose text is gone: taken as given"
                 return Proceed(None, (), (Happening(EventKind.RESOLVED, what, reading.position.epoch),))
             return forgotten
     number = facts.head.number if facts.head else 0
@@ -249,11 +252,11 @@ def _span(first: int, last: int) -> str:
     return f"epoch {first}" if first == last else f"epochs {first} to {last}"
 
 
-def by_epoch(told: Sequence[tuple[Marker, Receipt]]) -> tuple[tuple[Marker, tuple[Receipt, ...]], ...]:
-    """Epochs that the ledger does not have, oldest first, each with the receipts of all sinks that tell of it."""
-    markers = {marker.epoch.number: marker for marker, _ in reversed(told)}
+def by_epoch(answers: Sequence[tuple[Marker, Receipt]]) -> tuple[tuple[Marker, tuple[Receipt, ...]], ...]:
+    """Return epochs that the ledger lacks, oldest first, each with the receipts of all sinks that have it."""
+    markers = {marker.epoch.number: marker for marker, _ in reversed(answers)}
     return tuple(
-        (markers[number], tuple(receipt for marker, receipt in told if marker.epoch.number == number))
+        (markers[number], tuple(receipt for marker, receipt in answers if marker.epoch.number == number))
         for number in sorted(markers)
     )
 
@@ -268,29 +271,29 @@ _R6: tuple[Callable[[OpeningFacts], Iterator[Refusal]], ...] = (
 
 
 def newest(facts: OpeningFacts) -> Epoch | None:
-    """The newest epoch in any sink; ``None`` where there is no marker."""
+    """Return the newest epoch in any sink, or ``None`` without a marker."""
     highest = _highest(facts)
     return highest.epoch if highest else None
 
 
 def refused_as_behind(facts: OpeningFacts) -> Refusal:
-    """What refuses an opening where a sink holds less than it confirmed: it is another one, or was set back."""
+    """Refuse an opening if a sink lacks a confirmed epoch: it was replaced or set back."""
     refusal = next(_r6_replaced(facts), None) or next(_r6_behind_receipt(facts))
     return _for_all(refusal, facts)
 
 
 def forgotten(facts: OpeningFacts) -> Proceed | Refusal | None:
-    """What becomes of an opening where no sink tells more than the number of its newest epoch."""
+    """Decide an opening in which no sink has more than the number of its newest epoch."""
     return _r5_forgotten(facts)
 
 
 def refused_by_sight(facts: OpeningFacts) -> Refusal | None:
-    """What refuses an opening by markers alone, however old they are: another history, or other sinks than before."""
+    """Refuse an opening by markers alone, however old they are: another history, or other sinks than before."""
     return next(_r6_other_history(facts), None) or _r13_joins(facts) or _r13_elsewhere(facts)
 
 
 def _for_all(refusal: Refusal, facts: OpeningFacts) -> Refusal:
-    """The same, naming every sink that has the like of it: one answer must be able to let all of them pass."""
+    """Name every sink with the same fault, so that one acceptance resolves all of them."""
     like = {"E207": _LOSSES, "E208": _LOSSES, "E209": (_r6_disturbed,)}.get(refusal.code, ())
     others = [other for rule in like for other in rule(facts)]
     stops = [stop_of(other) for other in others]
@@ -310,26 +313,26 @@ def _for_all(refusal: Refusal, facts: OpeningFacts) -> Refusal:
 _LOSSES = (_r6_replaced, _r6_behind_receipt, _r6_two_behind)
 
 
-def _noted(reading: Reading, event: ExternalChange) -> Happening:
+def _event_of_change(reading: Reading, event: ExternalChange) -> Happening:
     if event.allowed:
-        return Happening(EventKind.FOREIGN, f"{reading.sink}: {event.detail}", reading.position.epoch)
+        return Happening(EventKind.EXTERNAL_CHANGE, f"{reading.sink}: {event.detail}", reading.position.epoch)
     return Happening(EventKind.RESOLVED, event.detail, reading.position.epoch)
 
 
 def decide_opening(facts: OpeningFacts) -> Proceed | Heal | Refusal:
-    """What to do before any batch is looked at; the first rule that speaks decides."""
+    """Decide an opening before any batch is compared. The first rule that applies decides."""
     for rule in _R6:
-        found = [refusal for refusal in rule(facts) if not covers(facts.accepted, stop_of(refusal))]
-        if found:
-            return _for_all(found[0], facts)
+        refusals = [refusal for refusal in rule(facts) if not covers(facts.accepted, stop_of(refusal))]
+        if refusals:
+            return _for_all(refusals[0], facts)
     joined = _r13_joins(facts) or _r13_elsewhere(facts)
     decision = joined or _r3_behind(facts) or _r5_forgotten(facts) or Proceed(newest(facts))
     if isinstance(decision, Proceed):
-        noted = tuple(
-            _noted(reading, event)
+        happenings = tuple(
+            _event_of_change(reading, event)
             for reading in facts.readings
             for event in reading.position.disturbances
             if not event.fatal
         )
-        return Proceed(decision.last, decision.index, decision.happenings + noted)
+        return Proceed(decision.last, decision.index, decision.happenings + happenings)
     return decision

@@ -1,8 +1,8 @@
 """Overlap of a batch with recorded epochs, by source position. Pure.
 
-Offsets of Kafka mean the same under every checkpoint, so the end of the last epoch says which rows are written.
-Those of a file source count entries of a log in the checkpoint; there the file lists of all epochs say it, and the
-log's own earlier entries say that nothing was missed. A row is left out only if its position is proven to be in an
+Offsets of Kafka mean the same under every checkpoint, so the end of the last epoch decides which rows are written.
+Those of a file source count entries of a log in the checkpoint. There the file lists of all epochs decide, and the
+log's own earlier entries prove that nothing was missed. A row is left out only if its position is proven to be in an
 epoch.
 """
 
@@ -36,29 +36,23 @@ from onceonly_checkpoints.model import (
 )
 
 
-def unfit(sources: Sequence[SourceIdentity], found: Mapping[str, str], *, stateful: bool) -> str:
-    """Why a query could never be trimmed; empty if it can be.
-
-    Args:
-        sources: its sources.
-        found: type by column of the rows that it hands out.
-        stateful: whether it keeps state.
-    """
+def unfit(sources: Sequence[SourceIdentity], column_types: Mapping[str, str], *, stateful: bool) -> str:
+    """Return why a query could never be trimmed, or empty if it can be."""
     if stateful:
         return "it keeps state, and an output row of such a query has no one position in the source"
     if len(sources) != 1:
-        return f"it has {len(sources)} sources, and a row does not say which one it came from"
-    wanted = columns(sources)
-    if wanted is None:
-        unasked = "; nor have those of a topic whose brokers nobody asks, as on Spark Connect"
+        return f"it has {len(sources)} sources, and a row does not show its source"
+    expected = columns(sources)
+    if expected is None:
+        unasked = "; nor have those of a topic without access to its brokers, as on Spark Connect"
         unnamed = unasked if sources[0].kind is SourceKind.UNNAMED else ""
         return f"the rows of its source ({name_origins(tuple(sources))}) have no position{unnamed}"
-    lacking = [f"{name} {kind}" for name, kind in wanted.items() if found.get(name) != kind]
+    lacking = [f"{name} {kind}" for name, kind in expected.items() if column_types.get(name) != kind]
     return f"its rows lack {', '.join(lacking)}" if lacking else ""
 
 
 def columns(sources: Sequence[SourceIdentity]) -> Mapping[str, str] | None:
-    """Columns, with their types, that tell rows of a query's only source apart; ``None`` where nothing does."""
+    """Return columns, with types, that identify rows of a query's only source, or ``None`` if none do."""
     return _COLUMNS.get(sources[0].kind) if len(sources) == 1 else None
 
 
@@ -71,16 +65,14 @@ def reads_files(sources: Sequence[SourceIdentity]) -> bool:
 
 
 def compares_all(newest: Epoch) -> bool:
-    """Whether every batch is still compared with the files of all epochs: then the ledger must keep them."""
-    return newest.standing.offered is not None and reads_files(newest.sources)
+    """Whether every batch is still compared with the files of all epochs, so that the ledger must keep them."""
+    return newest.resume_point.offered is not None and reads_files(newest.sources)
 
 
 def held_files(records: Sequence[EpochRecord], last: Epoch) -> RecordedInputFiles:
-    """The input files of a whole series, if its history is proven to be whole.
+    """Return the input files of a series, and the gap if its history is not proven to be whole.
 
-    Args:
-        records: all epochs that the ledger has, oldest first.
-        last: the epoch that every sink holds.
+    ``records`` are all epochs of the ledger, oldest first. ``last`` is the epoch that every sink holds.
     """
     records = [record for record in records if record.epoch.number >= last.series]
     epochs = [record.epoch for record in records]
@@ -89,7 +81,7 @@ def held_files(records: Sequence[EpochRecord], last: Epoch) -> RecordedInputFile
         return RecordedInputFiles(files, f"the ledger does not hold every epoch up to {last.number}")
     if not epochs[0].written.start.unset:
         return RecordedInputFiles(
-            files, f"the pipeline was begun in the middle of its source, at {describe(epochs[0].written.start)}"
+            files, f"the pipeline began in the middle of its source, at {describe(epochs[0].written.start)}"
         )
     for record in records:
         if reason := _lacking(record):
@@ -98,14 +90,7 @@ def held_files(records: Sequence[EpochRecord], last: Epoch) -> RecordedInputFile
 
 
 def repeats(records: Sequence[EpochRecord], offered: Sequence[InputFile]) -> bool | None:
-    """Whether a batch of files comes with one that epochs hold; ``None``: not known, as a list of theirs is not.
-
-    Where a list is lost its hash is left, in the marker: it is known whether these very files were an epoch.
-
-    Args:
-        records: of epochs, some or all.
-        offered: files of the batch.
-    """
+    """Whether a batch has a file that epochs hold. ``None``: a list is lost, and its hash is not the batch's."""
     held = {plain(file.path) for record in records for file in record.files}
     hashes = {source.inputs for record in records for source in record.epoch.sources if record.epoch.lineage}
     if any(plain(file.path) in held for file in offered) or (offered and chain.inputs(offered) in hashes):
@@ -114,7 +99,6 @@ def repeats(records: Sequence[EpochRecord], offered: Sequence[InputFile]) -> boo
 
 
 def _listed(record: EpochRecord) -> bool:
-    """Whether it is known which files an epoch read."""
     epoch = record.epoch
     if epoch.lineage is None or epoch.written.empty:
         return True
@@ -140,15 +124,11 @@ def _lacking(record: EpochRecord) -> str:
 
 
 def cut(last: Epoch, offer: Offer, held: RecordedInputFiles | None) -> TrimmedBatch | str | None:
-    """What of a batch is left to write.
-
-    Returns:
-        The cut; why it cannot be proven; or ``None`` where something between the last epoch and the batch is missing.
-    """
+    """Return the part to write, or why it cannot be proven. ``None``: input after the last epoch is missing."""
     if offer.stateful:
         return "the query keeps state, and a row of its output has no one position in the source"
     if len(offer.sources) != 1 or len(last.written.end.sources) != 1:
-        return "a row of several sources does not say which one it came from"
+        return "a row of several sources does not show its source"
     source = offer.sources[0]
     recorded = last.sources[0].identity if last.sources else None
     if source.identity is None or recorded is None or not same_origins(last.sources, offer.sources):
@@ -157,7 +137,7 @@ def cut(last: Epoch, offer: Offer, held: RecordedInputFiles | None) -> TrimmedBa
         return _by_offset(last, offer)
     if source.kind is SourceKind.FILES and held is not None:
         return _by_file(last, offer, held)
-    return f"the offsets of its source ({source.identity}) do not tell rows apart"
+    return f"the offsets of its source ({source.identity}) do not identify rows"
 
 
 Positions = dict[tuple[str, int], int]
@@ -178,7 +158,7 @@ def _by_offset(last: Epoch, offer: Offer) -> TrimmedBatch | str | None:
         if at in held and at not in first:
             return f"it is not known where {name} starts"
         if at not in held and first[at] > 0:
-            return f"{name} starts at {first[at]}, and no epoch holds what was before"
+            return f"{name} starts at {first[at]}, and no epoch holds the rows before"
     if any(first[at] > held[at] for at in held):
         return None
     spans = tuple(Span(*at, first.get(at, 0), held.get(at, 0), end[at]) for at in sorted(end))
@@ -205,14 +185,14 @@ def _by_file(last: Epoch, offer: Offer, held: RecordedInputFiles) -> TrimmedBatc
 
 
 def trim_files(offer: Offer, held: RecordedInputFiles) -> FileTrim:
-    """The files of a batch that an epoch holds, and the others."""
+    """Split the files of a batch into those that an epoch holds, and the others."""
     paths = [plain(file.path) for file in offer.files]
-    taken = tuple(path for path in paths if path in held.files)
-    return FileTrim(taken, tuple(path for path in paths if path not in held.files))
+    held_paths = tuple(path for path in paths if path in held.files)
+    return FileTrim(held_paths, tuple(path for path in paths if path not in held.files))
 
 
 def past_all(offer: Offer, held: RecordedInputFiles) -> bool:
-    """Whether a checkpoint has handed out every file that epochs held before it: from then on its count says it all."""
+    """Whether a checkpoint has handed out every file of earlier epochs. From then on its count is enough."""
     if offer.earlier is None or held.lacking:
         return False
     return held.files.keys() <= {plain(file.path) for file in (*offer.earlier, *offer.files)}

@@ -1,8 +1,8 @@
-"""What a look at the sinks, before any fence, refuses already. Pure.
+"""Refusals by a peek at the sinks, before any fence. Pure.
 
-Whoever is refused here has disturbed nobody. A look is stale at once, so it is asked only for refusals: whatever it
-does not settle is left to the same rules under the fence. The ledger was read before the sinks: a driver that runs
-cannot make it look ahead of them, and what a sink has confirmed to it, the sink must hold.
+A refusal here fences out no driver. A peek is stale at once, so it can only refuse. The same rules under the fence
+decide the rest. The ledger was read before the sinks. So a running driver cannot make it look ahead of them, and a sink
+must hold each epoch that it confirmed to the ledger.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from dataclasses import dataclass
 from onceonly.machine import opening as rules
 from onceonly.machine.acceptance import Stop, stop_of
 from onceonly.machine.facts import Heal, Offer, OpeningFacts, PeekFacts, Proceed, Reading, Refusal
-from onceonly.protocol import ExternalChange, Peek, Position
+from onceonly.protocol import Peek, Position
+from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, receipts_of
 
 _NOBODY = Fence(0, "")
 
 
 def lacks(sights: Iterable[Peek], recorded: int) -> bool:
-    """Whether the ledger lacks more than the newest epoch, so that sinks have to be asked for those between."""
+    """Whether the ledger lacks more than the newest epoch, so that the sinks must be asked for those between."""
     return max((sight.epoch for sight in sights), default=0) > recorded + 1
 
 
 def facts(
     pipeline: str, sinks: tuple[str, ...], sights: tuple[Peek, ...], head: EpochRecord | None, *, adopt: bool
 ) -> OpeningFacts:
-    """What an opening is decided on, as far as it was seen."""
+    """Return the facts of an opening, as far as the peek shows them."""
     receipts = receipts_of(head)
     readings = []
     for sink, sight in zip(sinks, sights, strict=True):
@@ -40,13 +41,10 @@ def facts(
 
 @dataclass(frozen=True, slots=True)
 class PeekedSink:
-    """What a sink tells anybody who asks, without a fence.
+    """Contents of a sink, read without a fence.
 
-    Attributes:
-        sink: its id.
-        history: its markers with receipts, oldest first.
-        disturbances: what others did to it since the newest receipt.
-        content: as in :class:`Reading`.
+    ``history`` has markers with receipts, oldest first. ``disturbances`` are changes by others since the newest
+    receipt. For ``content`` see :class:`Reading`.
     """
 
     sink: str
@@ -57,12 +55,10 @@ class PeekedSink:
 
 @dataclass(frozen=True, slots=True)
 class OpeningRefusal:
-    """What stops a pipeline that is opened now.
+    """Reason why an opening would stop now.
 
-    Attributes:
-        stop: what is named then.
-        holds: whether the sinks may hold what they held, at another place.
-        staged: whether all sinks can be brought to the newest epoch, by bytes that were staged or by none.
+    With ``holds`` the sinks may hold the same rows at another place. With ``staged`` all sinks can get the newest
+    epoch: its bytes are staged, or it has no rows.
     """
 
     stop: Stop
@@ -70,16 +66,18 @@ class OpeningRefusal:
     staged: bool = False
 
 
-def opening_refusal(pipeline: str, told: Sequence[PeekedSink], head: EpochRecord | None) -> OpeningRefusal | None:
-    """What would stop a pipeline if it was opened now, by the rules of an opening, before any start was refused."""
+def opening_refusal(
+    pipeline: str, peeked_sinks: Sequence[PeekedSink], head: EpochRecord | None
+) -> OpeningRefusal | None:
+    """Return the refusal of an opening, by its rules, before any start was refused."""
     receipts = receipts_of(head)
     number = head.epoch.number if head else 0
-    readings = tuple(_reading(one, receipts.get(one.sink), number) for one in told)
+    readings = tuple(_reading(peeked_sink, receipts.get(peeked_sink.sink), number) for peeked_sink in peeked_sinks)
     match rules.decide_opening(OpeningFacts(pipeline, readings, head.epoch if head else None, adopt=True)):
         case Refusal() as refusal:
-            said = dict(refusal.details)
+            details = dict(refusal.details)
             return OpeningRefusal(
-                stop_of(refusal, head=number), bool(said.get("holds")), said.get("staged") is not None
+                stop_of(refusal, head=number), bool(details.get("holds")), details.get("staged") is not None
             )
         case Heal(sinks, marker):
             lacking = marker.epoch.number
@@ -89,52 +87,50 @@ def opening_refusal(pipeline: str, told: Sequence[PeekedSink], head: EpochRecord
             return None
 
 
-def _reading(told: PeekedSink, receipt: Receipt | None, head: int) -> Reading:
-    marker, newest = told.history[-1] if told.history else (None, None)
+def _reading(peeked_sink: PeekedSink, receipt: Receipt | None, head: int) -> Reading:
+    marker, newest = peeked_sink.history[-1] if peeked_sink.history else (None, None)
     # An epoch without rows can stand before the target does: only receipts of one epoch can be compared.
     same = newest is not None and (receipt is None or receipt.epoch == newest.epoch)
-    known = newest if same else receipt
-    identity = known.identity if known else ""
+    current_receipt = newest if same else receipt
+    identity = current_receipt.identity if current_receipt else ""
     number = marker.epoch.number if marker else 0
-    position = Position(_NOBODY, marker, number, identity, has_rows=False, disturbances=told.disturbances)
-    ahead = tuple(pair for pair in told.history if pair[0].epoch.number > head)
-    return Reading(told.sink, position, receipt, ahead, told.content)
+    position = Position(_NOBODY, marker, number, identity, has_rows=False, disturbances=peeked_sink.disturbances)
+    ahead = tuple(pair for pair in peeked_sink.history if pair[0].epoch.number > head)
+    return Reading(peeked_sink.sink, position, receipt, ahead, peeked_sink.content)
 
 
 def check_opening(
-    found: OpeningFacts, ahead: tuple[Epoch, ...] | None = None, identities: Sequence[str | None] = ()
+    opening_facts: OpeningFacts, ahead: tuple[Epoch, ...] | None = None, identities: Sequence[str | None] = ()
 ) -> PeekFacts | Refusal | None:
-    """What the batch is compared with, or why it need not be.
+    """Return the result of a peek to compare the batch with, or its refusal. ``None`` if only the fence can decide.
 
-    Args:
-        found: what was seen.
-        ahead: see :class:`onceonly.machine.commands.Looked`.
-        identities: what each sink is, where it was asked.
-
-    Returns:
-        ``None``: only the fence can tell.
+    For ``ahead`` see :class:`onceonly.machine.commands.Looked`.
     """
-    behind = [bool(reading.receipt and reading.position.epoch < reading.receipt.epoch) for reading in found.readings]
+    behind = [
+        bool(reading.receipt and reading.position.epoch < reading.receipt.epoch) for reading in opening_facts.readings
+    ]
     if any(behind):
         # Set back or replaced: what is still hidden from readers was confirmed, too, so not every sink can tell.
-        asked = [identity is not None for identity in identities]
-        known = len(asked) == len(behind) and all(one or not lacks for one, lacks in zip(asked, behind, strict=True))
-        return rules.refused_as_behind(found) if known else None
-    if refusal := rules.refused_by_sight(found):
+        identified = [identity is not None for identity in identities]
+        can_tell = len(identified) == len(behind) and all(
+            has_identity or not lacks for has_identity, lacks in zip(identified, behind, strict=True)
+        )
+        return rules.refused_as_behind(opening_facts) if can_tell else None
+    if refusal := rules.refused_by_sight(opening_facts):
         return refusal
-    last = rules.newest(found)
-    recorded = found.head.number if found.head else 0
-    numbers = [reading.position.epoch for reading in found.readings]
+    last = rules.newest(opening_facts)
+    recorded = opening_facts.head.number if opening_facts.head else 0
+    numbers = [reading.position.epoch for reading in opening_facts.readings]
     if last is None and max(numbers, default=0):
-        return _aged_out(found)
+        return _aged_out(opening_facts)
     if max([recorded, *numbers]) > (last.number if last else 0):
         return None  # it is in no sink that was asked
     return PeekFacts(last, recorded, ahead)
 
 
-def _aged_out(found: OpeningFacts) -> PeekFacts | Refusal | None:
-    """No sink tells more than a number: the ledger knows that epoch, or nobody does."""
-    match rules.forgotten(found):
+def _aged_out(opening_facts: OpeningFacts) -> PeekFacts | Refusal | None:
+    """Decide if the sinks have only an epoch number. The ledger may know that epoch."""
+    match rules.forgotten(opening_facts):
         case Refusal() as refusal:
             return refusal
         case Proceed(Epoch() as last):
@@ -143,35 +139,29 @@ def _aged_out(found: OpeningFacts) -> PeekFacts | Refusal | None:
             return None
 
 
-def descent(seen: PeekFacts, offer: Offer, recorded: tuple[Epoch, ...]) -> tuple[Epoch, ...] | None:
-    """The epochs from the one that the offered batch became to the newest that was seen.
+def descent(peek: PeekFacts, offer: Offer, recorded: tuple[Epoch, ...]) -> tuple[Epoch, ...] | None:
+    """Return the epochs from the one of the offered batch to the newest in the peek, oldest first.
 
-    Where the ledger has a hole that no sink fills it has that hole under the fence, too, and the rules say so.
-
-    Args:
-        seen: what the look showed.
-        offer: the batch.
-        recorded: what the ledger answered, up to the newest epoch that it has.
-
-    Returns:
-        Oldest first; empty where the batch became none; ``None``: it is not known.
+    Empty if the batch became no epoch. ``None`` if unknown: a hole that no sink fills is there under the fence, too,
+    where the rules refuse it. ``recorded`` is the ledger's answer, up to its newest epoch.
     """
-    last, now = seen.last, offer.lineage
+    last, now = peek.last, offer.lineage
     if last is None:
         return ()
-    if last.number > seen.recorded + 1 and seen.ahead is None:
-        before = last.standing.lineage
+    if last.number > peek.recorded + 1 and peek.ahead is None:
+        before = last.resume_point.lineage
         same = recorded or (before is not None and before.query_id == now.query_id)
         return None if same else ()
-    line = {epoch.number: epoch for epoch in (*recorded, *(seen.ahead or ()), last) if epoch.number <= last.number}
+    line = {epoch.number: epoch for epoch in (*recorded, *(peek.ahead or ()), last) if epoch.number <= last.number}
     # A sink may be ahead of the ledger by an epoch that this batch became once more: that one is the newest.
-    seen_last = sorted((*(seen.ahead or ()), last), key=lambda epoch: epoch.number, reverse=True)
+    seen_last = sorted((*(peek.ahead or ()), last), key=lambda epoch: epoch.number, reverse=True)
     first = _became(now, seen_last) or (recorded[0].number if recorded else 0)
     return tuple(line[number] for number in sorted(line) if number >= first) if first else ()
 
 
 def _became(lineage: Lineage, epochs: Iterable[Epoch]) -> int:
-    """Number of the epoch that a batch became; 0 for none of these."""
     names = (lineage.query_id, lineage.batch_id)
-    known = ((epoch.number, epoch.lineage) for epoch in epochs if epoch.lineage)
-    return next((number for number, was in known if (was.query_id, was.batch_id) == names), 0)
+    lineages = ((epoch.number, epoch.lineage) for epoch in epochs if epoch.lineage)
+    return next(
+        (number for number, epoch_lineage in lineages if (epoch_lineage.query_id, epoch_lineage.batch_id) == names), 0
+    )

@@ -1,8 +1,8 @@
 """Full refresh: a new series replaces all rows before it (RF).
 
-Pure. A refresh is never guessed: it is proven where a lower sibling of the checkpoint still holds the batch that became
-the newest epoch, or an operator said so (``queries refresh``). Whatever else begins anew is a lost checkpoint, which
-other rules judge.
+Pure. A refresh is never guessed. It is proven if a lower sibling of the checkpoint still holds the batch of the newest
+epoch, or if an operator decided it (``recover refresh``). Any other new start is a lost checkpoint, which other rules
+judge.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from onceonly.machine.source_order import describe
 from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import AdoptionKind, SourceOffsets
-from onceonly_checkpoints.spark.previous_checkpoints import PreviousBatch
+from onceonly_checkpoints.spark.offsets import PreviousBatch
 
 
 def refreshed(facts: BatchFacts) -> NewEpoch | Refusal | None:
-    """What a batch is that begins a full refresh; ``None``: it begins none."""
+    """Decide on a batch that begins a full refresh. ``None`` if it begins none."""
     last, offer = facts.last, facts.offer
     if last is None or not begins(last, offer):
         return None
-    if last.standing.accepts(AdoptionKind.REPLACE_ROWS):
+    if last.resume_point.accepts(AdoptionKind.REPLACE_ROWS):
         return _replaces(facts, last)
     if not proven(last, offer):
         return None
@@ -28,22 +28,23 @@ def refreshed(facts: BatchFacts) -> NewEpoch | Refusal | None:
 
 
 def begins(last: Epoch, offer: Offer) -> bool:
-    """Whether a batch is the first one of another query than the newest epoch's: a later one would leave rows out."""
-    before = last.standing.lineage
+    """Whether a batch is the first one of another query than the newest epoch's. A later one would leave rows out."""
+    before = last.resume_point.lineage
     return before is not None and before.query_id != offer.lineage.query_id and offer.lineage.batch_id == 0
 
 
 def proven(last: Epoch, offer: Offer) -> bool:
     """Whether a lower sibling of the checkpoint still holds the newest epoch's batch."""
-    was = last.standing.lineage
-    return was is not None and any(still_held(old, was, last.reached) for old in offer.earlier_checkpoints)
+    lineage = last.resume_point.lineage
+    return lineage is not None and any(still_held(old, lineage, last.reached) for old in offer.earlier_checkpoints)
 
 
-def still_held(old: PreviousBatch, was: Lineage, reached: SourceOffsets) -> bool:
-    """Whether a batch that a sibling holds is the newest one: by query and number, by clock, by its end."""
+def still_held(old: PreviousBatch, lineage: Lineage, reached: SourceOffsets) -> bool:
+    """Whether a sibling's batch is the newest epoch's: by query and number, by clock, by its end."""
     return (
-        (old.lineage.query_id, old.lineage.batch_id) == (was.query_id, was.batch_id)
-        and (old.lineage.batch_timestamp_ms, old.lineage.watermark_ms) == (was.batch_timestamp_ms, was.watermark_ms)
+        (old.lineage.query_id, old.lineage.batch_id) == (lineage.query_id, lineage.batch_id)
+        and (old.lineage.batch_timestamp_ms, old.lineage.watermark_ms)
+        == (lineage.batch_timestamp_ms, lineage.watermark_ms)
         and old.end == reached
     )
 
@@ -56,7 +57,7 @@ def _replaces(facts: BatchFacts, last: Epoch) -> NewEpoch:
 
 
 def _stops(facts: BatchFacts, last: Epoch) -> Refusal:
-    before, start = last.standing.lineage, facts.offer.start
+    before, start = last.resume_point.lineage, facts.offer.start
     return Refusal.of(
         "E246",
         pipeline=facts.pipeline,

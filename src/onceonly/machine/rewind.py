@@ -1,8 +1,8 @@
 """Rewind rules: bring sinks level or cut a pipeline back. Pure.
 
-A rewind takes no rows out of a sink. Either every sink stands at the same epoch, and what the ledger and the checkpoint
-say beyond it is set aside, so that Spark reads those rows again; or some sinks lack epochs that are known in full, and
-get them as they were, each from the first place that proves its rows.
+A rewind removes no rows from a sink. There are two kinds. If every sink is at the same epoch, later entries of ledger
+and checkpoint are set aside, so that Spark reads those rows again. If some sinks lack epochs that are known in full,
+they get the original rows, each epoch from the first origin that proves them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onceonly_checkpoints.strenum import StrEnum
 
 
 class OriginKind(StrEnum):
-    """Where rows of an epoch come from, the one that proves most first."""
+    """Origins of an epoch's rows, strongest proof first."""
 
     NONE = "none"
     """The epoch brought no rows to the sink."""
@@ -31,31 +31,23 @@ class OriginKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the rows of one epoch come from.
-
-    Attributes:
-        kind: what kind of place it is.
-        sink: id of the other sink; empty for other kinds.
-    """
+    """Where the rows of one epoch come from. ``sink`` is the id of the other sink, or empty."""
 
     kind: OriginKind
     sink: str = ""
 
     @property
     def text(self) -> str:
-        """As ``--from`` takes it, and as plans print it."""
+        """Spelling in ``--from`` and in plans."""
         return f"{self.kind}:{self.sink}" if self.sink else str(self.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class RewindRequest:
-    """What an operator wants.
+    """Request of an operator.
 
-    Attributes:
-        to: the epoch at which the named sinks stand, or all of them.
-        sinks: ids of those that are brought level; none: the pipeline is cut back.
-        origin: the only kind of place that rows may come from, with its sink; ``None`` for any.
-        lost: first and last of the epochs of which a part may be lost; ``None`` for none.
+    Without ``sinks`` to bring level, the pipeline is cut back. ``origin`` is the only place that rows may come from.
+    ``lost`` has the first and last of the epochs of which a part may be lost.
     """
 
     to: int
@@ -69,20 +61,17 @@ class RewindFacts:
     """Everything that a rewind is decided on.
 
     Attributes:
-        asked: what is wanted.
-        stands: number of the newest epoch of each sink, in the order of the call.
-        epochs: what is known of epochs, by number: from the ledger and from markers.
-        staged: numbers of epochs whose staged bytes are there.
+        sink_epochs: number of the newest epoch of each sink, in the order of the call.
+        staged: numbers of epochs whose staged bytes exist.
         readable: sinks whose rows can be read by epoch.
-        code: whether the query's code is at hand, so that the source can be read.
-        gone: what the source lacks, by epoch, in words.
-        chains: chain of the newest epoch of each sink, where it is known.
-        outlived: what is there now, in words, by sinks whose markers tell of a target that is there no more, and that
-            are not put elsewhere first.
+        code: whether the query's code is available, so that the source can be read.
+        gone: missing input of the source, by epoch, in words.
+        outlived: current target, in words, of sinks whose markers outlived their target, except those that the rewind
+            moves first.
     """
 
-    asked: RewindRequest
-    stands: Mapping[str, int]
+    request: RewindRequest
+    sink_epochs: Mapping[str, int]
     epochs: Mapping[int, Epoch]
     staged: Collection[int] = ()
     readable: Collection[str] = ()
@@ -93,19 +82,13 @@ class RewindFacts:
 
     @property
     def newest(self) -> int:
-        """The newest epoch that is known."""
-        return max((*self.epochs, *self.stands.values()), default=0)
+        """The newest known epoch."""
+        return max((*self.epochs, *self.sink_epochs.values()), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One epoch for one sink.
-
-    Attributes:
-        sink: which.
-        epoch: what it gets.
-        origin: of its rows.
-    """
+    """One epoch for one sink, with the origin of its rows."""
 
     sink: str
     epoch: Epoch
@@ -114,25 +97,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class CutBack:
-    """Every sink stands at ``to``. Epochs of the ledger beyond it are set aside.
-
-    Attributes:
-        to: the epoch that Spark goes on after.
-        beyond: numbers of the epochs that are set aside, oldest first; empty where only the checkpoint is ahead.
-    """
+    """Every sink is at ``to``. ``beyond``: later epochs to set aside, oldest first, empty if only Spark is ahead."""
 
     to: int
-    beyond: tuple[int, ...]
+    removed_epochs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BringUp:
-    """Sinks get the epochs that they lack beside the others, or, all of them, beside the ledger; each sink in order.
-
-    Attributes:
-        newest: the epoch that they stand at in the end.
-        steps: what they get.
-    """
+    """Sinks get the epochs that they lack up to ``newest``, in order, as other sinks or the ledger have them."""
 
     newest: int
     steps: tuple[Step, ...]
@@ -140,12 +113,7 @@ class BringUp:
 
 @dataclass(frozen=True, slots=True)
 class UnknownTarget:
-    """What was asked for names something that is not there.
-
-    Attributes:
-        problem: what, in a sentence.
-        cause: why, in words.
-    """
+    """The request names something that does not exist. ``problem`` is a sentence, ``cause`` a reason in words."""
 
     problem: str
     cause: str
@@ -153,47 +121,26 @@ class UnknownTarget:
 
 @dataclass(frozen=True, slots=True)
 class UnexpectedPosition:
-    """A sink does not stand where it was said to stand.
-
-    Attributes:
-        sink: which.
-        stands: where it stands.
-        cause: why, in words.
-        instead: the rewind that is possible.
-    """
+    """A sink is at epoch ``sink_epoch`` and not at the expected one. ``instead`` is the rewind that is possible."""
 
     sink: str
-    stands: int
+    sink_epoch: int
     cause: str
     instead: RewindRequest
 
 
 @dataclass(frozen=True, slots=True)
 class StaleMarkers:
-    """A sink's markers outlived its target: they say of every epoch that it is there, and none could be written.
-
-    Attributes:
-        sink: which.
-        stands: the newest epoch that they tell of.
-        now: what is there now, in words.
-    """
+    """A sink's markers, up to ``sink_epoch``, outlived its target. They claim every epoch, so none could be written."""
 
     sink: str
-    stands: int
+    sink_epoch: int
     now: str
 
 
 @dataclass(frozen=True, slots=True)
 class RowsUnavailable:
-    """Rows of an epoch are not to be had.
-
-    Attributes:
-        sink: that lacks it.
-        epoch: its number.
-        reason: why, in words.
-        unknown: whether the epoch itself is not known in full.
-        unread: whether the query's code, which was not named, may give them.
-    """
+    """Rows that ``sink`` lacks are gone. ``unknown``: so is the epoch. ``unread``: unnamed code may give them."""
 
     sink: str
     epoch: int
@@ -204,13 +151,7 @@ class RowsUnavailable:
 
 @dataclass(frozen=True, slots=True)
 class SourceRowsMissing:
-    """The source lacks rows that it would have to give again.
-
-    Attributes:
-        first: the first epoch of which it lacks some.
-        last: the last.
-        reason: what it lacks of the first, in words.
-    """
+    """The source lacks rows of epochs ``first`` to ``last``. ``reason`` describes the missing input of the first."""
 
     first: int
     last: int
@@ -222,60 +163,48 @@ Hindered = UnknownTarget | UnexpectedPosition | StaleMarkers | RowsUnavailable |
 
 
 def why(to: int, lost: Collection[int]) -> str:
-    """Why epochs are set aside, as it is kept with them and as an audit tells it.
-
-    Args:
-        to: the epoch that is cut back to.
-        lost: numbers of the epochs beyond it of which the source lacks rows, which was accepted.
-    """
-    stood = f"every sink stood at epoch {to}"
+    """Return the reason, for an audit, why later epochs are set aside. ``lost``: those whose loss was accepted."""
+    reason = f"every sink was at epoch {to}"
     runs = groupby(enumerate(sorted(lost)), key=lambda at: at[1] - at[0])
-    spans = [f"{run[0]}..{run[-1]}" for run in ([number for _, number in found] for _, found in runs)]
-    return f"{stood} and the loss of epochs {', '.join(spans)} was accepted" if spans else stood
+    spans = [f"{run[0]}..{run[-1]}" for run in ([number for _, number in group] for _, group in runs)]
+    return f"{reason} and the loss of epochs {', '.join(spans)} was accepted" if spans else reason
 
 
-def level(stands: Mapping[str, int]) -> RewindRequest:
-    """What loses nothing where sinks were set back: those behind are brought level, or, all alike, cut back to there.
-
-    Args:
-        stands: number of the newest epoch of each sink.
-    """
-    behind = tuple(sink for sink, epoch in stands.items() if epoch < max(stands.values()))
-    return RewindRequest(min(stands.values(), default=0), behind)
+def level(sink_epochs: Mapping[str, int]) -> RewindRequest:
+    """Return the rewind that loses nothing: bring the sinks behind level, or, if all are alike, cut back."""
+    behind = tuple(sink for sink, epoch in sink_epochs.items() if epoch < max(sink_epochs.values()))
+    return RewindRequest(min(sink_epochs.values(), default=0), behind)
 
 
 def decide(facts: RewindFacts) -> CutBack | BringUp | Hindered:
-    """What a rewind does; the first that speaks decides: names, targets, where sinks stand, origins, the source."""
-    asked = facts.asked
-    if strangers := [sink for sink in asked.sinks if sink not in facts.stands]:
-        known = ", ".join(facts.stands)
-        return UnknownTarget(f"There is no sink {strangers[0]}.", f"its sinks are: {known}")
-    return _bring_up(facts) if asked.sinks else _cut_back(facts)
+    """Decide a rewind. The order of the checks is names, targets, positions of sinks, origins, source."""
+    request = facts.request
+    if strangers := [sink for sink in request.sinks if sink not in facts.sink_epochs]:
+        names = ", ".join(facts.sink_epochs)
+        return UnknownTarget(f"There is no sink {strangers[0]}.", f"its sinks are: {names}")
+    return _bring_up(facts) if request.sinks else _cut_back(facts)
 
 
 def _cut_back(facts: RewindFacts) -> CutBack | Hindered:
-    to, stands = facts.asked.to, facts.stands
-    elsewhere = {sink: epoch for sink, epoch in stands.items() if epoch != to}
+    to, sink_epochs = facts.request.to, facts.sink_epochs
+    elsewhere = {sink: epoch for sink, epoch in sink_epochs.items() if epoch != to}
     if elsewhere:
         sink, epoch = next(iter(elsewhere.items()))
-        would = level(stands)
-        cause = "sinks stand at different epochs" if would.sinks else "the epoch is another one, or the sink went on"
+        would = level(sink_epochs)
+        cause = "sinks are at different epochs" if would.sinks else "the epoch is another one, or the sink continued"
         return UnexpectedPosition(sink, epoch, cause, would)
     if not to:
-        return UnknownTarget("There is no epoch to cut back to: no sink holds one.", "they were all made anew")
-    beyond = tuple(sorted(number for number in facts.epochs if number > to))
+        return UnknownTarget("There is no epoch to rewind to: no sink holds one.", "they were all created again")
+    later_epochs = tuple(sorted(number for number in facts.epochs if number > to))
     if lacking := _lacking(facts):
         return lacking
-    return CutBack(to, beyond)
+    return CutBack(to, later_epochs)
 
 
 def _lacking(facts: RewindFacts) -> SourceRowsMissing | None:
-    """Whether the source lacks rows that it would have to give again, beyond what may be lost.
-
-    Also of epochs that nobody knows any more, where the checkpoint tells what their batches read.
-    """
-    first, last = facts.asked.lost or (0, -1)
-    gone = [number for number in sorted(facts.gone) if number > facts.asked.to]
+    """Return missing rows beyond the accepted loss, with those of batches in the checkpoint that became no epoch."""
+    first, last = facts.request.lost or (0, -1)
+    gone = [number for number in sorted(facts.gone) if number > facts.request.to]
     if all(first <= number <= last for number in gone):
         return None
     # What was accepted already is named again: the command takes one range, and would ask for the other part in turn.
@@ -283,33 +212,33 @@ def _lacking(facts: RewindFacts) -> SourceRowsMissing | None:
 
 
 def _bring_up(facts: RewindFacts) -> BringUp | Hindered:
-    asked, stands = facts.asked, facts.stands
-    if anew := [sink for sink in asked.sinks if sink in facts.outlived]:
-        return StaleMarkers(anew[0], stands[anew[0]], facts.outlived[anew[0]])
-    others_at = [stands[sink] for sink in stands if sink not in asked.sinks]
+    request, sink_epochs = facts.request, facts.sink_epochs
+    if anew := [sink for sink in request.sinks if sink in facts.outlived]:
+        return StaleMarkers(anew[0], sink_epochs[anew[0]], facts.outlived[anew[0]])
+    others_at = [sink_epochs[sink] for sink in sink_epochs if sink not in request.sinks]
     # Level with the others, also where these lack epochs themselves: then all stand alike, and are cut back. Where one
     # that was made anew holds what they lack, as a decision that was killed on its way, they are brought level with it.
-    newest = max((*others_at, *(stands[sink] for sink in asked.sinks))) if others_at else facts.newest
-    short = tuple(sink for sink in asked.sinks if stands[sink] < asked.to)
+    newest = max((*others_at, *(sink_epochs[sink] for sink in request.sinks))) if others_at else facts.newest
+    short = tuple(sink for sink in request.sinks if sink_epochs[sink] < request.to)
     if short:
-        least = min(stands[sink] for sink in asked.sinks)
+        least = min(sink_epochs[sink] for sink in request.sinks)
         return UnexpectedPosition(
-            short[0], stands[short[0]], "it lacks more than that", RewindRequest(least, asked.sinks)
+            short[0], sink_epochs[short[0]], "it lacks more than that", RewindRequest(least, request.sinks)
         )
-    others = tuple(sink for sink in stands if sink not in asked.sinks and stands[sink] < newest)
+    others = tuple(sink for sink in sink_epochs if sink not in request.sinks and sink_epochs[sink] < newest)
     if others:
-        least = min(stands[sink] for sink in (*asked.sinks, *others))
+        least = min(sink_epochs[sink] for sink in (*request.sinks, *others))
         return UnexpectedPosition(
-            others[0], stands[others[0]], "it lacks epochs, too", RewindRequest(least, (*asked.sinks, *others))
+            others[0], sink_epochs[others[0]], "it lacks epochs, too", RewindRequest(least, (*request.sinks, *others))
         )
     steps: list[Step] = []
-    for sink in asked.sinks:
-        for number in range(stands[sink] + 1, newest + 1):
-            found = _step(facts, sink, number)
-            if isinstance(found, RowsUnavailable):
-                return found
-            if found:
-                steps.append(found)
+    for sink in request.sinks:
+        for number in range(sink_epochs[sink] + 1, newest + 1):
+            step = _step(facts, sink, number)
+            if isinstance(step, RowsUnavailable):
+                return step
+            if step:
+                steps.append(step)
     return BringUp(newest, tuple(steps))
 
 
@@ -319,7 +248,7 @@ def _step(facts: RewindFacts, sink: str, number: int) -> Step | RowsUnavailable 
         return RowsUnavailable(sink, number, "neither the ledger nor a sink knows it in full", unknown=True)
     if number < dict(epoch.sinks).get(sink, number + 1):
         return None  # the sink joined later
-    below = facts.stands[sink]
+    below = facts.sink_epochs[sink]
     if number == below + 1 and facts.chains.get(sink, epoch.previous_chain) != epoch.previous_chain:
         return RowsUnavailable(sink, number, f"the sink holds another epoch {below} than the one that it follows")
     origin = _origin(facts, sink, epoch)
@@ -329,22 +258,22 @@ def _step(facts: RewindFacts, sink: str, number: int) -> Step | RowsUnavailable 
 
 
 def _nowhere(facts: RewindFacts, number: int) -> str:
-    wanted = facts.asked.origin
-    if facts.code and number in facts.gone and wanted in (None, Origin(OriginKind.SOURCE)):
+    requested_origin = facts.request.origin
+    if facts.code and number in facts.gone and requested_origin in (None, Origin(OriginKind.SOURCE)):
         return f"the source lacks {facts.gone[number]}"
-    if wanted:
-        return f"its rows are not to be had from {wanted.text}"
+    if requested_origin:
+        return f"its rows are not to be had from {requested_origin.text}"
     return "its rows are staged nowhere any more, and no other sink can be read by epoch that got the same ones"
 
 
 def _origin(facts: RewindFacts, sink: str, epoch: Epoch) -> Origin | None:
-    """The first place that proves the rows of an epoch, of those that may be asked."""
+    """Return the first allowed place that proves the rows of an epoch."""
     if epoch.adoption or not epoch.digest_in(sink).rows:
         return Origin(OriginKind.NONE)
-    others = (Origin(OriginKind.SINK, one) for one in facts.readable)
-    places, wanted = (Origin(OriginKind.STAGED), *others, Origin(OriginKind.SOURCE)), facts.asked.origin
-    asked = (one for one in places if wanted is None or one == wanted)
-    return next((one for one in asked if _proves(facts, one, sink, epoch)), None)
+    others = (Origin(OriginKind.SINK, other_sink) for other_sink in facts.readable)
+    places, requested_origin = (Origin(OriginKind.STAGED), *others, Origin(OriginKind.SOURCE)), facts.request.origin
+    candidates = (origin for origin in places if requested_origin is None or origin == requested_origin)
+    return next((origin for origin in candidates if _proves(facts, origin, sink, epoch)), None)
 
 
 def _proves(facts: RewindFacts, origin: Origin, sink: str, epoch: Epoch) -> bool:
@@ -358,15 +287,15 @@ def _proves(facts: RewindFacts, origin: Origin, sink: str, epoch: Epoch) -> bool
 
 def _code_may_give(facts: RewindFacts, epoch: Epoch) -> bool:
     """Whether the query's code, which was not named, may give the rows of an epoch."""
-    return not facts.code and facts.asked.origin is None and _is_the_plan_alone(epoch)
+    return not facts.code and facts.request.origin is None and _is_the_plan_alone(epoch)
 
 
 def _is_the_plan_alone(epoch: Epoch) -> bool:
-    """Whether the query gave the rows as they are written: nothing split them, and no rerun wrote them."""
+    """Whether the query gave the rows as they are written, without outputs and without a rerun."""
     return epoch.lineage is not None and not epoch.outputs and epoch.replays is None
 
 
 def _holds_the_same(facts: RewindFacts, other: str, sink: str, epoch: Epoch) -> bool:
     # One that is not brought up itself stands at the newest epoch: else it was refused before.
     joined = dict(epoch.sinks).get(other, epoch.number + 1)
-    return other not in facts.asked.sinks and epoch.number >= joined and epoch.output(other) == epoch.output(sink)
+    return other not in facts.request.sinks and epoch.number >= joined and epoch.output(other) == epoch.output(sink)

@@ -11,7 +11,7 @@ from onceonly_checkpoints.model import SourceIdentity, SourceKind, SourceOffsets
 
 
 class Order(Enum):
-    """How one set of offsets lies to another."""
+    """Order of two sets of offsets."""
 
     SAME = "same"
     BEFORE = "before"
@@ -25,7 +25,7 @@ def portable(identity: SourceIdentity) -> bool:
 
 
 def numbers(text: str | None) -> dict[str, float] | None:
-    """Numeric leaves of an offset by path (``/topic/partition``); ``None`` where the offset is not JSON."""
+    """Return the numeric leaves of an offset by path (``/topic/partition``), or ``None`` for other text than JSON."""
     if text is None:
         return {}
     try:
@@ -47,12 +47,10 @@ def _leaves(path: str, value: object) -> Iterator[tuple[str, float]]:
 
 
 def place_in_log(text: str | None) -> tuple[str, int, int] | None:
-    """Where an offset of a Delta source stands: the table's id, version, index.
+    """Return the position of a Delta source's offset: the table's id, version, index. ``None`` for other offsets.
 
-    The two numbers are one place: the first file of a version comes after the last one of the version before.
-
-    Returns:
-        The place; only places of one table compare. ``None`` for other offsets.
+    Only positions in one table compare. Version and index compare as a pair: the first file of a version comes after
+    the last one of the version before.
     """
     try:
         value = json.loads(text or "null")
@@ -69,28 +67,28 @@ def _in_snapshot(text: str) -> bool:
     return bool(json.loads(text).get("isStartingVersion"))
 
 
-def _order_in_log(one: str, other: str) -> Order | None:
-    left, right = place_in_log(one), place_in_log(other)
+def _order_in_log(offset: str, other: str) -> Order | None:
+    left, right = place_in_log(offset), place_in_log(other)
     if left is None or right is None:
         return None
     # A snapshot's files are numbered otherwise than those that a version added.
-    if left[0] != right[0] or left == right or (left[1] == right[1] and _in_snapshot(one) != _in_snapshot(other)):
+    if left[0] != right[0] or left == right or (left[1] == right[1] and _in_snapshot(offset) != _in_snapshot(other)):
         return Order.UNCLEAR
     return Order.BEFORE if left < right else Order.AFTER
 
 
-def _order_of_one(one: str | None, other: str | None) -> Order:
-    if one == other:
+def _order_of_one(offset: str | None, other: str | None) -> Order:
+    if offset == other:
         return Order.SAME
-    if one is None:
+    if offset is None:
         return Order.BEFORE
     if other is None:
         return Order.AFTER
-    return _order_in_log(one, other) or _order_by_numbers(one, other)
+    return _order_in_log(offset, other) or _order_by_numbers(offset, other)
 
 
-def _order_by_numbers(one: str, other: str) -> Order:
-    left, right = numbers(one), numbers(other)
+def _order_by_numbers(offset: str, other: str) -> Order:
+    left, right = numbers(offset), numbers(other)
     if left is None or right is None:
         return Order.UNCLEAR
     # Of what one of them alone names nothing is said: a topic that went or came is neither a gap nor an overlap.
@@ -100,34 +98,31 @@ def _order_by_numbers(one: str, other: str) -> Order:
     return Order.AFTER if signs == {False} else Order.UNCLEAR
 
 
-def order(one: SourceOffsets, other: SourceOffsets) -> Order:
-    """How ``one`` lies to ``other``, by the numbers inside; for wording a refusal only, never for skipping."""
-    if one == other:
+def order(offsets: SourceOffsets, other: SourceOffsets) -> Order:
+    """Compare two sets of offsets by the numbers inside. For the text of a refusal only, never for a skip."""
+    if offsets == other:
         return Order.SAME
-    if one.sources != other.sources:
+    if offsets.sources != other.sources:
         return Order.UNCLEAR
-    pairs = zip(one.entries, other.entries, strict=True)
-    found = {_order_of_one(left, right) for (_, left), (_, right) in pairs} - {Order.SAME}
-    return found.pop() if len(found) == 1 else Order.UNCLEAR
+    pairs = zip(offsets.entries, other.entries, strict=True)
+    orders = {_order_of_one(left, right) for (_, left), (_, right) in pairs} - {Order.SAME}
+    return orders.pop() if len(orders) == 1 else Order.UNCLEAR
 
 
 def other_parts(end: SourceOffsets, start: SourceOffsets) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Topics and partitions that only one of two positions names, where all that both name stand at the same place.
+    """Return the topics and partitions that only one of two positions names.
 
-    Args:
-        end: where an epoch ended.
-        start: where a batch starts.
-
-    Returns:
-        Those that ``end`` alone names, and those that ``start`` alone does, each with its offset, in words; ``None``
-        where something that both name stands elsewhere, or neither is alone with anything.
+    Those of ``end`` alone come first, then those of ``start`` alone, each with its offset, in words. ``None`` if a
+    shared part has another offset, or if both name the same parts.
     """
     if end.sources != start.sources:
         return None
     gone, new = list[str](), list[str]()
-    for (_, was), (_, now) in zip(end.entries, start.entries, strict=True):
-        before, after = _parts(was), _parts(now)
-        if was != now and (not before or not after or any(before[at] != after[at] for at in before.keys() & after)):
+    for (_, end_offset), (_, now) in zip(end.entries, start.entries, strict=True):
+        before, after = _parts(end_offset), _parts(now)
+        if end_offset != now and (
+            not before or not after or any(before[at] != after[at] for at in before.keys() & after)
+        ):
             return None
         gone += (f"{at} (read up to {before[at]})" for at in before.keys() - after)
         new += (f"{at} (from {after[at]} on)" for at in after.keys() - before)
@@ -135,7 +130,7 @@ def other_parts(end: SourceOffsets, start: SourceOffsets) -> tuple[tuple[str, ..
 
 
 def _parts(text: str | None) -> Mapping[str, int]:
-    """Offsets of Kafka by partition, in words; empty for others."""
+    """Return offsets of Kafka by partition, in words. Empty for other offsets."""
     try:
         value = json.loads(text or "null")
     except ValueError:
@@ -147,25 +142,23 @@ def _parts(text: str | None) -> Mapping[str, int]:
 
 
 def counted(start: SourceOffsets, end: SourceOffsets, sources: tuple[SourceIdentity, ...]) -> int | None:
-    """How many offsets of Kafka lie between two positions.
+    """Count the offsets of Kafka between two positions: the records, except for transactions and compaction.
 
-    Returns:
-        Their number, which is that of the records but for transactions and compaction; ``None`` where it is not known:
-        another source counts otherwise, or a partition is named at one end only.
+    ``None`` if another source counts otherwise, or a partition is named at one end only.
     """
-    if not sources or not all(one.kind is SourceKind.KAFKA for one in sources):
+    if not sources or not all(identity.kind is SourceKind.KAFKA for identity in sources):
         return None
-    there, found = dict(end.entries), 0
+    there, total = dict(end.entries), 0
     for source, text in start.entries:
         first, last = numbers(text), numbers(there.get(source))
         if not first or not last or first.keys() != last.keys():
             return None
-        found += sum(int(last[path] - first[path]) for path in first)
-    return found
+        total += sum(int(last[path] - first[path]) for path in first)
+    return total
 
 
 def describe(offsets: SourceOffsets) -> str:
-    """Offsets for a sentence: one text, or ``source=text`` for several."""
+    """Format offsets for a sentence: one text, or ``source=text`` for several."""
     texts = [(source, "the beginning" if text is None else text) for source, text in offsets.entries]
     if len(texts) == 1:
         return texts[0][1]
@@ -177,18 +170,18 @@ def kafka_identity(cluster: str, topics: Mapping[str, str]) -> str:
     return SourceKind.KAFKA.named(canonical({"cluster": cluster, "topics": dict(topics)}))
 
 
-def _same_origin(one: SourceIdentity, other: SourceIdentity) -> bool:
-    """Whether nothing speaks against two identities being one; brokers that could not be asked say nothing."""
-    if one.identity == other.identity:
+def _same_origin(source: SourceIdentity, other: SourceIdentity) -> bool:
+    """Whether two identities can be the same. Brokers that cannot be asked contradict nothing."""
+    if source.identity == other.identity:
         return True
-    kinds = {one.kind, other.kind}
+    kinds = {source.kind, other.kind}
     if kinds == {SourceKind.FILES}:
-        return not (_says_directory(one) and _says_directory(other))
+        return not (_says_directory(source) and _says_directory(other))
     if not kinds <= {SourceKind.KAFKA, SourceKind.UNNAMED}:
         return False
     if SourceKind.UNNAMED in kinds:
         return True
-    left, right = json.loads(one.name), json.loads(other.name)
+    left, right = json.loads(source.name), json.loads(other.name)
     shared = left["topics"].keys() & right["topics"].keys()
     if left["topics"] and right["topics"] and not shared:
         return False
@@ -196,21 +189,21 @@ def _same_origin(one: SourceIdentity, other: SourceIdentity) -> bool:
 
 
 def read_of(target: str, sources: tuple[SourceIdentity, ...], end: SourceOffsets) -> tuple[str | None, ...] | None:
-    """Up to where a batch has read a target: an offset of each source that reads it; ``None``: it has not begun.
+    """Return the offsets up to which a batch has read a target, one for each source that reads it.
 
-    Args:
-        target: what a source that reads it is identified by.
-        sources: of the batch.
-        end: of its slice.
-
-    Returns:
-        Empty where no source reads it; ``None`` where brokers did not say whether one does.
+    An offset is ``None`` if its source has not begun. Empty: no source reads the target. ``None``: brokers are silent.
     """
-    offsets, wanted = dict(end.entries), SourceIdentity("", target)
-    found = [one.source for one in sources if one.identity is not None and _same_origin(wanted, one)]
-    if not found and any(_may_read(one, wanted, offsets.get(one.source)) for one in sources):
+    offsets, target_identity = dict(end.entries), SourceIdentity("", target)
+    reading_sources = [
+        candidate.source
+        for candidate in sources
+        if candidate.identity is not None and _same_origin(target_identity, candidate)
+    ]
+    if not reading_sources and any(
+        _may_read(candidate, target_identity, offsets.get(candidate.source)) for candidate in sources
+    ):
         return None
-    return tuple(offsets.get(source) for source in found)
+    return tuple(offsets.get(source) for source in reading_sources)
 
 
 def _may_read(source: SourceIdentity, target: SourceIdentity, offset: str | None) -> bool:
@@ -222,26 +215,26 @@ def _may_read(source: SourceIdentity, target: SourceIdentity, offset: str | None
 
 
 def position_in(offset: str | None) -> int | str | None:
-    """The place that an offset has passed, as readers of time take it: a version of a Delta table, or Kafka's offsets.
+    """Return the position that an offset has passed: a version of a Delta table, or Kafka's offsets.
 
-    An offset inside of a version has not passed that version, and one inside of the first snapshot has passed nothing,
-    which is ``None``: of which versions its files are, nobody knows.
+    An offset inside a version has not passed that version. One inside the first snapshot has passed nothing (``None``),
+    because the versions of its files are unknown.
     """
-    place = place_in_log(offset)
-    if offset is None or place is None:
+    location = place_in_log(offset)
+    if offset is None or location is None:
         return offset
-    return None if _in_snapshot(offset) or not place[1] else place[1] - 1
+    return None if _in_snapshot(offset) or not location[1] else location[1] - 1
 
 
 def _says_directory(source: SourceIdentity) -> bool:
-    """Whether a file source says which directory it reads, as it cannot on Spark Connect; its files are compared."""
+    """Whether a file source names its directory. On Spark Connect it cannot, so its files are compared."""
     return "[" in source.name
 
 
 def carried(last: tuple[SourceIdentity, ...], offered: tuple[SourceIdentity, ...]) -> tuple[SourceIdentity, ...]:
-    """Identities to record: where a source cannot say now what it is, the former one is kept for the next batch."""
-    known = {source.source: source for source in last}
-    return tuple(_remembering(known.get(source.source), source) for source in offered)
+    """Return the identities to record. If a source cannot be identified now, keep its former one for the next batch."""
+    recorded = {source.source: source for source in last}
+    return tuple(_remembering(recorded.get(source.source), source) for source in offered)
 
 
 def _remembering(last: SourceIdentity | None, offered: SourceIdentity) -> SourceIdentity:
@@ -252,22 +245,24 @@ def _remembering(last: SourceIdentity | None, offered: SourceIdentity) -> Source
     return replace(offered, identity=last.identity) if topics or files else offered
 
 
-def same_origins(one: tuple[SourceIdentity, ...], other: tuple[SourceIdentity, ...]) -> bool:
-    """Whether ``other`` has every source of ``one``, in order and with its identity. It may have more, by name."""
-    known, offered = [source.source for source in one], [source.source for source in other]
+def same_origins(recorded: tuple[SourceIdentity, ...], other: tuple[SourceIdentity, ...]) -> bool:
+    """Whether ``other`` has every source of ``recorded``, in order and with its identity. It may have more, by name."""
+    recorded_names, offered = [source.source for source in recorded], [source.source for source in other]
     named = all(not source.isdigit() for source in offered)
-    if known != offered and not (named and [source for source in offered if source in known] == known):
+    if recorded_names != offered and not (
+        named and [source for source in offered if source in recorded_names] == recorded_names
+    ):
         return False
     now = {source.source: source for source in other}
-    return all(_same_origin(source, now[source.source]) for source in one)
+    return all(_same_origin(source, now[source.source]) for source in recorded)
 
 
-def same_inputs(one: tuple[SourceIdentity, ...], other: tuple[SourceIdentity, ...]) -> bool:
-    """Whether a replay reads the sources, and of file sources the files, that a recorded epoch was read from."""
-    was, now = ([(source.source, source.inputs) for source in sources] for sources in (one, other))
-    return was == now and same_origins(one, other)
+def same_inputs(recorded: tuple[SourceIdentity, ...], other: tuple[SourceIdentity, ...]) -> bool:
+    """Whether a replay reads the sources, and for file sources the files, of a recorded epoch."""
+    recorded_inputs, now = ([(source.source, source.inputs) for source in sources] for sources in (recorded, other))
+    return recorded_inputs == now and same_origins(recorded, other)
 
 
 def name_origins(sources: tuple[SourceIdentity, ...]) -> str:
-    """Source identities for a sentence."""
+    """Format source identities for a sentence."""
     return ", ".join(f"{source.source}={source.identity or 'unnamed'}" for source in sources) or "none"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from onceonly.machine import window_rules
+from onceonly.machine import division_rules
+from onceonly.machine.division_rules import MaxBad, WindowsConfig
 from onceonly.machine.event_time import EventTimeConfig, PreviousTime
 from onceonly.machine.facts import Adopt, Happening, Offer, OnRefresh, OutOfPhase, Overlap, PeekFacts, Reading, Refusal
-from onceonly.machine.output_rules import MaxBad
-from onceonly.machine.window_rules import WindowsConfig
 from onceonly.machine.writer_progress import RewoundPosition, TimedMarker
 from onceonly.protocol.batch import RecordedInputFiles, Trim
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
@@ -23,7 +22,7 @@ MAX_UNKNOWN = 5
 
 
 class Phase(Enum):
-    """Where the machine stands; see the module's text."""
+    """Phase of the machine. The text of ``coordinator.py`` explains each."""
 
     PROBE = "probe"
     RECALL = "recall"
@@ -49,26 +48,20 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one call is about: the same from its first command to its last, however often it opens.
+    """Input of one call. It is constant over all its commands and openings.
 
     Attributes:
-        pipeline: its name.
         sinks: sink ids in commit order.
         owner: this call's random token.
-        offer: the engine's batch; ``None`` when a pipeline is only opened (``txn resolve``, ``queries adopt``).
-        adopt: where a target stands that we have never written.
-        accepted: what the opening accepts (``queries adopt``); ``None`` for an ordinary one.
-        dropped: the sink that the opening takes out of the pipeline (``queries drop-sink``).
-        heals: whether a sink is brought to the epoch of the others although it once held it (``txn resolve``).
-        overlap: what becomes of a batch that offers rows of recorded epochs.
-        stages: epochs are staged in files although nobody may have to be brought to one.
-        on_refresh: what becomes of a full refresh.
+        offer: the engine's batch. ``None`` if a pipeline is only opened (``recover resolve``, ``recover adopt``).
+        adopt: start of a target that we have never written.
+        dropped: the sink that the opening removes from the pipeline (``recover drop-sink``).
+        heals: whether to heal a sink that once held the epoch of the others (``recover resolve``).
+        stages: whether epochs are staged in files even if no sink may need healing.
         max_bad: how many rows of an epoch may be bad.
-        together: sinks that can commit in one transaction, group by group; any other sink has its own.
-        divided: batches have outputs.
-        noting: how time is said; ``None`` where nobody says it.
-        windows: how rows are aggregated in windows; ``None`` where they are written as they come.
-        rewound: sinks that may lack epochs, for they are brought level after the opening (``queries rewind``).
+        transaction_groups: groups of sinks that can commit in one transaction. Any other sink has its own.
+        windows: how rows are aggregated, or ``None`` if they are written without windows.
+        rewound: sinks that may lack epochs, because they are brought level after the opening (``recover rewind``).
     """
 
     pipeline: str
@@ -83,7 +76,7 @@ class Job:
     stages: bool = False
     on_refresh: OnRefresh = "stop"
     max_bad: MaxBad = None
-    together: tuple[tuple[str, ...], ...] = ()
+    transaction_groups: tuple[tuple[str, ...], ...] = ()
     divided: bool = False
     noting: EventTimeConfig | None = None
     windows: WindowsConfig | None = None
@@ -91,24 +84,24 @@ class Job:
 
     @property
     def staged(self) -> bool:
-        """Whether an epoch's rows are staged: several sinks must get the same ones, one may be asked to."""
+        """Whether rows are staged: several sinks must get the same ones, or one sink may be configured to."""
         return self.stages or self.divided or len(self.sinks) > 1
 
     @property
     def lasting(self) -> bool:
-        """Whether staged rows must outlive the driver: a transaction may commit them, and another one lack them."""
+        """Whether staged rows must outlive the driver: one transaction may commit them and another one lack them."""
         return self.stages or len(self.transactions(self.sinks)) > 1
 
     def transactions(self, sinks: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-        """Sinks by the transaction that they commit in, in the order of the first of each."""
-        group = {sink: together for together in self.together for sink in together}
-        found: dict[tuple[str, ...], list[str]] = {}
+        """Group sinks by their transaction, in the order of the first of each."""
+        group = {sink: transaction_sinks for transaction_sinks in self.transaction_groups for sink in transaction_sinks}
+        sinks_by_group: dict[tuple[str, ...], list[str]] = {}
         for sink in sinks:
-            found.setdefault(group.get(sink, (sink,)), []).append(sink)
-        return tuple(map(tuple, found.values()))
+            sinks_by_group.setdefault(group.get(sink, (sink,)), []).append(sink)
+        return tuple(map(tuple, sinks_by_group.values()))
 
     def of(self, offer: Offer | None) -> Job:
-        """The same for another batch; what an operator said, and the start of a target, belong to the first one."""
+        """Copy for another batch. An operator's decisions and a target's start belong to the first one only."""
         return Job(
             self.pipeline,
             self.sinks,
@@ -118,7 +111,7 @@ class Job:
             stages=self.stages,
             on_refresh=self.on_refresh,
             max_bad=self.max_bad,
-            together=self.together,
+            transaction_groups=self.transaction_groups,
             divided=self.divided,
             noting=self.noting,
             windows=self.windows,
@@ -127,24 +120,21 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What one opening, under one generation, has learned of the pipeline.
+    """Facts that one opening, under one generation, has read.
 
     Attributes:
-        fence: ours; generation 0 until one was proposed, and again where a batch is refused before it was installed.
-        before: the newest fence that was found before ours; ``None`` if there was none.
-        attempt: how often this call has proposed a generation.
-        conflicts: how often a sink took the batch's epoch back for the sake of others.
+        fence: ours. Generation 0 until one was proposed, and again after a refusal before its installation.
+        before: the newest fence found before ours, or ``None`` for none.
+        conflicts: number of rollbacks of the batch's epoch for the sake of other writers.
         ended: generations of openings that are known to have ended.
-        head: the ledger's newest record.
-        seen: what a look showed, while the batch is compared with it; ``None`` before and after.
-        readings: what the sinks said under our fence.
-        last: the newest epoch that every sink holds; while ``seen`` is there, the newest one that was seen.
-        healed: number of the last epoch that sinks were brought to, so that a sink that stays behind is noticed.
-        lost: the epoch that sinks could not be brought to, when that loss is accepted; 0 for none.
-        unindexed: epochs that the ledger has to learn.
-        cut: that the position was cut back, until an epoch is written behind it; ``None`` where it was not.
-        held: input files of recorded epochs; ``None``: not looked up. What this opening adds to them is left out: a
-            checkpoint hands out no file twice.
+        peek: result of a peek while the batch is compared with it, else ``None``.
+        last: the newest epoch that every sink holds. With ``peek``, the newest one in the peek.
+        healed: number of the last healed epoch, to notice a sink that stays behind.
+        lost: the epoch that sinks could not get, when that loss is accepted, or 0 for none.
+        unindexed: epochs that the ledger lacks.
+        cut: rewind of the position, until an epoch follows it, or ``None`` for none.
+        held: input files of recorded epochs, or ``None`` if not read. Without those of this opening: a checkpoint hands
+            out no file twice.
     """
 
     fence: Fence
@@ -153,7 +143,7 @@ class Opening:
     conflicts: int = 0
     ended: frozenset[int] = frozenset()
     head: EpochRecord | None = None
-    seen: PeekFacts | None = None
+    peek: PeekFacts | None = None
     readings: tuple[Reading, ...] = ()
     last: Epoch | None = None
     healed: int = 0
@@ -163,32 +153,30 @@ class Opening:
     held: RecordedInputFiles | None = None
 
     @property
-    def standing(self) -> Opening:
-        """What the next batch goes on from: the fence stands, the position is the epoch just finished."""
+    def for_next_batch(self) -> Opening:
+        """Opening for the next batch: same fence, and the position of the epoch just finished."""
         return Opening(self.fence, last=self.last, healed=self.healed, cut=self.cut, held=self.held)
 
-    def again(self, fence: Fence, before: Fence | None) -> Opening:
-        """The call's next opening: until it has read, nobody knows where the sinks stand."""
+    def next_opening(self, fence: Fence, before: Fence | None) -> Opening:
+        """Next opening of the call. The positions of the sinks are unknown until it has read them."""
         return Opening(fence, before, self.attempt + 1, self.conflicts, healed=self.healed)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The batch and the epoch at hand; nothing of it outlives either.
+    """State of the batch and epoch in progress. It is discarded with either.
 
     Attributes:
-        index: which sink, or which transaction, is next in a phase that goes through several of them.
+        index: next sink, or next transaction, in a phase that visits several of them.
         unknowns: lost answers in a row.
-        healing: sinks that are brought to the epoch of the others; empty while a new epoch is written.
-        descent: recorded epochs from the offered batch id on; ``None``: not looked up.
-        written: what is written of the offered batch, where that is not plainly its own slice.
-        trim: what of the offered batch is left out.
-        replaces: first and last of the epochs whose rows leave with the epoch at hand; ``None`` for none.
-        polled: what other writers of the dataset said last; ``None``: not asked. The rows are judged by it, so the
-            answer is kept as long as they are.
-        number: number of the epoch being written; 0 for none.
+        healing: sinks that get the epoch of the others. Empty while a new epoch is written.
+        descent: recorded epochs from the offered batch id on, or ``None`` if not read.
+        written: part of the offered batch that is written, if it differs from its slice.
+        replaces: first and last of the epochs whose rows the current epoch replaces, or ``None`` for none.
+        polled: newest progress of other writers, or ``None`` if not polled. It is kept as long as the rows, because it
+            decides which of them are late.
+        number: number of the epoch being written, or 0 for none.
         epoch: the epoch being written, or the one that was proven to be written.
-        receipts: answers so far.
         skipped: whether the batch was proven to be written already.
     """
 
@@ -208,16 +196,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Everything the machine knows, by how long it lasts. Built by ``coordinator.start`` and ``coordinator.resume``.
+    """Everything the machine knows, by lifetime. Built by ``coordinator.start`` and ``coordinator.resume``.
 
-    Attributes:
-        phase: where the machine stands.
-        job: what never changes in one call.
-        opening: what this opening has learned.
-        work: the batch and the epoch at hand.
-        happenings: events not yet noted.
-        waiting: whether to wait before the next command.
-        refusal: why the machine stopped.
+    ``happenings`` are not noted yet. With ``waiting`` the machine waits before the next command.
     """
 
     phase: Phase
@@ -230,59 +211,47 @@ class State:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The sinks that the epoch at hand goes to."""
+        """Sinks that get the current epoch."""
         return self.work.healing or self.job.sinks
 
     @property
     def transactions(self) -> tuple[tuple[str, ...], ...]:
-        """The same sinks, by the transaction that they commit in."""
+        """The targets, by transaction."""
         return self.job.transactions(self.targets)
 
     @property
     def transaction(self) -> tuple[str, ...]:
-        """The sinks of the transaction that is next, in a phase that goes through several of them."""
+        """Sinks of the next transaction, in a phase that visits several of them."""
         return self.transactions[self.work.index]
 
     @property
     def sink(self) -> str:
-        """The sink that is next in a phase that goes through several of them, or the first of a transaction."""
+        """The next sink in a phase that visits several of them, or the first sink of the next transaction."""
         committing = self.phase in {Phase.COMMIT, Phase.LOOK_UP}
         return self.transaction[0] if committing else self.targets[self.work.index]
 
     @property
     def offered(self) -> Offer:
-        """The batch, for phases that are only reached with one.
-
-        Raises:
-            OutOfPhase: there is none.
-        """
+        """The batch, for phases that have one, else ``OutOfPhase``."""
         if self.job.offer is None:
             raise OutOfPhase(self.phase.value, "a batch")
         return self.job.offer
 
     @property
     def current(self) -> Epoch:
-        """The epoch at hand, for phases that are only reached with one.
-
-        Raises:
-            OutOfPhase: there is none.
-        """
+        """The current epoch, for phases that have one, else ``OutOfPhase``."""
         if self.work.epoch is None:
             raise OutOfPhase(self.phase.value, "an epoch")
         return self.work.epoch
 
     @property
     def written(self) -> Slice:
-        """What is written of the batch at hand.
-
-        Raises:
-            OutOfPhase: there is no batch.
-        """
+        """Slice that is written of the current batch, else ``OutOfPhase``."""
         return self.work.written or self.offered.slice
 
     @property
     def series(self) -> int:
-        """The first epoch of the series that the epoch at hand belongs to: its own number where it begins one."""
+        """First epoch of the current epoch's series: its own number if it begins one."""
         if self.work.epoch:
             return self.work.epoch.series
         if self.work.replaces:
@@ -290,31 +259,27 @@ class State:
         return self.opening.last.series if self.opening.last else 1
 
     @property
-    def known(self) -> PreviousTime:
-        """What is known of time before the rows of the epoch at hand are read."""
+    def previous_time(self) -> PreviousTime:
+        """Known time before the rows of the current epoch are read."""
         work, opening = self.work, self.opening
         return PreviousTime(self.job.pipeline, work.number, opening.last, self.begins, work.polled or (), opening.cut)
 
     @property
     def begins(self) -> bool:
-        """Whether the epoch at hand begins a new series: rows of before leave with it."""
+        """Whether the current epoch begins a new series, which replaces all earlier rows."""
         return self.work.replaces is not None
 
     @property
     def before(self) -> Epoch | None:
-        """The epoch before the one at hand; of one that sinks are brought to, if one of them still stands there."""
+        """The epoch before the current one. For a healed epoch, only if a sink is still at it."""
         if not self.work.healing:
             return self.opening.last
         held = (reading.position.marker for reading in self.opening.readings)
-        return window_rules.before(self.current, tuple(marker.epoch for marker in held if marker))
+        return division_rules.before(self.current, tuple(marker.epoch for marker in held if marker))
 
     @property
     def past(self) -> Epoch:
-        """The newest epoch that every sink holds, for phases that are only reached with one.
-
-        Raises:
-            OutOfPhase: there is none.
-        """
+        """The newest epoch that every sink holds, for phases that have one, else ``OutOfPhase``."""
         if self.opening.last is None:
             raise OutOfPhase(self.phase.value, "an epoch before")
         return self.opening.last

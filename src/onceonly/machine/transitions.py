@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from onceonly.machine import callback_rules, comparison, event_time, precheck, window_rules
+from onceonly.machine import callback_rules, comparison, division_rules, event_time, precheck
 from onceonly.machine.acceptance import amount, covers, stop_of
 from onceonly.machine.commands import (
     Absent,
-    Again,
     Committed,
     Done,
     Executed,
@@ -23,9 +22,11 @@ from onceonly.machine.commands import (
     Probed,
     Recalled,
     Recollected,
+    RolledBack,
     Staged,
     Unknown,
 )
+from onceonly.machine.division_rules import allowed, rows_in, unbalanced
 from onceonly.machine.facts import (
     BatchFacts,
     Happening,
@@ -42,11 +43,10 @@ from onceonly.machine.facts import (
     Skip,
 )
 from onceonly.machine.opening import decide_opening, not_ours
-from onceonly.machine.output_rules import allowed, rows_in, unbalanced
 from onceonly.machine.source_order import carried
 from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State, Work
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import OutputDigest, bad_in, former
+from onceonly_checkpoints.digests import OutputDigest, bad_in, redefined
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_checkpoints.epoch_time import EpochTime
 from onceonly_checkpoints.ledger import EventKind
@@ -60,7 +60,7 @@ def _probed(state: State, outcome: Probed) -> State:
     before = max((fence for fence in outcome.fences if fence), key=lambda fence: fence.generation, default=None)
     # The one proposed before was met in a sink, or stands in some: it is never proposed again.
     highest = max(before.generation if before else 0, state.opening.fence.generation)
-    opening = state.opening.again(Fence(1 + highest, state.job.owner), before)
+    opening = state.opening.next_opening(Fence(1 + highest, state.job.owner), before)
     return replace(state, phase=Phase.RECALL, opening=opening)
 
 
@@ -75,25 +75,27 @@ def _looked(state: State, outcome: Looked) -> State:
     for sink, sight in zip(job.sinks, outcome.sights, strict=True):
         if refusal := not_ours(job.pipeline, sink, (sight.marker,) if sight.marker else ()):
             return _refused(_unfenced(state), refusal)
-    found = precheck.facts(job.pipeline, job.sinks, outcome.sights, state.opening.head, adopt=job.adopt is not None)
-    match precheck.check_opening(found, outcome.ahead, [sight.identity for sight in outcome.sights]):
+    opening_facts = precheck.facts(
+        job.pipeline, job.sinks, outcome.sights, state.opening.head, adopt=job.adopt is not None
+    )
+    match precheck.check_opening(opening_facts, outcome.ahead, [sight.identity for sight in outcome.sights]):
         case None:
             return _fences(state)
         case Refusal() as refusal:
             return _refused(_unfenced(state), refusal)
         case PeekFacts() as seen:
-            opening = replace(state.opening, seen=seen, last=seen.last)
+            opening = replace(state.opening, peek=seen, last=seen.last)
             return compare(replace(state, opening=opening, work=Work(descent=None if seen.last else ())))
 
 
 def _unfenced(state: State) -> State:
-    """Refused before any fence: the generation that was proposed stands nowhere, and another opening may take it."""
+    """Refuse before any fence. No sink has the proposed generation, so another opening may take it."""
     return replace(state, opening=replace(state.opening, fence=Fence(0, state.job.owner)))
 
 
 def _fences(state: State) -> State:
-    """Nothing that was seen refuses the batch, and nothing else follows from it."""
-    opening = replace(state.opening, seen=None, last=None, held=None)
+    """Install the fence: the peek refused nothing, and no other conclusion may be drawn from it."""
+    opening = replace(state.opening, peek=None, last=None, held=None)
     return replace(state, phase=Phase.INSTALL, opening=opening, work=Work())
 
 
@@ -111,13 +113,15 @@ def _install_unknown(state: State, _: Unknown) -> State:
 
 
 def _overtaken(state: State, outcome: Overtaken) -> State:
-    """A higher generation owns the pipeline; an equal one of another owner is a tie, and ties are run again higher."""
-    ours, theirs = state.opening.fence.generation, outcome.found.generation
+    """Stop for a higher generation. An equal one of another owner is a tie: open again with a higher one."""
+    ours, theirs = state.opening.fence.generation, outcome.current_fence.generation
     sink = state.sink
     if theirs > ours:
-        reason = f"{sink} is owned by {outcome.found.text}, ours was {ours}"
+        reason = f"{sink} is owned by {outcome.current_fence.text}, ours was {ours}"
         fenced = Happening(EventKind.FENCED, reason, state.work.number)
-        stopped = _stop(state, "E401", sink=sink, theirs=theirs, ours=ours, by=outcome.found.who or "a newer driver")
+        stopped = _stop(
+            state, "E401", sink=sink, theirs=theirs, ours=ours, by=outcome.current_fence.who or "a newer driver"
+        )
         return replace(stopped, happenings=(*state.happenings, fenced))
     return _open_again(state, "E403", pipeline=state.job.pipeline, times=MAX_OPENINGS)
 
@@ -130,8 +134,8 @@ def _open_again(state: State, code: str, **details: object) -> State:
 
 def _read_one(state: State, reading: Reading) -> State:
     newest = (reading.position.marker,) if reading.position.marker else ()
-    told = (*newest, *(marker for marker, _ in reading.ahead))
-    if refusal := not_ours(state.job.pipeline, reading.sink, told):
+    markers = (*newest, *(marker for marker, _ in reading.ahead))
+    if refusal := not_ours(state.job.pipeline, reading.sink, markers):
         return _refused(state, refusal)
     readings = (*state.opening.readings, reading)
     state = replace(state, opening=replace(state.opening, readings=readings))
@@ -166,16 +170,16 @@ def _decide_opening(state: State) -> State:
 
 
 def _by_whom(state: State) -> str:
-    """Who opens, and whom that fences out: a driver that did not say that it ended may be running."""
+    """Name the owner, and the driver that it fences out: one without a recorded end may still run."""
     opening = state.opening
-    said, before = f", by {opening.fence.who}" if opening.fence.who else "", opening.before
+    opener, before = f", by {opening.fence.who}" if opening.fence.who else "", opening.before
     if before is None or before.owner == state.job.owner or before.generation in opening.ended:
-        return said
-    return f"{said}; {before.text} ended without a word, and is fenced out if it still runs"
+        return opener
+    return f"{opener}; {before.text} ended without a word, and is fenced out if it still runs"
 
 
 def _heal(state: State, heal: Heal) -> State:
-    """R3: the sinks that are behind get the epoch, copied from the marker of those that are not, under our fence."""
+    """R3: write the epoch to the sinks that are behind, from another sink's marker, under our fence."""
     epoch = heal.marker.epoch
     if state.opening.healed == epoch.number:
         return _not_healed(state, heal.sinks, epoch, "they were brought to it and do not hold it")
@@ -202,7 +206,7 @@ def _not_healed(
         first=epoch.number,
         last=epoch.number,
         changed=", and the call was changed since" if others else "",
-        former=f"start once with the former call, which loses nothing: {calls}\nor " if others else "",
+        former=f"start once with the old call, which loses nothing: {calls}\nor " if others else "",
         lost=amount(1, epoch.rows_in(sinks)),  # the ledger learns an epoch once all sinks hold it
     )
     if covers(state.job.accepted, stop_of(refusal)):
@@ -215,10 +219,10 @@ def _not_healed(
 
 
 def _missing(state: State, outcome: Missing) -> State:
-    """The bytes are gone: a batch that is proven to be the same may be computed anew, and must give the same digest."""
+    """Compute the batch again if it is proven to be the same. It must give the same digest."""
     epoch, offer = state.current, state.job.offer
-    if not window_rules.computable(epoch, state.work.healing, state.before):
-        return _not_healed(state, state.work.healing, epoch, f"{outcome.reason}; its windows went on since")
+    if not division_rules.computable(epoch, state.work.healing, state.before):
+        return _not_healed(state, state.work.healing, epoch, f"{outcome.reason}; its windows have continued since")
     if offer is not None and comparison.same_batch(epoch, offer):
         return replace(state, phase=Phase.STAGE)
     return _not_healed(state, state.work.healing, epoch, outcome.reason)
@@ -229,28 +233,28 @@ def _staged(state: State, outcome: Staged) -> State:
         raise OutOfPhase(state.phase.value, "rows that outlive this process")
     if outcome.rows != (rows := rows_in(outcome.digest, outcome.outputs)):
         return _miscounted(state, "the staged files", outcome.rows, rows)
-    if found := unbalanced(outcome.digest, outcome.outputs):
-        name, told, there = found
-        return _miscounted(state, f"output {name}", told, there)
+    if imbalance := unbalanced(outcome.digest, outcome.outputs):
+        name, claimed_rows, there = imbalance
+        return _miscounted(state, f"output {name}", claimed_rows, there)
     if state.work.healing:
         return _the_same_again(state, outcome)
     bad = bad_in(outcome.outputs)
     if bad and bad.digest.rows > (most := allowed(state.job.max_bad, rows)):
         return _refused(state, _too_many(state, bad, rows, most))
-    if many := window_rules.too_many(state.job.windows, state.job.pipeline, state.work.number, outcome.panes):
+    if many := division_rules.too_many(state.job.windows, state.job.pipeline, state.work.number, outcome.panes):
         return _refused(state, many)
     state = _with_epoch(state, outcome)
     return replace(state, phase=Phase.PREPARE)
 
 
 def _the_same_again(state: State, outcome: Staged) -> State:
-    """Sinks that were behind get what the others hold: the bytes, or what comes out the same."""
+    """Continue only if the rows are those that the other sinks hold."""
     epoch = state.current
-    others = former(epoch.outputs, outcome.outputs)
+    others = redefined(epoch.outputs, outcome.outputs)
     if outcome.digest == epoch.digest and outcome.outputs != epoch.outputs:
-        return _not_healed(state, state.work.healing, epoch, "its outputs were others, computed again", others)
-    if outcome.panes != epoch.panes and outcome.panes is not None:
-        return _not_healed(state, state.work.healing, epoch, "its windows were others, computed again")
+        return _not_healed(state, state.work.healing, epoch, "computed again, its side outputs differ", others)
+    if outcome.panes != epoch.windows and outcome.panes is not None:
+        return _not_healed(state, state.work.healing, epoch, "computed again, its windows differ")
     if outcome.digest != epoch.digest:
         part = ", of which a part had been left out," if epoch.offered else ""
         reason = f"the batch{part} gave other rows, computed again"
@@ -259,9 +263,9 @@ def _the_same_again(state: State, outcome: Staged) -> State:
 
 
 def _too_many(state: State, bad: OutputDigest, rows: int, most: int) -> Refusal:
-    """More are bad than may be: an operator decides."""
+    """Refuse an epoch with more bad rows than allowed. An operator decides."""
     aside = f"to set them aside all the same, start once with quality=Quality(..., max_bad={bad.digest.rows})"
-    nowhere = "to set bad rows aside, give them a sink: quality=Quality(..., quarantine=sink)"
+    nowhere = "to quarantine invalid rows, give them a sink: quality=Quality(..., quarantine=sink)"
     return Refusal.of(
         "E522",
         pipeline=state.job.pipeline,
@@ -290,17 +294,19 @@ def compare(state: State) -> State:
     if state.work.descent is None and not _plainly_next(state, offer):
         return replace(state, phase=Phase.RECOLLECT)
     decision = comparison.decide_batch(_batch_facts(state, offer))
-    seen = state.opening.seen
-    if seen is not None and not isinstance(decision, Refusal):
-        return _not_refused(state, seen, decision)
+    peek = state.opening.peek
+    if peek is not None and not isinstance(decision, Refusal):
+        return _not_refused(state, peek, decision)
     return _decided(state, offer, decision)
 
 
-def _not_refused(state: State, seen: PeekFacts, decision: NewEpoch | Skip | NeedsInputFiles) -> State:
-    """A look neither skips nor writes; only what a refusal may still hang on is asked for."""
+def _not_refused(state: State, peek: PeekFacts, decision: NewEpoch | Skip | NeedsInputFiles) -> State:
+    """Ask for input files only if a refusal may depend on them. A peek neither skips nor writes."""
     # Without the newest epoch in the ledger its file lists would seem incomplete.
-    whole = seen.last is not None and seen.recorded == seen.last.number
-    return replace(state, phase=Phase.GATHER) if isinstance(decision, NeedsInputFiles) and whole else _fences(state)
+    is_complete = peek.last is not None and peek.recorded == peek.last.number
+    return (
+        replace(state, phase=Phase.GATHER) if isinstance(decision, NeedsInputFiles) and is_complete else _fences(state)
+    )
 
 
 def _decided(state: State, offer: Offer, decision: NewEpoch | Skip | NeedsInputFiles | Refusal) -> State:
@@ -308,10 +314,10 @@ def _decided(state: State, offer: Offer, decision: NewEpoch | Skip | NeedsInputF
         case NeedsInputFiles():
             return replace(state, phase=Phase.GATHER)
         case Refusal() as refusal:
-            refused = _unfenced(state) if state.opening.seen else state
+            refused = _unfenced(state) if state.opening.peek else state
             return _refused(refused, refusal)
         case Skip() as skip:
-            what = f"batch {offer.lineage.batch_id}: same query id, batch id, slice and batch timestamp"
+            what = f"batch {offer.lineage.batch_id}: same query id, batch id, offset range and batch timestamp"
             skipped = Happening(EventKind.SKIPPED, what, skip.epoch.number)
             last = state.opening.last or skip.epoch
             other = callback_rules.replayed(state.job.pipeline, skip.epoch, last, offer.lineage.code)
@@ -323,10 +329,10 @@ def _decided(state: State, offer: Offer, decision: NewEpoch | Skip | NeedsInputF
             happenings = (*state.happenings, *new.happenings, *other)
             work = replace(state.work, number=new.number, written=new.written, trim=new.trim, replaces=new.replaces)
             state = replace(state, phase=Phase.INTEND, work=work)
-            if untimely := event_time.refused(state.job.noting, state.known):
+            if untimely := event_time.refused(state.job.noting, state.previous_time):
                 return _refused(state, untimely)
             job = state.job
-            if unfit := window_rules.refused(job.windows, job.pipeline, state.opening.last, begins=state.begins):
+            if unfit := division_rules.refused(job.windows, job.pipeline, state.opening.last, begins=state.begins):
                 return _refused(state, unfit)
             return replace(state, happenings=happenings)
 
@@ -349,15 +355,15 @@ def _batch_facts(state: State, offer: Offer) -> BatchFacts:
 
 
 def _plainly_next(state: State, offer: Offer) -> bool:
-    """Whether the batch id cannot have been an epoch before, so that the ledger need not be asked."""
-    newest = state.opening.last.standing.lineage if state.opening.last else None
+    """Whether the batch id cannot have been an epoch, so that the ledger need not be read."""
+    newest = state.opening.last.resume_point.lineage if state.opening.last else None
     return newest is not None and newest.query_id == offer.lineage.query_id and newest.batch_id < offer.lineage.batch_id
 
 
 def _recollected(state: State, outcome: Recollected) -> State:
     descent: tuple[Epoch, ...] | None = outcome.descent
-    if state.opening.seen is not None:
-        descent = precheck.descent(state.opening.seen, state.offered, outcome.descent)
+    if state.opening.peek is not None:
+        descent = precheck.descent(state.opening.peek, state.offered, outcome.descent)
         if descent is None:
             return _fences(state)
     return compare(replace(state, phase=Phase.COMPARE, work=replace(state.work, descent=descent)))
@@ -373,30 +379,30 @@ def _executed(state: State, outcome: Executed) -> State:
     if outcome.digest == epoch.computed:
         return replace(state, phase=Phase.RECORD)
     batch = epoch.lineage.batch_id if epoch.lineage else 0
-    was, now = (f"{digest.rows} rows, {digest.text}" for digest in (epoch.computed, outcome.digest))
+    before, now = (f"{digest.rows} rows, {digest.text}" for digest in (epoch.computed, outcome.digest))
     if comparison.keeps_recomputed_state(state.opening.last, epoch.number, state.job.offer):
-        what = f"batch {batch} was run again and gave {now} where the epoch holds {was}; Spark's state is kept"
+        what = f"the replay of batch {batch} gave {now}, the epoch holds {before}; Spark's state is kept"
         diverged = Happening(EventKind.DIVERGED, what, epoch.number)
         return replace(state, phase=Phase.RECORD, happenings=(*state.happenings, diverged))
-    said = {"batch": batch, "pipeline": state.job.pipeline, "epoch": epoch.number}
-    said["cause"] = callback_rules.cause(epoch.lineage, state.offered.lineage.code)
-    return _stop(state, "E215", was=was, now=now, first=epoch.number, last=epoch.number, **said)
+    details = {"batch": batch, "pipeline": state.job.pipeline, "epoch": epoch.number}
+    details["cause"] = callback_rules.cause(epoch.lineage, state.offered.lineage.code)
+    return _stop(state, "E215", was=before, now=now, first=epoch.number, last=epoch.number, **details)
 
 
 def _intended(state: State, _: Done) -> State:
-    said = state.job.noting
-    if said and said.writers:
+    time_config = state.job.noting
+    if time_config and time_config.writers:
         return replace(state, phase=Phase.POLL)
     return _executing(state)
 
 
 def _polled(state: State, outcome: Polled) -> State:
-    """What other writers said is known before the rows are: by it they are late or not."""
+    """Keep the progress of other writers. It must be known before the rows are, because it decides if they are late."""
     state = replace(state, work=replace(state.work, polled=outcome.timed))
-    if untimely := event_time.refused(state.job.noting, state.known):
+    if untimely := event_time.refused(state.job.noting, state.previous_time):
         return _refused(state, untimely)
     if outcome.unanswered:
-        what = f"other writers could not be read, what was known of them stands: {outcome.unanswered}"
+        what = f"other writers could not be read, their last known times are kept: {outcome.unanswered}"
         state = replace(state, happenings=(*state.happenings, Happening(EventKind.UNPOLLED, what, state.work.number)))
     return _executing(state)
 
@@ -406,11 +412,11 @@ def _executing(state: State) -> State:
 
 
 def _prepared(state: State, outcome: Prepared) -> State:
-    found = Staged(None, outcome.rows, outcome.digest, times=outcome.times)
-    state = state if state.work.epoch else _with_epoch(state, found)
+    staged = Staged(None, outcome.rows, outcome.digest, times=outcome.times)
+    state = state if state.work.epoch else _with_epoch(state, staged)
     epoch = state.current
-    if outcome.rows != (wanted := epoch.digest_in(state.sink).rows):
-        return _miscounted(state, state.sink, outcome.rows, wanted)
+    if outcome.rows != (expected_rows := epoch.digest_in(state.sink).rows):
+        return _miscounted(state, state.sink, outcome.rows, expected_rows)
     if state.work.index + 1 < len(state.targets):
         return replace(state, work=replace(state.work, index=state.work.index + 1))
     return replace(state, phase=Phase.COMMIT, work=replace(state.work, index=0))
@@ -420,18 +426,17 @@ def _miscounted(state: State, where: str, written: int, counted: int) -> State:
     return _stop(state, "E510", sink=where, written=written, epoch=state.work.number, counted=counted)
 
 
-def _with_epoch(state: State, found: Staged) -> State:
-    """The epoch of the rows at hand, from here on the one that is written."""
-    said = event_time.timed(state.job.noting, state.known, state.offered, found.times)
-    time = window_rules.closed(said.time, state.job.windows)
-    epoch = _epoch(state, found, time)
-    many = window_rules.many(state.job.windows, state.job.pipeline, state.opening.last, epoch)
+def _with_epoch(state: State, staged: Staged) -> State:
+    decision = event_time.timed(state.job.noting, state.previous_time, state.offered, staged.times)
+    time = division_rules.closed(decision.time, state.job.windows)
+    epoch = _epoch(state, staged, time)
+    many = division_rules.many(state.job.windows, state.job.pipeline, state.opening.last, epoch)
     other = callback_rules.ids_forgotten(state.job.pipeline, state.opening.last, epoch)
-    happenings = (*state.happenings, *said.happenings, *many, *other)
+    happenings = (*state.happenings, *decision.happenings, *many, *other)
     return replace(state, work=replace(state.work, epoch=epoch), happenings=happenings)
 
 
-def _epoch(state: State, found: Staged, time: EpochTime | None) -> Epoch:
+def _epoch(state: State, staged: Staged, time: EpochTime | None) -> Epoch:
     offer, last, work = state.offered, state.opening.last, state.work
     first = dict(last.sinks) if last else {}
     slice_, offered = (work.written, offer.slice) if work.written else (offer.slice, None)
@@ -441,18 +446,18 @@ def _epoch(state: State, found: Staged, time: EpochTime | None) -> Epoch:
         written=slice_,
         chain="",
         previous_chain=last.chain if last else chain.GENESIS,
-        digest=found.digest,
+        digest=staged.digest,
         schema=offer.schema,
         sinks=tuple((sink, first.get(sink, work.number)) for sink in state.job.sinks),
         lineage=offer.lineage,
         sources=carried(before, offer.sources),
-        manifest=found.manifest,
+        manifest=staged.manifest,
         offered=offered,
         series=state.series,
         replaces=work.replaces,
-        outputs=found.outputs,
+        outputs=staged.outputs,
         time=time,
-        panes=found.panes,
+        windows=staged.panes,
         replays=offer.replays.replayed if offer.replays else None,
     )
     return chain.linked(epoch)
@@ -460,11 +465,11 @@ def _epoch(state: State, found: Staged, time: EpochTime | None) -> Epoch:
 
 def _committed(state: State, outcome: Committed) -> State:
     following = state.work.index + 1
-    work = replace(state.work, receipts=(*state.work.receipts, outcome.receipt, *outcome.beside), unknowns=0)
+    work = replace(state.work, receipts=(*state.work.receipts, outcome.receipt, *outcome.sibling_receipts), unknowns=0)
     state = replace(state, work=work, happenings=(*state.happenings, *_foreign(outcome)))
     if following < len(state.transactions):
         return replace(state, phase=Phase.COMMIT, work=replace(work, index=following))
-    dropped = window_rules.dropped(state.job.windows, state.job.pipeline, state.current)
+    dropped = division_rules.dropped(state.job.windows, state.job.pipeline, state.current)
     happenings = (*state.happenings, *_set_aside(state), *event_time.late(state.current), *dropped)
     state = replace(state, happenings=happenings)
     return _read_again(state) if work.healing else replace(state, phase=Phase.RECORD)
@@ -472,24 +477,24 @@ def _committed(state: State, outcome: Committed) -> State:
 
 def _foreign(outcome: Committed) -> tuple[Happening, ...]:
     sink, number = outcome.receipt.sink, outcome.receipt.epoch
-    return tuple(Happening(EventKind.FOREIGN, f"{sink}: {event.detail}", number) for event in outcome.passed)
+    return tuple(Happening(EventKind.EXTERNAL_CHANGE, f"{sink}: {event.detail}", number) for event in outcome.passed)
 
 
 def _set_aside(state: State) -> tuple[Happening, ...]:
-    """Said once every sink holds the epoch, by whoever brought it to the last one."""
+    """Note quarantined rows once every sink holds the epoch, even if another driver wrote it to the last one."""
     epoch = state.current
     if epoch.bad is None or not epoch.bad.digest.rows:
         return ()
     bad, rows = epoch.bad.digest.rows, rows_in(epoch.digest, epoch.outputs)
-    what = f"{bad} of {rows} rows set aside: {epoch.bad.why}"
+    what = f"{bad} of {rows} rows quarantined: {epoch.bad.why}"
     most = allowed(state.job.max_bad, rows)
     if state.job.max_bad is not None and 2 * bad > most:
-        what += f"; more than half of the {most} that max_bad lets through"
+        what += f"; more than half of the {most} that max_bad allows"
     return (Happening(EventKind.QUARANTINED, what, epoch.number),)
 
 
 def _read_again(state: State) -> State:
-    """Sinks were brought to the epoch of the others: what stands now is read, not assumed."""
+    """Read the healed sinks again instead of assuming their position."""
     what = f"{', '.join(state.work.healing)} brought to epoch {state.work.number}, which the other sinks held already"
     resolved = Happening(EventKind.RESOLVED, what, state.work.number)
     opening = replace(state.opening, readings=(), healed=state.work.number)
@@ -513,10 +518,13 @@ def _commit_unknown(state: State, outcome: Unknown) -> State:
     return replace(state, phase=Phase.LOOK_UP, work=work, waiting=waiting)
 
 
-def _found(state: State, outcome: Committed) -> State:
+def _resolve_committed(state: State, outcome: Committed) -> State:
     what = f"the answer of {state.sink} was lost; it holds the epoch"
-    found = _committed(state, outcome)
-    return replace(found, happenings=(Happening(EventKind.RESOLVED, what, state.work.number), *found.happenings))
+    committed_state = _committed(state, outcome)
+    return replace(
+        committed_state,
+        happenings=(Happening(EventKind.RESOLVED, what, state.work.number), *committed_state.happenings),
+    )
 
 
 def _absent(state: State, _: Absent) -> State:
@@ -527,14 +535,14 @@ def _absent(state: State, _: Absent) -> State:
         "E301",
         epoch=state.work.number,
         sink=state.sink,
-        reason="lost again and again",
+        reason="lost at each attempt",
         pipeline=state.job.pipeline,
     )
     return replace(opened, happenings=(happening,))
 
 
-def _conflict(state: State, outcome: Again) -> State:
-    """Nothing of the epoch stands in the sink: the opening starts again, so that it is written from what stands now."""
+def _conflict(state: State, outcome: RolledBack) -> State:
+    """Open again: the sink holds nothing of the epoch, and the next attempt starts from its current position."""
     what = f"{state.sink} took the epoch back ({outcome.reason}; {outcome.blocker}); it is written again"
     conflicts = state.opening.conflicts + 1
     details = {"sink": state.sink, "epoch": state.work.number, "times": conflicts}
@@ -574,12 +582,12 @@ APPLY: dict[tuple[Phase, type], Callable[..., State]] = {
     (Phase.STAGE, Overtaken): _overtaken,
     (Phase.PREPARE, Prepared): _prepared,
     (Phase.PREPARE, Overtaken): _overtaken,
-    (Phase.PREPARE, Again): _conflict,
+    (Phase.PREPARE, RolledBack): _conflict,
     (Phase.COMMIT, Committed): _committed,
     (Phase.COMMIT, Unknown): _commit_unknown,
     (Phase.COMMIT, Overtaken): _overtaken,
-    (Phase.COMMIT, Again): _conflict,
-    (Phase.LOOK_UP, Committed): _found,
+    (Phase.COMMIT, RolledBack): _conflict,
+    (Phase.LOOK_UP, Committed): _resolve_committed,
     (Phase.LOOK_UP, Absent): _absent,
     (Phase.LOOK_UP, Unknown): _commit_unknown,
     (Phase.LOOK_UP, Overtaken): _overtaken,

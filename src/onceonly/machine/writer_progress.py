@@ -1,11 +1,11 @@
 """Progress of a dataset's writers, and exclusion of silent ones.
 
-Pure. A commit carries the newest mark of every writer that its driver has seen, so what is known of writers only grows,
-and the order in which it is learned does not matter: the join of two views is their least upper bound (version vectors:
-Parker et al. 1983; state that only joins: Shapiro et al. 2011). What the dataset is complete through is the least that
-its active writers noted, as a low watermark is over inputs (MillWheel); Pravega's controller keeps such marks and a
-window between them (PDP-33). Here they are of what was committed, and a position that is put back counts as a new turn
-of its writer: whatever was concluded from an older turn of it stands no longer.
+Pure. A commit carries the newest mark of every writer that its driver has seen. So knowledge of writers only grows, and
+its order does not matter: the join of two views is their least upper bound (version vectors: Parker et al. 1983, state
+that only joins: Shapiro et al. 2011). The dataset is complete through the least time that its active writers noted, as
+a low watermark is over inputs (MillWheel). Pravega's controller keeps such marks and a window between them (PDP-33).
+Here they refer to committed rows. A position reset starts a new turn of its writer, which voids conclusions from older
+turns.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RewoundPosition:
-    """That a position was cut back.
+    """A rewind of the position to epoch ``to``, which is 0 if an epoch may have followed.
 
-    Attributes:
-        to: number of the epoch at which it stands since; 0 where an epoch may have followed.
-        aside: marks of the epochs beyond that were set aside; empty where the ledger knows of none.
+    ``aside`` has marks of the later epochs that were set aside. It is empty if the ledger has none.
     """
 
     to: int
@@ -45,13 +43,7 @@ _BEFORE_ALL = -(2**63)
 
 @dataclass(frozen=True, slots=True)
 class TimedMarker:
-    """A committed epoch that says something of time, and whose it is.
-
-    Attributes:
-        writer: name of its pipeline.
-        epoch: its number.
-        time: what it says.
-    """
+    """A committed epoch with a time, and the pipeline that wrote it."""
 
     writer: str
     epoch: int
@@ -59,7 +51,7 @@ class TimedMarker:
 
     @classmethod
     def of(cls, marker: Marker | None) -> Self | None:
-        """The epoch of a marker; ``None`` where it says nothing of time."""
+        """Return the epoch of a marker, or ``None`` if it has no time."""
         if marker is None or marker.epoch.time is None:
             return None
         return cls(marker.pipeline, marker.epoch.number, marker.epoch.time)
@@ -68,61 +60,53 @@ class TimedMarker:
     def mark(self) -> WriterProgress:
         """The writer's own mark."""
         time = self.time
-        return WriterProgress(self.writer, self.epoch, time.noted, time.ingest, time.turn)
+        return WriterProgress(self.writer, self.epoch, time.complete_until, time.batch_timestamp_ms, time.resets)
 
     @property
     def observed(self) -> Vector:
-        """Every writer that it knows of, itself included: also where it is the only one."""
-        return joined(self.time.observed, (self.mark,))
+        """Every known writer, itself included even if it is the only one."""
+        return joined(self.time.writers, (self.mark,))
 
 
 # ---- Joining what is known.
 
 
 def joined(*vectors: Iterable[WriterProgress]) -> Vector:
-    """The newest mark of each writer, whoever saw it and in whatever order.
+    """Return the newest mark of each writer, by (turn, epoch): numbers of epochs that were cut off come again.
 
-    Marks are compared as (turn, epoch): epochs that were cut off have numbers that come again. Of two epochs 0 the one
-    that was declared later is newer.
+    Of two epochs 0, the one that was declared later is newer.
     """
-    found: dict[str, WriterProgress] = {}
+    newest: dict[str, WriterProgress] = {}
     for mark in chain.from_iterable(vectors):
-        found[mark.writer] = max(found.get(mark.writer, mark), mark, key=age)
-    return tuple(found[name] for name in sorted(found))
+        newest[mark.writer] = max(newest.get(mark.writer, mark), mark, key=age)
+    return tuple(newest[name] for name in sorted(newest))
 
 
 def age(mark: WriterProgress) -> tuple[int, int, int, int]:
-    """What marks of one writer are compared by."""
-    noted = _BEFORE_ALL if mark.noted is None else mark.noted
-    return mark.turn, mark.epoch, mark.ingest, noted
+    """Key that orders the marks of one writer."""
+    complete_until = _BEFORE_ALL if mark.complete_until is None else mark.complete_until
+    return mark.resets, mark.epoch, mark.batch_timestamp_ms, complete_until
 
 
 def by_name(vector: Vector) -> Mapping[str, WriterProgress]:
-    """The marks of a vector by the names of their writers."""
+    """Index the marks of a vector by writer."""
     return {mark.writer: mark for mark in vector}
 
 
 def next_reset(writer: str, *vectors: Iterable[WriterProgress]) -> int:
-    """The turn of the epoch with which a writer goes on after its position was put back, or with a new series.
-
-    Args:
-        writer: its name.
-        vectors: what it knew itself and what its peers know: one of them may remember a turn that was cut off here.
-    """
-    return 1 + max((mark.turn for mark in chain.from_iterable(vectors) if mark.writer == writer), default=0)
+    """Return the turn after a position reset or of a new series. Any view may have a turn that was cut off here."""
+    return 1 + max((mark.resets for mark in chain.from_iterable(vectors) if mark.writer == writer), default=0)
 
 
 def one_unit(timed: Iterable[TimedMarker]) -> Unit | None:
-    """The unit in which all of them count; ``None`` without any.
-
-    Raises:
-        ConfigurationError: E134, two of them count differently.
-    """
+    """Return the unit of all epochs, or ``None`` without any (E134: two of them count differently)."""
     first: TimedMarker | None = None
-    for one in timed:
-        first = first or one
-        if one.time.unit != first.time.unit:
-            raise refuse("E134", writer=one.writer, unit=one.time.unit, other=first.writer, theirs=first.time.unit)
+    for marker in timed:
+        first = first or marker
+        if marker.time.unit != first.time.unit:
+            raise refuse(
+                "E134", writer=marker.writer, unit=marker.time.unit, other=first.writer, theirs=first.time.unit
+            )
     return first.time.unit if first else None
 
 
@@ -131,12 +115,10 @@ def one_unit(timed: Iterable[TimedMarker]) -> Unit | None:
 
 @dataclass(frozen=True, slots=True)
 class WriterSet:
-    """What is said of a dataset's writers.
+    """Configuration of a dataset's writers. Without each ``declared`` one, seen or not, nothing is complete.
 
-    Attributes:
-        declared: those without whom nothing is complete, seen or not.
-        timeout: after so long, by the recorded clocks of epochs, others do not wait for one that is silent;
-            milliseconds. ``None``: they wait for ever.
+    After ``timeout`` milliseconds by the recorded clocks of epochs, others stop waiting for a silent writer. ``None``:
+    never.
     """
 
     declared: tuple[str, ...] = ()
@@ -145,92 +127,78 @@ class WriterSet:
 
 @dataclass(frozen=True, slots=True)
 class DatasetView:
-    """What one commit knows of the dataset.
-
-    Attributes:
-        observed: every writer that was ever seen or declared.
-        silent: those of them that are timed out at this commit.
-        lower: what the dataset is complete through; ``None``: not known.
-    """
+    """One commit's view: all writers, those timed out at this commit, and ``lower``, its complete time, if known."""
 
     observed: Vector
     silent: tuple[str, ...]
     lower: int | None
 
 
-def clamped(said: int | None, before: int | None) -> int | None:
-    """A number that never goes back: the greater of two; ``None`` counts as nothing said."""
-    return greatest((said, before))
+def clamped(number: int | None, before: int | None) -> int | None:
+    """Return the greater of two, so that the number never goes back. ``None`` is no value."""
+    return greatest((number, before))
 
 
 def known_lower(own: WriterProgress, last: TimedMarker | None, polled: Sequence[TimedMarker]) -> int | None:
-    """What the dataset is complete through before a commit, for its horizon: as its writer and its peers have noted.
+    """Return the complete time before a commit. The turn of ``own`` counts, but its noted time does not yet.
 
-    Args:
-        own: what is known of the commit: its turn counts, what it notes does not yet.
-        last: the epoch before it, in whatever turn; ``None`` for the first one.
-        polled: newest epochs of peers, as far as they answered.
+    ``last`` is the epoch before it, in any turn.
     """
-    told = (*polled, last) if last else tuple(polled)
-    return _concluded(told, by_name(joined(*(one.observed for one in told), (own,))))
+    markers = (*polled, last) if last else tuple(polled)
+    return _concluded(markers, by_name(joined(*(marker.observed for marker in markers), (own,))))
 
 
 def concluded(
     own: WriterProgress, last: TimedMarker | None, polled: Sequence[TimedMarker], writers: WriterSet
 ) -> DatasetView:
-    """What a commit knows of the dataset: writers seen and silent, and what it is complete through.
+    """Return a commit's view of the dataset: observed and silent writers, and complete time.
 
-    A writer whose peers cannot be asked goes on with what it knows: an old view lags, it says nothing wrong, because
-    a writer that was seen once is waited for until it is on record as silent.
-
-    Args:
-        own: what this commit says of its own writer.
-        last: the epoch before it, in whatever turn; ``None`` for the first one.
-        polled: newest epochs of peers, as far as they answered.
-        writers: what is said of the dataset's writers.
+    A writer that cannot read its peers continues with its last view. An old view lags but is not wrong, because a
+    writer that was seen once is waited for until a commit records it as silent. ``last`` is of any turn.
     """
-    told = (*polled, last) if last else tuple(polled)
-    before = joined(*(one.observed for one in told))
+    markers = (*polled, last) if last else tuple(polled)
+    before = joined(*(marker.observed for marker in markers))
     observed = joined((mark for mark in before if mark.writer != own.writer), _declared(own, before, writers), (own,))
     silent = _silent(own, observed, writers)
-    active = [mark.noted for mark in observed if mark.writer not in silent]
-    lower = greatest((_concluded(told, by_name(observed)), least(active)))
+    active = [mark.complete_until for mark in observed if mark.writer not in silent]
+    lower = greatest((_concluded(markers, by_name(observed)), least(active)))
     return DatasetView(observed, silent, lower)
 
 
 def _declared(own: WriterProgress, before: Vector, writers: WriterSet) -> Vector:
-    """Those who were never seen; their time begins with the epoch that declares them, and is not begun again."""
-    known = {mark.writer for mark in before} | {own.writer}
-    return tuple(WriterProgress(name, 0, None, own.ingest) for name in writers.declared if name not in known)
+    """Return declared writers that were never seen. Their timeout starts at the epoch that first declares them."""
+    observed_writers = {mark.writer for mark in before} | {own.writer}
+    return tuple(
+        WriterProgress(name, 0, None, own.batch_timestamp_ms)
+        for name in writers.declared
+        if name not in observed_writers
+    )
 
 
 def _silent(own: WriterProgress, observed: Vector, writers: WriterSet) -> tuple[str, ...]:
     limit = writers.timeout
     if limit is None:
         return ()
-    others = (mark for mark in observed if mark.writer != own.writer and mark.noted != END)
-    return tuple(mark.writer for mark in others if own.ingest - mark.ingest >= limit)
+    others = (mark for mark in observed if mark.writer != own.writer and mark.complete_until != END)
+    return tuple(mark.writer for mark in others if own.batch_timestamp_ms - mark.batch_timestamp_ms >= limit)
 
 
-def _concluded(told: Iterable[TimedMarker], now: Mapping[str, WriterProgress]) -> int | None:
-    """The greatest conclusion that others have drawn and that still stands."""
-    return greatest(one.time.lower for one in told if same_turns(one, now))
+def _concluded(markers: Iterable[TimedMarker], now: Mapping[str, WriterProgress]) -> int | None:
+    """Return the greatest conclusion of other commits that is still valid."""
+    return greatest(marker.time.dataset_complete_until for marker in markers if same_turns(marker, now))
 
 
-def same_turns(one: TimedMarker, now: Mapping[str, WriterProgress]) -> bool:
-    """Whether no writer was put back since; what was concluded from an epoch that is cut off is void.
-
-    A writer of which no epoch was seen was not concluded from.
-    """
-    return all(not mark.epoch or now[mark.writer].turn == mark.turn for mark in one.observed)
+def same_turns(marker: TimedMarker, now: Mapping[str, WriterProgress]) -> bool:
+    """Whether no observed writer was reset since. A conclusion from an epoch that is cut off is void."""
+    return all(not mark.epoch or now[mark.writer].resets == mark.resets for mark in marker.observed)
 
 
-def least(noted: Sequence[int | None]) -> int | None:
-    """The least of them; ``None`` as long as one has noted nothing."""
-    found = [each for each in noted if each is not None]
-    return min(found) if found and len(found) == len(noted) else None
+def least(bounds: Sequence[int | None]) -> int | None:
+    """Return the least, or ``None`` as long as one has noted nothing."""
+    defined_bounds = [each for each in bounds if each is not None]
+    return min(defined_bounds) if defined_bounds and len(defined_bounds) == len(bounds) else None
 
 
 def greatest(numbers: Iterable[int | None]) -> int | None:
-    """The greatest of them; ``None`` if there is none."""
+    """Return the greatest, or ``None`` if there is none."""
     return max((each for each in numbers if each is not None), default=None)

@@ -46,14 +46,14 @@ class Exporter:
     """Read a ledger repeatedly, and keep the metrics of its pipelines.
 
     The caller opens and closes the ledger. ``registry`` is for ``prometheus_client.start_http_server``. ``shown`` are
-    the pipelines with metrics, as of the last read. ``wanted`` filters them.
+    the pipelines with metrics, as of the last read. ``predicate`` filters them.
     """
 
-    def __init__(self, ledger: Ledger, wanted: Callable[[Pipeline], bool] = lambda _: True) -> None:
+    def __init__(self, ledger: Ledger, predicate: Callable[[Pipeline], bool] = lambda _: True) -> None:
         self.registry = CollectorRegistry()
         self.shown: tuple[Pipeline, ...] = ()
         self._ledger = ledger
-        self._wanted = wanted
+        self._is_selected = predicate
         self._looked = False
         self._away_since_ms: int | None = None
         self._readable = True
@@ -127,15 +127,15 @@ class Exporter:
     def _look_at(self, entries: Sequence[Pipeline], now_ms: int) -> None:
         if not self._looked:
             self._begin(entries)
-        shown = tuple(entry for entry in entries if self._wanted(entry))
+        shown = tuple(entry for entry in entries if self._is_selected(entry))
         for entry in shown:
             self._look(entry, now_ms)
         self.shown = shown
 
     def _begin(self, entries: Sequence[Pipeline]) -> None:
-        known = {entry.name for entry in self.shown}
+        shown_names = {entry.name for entry in self.shown}
         for entry in entries:
-            if entry.name not in known:
+            if entry.name not in shown_names:
                 events = [event for event in self._ledger.events(entry.name) if self._is_old(event.at_ms)]
                 self._last[entry.name], self._events[entry.name] = self._old(entry), events[-1] if events else None
         self._looked = True
@@ -154,7 +154,7 @@ class Exporter:
     def _look(self, entry: Pipeline, now_ms: int) -> None:
         name = entry.name
         self._begin_at_zero(name)
-        found = open_epoch(self._ledger, entry, now_ms)
+        in_doubt = open_epoch(self._ledger, entry, now_ms)
         for record in self._ledger.epochs(name, self._last.setdefault(name, 0) + 1):
             self._count(record)
             self._last[name] = record.epoch.number
@@ -162,13 +162,13 @@ class Exporter:
             if outcome := _OUTCOMES.get(event.kind):
                 self._epochs.labels(name, outcome).inc()
             self._late.labels(name).inc(late_rows(event))
-        doubtful = found is not None and found.overdue and found.epoch > self._last[name]
-        self._doubt.labels(name).set(found.age_ms(now_ms) / 1000 if found and doubtful else 0)
+        doubtful = in_doubt is not None and in_doubt.overdue and in_doubt.epoch > self._last[name]
+        self._doubt.labels(name).set(in_doubt.age_ms(now_ms) / 1000 if in_doubt and doubtful else 0)
         self._generation.labels(name).set(entry.generation)
         head = self._ledger.head(name)
         self._newest.labels(name).set(head.epoch.number if head else 0)
         if head is not None:
-            self._stands(name, head)
+            self._export_head(name, head)
 
     def _begin_at_zero(self, name: str) -> None:
         # Of a series that appears with its first event, Prometheus cannot tell that it has increased.
@@ -187,30 +187,34 @@ class Exporter:
         self._rows.labels(name).inc(epoch.rows)
         self._bad.labels(name).inc(epoch.bad.digest.rows if epoch.bad else 0)
         self._repeated.labels(name).inc(epoch.repeated.rows if epoch.repeated else 0)
-        self._behind.labels(name).inc(epoch.time.late if epoch.time else 0)
-        self._dropped.labels(name).inc(epoch.panes.dropped if epoch.panes and epoch.adoption is None else 0)
+        self._behind.labels(name).inc(epoch.time.late_rows if epoch.time else 0)
+        self._dropped.labels(name).inc(epoch.windows.dropped if epoch.windows and epoch.adoption is None else 0)
         for phase, seconds in record.phases:
             self._phases.labels(name, phase).observe(seconds)
 
-    def _stands(self, name: str, head: EpochRecord) -> None:
+    def _export_head(self, name: str, head: EpochRecord) -> None:
         self._recorded.labels(name).set(head.recorded_ms / 1000)
         planned = head.epoch.lineage.batch_timestamp_ms if head.epoch.lineage else 0
         self._lag.labels(name).set(max(0, head.recorded_ms - planned) / 1000 if planned else 0)
         self._says_time(name, head.epoch.time)
-        if head.epoch.panes is not None:
-            self._windows.labels(name).set(head.epoch.panes.open.rows)
+        if head.epoch.windows is not None:
+            self._windows.labels(name).set(head.epoch.windows.open.rows)
 
     def _says_time(self, name: str, time: EpochTime | None) -> None:
         # A series of numbers that nobody said would read as 1970, so there is none until there is a word.
-        if time is None or time.unit != "ms" or time.lower is None or time.noted is None:
+        if time is None or time.unit != "ms" or time.dataset_complete_until is None or time.complete_until is None:
             return
-        self._lower.labels(name).set(math.inf if time.lower == END else time.lower / 1000)
+        self._lower.labels(name).set(
+            math.inf if time.dataset_complete_until == END else time.dataset_complete_until / 1000
+        )
         # Behind the end of time nothing follows, so nobody is behind.
-        self._time_lag.labels(name).set(0 if time.noted == END else (time.ingest - time.noted) / 1000)
+        self._time_lag.labels(name).set(
+            0 if time.complete_until == END else (time.batch_timestamp_ms - time.complete_until) / 1000
+        )
 
     def _new_events(self, name: str) -> Sequence[Event]:
         events = list(self._ledger.events(name))
-        known = self._events.get(name)
+        last_event = self._events.get(name)
         self._events[name] = events[-1] if events else None
-        after = next((index + 1 for index in range(len(events) - 1, -1, -1) if events[index] == known), 0)
+        after = next((index + 1 for index in range(len(events) - 1, -1, -1) if events[index] == last_event), 0)
         return events[after:]

@@ -36,7 +36,7 @@ class Listener(StreamingQueryListener, Collector):  # type: ignore[misc]
 
     def __init__(self, ledger: str | os.PathLike[str] | Ledger, registry: CollectorRegistry = REGISTRY) -> None:
         self._ledger = SqlLedger(os.fspath(ledger)) if isinstance(ledger, str | os.PathLike) else ledger
-        self._seen: set[str] = set()
+        self._own_queries: set[str] = set()
         self._running: set[str] = set()
         self._exporter = Exporter(self._ledger, self._is_ours)
         self._alive = Gauge(
@@ -45,7 +45,7 @@ class Listener(StreamingQueryListener, Collector):  # type: ignore[misc]
         registry.register(self)
 
     def _is_ours(self, entry: Pipeline) -> bool:
-        return entry.query_id in self._seen
+        return entry.query_id in self._own_queries
 
     # ---- Spark
 
@@ -58,7 +58,7 @@ class Listener(StreamingQueryListener, Collector):  # type: ignore[misc]
         except LedgerUnavailable as error:
             log.warning("the ledger cannot be opened: %s", error)
         self._exporter.begin()
-        self._seen.add(str(event.id))
+        self._own_queries.add(str(event.id))
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name and arguments
         """Spark calls this after each batch."""

@@ -27,7 +27,7 @@ from markupsafe import Markup, escape
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["Shell", "Spec", "Taken", "Undrawable", "clock", "embedded", "facts", "put", "svg"]
+__all__ = ["Shell", "Spec", "Provenance", "Undrawable", "clock", "embedded", "facts", "put", "svg"]
 
 
 # ---- Turns a Vega-Lite chart into SVG that belongs into the page: its colours, its fonts, nothing that could run.
@@ -40,7 +40,7 @@ Spec = Mapping[str, Any]
 _TAGS = frozenset({"svg", "g", "path", "text", "tspan", "rect", "line"})
 _SHAPE = frozenset({"viewBox", "d", "transform", "x", "y", "x1", "x2", "y1", "y2", "width", "height"})
 _LOOK = frozenset({"fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "opacity"})
-_KEPT = _SHAPE | _LOOK | {"text-anchor", "font-size", "font-weight"}
+_ATTRIBUTES = _SHAPE | _LOOK | {"text-anchor", "font-size", "font-weight"}
 _FRACTION = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 _SIZE = frozenset({"width", "height"})
 
@@ -100,7 +100,7 @@ def _written(element: ElementTree.Element, extra: str = "") -> Iterator[str]:
 
 def _attributes(element: ElementTree.Element, tag: str) -> Iterator[str]:
     for name, value in element.attrib.items():
-        if name in _KEPT and not (tag == "svg" and name in _SIZE) and (name, value) != ("opacity", "1"):
+        if name in _ATTRIBUTES and not (tag == "svg" and name in _SIZE) and (name, value) != ("opacity", "1"):
             yield f' {name}="{escape(_FRACTION.sub(_rounded, value) if name in _SHAPE else value)}"'
     # Only marks: Vega describes axes and legends as well, which are groups.
     if tag == "path" and element.get("role") == "graphics-symbol":
@@ -162,7 +162,7 @@ _UNSAFE = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Provenance:
     """Time (``at_ms``, milliseconds since 1970) and versions with which a page was written."""
 
     at_ms: int
@@ -170,7 +170,7 @@ class Taken:
     python: str
 
     @classmethod
-    def now(cls) -> Taken:
+    def now(cls) -> Provenance:
         """Here and now."""
         return cls(time.time_ns() // 1_000_000, version("onceonly"), platform.python_version())
 
@@ -188,7 +188,7 @@ class Shell:
     room: str
     name: str
 
-    def render(self, taken: Taken, document: dict[str, Any], **values: Any) -> str:
+    def render(self, taken: Provenance, document: dict[str, Any], **values: Any) -> str:
         """Render the page.
 
         The facts in ``document`` are embedded as JSON in the element ``#facts``. Texts among ``values`` are escaped.
@@ -231,23 +231,19 @@ def embedded(document: dict[str, Any]) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).translate(_UNSAFE)
 
 
-def facts(version: int, taken: Taken, verdict: str, **parts: Any) -> dict[str, Any]:
+def facts(version: int, provenance: Provenance, verdict: str, **parts: Any) -> dict[str, Any]:
     """Build the document behind a page. ``version`` is that of the embedded form."""
     return {
         "schema_version": version,
-        "taken_ms": taken.at_ms,
-        "onceonly": taken.onceonly,
+        "taken_ms": provenance.at_ms,
+        "onceonly": provenance.onceonly,
         "verdict": verdict,
         **parts,
     }
 
 
 def put(path: Path, page: str) -> None:
-    """Write a page into a file, atomically.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a page into a file, atomically (``OSError``: it cannot be written)."""
     # A reader who reloads must never see half a page.
     unfinished = path.with_name(f".{path.name}.part")
     unfinished.write_text(page, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Batches: an epoch's rows, trims, and batches already in memory."""
+"""Batches: the rows of one epoch, their trims, and an in-memory batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.protocol.row_times import Clock, RowTimes, TimeTally
 from onceonly_checkpoints.digests import Digest, OutputDigest
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.storage import file_system
 
@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Names one execution of one partition on an executor; unique even when Spark runs a task twice.
+    """One execution of one partition on an executor. Unique even when Spark runs a task twice.
 
-    Attributes:
-        partition: partition index in the action.
-        attempt: Spark's task attempt id, unique in the application.
+    ``attempt`` is Spark's task attempt id, unique in the application.
     """
 
     partition: int
@@ -39,27 +37,22 @@ Task = Callable[["Attempt", Iterator["pa.RecordBatch"]], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How large a batch is expected to be, before any action; ``None`` where nothing is known.
-
-    Attributes:
-        rows: expected rows.
-        size: expected bytes in Arrow form.
-    """
+    """Expected size of a batch before any action: rows, and bytes in Arrow form. ``None`` where nothing is known."""
 
     rows: int | None
     size: int | None
 
 
 class TooLargeForDriver(Exception):
-    """The engine refuses to bring a batch's rows to the driver; the text is its own, and holds no secret."""
+    """The engine refuses to bring a batch's rows to the driver. The text is its own, and holds no secret."""
 
 
 class Batch(Protocol):
-    """The rows of one epoch; an attempt runs exactly one of ``arrow``, ``on_executors``, ``dataframe``."""
+    """The rows of one epoch. An attempt runs exactly one of ``arrow``, ``on_executors``, ``dataframe``."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the rows: what ``arrow`` and ``on_executors`` deliver."""
+        """Arrow schema of the rows that ``arrow`` and ``on_executors`` deliver."""
         ...
 
     @property
@@ -75,36 +68,35 @@ class Batch(Protocol):
     def arrow(self) -> Iterator[pa.RecordBatch]:
         """Bring the rows to the driver, partition results as they arrive, in no particular order.
 
-        Raises:
-            TooLargeForDriver: the engine refuses to bring so many.
+        :class:`TooLargeForDriver` if the engine refuses to bring so many.
         """
         ...
 
     def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
-        """Run ``task`` over every partition and return the answers of the attempts that won, one per partition."""
+        """Run ``task`` over every partition. Return the answers of the winning attempts, one per partition."""
         ...
 
     def digest(self) -> Digest:
-        """Digest of the rows, from the same action. Valid only after the action has been consumed to its end."""
+        """Digest of the rows, from the same action. Valid only after the action was consumed to its end."""
         ...
 
 
 @runtime_checkable
 class InFiles(Protocol):
-    """A batch whose rows lie in Parquet files already; a sink of such files may take them over by link or copy.
+    """A batch whose rows already lie in Parquet files. A sink of such files may link or copy them.
 
-    The files themselves are not the sink's: they go when every sink holds the epoch after this one.
+    The files do not belong to the sink: they go when every sink holds the epoch after this one.
     """
 
     @property
     def paths(self) -> Sequence[Path]:
-        """The files, on a disk that driver and executors share; each holds rows."""
+        """The files, on a disk that driver and executors share. None is empty."""
         ...
 
 
 @runtime_checkable
 class Divided(Protocol):
-    """A batch with outputs: what some sinks get instead of all rows; how they lie: ``runtime.staged_outputs``."""
+    """A batch with outputs: some sinks get other rows. :mod:`onceonly.runtime.staged_outputs` has the layout."""
 
     def outputs(self) -> tuple[OutputDigest, ...]:
         """Counted in the same action as ``digest``, and as valid."""
@@ -113,16 +105,16 @@ class Divided(Protocol):
 
 @runtime_checkable
 class Timeable(Protocol):
-    """A batch whose rows can be asked for their time."""
+    """A batch whose event times can be measured."""
 
     def timed(self, clock: Clock) -> Batch:
-        """The same batch, which tells it."""
+        """The same batch, with event times."""
         ...
 
 
 @runtime_checkable
 class TellsTime(Protocol):
-    """A batch that tells what its rows say of time."""
+    """A batch that measures its event times."""
 
     def times(self) -> RowTimes:
         """From the same action as ``digest``, and as valid."""
@@ -134,15 +126,14 @@ class TellsTime(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """The state of a pipeline that ids are compared with: of what stands, only what stood before an epoch.
+    """The state of a pipeline just before an epoch, for comparing ids.
 
-    So the same rows are left out when an epoch is computed again, whoever holds it by then.
+    So the same rows are left out when any driver computes an epoch again.
 
     Attributes:
-        series: the first epoch whose ids count; with a full refresh those of all before are forgotten.
-        epoch: number of the epoch that is computed: ids of lower ones count.
-        clock_ms: its time by the engine's own record, in milliseconds since 1970: a replay has the same.
-        pipeline: its name, for messages.
+        series: the first epoch whose ids count. A full refresh forgets those of all before.
+        epoch: number of the epoch that is computed. Ids of lower ones count.
+        clock_ms: its time by the engine's own record, in milliseconds since 1970. A replay has the same.
     """
 
     series: int
@@ -153,10 +144,10 @@ class AsOf:
 
 @runtime_checkable
 class Recalling(Protocol):
-    """A batch of which rows are left out whose id was seen before."""
+    """A batch that leaves out rows whose id was seen before."""
 
     def as_of(self, as_of: AsOf) -> Batch:
-        """The same batch without them."""
+        """The same batch without those rows."""
         ...
 
 
@@ -168,14 +159,14 @@ NONE_OPEN = Digest(0)
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What the windows of an epoch go on from: all of it is what epochs recorded, so a replay has the same.
+    """Starting point of the windows of an epoch. Epochs recorded all of it, so a replay has the same.
 
     Attributes:
         as_of: the epoch, with its time by the engine's own record.
-        clock_before: to when the timers of the epoch before ran, milliseconds since 1970; ``None`` without one.
-        noted_before: what that epoch noted; ``None`` for nothing.
-        open: digest of the state that stands behind it.
-        since: the first epoch whose state counts, as the epoch before says it.
+        clock_before: clock up to which timers of the epoch before ran, milliseconds since 1970. ``None`` without one.
+        noted_before: event time that it noted. ``None`` for none.
+        open: digest of its state.
+        since: the first epoch whose state counts, as the epoch before recorded it.
     """
 
     as_of: AsOf
@@ -186,7 +177,7 @@ class Bound:
 
     @property
     def clock(self) -> int:
-        """To when timers run: the recorded clock may go back, and they do not."""
+        """Clock up to which timers run. It never goes back, although the recorded clock may."""
         before = self.clock_before
         return self.as_of.clock_ms if before is None else max(before, self.as_of.clock_ms)
 
@@ -198,32 +189,29 @@ once, and the number that is noted."""
 
 @runtime_checkable
 class Bindable(Protocol):
-    """A batch whose rows are aggregated in windows, once it is said what these go on from."""
+    """A batch whose rows are aggregated in windows, from a given starting point."""
 
     def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> Paned:
-        """Run the batch's one action, and what it makes of the state.
+        """Run the batch's one action, and update the state after epoch ``to``.
 
-        Args:
-            to: the epoch before.
-            clock: what the rows are asked of time; ``None`` for nothing.
-            notes: says what the epoch notes.
+        ``clock`` requests event times. ``notes`` computes the times that the epoch notes.
 
         Raises:
-            IdentityError: E226, the state is not what the epoch before left.
-            DestinationError: whoever keeps state does not answer.
+            IdentityError: E226, the state differs from the one that the epoch before left.
+            DestinationError: the sink of state does not answer.
             TooLargeForDriver: the engine refuses to bring so many partial results.
         """
         ...
 
 
 class Paned(Batch, Divided, TellsTime, Protocol):
-    """What became of a batch: rows of panes and of state, in the memory of this process.
+    """Result of a batch: rows of panes and of state, in the memory of this process.
 
-    Its times are what the rows that were aggregated said, and the user.
+    Its times are those of the aggregated rows, and the user's answer.
     """
 
     def panes(self) -> EpochWindows:
-        """What the epoch says of its windows."""
+        """The epoch's record of its windows."""
         ...
 
 
@@ -238,14 +226,11 @@ KAFKA_COLUMNS = {"topic": "string", "partition": "int", "offset": "bigint"}
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a batch offers of one partition, in offsets.
+    """Offsets of one partition that a batch offers.
 
     Attributes:
-        topic: name.
-        partition: number.
-        first: the first one offered.
-        fresh: the first one that no epoch holds; all of them are held if it is not below ``end``.
-        end: one past the last one offered.
+        fresh: the first one that no epoch holds. If it is not below ``end``, epochs hold all of them.
+        end: one past the last offset.
     """
 
     topic: str
@@ -257,27 +242,26 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class OffsetTrim:
-    """Writes rows of a Kafka source from ``fresh`` on."""
+    """Keeps rows of a Kafka source from ``fresh`` on."""
 
     spans: tuple[Span, ...]
 
     @property
-    def told(self) -> str:
-        """What is left out, in numbers."""
+    def summary(self) -> str:
+        """Summary of the left-out rows, in numbers."""
         offered = sum(max(0, span.end - span.first) for span in self.spans)
         held = sum(max(0, min(span.fresh, span.end) - span.first) for span in self.spans)
         return f"{held} of {offered} offsets"
 
     @property
     def left_out(self) -> frozenset[str]:
-        """Input that is not read for its rows: none, a partition has no path."""
+        """Paths of input that is not read for its rows: none, a partition has no path."""
         return frozenset()
 
     def keeps(self, row: Mapping[str, Any]) -> bool:
         """Whether a row is written.
 
-        Raises:
-            ValueError: the row's position is none that the batch offers, so its columns are not the source's.
+        :class:`ValueError` if the batch does not offer the row's position, so that its columns are not the source's.
         """
         for span in self.spans:
             if (span.topic, span.partition) == (row["topic"], row["partition"]):
@@ -289,26 +273,25 @@ class OffsetTrim:
 
 @dataclass(frozen=True, slots=True)
 class FileTrim:
-    """Writes rows of the files in ``fresh`` and none of those in ``held``; paths as :func:`plain` spells them."""
+    """Keeps rows of the files in ``fresh`` and none of those in ``held``. Paths as :func:`plain` spells them."""
 
     held: tuple[str, ...]
     fresh: tuple[str, ...]
 
     @property
-    def told(self) -> str:
-        """What is left out, in numbers."""
+    def summary(self) -> str:
+        """Summary of the left-out rows, in numbers."""
         return f"{len(self.held)} of {len(self.held) + len(self.fresh)} input files"
 
     @property
     def left_out(self) -> frozenset[str]:
-        """Input that is not read for its rows."""
+        """Paths of input that is not read for its rows."""
         return frozenset(self.held)
 
     def keeps(self, row: Mapping[str, Any]) -> bool:
         """Whether a row is written.
 
-        Raises:
-            ValueError: the row's file is none of this batch, so its column is not the source's.
+        :class:`ValueError` if the row's file is not in this batch, so that its column is not the source's.
         """
         path = plain(row["file_path"])
         if path not in self.held and path not in self.fresh:
@@ -322,12 +305,7 @@ Trim = OffsetTrim | FileTrim
 
 @dataclass(frozen=True, slots=True)
 class TrimmedBatch:
-    """A batch without what recorded epochs hold.
-
-    Attributes:
-        written: what is written, from the end of the last epoch on.
-        trim: which rows those are.
-    """
+    """A batch without the input of recorded epochs: the written range, from the last epoch's end on, and its trim."""
 
     written: Slice
     trim: Trim
@@ -339,7 +317,7 @@ class RecordedInputFiles:
 
     Attributes:
         files: modification time by path, as :func:`plain` spells it.
-        lacking: why this is not all of them; empty if it is.
+        lacking: why the list is incomplete. Empty if it is complete.
     """
 
     files: Mapping[str, int] = field(hash=False)
@@ -348,10 +326,10 @@ class RecordedInputFiles:
 
 @runtime_checkable
 class Trimmable(Protocol):
-    """A batch whose rows can be told apart by source position."""
+    """A batch whose rows can be distinguished by source position."""
 
     def trimmed(self, trim: Trim) -> Batch:
-        """The same batch without the rows that are left out."""
+        """The same batch without the trimmed rows."""
         ...
 
 
@@ -364,11 +342,9 @@ def plain(path: str) -> str:
 
 
 class ArrowRows:
-    """What a sink prepared that holds the rows in the driver's memory, visible to nobody.
+    """A preparation with its rows in the driver's memory, invisible.
 
-    Args:
-        table: the rows that will be committed.
-        offered: how many the batch held; an upsert may keep fewer. Default: as many.
+    ``offered`` is the number of rows in the batch, as an upsert may keep fewer. Default: the table's.
     """
 
     def __init__(self, table: pa.Table, offered: int | None = None) -> None:
@@ -377,33 +353,26 @@ class ArrowRows:
 
     @property
     def rows(self) -> int:
-        """Rows that the batch held."""
+        """Number of rows in the batch."""
         return self._rows
 
     @property
     def table(self) -> pa.Table:
-        """The rows.
-
-        Raises:
-            RuntimeError: they were abandoned.
-        """
+        """The rows. :class:`RuntimeError` after they were abandoned."""
         if self._table is None:
             raise RuntimeError("an abandoned preparation cannot be committed")
         return self._table
 
     def abandon(self) -> None:
-        """Let the rows go."""
+        """Free the rows."""
         self._table = None
 
 
 class ArrowBatch:
-    """The ``Batch`` contract over an Arrow table; each of ``partitions`` slices plays one Spark partition.
+    """The ``Batch`` contract over an Arrow table. Each of ``partitions`` slices plays one Spark partition.
 
-    Args:
-        table: the rows.
-        partitions: how many partitions ``on_executors`` sees.
-        duplicate_attempt: run every task twice and let the second attempt win, as Spark does after a lost executor.
-        clock: what its rows are asked of time; ``None`` for nothing.
+    With ``duplicate_attempt`` every task runs twice and the second attempt wins, as in Spark after a lost executor.
+    ``clock`` requests event times.
     """
 
     def __init__(
@@ -426,11 +395,7 @@ class ArrowBatch:
 
     @property
     def dataframe(self) -> DataFrame:
-        """There is none.
-
-        Raises:
-            TypeError: always.
-        """
+        """Not available: always raises :class:`TypeError`."""
         raise TypeError("an in-memory batch has no DataFrame")
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
@@ -452,11 +417,11 @@ class ArrowBatch:
         """Write the rows as one Parquet file per partition, below a path or a URL."""
         import pyarrow.parquet as pq
 
-        files, place = file_system(directory)
-        files.makedirs(place)
+        files, path = file_system(directory)
+        files.makedirs(path)
         size = max(1, -(-self._table.num_rows // self._partitions))
         for partition in range(self._partitions):
-            with files.open(f"{place}/part-{partition:05d}.parquet", "wb") as file:
+            with files.open(f"{path}/part-{partition:05d}.parquet", "wb") as file:
                 pq.write_table(self._table.slice(partition * size, size), file)
 
     def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> Batch:
@@ -469,15 +434,15 @@ class ArrowBatch:
 
     def trimmed(self, trim: Trim) -> ArrowBatch:
         """The rows whose position is not in an epoch yet."""
-        kept = [trim.keeps(row) for row in self._table.to_pylist()]
-        return ArrowBatch(self._table.filter(kept), self._partitions, duplicate_attempt=self._duplicate)
+        mask = [trim.keeps(row) for row in self._table.to_pylist()]
+        return ArrowBatch(self._table.filter(mask), self._partitions, duplicate_attempt=self._duplicate)
 
     def timed(self, clock: Clock) -> ArrowBatch:
-        """The same rows, asked for their time."""
+        """The same rows, with event times."""
         return ArrowBatch(self._table, self._partitions, duplicate_attempt=self._duplicate, clock=clock)
 
     def times(self) -> RowTimes:
-        """What the rows say of time; nothing where they were not asked."""
+        """Event times of the rows. Empty without a clock."""
         if self._clock is None:
             return RowTimes()
         tally = TimeTally(self._clock)
@@ -486,7 +451,7 @@ class ArrowBatch:
         return tally.times
 
     def digest(self) -> Digest:
-        """Digest over the Python form of the rows; not comparable with one that Spark computed."""
+        """Digest over the Python form of the rows. Not comparable with one that Spark computed."""
         high = low = 0
         for row in self._table.to_pylist():
             value = int.from_bytes(hashlib.sha256(repr(sorted(row.items())).encode()).digest()[:8], "big")

@@ -1,10 +1,10 @@
-"""Rules of every sink: which fence and which epoch may follow.
+"""Check fences and chains by rules that every sink shares. Pure.
 
-Pure: a sink reads what stands, in the transaction that writes, and asks here. The answer is the error to raise, or
-``None``. So one event has one code, whatever the destination.
+A sink reads its current fence and marker in the transaction that writes, and asks here. The answer is the error to
+raise, or ``None``. So one event has one code at every destination.
 
 ====================================================  ==========================================
-what was found                                        answer
+found in the sink                                     answer
 ====================================================  ==========================================
 our fence                                             ``None``
 another owner of our generation, or a higher one      :class:`~onceonly.protocol.Superseded`
@@ -32,28 +32,23 @@ if TYPE_CHECKING:
     from onceonly.protocol.batch import AsOf
 
 
-_LOST = "the destination was restored to an earlier state or made anew, or the fence was never installed"
+_LOST = "the destination was restored or created again, or the fence was never installed"
 
 
 def foreign(keeper: str, as_of: AsOf, problem: str) -> OnceOnlyError:
-    """E226: the state of windows is not what the epoch before left. Who knows the ledger says it in its place.
+    """E226: the state of windows differs from the one that the epoch before left.
 
-    Args:
-        keeper: id of the sink of state.
-        as_of: the state that was meant.
-        problem: what is there instead.
+    The runner adds the ledger's address, for the commands of the message. ``keeper`` is the id of the sink of state.
     """
-    said = {"sink": keeper, "epoch": as_of.epoch - 1, "problem": problem, "pipeline": as_of.pipeline}
-    return refuse("E226", **said)
+    details = {"sink": keeper, "epoch": as_of.epoch - 1, "problem": problem, "pipeline": as_of.pipeline}
+    return refuse("E226", **details)
 
 
 @dataclass(frozen=True, slots=True)
 class NewestEpoch:
-    """The newest epoch that a sink was found to hold.
+    """The newest epoch found in a sink, 0 for none.
 
-    Attributes:
-        epoch: its number; 0 for none.
-        chain: its chain; ``None`` where the destination remembers the number alone.
+    ``chain`` is ``None`` where the destination remembers the number alone.
     """
 
     epoch: int = 0
@@ -61,67 +56,58 @@ class NewestEpoch:
 
     @classmethod
     def of(cls, newest: Marker | None) -> Self:
-        """What the newest marker says; ``None``: the sink has none and never had."""
+        """Convert the newest marker. ``None``: the sink has none and never had."""
         return cls(newest.epoch.number, newest.epoch.chain) if newest else cls()
 
 
-def check_install(sink: str, found: Fence | None, fence: Fence) -> Superseded | None:
-    """Why ``fence`` may not be made the newest; ``None`` if it may, or stands already.
+def check_install(sink: str, installed: Fence | None, fence: Fence) -> Superseded | None:
+    """Why ``fence`` may not be installed. ``None`` if it may, or is already current.
 
-    Args:
-        sink: id of the sink.
-        found: the fence that stands; ``None`` if there is none.
-        fence: the one to install.
+    ``installed`` is the current fence of the sink.
     """
-    if found is None or found == fence or found.generation < fence.generation:
+    if installed is None or installed == fence or installed.generation < fence.generation:
         return None
-    return Superseded(sink, found)
+    return Superseded(sink, installed)
 
 
 def check_fence(
-    sink: str, found: Fence | None, ours: Fence | None, *, lost: str = _LOST
+    sink: str, installed: Fence | None, ours: Fence | None, *, lost: str = _LOST
 ) -> Superseded | OnceOnlyError | None:
-    """Why one may not go on under our fence; ``None`` if it stands, with our owner token.
+    """Why our fence does not permit a write. ``None`` if it is current, with our owner token.
 
-    Args:
-        sink: id of the sink.
-        found: the fence that stands; ``None`` if there is none.
-        ours: the fence that was installed; ``None`` if none was.
-        lost: how a fence can be lost at this destination, for the words of E508.
+    ``installed`` is the current fence, ``ours`` the installed one. ``lost`` is the cause of a lost fence at this
+    destination, for the message of E508.
     """
-    if ours is not None and found == ours:
+    if ours is not None and installed == ours:
         return None
-    if ours is not None and (superseded := check_install(sink, found, ours)):
+    if ours is not None and (superseded := check_install(sink, installed, ours)):
         return superseded
-    return refuse("E508", sink=sink, reason="our fence does not stand", cause=lost, next="restart the query")
+    return refuse("E508", sink=sink, reason="our fence is gone", cause=lost, next="restart the query")
 
 
 def elsewhere(sink: str, epoch: int, holds: int | None) -> OnceOnlyError:
-    """E110: a sink that was to stand at an epoch does not hold the rows of that one.
+    """E110: a sink does not hold the rows of ``epoch``, to which it was to be set.
 
-    Args:
-        sink: id of the sink.
-        epoch: the one that was named.
-        holds: the one whose rows it holds; ``None`` where that is not known.
+    ``holds`` is the epoch whose rows it holds, ``None`` where that is not known.
     """
-    found = "those of no epoch that is known" if holds is None else f"those of epoch {holds}" if holds else "none"
+    held_rows = "those of no epoch that is known" if holds is None else f"those of epoch {holds}" if holds else "none"
     return refuse(
         "E110",
-        problem=f"{sink} was to stand at epoch {epoch}, whose rows it does not hold: it has {found}.",
-        cause="somebody wrote to it, or restored it, while the plan was read",
+        problem=f"{sink} should be at epoch {epoch}, whose rows it does not hold: it has {held_rows}.",
+        cause="it was written or restored after the plan was printed",
         next="run the command once more without --yes and read its plan",
     )
 
 
 def joins(marker: Marker) -> bool:
-    """Whether the marker's epoch is the sink's own first: it goes above whatever the sink holds."""
+    """Whether the marker's epoch is the sink's own first: it may follow any lower epoch."""
     return dict(marker.epoch.sinks).get(marker.sink) == marker.epoch.number
 
 
 def check_follows(marker: Marker, held: NewestEpoch) -> OnceOnlyError | None:
-    """Why the marker's epoch may not be committed on top of what the sink holds; ``None`` if it may.
+    """Why the marker's epoch may not be committed on top of the sink's newest one. ``None`` if it may.
 
-    The chain is compared and not the number alone: after a lost checkpoint two epochs can have one number.
+    The chain is compared, not the number alone: after a lost checkpoint two epochs can have one number.
     """
     epoch, before = marker.epoch, marker.epoch.number - 1
     continues = held.epoch == before and held.chain in (epoch.previous_chain, None)

@@ -1,4 +1,7 @@
-"""Health checks of a destination, and limits past epochs came near."""
+"""Health checks of a destination and durations of past epochs. Pure.
+
+Limits are derived from those durations.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,9 @@ from onceonly_checkpoints.strenum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The texts of one code; details stand in braces, as in :mod:`onceonly.errors.codes`.
+    """The texts of one code. Details are in braces, as in :mod:`onceonly.errors.codes`.
 
-    Attributes:
-        what: what was seen.
-        matter: what it does to the promise.
-        remedy: the next command or change.
+    ``matter`` is the effect on the guarantee.
     """
 
     what: str
@@ -33,17 +33,17 @@ _KAFKA = {
     "D101": Page(
         "epochs kept their transaction open for up to {longest}; the brokers end one after {limit} "
         "(kafka.transaction.timeout.ms)",
-        "A batch that takes longer is refused (E513), and the query stops at the same batch again and again.",
+        "A batch that takes longer is refused (E513), and the query stops at the same batch each time.",
         "set kafka.transaction.timeout.ms to {enough_ms} in options= of KafkaSink (transaction.max.timeout.ms of the "
         "brokers is {most_ms}), or make batches smaller, e.g. with maxOffsetsPerTrigger",
     ),
     "D102": Page(
         "the marker topic {topic} has {found}",
-        "Markers that are cleaned away, or have no single order, cannot say where a pipeline stands.",
+        "Without its markers, or without a single order of them, the position of a pipeline is unknown.",
         "{command}",
     ),
     "D103": Page(
-        "{topic} lies on one broker only",
+        "{topic} is on one broker only",
         "An epoch that was confirmed is gone with that broker's disk.",
         "give it more replicas: kafka-reassign-partitions.sh --bootstrap-server {servers:q} ...; for a new one: "
         "kafka-topics.sh --create --topic {topic:q} --replication-factor 3 --config min.insync.replicas=2",
@@ -108,7 +108,7 @@ _POSTGRES = {
     ),
     "D206": Page(
         "{setting} is {limit}, and epochs kept their transaction open for up to {longest}",
-        "The server ends a transaction that takes longer; the query stops at the same batch again and again.",
+        "The server ends a transaction that takes longer; the query stops at the same batch each time.",
         "raise it for the role that writes: ALTER ROLE ... SET {setting} = '{enough_ms}ms'",
     ),
     "D207": Page(
@@ -138,7 +138,7 @@ _POSTGRES = {
     ),
     "D212": Page(
         "triggers run on {table} within the epoch's transaction: {count}",
-        "What they do in this database is part of the epoch; what they do outside is done again with each attempt.",
+        "What they do in this database is part of the epoch; their effects outside are repeated with each attempt.",
         "keep them to tables of this database",
     ),
     "D213": Page(
@@ -148,7 +148,7 @@ _POSTGRES = {
     ),
     "D214": Page(
         "{setting} is {limit}, and how long epochs keep their transaction open is not known yet",
-        "The server ends a transaction that takes longer; the query stops at the same batch again and again.",
+        "The server ends a transaction that takes longer; the query stops at the same batch each time.",
         "ALTER ROLE ... SET {setting} = 0, or once epochs are recorded: onceonly doctor --ledger LEDGER",
     ),
     "D215": Page(
@@ -166,9 +166,9 @@ _DELTA = {
         "ALTER TABLE ... UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')",
     ),
     "D302": Page(
-        "the log is kept for {retention} (delta.logRetentionDuration), the pipeline stood still for up to {longest}",
-        "After a stop that long the marker's text can be gone from the log; without the ledger nobody knows where the "
-        "table stands (E216), and restores by others go unseen.",
+        "the log is kept for {retention} (delta.logRetentionDuration), the pipeline stopped for up to {longest}",
+        "After a stop that long the marker's text can be gone from the log. Without the ledger the newest epoch is"
+        " then unknown (E216), and restores by other programs go unseen.",
         "ALTER TABLE ... SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval {enough_days} days')",
     ),
     "D303": Page(
@@ -227,7 +227,7 @@ _AROUND = {
     "D405": Page(
         '"{pipeline}" left {writer} out as silent after {waited}, and epochs of {writer} are up to {usual} apart',
         "A writer that is only slow counts as gone: the dataset is called complete without it, and its rows come late.",
-        'give each writer of the dataset a longer one: Dataset(..., timeout="{enough_s} seconds")',
+        'give each writer of the dataset a longer one: Writers(..., timeout="{enough_s} seconds")',
     ),
 }
 
@@ -239,7 +239,7 @@ PAGES: dict[str, Page] = {**_KAFKA, **_POSTGRES, **_DELTA, **_AROUND}
 
 
 class State(StrEnum):
-    """How a check ended."""
+    """Result of a check."""
 
     OK = "ok"
     HINT = "hint"
@@ -248,28 +248,25 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at and what was seen.
+    """One check and its result.
 
     Attributes:
-        name: what was looked at.
         state: only a problem changes the exit code.
-        said: what was seen.
-        remedy: what to do; empty if nothing.
-        code: stable code, ``D101``, whose page ``onceonly explain`` prints; empty where there is none.
+        remedy: empty if there is nothing to do.
+        code: stable code, ``D101``, whose page ``onceonly explain`` prints. Empty where there is none.
     """
 
     name: str
     state: State
-    said: str
+    message: str
     remedy: str = ""
     code: str = ""
 
 
 def spot(code: str, name: str, state: State = State.PROBLEM, **details: object) -> Check:
-    """Make the check of a code that was found.
+    """Make the check of a code. ``details`` fill the texts of its page.
 
-    Raises:
-        KeyError: no such code, or a detail is missing.
+    :class:`KeyError` if there is no such code, or a detail is missing.
     """
     page = PAGES[code]
     return Check(name, state, mask(fill(page.what, details)), mask(fill(page.remedy, details)), code)
@@ -283,10 +280,9 @@ _OPEN = ("prepare", "commit")
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What past epochs took.
+    """Durations of past epochs.
 
     Attributes:
-        epochs: how many were looked at.
         longest_open_s: longest time from the first row to the answer of the commit, seconds.
         longest_gap_s: longest time between two epochs, or since the newest, seconds.
         longest_pin_s: longest time for which a reader has pinned an epoch that it still reads, seconds.
@@ -303,13 +299,7 @@ UNOBSERVED = Observed()
 
 
 def observe(records: Sequence[EpochRecord], now_ms: int, pins: Sequence[Pin] = ()) -> Observed:
-    """Measure recorded epochs.
-
-    Args:
-        records: oldest first.
-        now_ms: milliseconds since 1970.
-        pins: those that hold.
-    """
+    """Measure recorded epochs, oldest first, and current pins, at ``now_ms`` (milliseconds since 1970)."""
     pinned = max(((now_ms - pin.since_ms) / 1000 for pin in pins), default=0.0)
     times = [record.recorded_ms for record in records if record.recorded_ms] + [now_ms]
     gaps = [(after - before) / 1000 for before, after in pairwise(times)]
@@ -317,13 +307,13 @@ def observe(records: Sequence[EpochRecord], now_ms: int, pins: Sequence[Pin] = (
     return Observed(len(records), max(opened, default=0.0), max(gaps, default=0.0), pinned)
 
 
-def worst(seen: Sequence[Observed]) -> Observed:
+def worst(observations: Sequence[Observed]) -> Observed:
     """The longest times of several pipelines."""
     return Observed(
-        sum(one.epochs for one in seen),
-        max((one.longest_open_s for one in seen), default=0.0),
-        max((one.longest_gap_s for one in seen), default=0.0),
-        max((one.longest_pin_s for one in seen), default=0.0),
+        sum(observation.epochs for observation in observations),
+        max((observation.longest_open_s for observation in observations), default=0.0),
+        max((observation.longest_gap_s for observation in observations), default=0.0),
+        max((observation.longest_pin_s for observation in observations), default=0.0),
     )
 
 

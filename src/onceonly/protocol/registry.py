@@ -1,4 +1,7 @@
-"""Find sinks by address, through the entry points ``onceonly.sinks``."""
+"""Find sinks by address through the entry-point group ``onceonly.sinks``.
+
+onceonly imports none of them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import cast
 from urllib.parse import quote, urlencode
 
 from onceonly.errors import refuse
-from onceonly.protocol.capabilities import LogsIn
+from onceonly.protocol import Inspectable
 from onceonly.protocol.sink import UNADDRESSED, Sink
 
 GROUP = "onceonly.sinks"
@@ -24,7 +27,7 @@ _EXTRAS = {
 
 
 def kinds() -> tuple[str, ...]:
-    """Kinds of sinks that are installed, by name."""
+    """Names of the installed kinds of sinks."""
     return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
 
 
@@ -33,12 +36,12 @@ def sink_from_address(address: str, ledger: str | None = None) -> Sink:
 
     Args:
         address: ``<kind>:<target>``, as the ledger, the errors and the audit print it.
-        ledger: connection string of a ledger: a sink that lies in its very database logs in as it does, because an
-            address holds no password.
+        ledger: connection string of a ledger. A sink in the same database logs in with it, because an address holds no
+            password.
 
     Raises:
-        ConfigurationError: E110 no such kind, or a sink without an address; E108 its driver is not installed.
-        OnceOnlyError: what the sink's own ``from_address`` raises.
+        ConfigurationError: E110 no such kind, or a sink without an address. E108 its driver is not installed.
+        OnceOnlyError: an error of the sink's own ``from_address``.
     """
     kind, colon, rest = address.partition(":")
     if kind == UNADDRESSED:
@@ -48,31 +51,31 @@ def sink_from_address(address: str, ledger: str | None = None) -> Sink:
             cause="its class has no address and no from_address() of its own: only a query that makes it finds it",
             next="implement address and from_address(), then start the query once: the ledger learns the address",
         )
-    point = next((found for found in entry_points(group=GROUP) if found.name == kind), None)
+    point = next((entry_point for entry_point in entry_points(group=GROUP) if entry_point.name == kind), None)
     if not colon or not rest or point is None:
         raise refuse(
             "E110",
             problem=f"{address!r} is not the address of a sink.",
             cause=f"an address is <kind>:<target>, with a kind out of: {', '.join(kinds())}",
-            next="see the addresses of every pipeline: onceonly queries list; for a sink of your own kind: "
+            next="see the addresses of every pipeline: onceonly status; for a sink of your own kind: "
             f'publish its class in your package, [project.entry-points."{GROUP}"] {_word(kind)} = "module:Class"',
         )
     sink = _load(point).from_address(address)
-    if ledger and isinstance(sink, LogsIn):
-        sink.log_in_like(ledger)
+    if ledger and isinstance(sink, Inspectable):
+        sink.use_ledger_login(ledger)
     return sink
 
 
 def keyed(address: str, key: Sequence[str]) -> str:
-    """An address whose sink has a key, for whoever writes addresses by hand.
+    """Add a key to an address, for addresses written by hand.
 
     Raises:
-        ConfigurationError: E110, sinks of this kind say their key in another way, or have none.
+        ConfigurationError: E110, sinks of this kind spell their key in another way, or have none.
     """
     kind = address.partition(":")[0]
     if kind == "postgres":
-        said = "key=" + quote(",".join(name.replace("%", "%25").replace(",", "%2C") for name in key), safe=",")
-        return f"{address}{'&' if '?' in address.rpartition('#')[2] else '?'}{said}"
+        parameter = "key=" + ",".join(quote(name, safe="") for name in key)
+        return f"{address}{'&' if '?' in address.rpartition('#')[2] else '?'}{parameter}"
     if kind == "delta":
         return f"{address}{'&' if '#' in address else '#'}{urlencode([('key', name) for name in key])}"
     raise refuse(
@@ -88,7 +91,7 @@ def _word(kind: str) -> str:
 
 
 def is_ours(missing: ModuleNotFoundError) -> bool:
-    """Whether the module that is missing is one of our packages: then it is our mistake, and no extra brings it."""
+    """Whether the missing module is one of our packages. Then it is our mistake, and no extra installs it."""
     return (missing.name or "").partition(".")[0] in _PACKAGES
 
 
@@ -103,9 +106,7 @@ def _load(point: EntryPoint) -> type[Sink]:
             raise
         package = (missing.name or "").partition(".")[0]
         extra = _EXTRAS.get(package, point.name)
-        raise refuse(
-            "E108", what=f"A {point.name} sink", package=package, distribution="onceonly", extra=extra
-        ) from missing
+        raise refuse("E108", what=f"A {point.name} sink", package=package, extra=extra) from missing
 
 
 def sink_class(kind: str) -> type[Sink]:

@@ -1,4 +1,7 @@
-"""Event times of an epoch's rows, requested and measured in Arrow."""
+"""Measure the event times of an epoch's rows.
+
+It holds the request, the answer, and the computation over rows in Arrow form.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What is asked of the rows of an epoch, before their action.
+    """The request for the event times of an epoch, before its action.
 
     Attributes:
-        column: where a row says its time.
-        unit: of the figures that are asked for.
-        horizon: rows before it are late; ``None`` where nothing was noted yet.
+        unit: of the requested figures.
+        horizon: rows before it are late. ``None`` where nothing was noted yet.
     """
 
     column: str
@@ -30,22 +32,20 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class RowTimes:
-    """What the rows of an epoch say, those that are good and no others; figures in the clock's unit.
+    """Event times of an epoch's good rows, in the clock's unit.
 
     Attributes:
-        first: the least time; ``None`` where no row has one.
-        last: the greatest one.
-        late: rows before the clock's horizon.
-        untimed: rows whose time is null.
-        said: what the user's function says that is complete now; ``None`` where there is none, or it says nothing.
-        unsaid: why it could not say it; empty where it could.
+        first: the least time. ``None`` where no row has one.
+        untimed: number of rows whose time is null.
+        callback_time: the time up to which the user's function declares data complete. ``None`` without an answer.
+        unsaid: why it has no answer. Empty where it has one.
     """
 
     first: int | None = None
     last: int | None = None
     late: int = 0
     untimed: int = 0
-    said: int | None = None
+    callback_time: int | None = None
     unsaid: str = ""
 
 
@@ -55,17 +55,14 @@ NO_TIMES = RowTimes()
 
 @dataclass(frozen=True, slots=True)
 class TimedEpoch:
-    """What a function given as ``note_time=`` is told of the epoch at hand, after its action and before its commit.
+    """Argument of a ``event_time=`` function, after the epoch's action and before its commit.
 
     Attributes:
-        number: of the epoch.
-        slice: what it reads of the sources.
-        rows: how many good ones it has.
-        first: the least time of its rows, in the unit of the column; ``None`` without one.
-        last: the greatest one.
-        ingest: the clock that the engine recorded for the batch, milliseconds since 1970; the same in a replay.
-        previous: what the epoch before noted; ``None`` before the first word.
-        sources: what the slice's offsets are offsets of.
+        slice: range that it reads of the sources.
+        first: the least time of its rows, in the unit of the column. ``None`` without one.
+        ingest: the engine's recorded clock for the batch, milliseconds since 1970. A replay has the same.
+        previous: the time that the epoch before noted. ``None`` before the first.
+        sources: the sources of the slice's offsets.
     """
 
     number: int
@@ -80,10 +77,9 @@ class TimedEpoch:
 
 @dataclass(frozen=True, slots=True)
 class NoEventTime:
-    """What stands in place of a word that could not be had: what was said before stands, and nobody waits.
+    """Replaces a noted time that could not be computed: the previous one remains valid, and no reader waits.
 
-    Attributes:
-        reason: why. It must hold no secret.
+    ``reason`` must hold no secret.
     """
 
     reason: str
@@ -94,14 +90,7 @@ _STEPS = 1000
 
 
 class TimeTally:
-    """Counts what a clock asks, piece by piece.
-
-    Args:
-        clock: what is asked.
-
-    Attributes:
-        times: what was answered so far.
-    """
+    """Measures event times piece by piece, into ``times``."""
 
     def __init__(self, clock: Clock) -> None:
         self._steps = _STEPS if clock.unit == "ms" else 1
@@ -109,7 +98,7 @@ class TimeTally:
         self.times = NO_TIMES
 
     def add(self, column: pa.Array[Any]) -> None:
-        """Count the times of some rows: timestamps with a zone, or integers."""
+        """Add the times of some rows: timestamps with a zone, or integers."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -118,15 +107,15 @@ class TimeTally:
         if pa.types.is_timestamp(kind):
             column = column.cast(pa.timestamp("us", kind.tz), safe=False)
         values: Any = column.cast(pa.int64())
-        found, past = compute.min_max(values).as_py(), self.times
+        extremes, past = compute.min_max(values).as_py(), self.times
         self.times = RowTimes(
-            first=_of(min, past.first, self._whole(found["min"])),
-            last=_of(max, past.last, self._whole(found["max"])),
+            first=_of(min, past.first, self._to_unit(extremes["min"])),
+            last=_of(max, past.last, self._to_unit(extremes["max"])),
             late=past.late + self._late(values),
             untimed=past.untimed + values.null_count,
         )
 
-    def _whole(self, value: int | None) -> int | None:
+    def _to_unit(self, value: int | None) -> int | None:
         return None if value is None else value // self._steps
 
     def _late(self, values: Any) -> int:
@@ -141,5 +130,5 @@ class TimeTally:
         return late or 0
 
 
-def _of(choose: Callable[..., int | None], one: int | None, other: int | None) -> int | None:
-    return choose((said for said in (one, other) if said is not None), default=None)
+def _of(choose: Callable[..., int | None], previous: int | None, other: int | None) -> int | None:
+    return choose((time for time in (previous, other) if time is not None), default=None)

@@ -1,69 +1,71 @@
-"""The contract between the runner and a sink, in prose and types.
+"""Define the contract between the runner and a sink.
 
-:class:`Sink` is what the runner calls. A sink of your own inherits from :class:`SinkBase`, which asks for eight members
-and says of each of the others what is not guaranteed as long as it is left as it is. What only some sinks can do has a
-small protocol each, in :mod:`onceonly.protocol.capabilities`, and says the same.
+:class:`Sink` is the interface that the runner calls. A sink of your own inherits from :class:`SinkBase`, which asks for
+eight members. For each other member its docstring lists the guarantees that its default lacks. Optional abilities are
+small protocols in :mod:`onceonly.protocol.capabilities`. Each of them also lists the guarantees that its absence costs.
 
-Who calls what, and when
-------------------------
-The runner calls a sink from one thread at a time, in this order; ``audit`` calls only the reading half.
+Calls and their order
+---------------------
+The runner calls a sink from one thread at a time, in this order. ``audit`` calls only the reading half.
 
 Opening (once per start of a query, and again after an unresolved answer):
 
 1. ``open(pipeline)``: connect and check that the destination answers. Creates nothing. May repeat. Optional.
-2. ``fence()``: the newest installed fence, whoever owns it. An unlocked read: a hint for the next generation.
-3. ``look()``: the newest marker, by an unlocked read that changes nothing and disturbs nobody. It is stale at once: an
-   opening that would be refused whatever the fence says is refused by it, so that nobody who is himself refused stops
-   a healthy driver; nothing is written, healed or skipped by it. Optional.
+2. ``fence()``: the newest installed fence of any owner. An unlocked read: a hint for the next generation.
+3. ``look()``: the newest marker, by an unlocked read that changes nothing and disturbs no other driver. The answer is
+   stale at once. An opening that would be refused under any fence is refused by it, so that a refused driver does not
+   stop a healthy one. The runner writes, heals or skips nothing because of it. Optional.
 4. ``install(fence)``: make ``fence`` the newest, only where its generation is *strictly* greater than the one found.
-   Before: any state. After, when it returns: no effect of an older fence can appear in the sink any more, and the
-   last marker is still readable. :class:`Superseded` if the generation found is greater or equal and not ours;
-   :class:`OutcomeUnknown` if the answer was lost. Installing a fence that already stands with *our* owner token
+   Before: any state. After it returns, no effect of an older fence can appear in the sink any more, and the last marker
+   is still readable. Raise :class:`Superseded` if the generation found is greater or equal and not ours. Raise
+   :class:`OutcomeUnknown` if the answer was lost. Installing a fence that is already current with *our* owner token
    succeeds: this is how a lost answer is looked up.
-5. ``position(since)``: under our fence: fence, newest marker, identity, whether there are rows, and what others did
+5. ``position(since)``, under our fence: fence, newest marker, identity, whether there are rows, and changes by others
    to the target since the receipt. Must raise :class:`Superseded` if the fence found is no longer ours.
 
 Writing (once per epoch):
 
-6. ``prepare(batch)``: run the batch's one action and bring the rows as near to the destination as can be without
-   anybody seeing them. Returns what was counted in the bytes. May be called again with the same epoch after
-   ``abandon``. :class:`Superseded` if a newer driver ended what was being prepared.
-7. ``commit(prepared, marker, ledger)``: rows and marker in ONE transaction of the destination, conditional on our
-   fence *and* on the previous chain standing there; only at the sink's own first epoch, which the marker names, any
-   lower epoch may stand instead. ``prepared=None`` commits the marker alone. Returns the receipt when the answer was
-   yes; the ledger, if there is one, has the epoch before the next one is committed under the same ``position``.
-   :class:`Superseded` if a higher generation or another owner was *read*;
-   :class:`OutcomeUnknown` for every other failure after the commit was sent; any other error only when the commit was
-   certainly not sent or certainly refused. :class:`Conflict`, here and in ``prepare``, if the destination took the
-   transaction back in favour of another writer's: the coordinator opens again and writes the epoch anew.
-8. ``look_up(marker)``: after an unknown answer, under our fence: the receipt if that very epoch (number, chain,
-   fence) is there, ``None`` if it certainly is not and a late commit cannot land any more. :class:`OutcomeUnknown` if
-   it cannot be said.
-9. ``sweep()``: remove staging that older generations left. Never touches what a marker names. Optional.
+6. ``prepare(batch)``: run the batch's one action and bring the rows as near to the destination as possible while no
+   reader sees them. Returns the counts of the bytes. May be called again with the same epoch after ``abandon``. Raise
+   :class:`Superseded` if a newer driver ended the preparation.
+7. ``commit(prepared, marker, ledger)``: rows and marker in ONE transaction of the destination, conditional on our fence
+   *and* on the previous chain being the sink's newest. Only at the sink's own first epoch, which the marker names, any
+   lower epoch may be the newest instead. ``prepared=None`` commits the marker alone. Returns the receipt when the
+   answer was yes. The ledger, if there is one, has the epoch before the next one is committed under the same
+   ``position``. Raise :class:`Superseded` if a higher generation or another owner was *read*. Raise
+   :class:`OutcomeUnknown` for every other failure after the commit was sent. Raise any other error only when the commit
+   was certainly not sent or certainly refused. Raise :class:`Conflict`, here and in ``prepare``, if the destination
+   rolled the transaction back in favour of another writer's: the coordinator opens again and writes the epoch anew.
+8. ``look_up(marker)``, after an unknown answer and under our fence: the receipt if that very epoch (number, chain,
+   fence) is there. ``None`` if it certainly is not and a late commit cannot land any more. Raise
+   :class:`OutcomeUnknown` if neither is certain.
+9. ``sweep()``: remove staging that older generations left. Never touches staging that a marker names. Optional.
 
-Sinks that share a transaction (``Enlists``) are asked for 6 and 7 together: ``prepare_beside`` for each but the first
-one, and one ``commit_beside``, which demands of each of them what ``commit`` does, and commits all or nothing.
+Sinks that share a transaction (``JoinsTransaction``) are asked for 6 and 7 together: ``prepare_joined`` for each but
+the first one, and one ``commit_joined``. It demands of each the conditions of ``commit``, and commits all or nothing.
 
 A sink never retries a commit by itself, never compares by number alone, never swallows an error of the commit path.
 
-A destination that takes puts by key and has no conditional transaction declares ``transactional=False``, and less is
-promised of it. There ``commit`` puts each row by itself under its key and the marker last, under a key of its own
-epoch, once every row was acknowledged; ``install`` and ``commit`` look at what stands before they put. What a cut-off
-epoch has put is not ``has_rows`` of a stranger: its replay puts it again. All else holds as it is written here.
+A destination that takes puts by key and has no conditional transaction declares ``transactional=False``, and its
+guarantee is weaker. There ``commit`` puts each row by itself under its key. It puts the marker last, under a key of its
+own epoch, once every row was acknowledged. ``install`` and ``commit`` read the current fence and marker before they
+put. Rows that a cut-off epoch has put do not count as ``has_rows`` of a stranger: its replay puts them again. All else
+holds as written here.
 
-Reading (no fence, no Spark; for audit, resolve and rebuild):
+Reading (no fence, no Spark, for audit, resolve and rebuild):
 
 10. ``history(after)``: markers with receipts, oldest first, numbers greater than ``after``, as far back as the
-   destination remembers.
-11. ``recount()``: rows per epoch counted in the destination itself, or ``None`` where it cannot tell (upserts, no
-    epoch column). Under 0: rows that no epoch of ours brought, where it can tell. Optional.
-12. ``disturbances(since)``, where a sink can (``Witness``): what others did to the target since a receipt, as
-   in ``position``.
-13. ``read_back(spark)``, where a sink can (``Legible``): the rows that stand, each with its epoch, through Spark.
-14. ``examine(observed)``, where a sink can (``Examinable``): what in the destination breaks the promise, or will.
+    destination remembers.
+11. ``recount()``: rows per epoch counted in the destination itself. ``None`` where it cannot count them by epoch
+    (upserts, no epoch column). Under 0: rows that no epoch of ours brought, where it can count those. Optional.
+12. ``external_changes(since)``, where a sink can (``DetectsChanges``): changes by others to the target since a receipt,
+    as in ``position``.
+13. ``read_with_spark(spark)``, where a sink can (``ReadsRows``): the current rows, each with its epoch, through Spark.
+14. ``examine(observed)``, where a sink can (``Inspectable``): settings of the destination that break the guarantee, or
+    will.
 
-Ideas: Estuary's materialize protocol (the marker is updated in the transaction that stores the rows, demanding
-exactly one row); MillWheel's strong productions; Kafka's producer epochs (KIP-98).
+Ideas: Estuary's materialize protocol (the marker is updated in the transaction that stores the rows, demanding exactly
+one row), MillWheel's strong productions, Kafka's producer epochs (KIP-98).
 """
 
 from __future__ import annotations
@@ -73,6 +75,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from onceonly.errors import refuse
+from onceonly.errors.options import typed
 from onceonly.protocol.batch import Batch
 from onceonly.protocol.values import Capabilities, Peek, Position
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
@@ -84,21 +87,17 @@ if TYPE_CHECKING:
 class Superseded(Exception):
     """A fence that is not ours, and not lower than ours, was read in the sink."""
 
-    def __init__(self, sink: str, found: Fence) -> None:
-        super().__init__(f"{sink} is fenced by generation {found.generation}")
+    def __init__(self, sink: str, fence: Fence) -> None:
+        super().__init__(f"{sink} is fenced by generation {fence.generation}")
         self.sink = sink
-        self.found = found
+        self.current_fence = fence
 
 
 class Conflict(Exception):
-    """The destination took our transaction back for the sake of another one; nothing of it stands, nothing is unknown.
+    """The destination rolled our transaction back in favour of another one: nothing was written, nothing is unknown.
 
-    The same may go through when it is tried again, from the fence. ``reason`` and ``blocker`` must hold no secret.
-
-    Attributes:
-        sink: sink id.
-        reason: what the destination said.
-        blocker: who stood in the way, as far as it is known.
+    A retry from the fence may succeed. ``blocker`` is the other writer, as far as it is known. It and ``reason`` must
+    hold no secret.
     """
 
     def __init__(self, sink: str, reason: str, blocker: str) -> None:
@@ -118,11 +117,11 @@ class OutcomeUnknown(Exception):
 
 
 class Recorder(Protocol):
-    """The one thing that a sink in the ledger's own database may do with the ledger."""
+    """The only access to the ledger of a sink in the ledger's own database."""
 
     @property
     def address(self) -> str:
-        """Where the ledger lies, without secrets; for the words of a refusal."""
+        """Where the ledger lies, without secrets, for messages."""
         ...
 
     def record(self, record: EpochRecord, connection: Any = None) -> None:
@@ -131,7 +130,7 @@ class Recorder(Protocol):
 
 
 class Prepared(Protocol):
-    """What ``prepare`` made: rows near the destination, invisible."""
+    """The result of ``prepare``: rows near the destination, invisible."""
 
     @property
     def rows(self) -> int:
@@ -139,7 +138,7 @@ class Prepared(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Give the preparation up: roll back, remove files. Never raises; may repeat."""
+        """Roll back. Remove files, after ``OutcomeUnknown`` none that a marker may name. Never raises. May repeat."""
         ...
 
 
@@ -147,10 +146,9 @@ P = TypeVar("P", bound=Prepared)
 
 
 def check_prepared_by(prepared: Prepared | None, *kinds: type[P]) -> P | None:
-    """What a sink prepared itself, in its own types; ``None`` where a marker is committed alone.
+    """Return the preparation in the sink's own types. ``None`` where a marker is committed alone.
 
-    Raises:
-        TypeError: another sink prepared it.
+    :class:`TypeError` if another sink prepared it.
     """
     if prepared is not None and not isinstance(prepared, kinds):
         raise TypeError(f"prepared by another sink: {type(prepared).__name__}")
@@ -159,14 +157,14 @@ def check_prepared_by(prepared: Prepared | None, *kinds: type[P]) -> P | None:
 
 @runtime_checkable
 class Sink(Protocol):
-    """A destination, as the runner calls it. See the module's text for who calls what.
+    """A destination, as the runner calls it. The module's text lists the calls in order.
 
-    Inherit from :class:`SinkBase` to implement eight of these members; a class that has them all needs no base.
+    Inherit from :class:`SinkBase` to implement eight of these members. A class that has them all needs no base.
     """
 
     @property
     def id(self) -> str:
-        """One logical write, unique in the pipeline; default ``<kind>:<leaf of the target>``."""
+        """One logical write, unique in the pipeline. Default: ``<kind>:<leaf of the target>``."""
         ...
 
     @property
@@ -176,29 +174,29 @@ class Sink(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this sink can do, as configured."""
+        """Abilities of this sink, as configured."""
         ...
 
     @property
     def ledger_url(self) -> str | None:
-        """SQLAlchemy URL, with secrets, of a database that can hold the ledger; ``None`` if there is none."""
+        """SQLAlchemy URL, with secrets, of a database that can hold the ledger. ``None`` if there is none."""
         ...
 
     @classmethod
     def from_address(cls, address: str) -> Self:
-        """Find a sink again for reading; secrets come from the environment."""
+        """Find a sink again for reading. Secrets come from the environment."""
         ...
 
     def open(self, pipeline: str) -> None:
-        """Connect and check that the destination answers; creates nothing."""
+        """Connect and check that the destination answers. Creates nothing."""
         ...
 
     def fence(self) -> Fence | None:
-        """Return the newest installed fence, whoever owns it; ``None`` if there is none."""
+        """Return the newest installed fence of any owner. ``None`` if there is none."""
         ...
 
     def look(self) -> Peek:
-        """The newest marker as anybody sees it; waits for nobody, changes nothing."""
+        """The newest marker by an unlocked read, which waits for no other driver and changes nothing."""
         ...
 
     def install(self, fence: Fence) -> None:
@@ -206,15 +204,15 @@ class Sink(Protocol):
         ...
 
     def position(self, since: Receipt | None) -> Position:
-        """Where the sink stands, under our fence; disturbances since the receipt, or since the newest marker."""
+        """The sink's position under our fence. Disturbances since the receipt, or since the newest marker."""
         ...
 
     def prepare(self, batch: Batch, epoch: int) -> Prepared:
-        """Run the action; rows near the destination, invisible."""
+        """Run the action and bring the rows near the destination, invisible."""
         ...
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
-        """Rows and marker in one transaction; with ``ledger``, its record too (``carries_ledger`` only)."""
+        """Rows and marker in one transaction. With ``ledger``, its record too (``carries_ledger`` only)."""
         ...
 
     def look_up(self, marker: Marker) -> Receipt | None:
@@ -226,11 +224,11 @@ class Sink(Protocol):
         ...
 
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
-        """Markers with receipts, oldest first, as far back as the destination remembers; each epoch once."""
+        """Markers with receipts, oldest first, as far back as the destination remembers, each epoch once."""
         ...
 
     def recount(self) -> Mapping[int, int] | None:
-        """Rows per epoch, counted in the destination; epochs without rows may be absent. ``None``: cannot tell."""
+        """Rows per epoch, counted in the destination. Epochs without rows may be absent. ``None``: cannot count."""
         ...
 
     def close(self) -> None:
@@ -243,24 +241,28 @@ UNADDRESSED = "unaddressed"
 
 
 class SinkBase(ABC):
-    """A sink that implements eight members: those that are abstract here. The others say what is missing as they are.
+    """A sink that implements the eight abstract members. The others document the guarantees that they lack.
 
     Args:
-        id: the sink's id, unique in the pipeline; a durable name: markers and ledger hold it.
+        id: unique in the pipeline, and durable: markers and ledger hold it.
 
     Attributes:
-        pipeline: the pipeline's name, once the sink was opened; empty before.
+        pipeline: the pipeline's name, once the sink was opened. Empty before.
     """
 
     def __init__(self, id: str) -> None:
         self._id = id
         self.pipeline = ""
 
+    _arguments: Mapping[str, Any] = {}
+    """Arguments that it was made with, by name. Empty for one that was found by its address."""
+
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.address!r})"
+        name = type(self).__name__
+        return typed(name, type(self).__init__, self._arguments) if self._arguments else f"{name}({self.address!r})"
 
     def __copy__(self) -> Self:
-        """Another handle on the target, made as this one was; only one that was never opened is copied."""
+        """Another handle on the target, made as this one was. Only a sink that was never opened can be copied."""
         # Not by pickling, as Python copies otherwise: a sink may refuse to leave its process.
         made: Self = object.__new__(type(self))
         for name, value in vars(self).items():
@@ -272,11 +274,11 @@ class SinkBase(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """What this sink can do, as configured."""
+        """Abilities of this sink, as configured."""
 
     @abstractmethod
     def fence(self) -> Fence | None:
-        """Return the newest installed fence, whoever owns it; ``None`` if there is none."""
+        """Return the newest installed fence of any owner. ``None`` if there is none."""
 
     @abstractmethod
     def install(self, fence: Fence) -> None:
@@ -284,15 +286,15 @@ class SinkBase(ABC):
 
     @abstractmethod
     def position(self, since: Receipt | None) -> Position:
-        """Where the sink stands, under our fence; disturbances since the receipt, or since the newest marker."""
+        """The sink's position under our fence. Disturbances since the receipt, or since the newest marker."""
 
     @abstractmethod
     def prepare(self, batch: Batch, epoch: int) -> Prepared:
-        """Run the action; rows near the destination, invisible."""
+        """Run the action and bring the rows near the destination, invisible."""
 
     @abstractmethod
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
-        """Rows and marker in one transaction; ``ledger`` is ``None`` unless the sink ``carries_ledger``."""
+        """Rows and marker in one transaction. ``ledger`` is ``None`` unless the sink ``carries_ledger``."""
 
     @abstractmethod
     def look_up(self, marker: Marker) -> Receipt | None:
@@ -300,7 +302,7 @@ class SinkBase(ABC):
 
     @abstractmethod
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
-        """Markers with receipts, oldest first, as far back as the destination remembers; each epoch once."""
+        """Markers with receipts, oldest first, as far back as the destination remembers, each epoch once."""
 
     # ---- what it may do
 
@@ -311,16 +313,16 @@ class SinkBase(ABC):
 
     @property
     def address(self) -> str:
-        """The sink's id under a kind that is nobody's: it leads nowhere, whatever the id reads like.
+        """The sink's id under the kind ``unaddressed``: it leads nowhere.
 
-        Not guaranteed: that a command finds the target again (audit, doctor, resolve, adopt, rebuild), nor that a sink
-        of the same id on another target is noticed before its fence. Implement it with ``from_address``.
+        Not guaranteed: that a command finds the target again (audit, doctor, resolve, adopt, rebuild), nor
+        that a sink of the same id on another target is noticed before its fence. Implement it with ``from_address``.
         """
         return f"{UNADDRESSED}:{self._id}"
 
     @classmethod
     def from_address(cls, address: str) -> Self:
-        """No target is found by an address; see ``address``.
+        """Find no target. See ``address``.
 
         Raises:
             ConfigurationError: E110, always.
@@ -338,16 +340,17 @@ class SinkBase(ABC):
         return None
 
     def open(self, pipeline: str) -> None:
-        """Remember whose markers are meant.
+        """Remember the pipeline whose markers this sink reads.
 
-        Not guaranteed: that a destination which is away is told before other sinks are fenced.
+        Not guaranteed: that a destination which is away is noticed before other sinks are fenced.
         """
         self.pipeline = pipeline
 
     def look(self) -> Peek:
         """The newest marker of ``history``, all of which is read.
 
-        Not guaranteed: that rows of a stranger are refused before a fence is installed. They are, under the fence.
+        Not guaranteed: that rows of a stranger are refused before a fence is installed. They are refused under the
+        fence.
         """
         marker = None
         for marker, _ in self.history():  # noqa: B007  the last one is what is looked for
@@ -355,11 +358,11 @@ class SinkBase(ABC):
         return Peek(marker, marker.epoch.number if marker else 0)
 
     def sweep(self) -> None:
-        """Do nothing. Not guaranteed: that what killed drivers prepared is ever removed."""
+        """Do nothing. Not guaranteed: that staging of killed drivers is ever removed."""
         return
 
     def recount(self) -> Mapping[int, int] | None:
-        """None: cannot tell. Not guaranteed: that an audit notices rows which others took away or put twice."""
+        """None: cannot count. Not guaranteed: that an audit notices rows which others took away or put twice."""
         return None
 
     def close(self) -> None:
@@ -368,6 +371,6 @@ class SinkBase(ABC):
 
 
 def is_default(sink: Sink, member: str) -> bool:
-    """Whether a sink leaves a member as it is in :class:`SinkBase`."""
+    """Whether a sink leaves a member at the default of :class:`SinkBase`."""
     own, base = getattr(type(sink), member, None), getattr(SinkBase, member)
     return getattr(own, "__func__", own) is getattr(base, "__func__", base)

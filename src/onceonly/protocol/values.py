@@ -1,12 +1,11 @@
-"""Answers of a sink: capabilities, position, external changes. Frozen."""
+"""Values that a sink returns: abilities, position, disturbances. Frozen."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol.change_order import ONLY_ADDED, Changes
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
 from onceonly_checkpoints.strenum import StrEnum
 
@@ -14,12 +13,60 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+# ---- Order two changes of one key by ``sequence=``. Pure.
+#
+# Every sink with ``sequence=`` uses this one rule. A change replaces one that an earlier epoch brought, unless its
+# sequence is lower. Of two that are equal the later epoch wins: a replay is skipped by proof, so a repeated change is
+# a new one. Within one epoch two equal ones have no order, and they are refused (E505). So batch boundaries decide
+# nothing.
+
+
 @dataclass(frozen=True, slots=True)
-class Names:
-    """Which names of columns a destination tells apart. An empty name, or one name twice, fits nowhere.
+class Changes:
+    """Columns by which rows of a sink replace one another.
 
     Attributes:
-        most: bytes in UTF-8 of the longest name; what is longer the destination cuts. ``None``: any length.
+        key: columns that identify a row. Empty where rows are only added.
+        sequence: column that orders the changes of a key. ``None``: a later epoch wins.
+        delete: boolean column of the batch. A row with true removes its key.
+        remembers: whether a change that is older than the removal of its key is recognized as late.
+    """
+
+    key: tuple[str, ...] = ()
+    sequence: str | None = None
+    delete: str | None = None
+    remembers: bool = False
+
+    @property
+    def forgets(self) -> bool:
+        """Whether a change older than the removal restores its row, if it comes in a later epoch."""
+        return self.sequence is not None and self.delete is not None and not self.remembers
+
+
+ONLY_ADDED = Changes()
+"""Of a sink whose rows replace none."""
+
+
+def replaces(coming: str, current: str) -> str:
+    """The rule in SQL, over two values of the sequence, as Postgres, Spark and DataFusion read it."""
+    return f"({current} IS NULL OR {coming} >= {current})"
+
+
+def order(value: Any) -> tuple[bool, bool, Any]:
+    """A sort key in Python for a value of the sequence: null comes first and NaN last, as in SQL."""
+    nan = value != value  # noqa: PLR0124  NaN alone is not itself
+    return value is not None, nan, None if nan or value is None else value
+
+
+# ---- Values that a sink returns: abilities, position, disturbances. Frozen.
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Which column names a destination distinguishes. An empty name, or one name twice, fits nowhere.
+
+    Attributes:
+        most: bytes in UTF-8 of the longest name. The destination cuts longer ones. ``None``: any length.
         folds: whether names that differ in case alone are one name.
     """
 
@@ -29,25 +76,23 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a sink can do; the guarantee is derived from it.
+    """Abilities of a sink. The guarantee is derived from them.
 
     Attributes:
         append_only: rows of an epoch are only ever added (not upserts, not merges).
-        recountable: ``recount`` can tell rows per epoch.
-        carries_ledger: ``commit`` can write the ledger's record in its own transaction when the ledger lies in the
-            same database.
-        committer: name of the way epochs are committed, for ``explain()``.
-        readers: what a reader must do to see only whole epochs, for ``explain()``.
-        dangers: what this destination, as configured, takes away from the promise, for ``explain()``; of the
-            destination itself only once it was opened.
-        foreign: what others may do to the target, and what they did and was let pass; empty where there is no choice.
-        provable: whether what the rows of an epoch say can be proven although others may change them.
-        transactional: rows and marker land together or not at all, and only where our fence and the previous chain
-            stand. ``False``: each row is put by itself under its key, the marker last, once every row was acknowledged;
-            an epoch that was cut off is put again by its replay. The promise is then a weaker one.
+        recountable: ``recount`` can count rows per epoch.
+        carries_ledger: ``commit`` can write the ledger's record in its own transaction when both share a database.
+        committer: name of the commit strategy, for ``explain()``.
+        readers: how a reader sees only whole epochs, for ``explain()``.
+        dangers: how this destination, as configured, weakens the guarantee, for ``explain()``. Facts of the destination
+            itself are added once it was opened.
+        foreign: changes that others may make to the target, and those that passed. Empty where there is no choice.
+        provable: whether the values of an epoch's rows can be proven although others may change them.
+        transactional: rows and marker land together or not at all, and only if our fence and the previous chain are
+            current. ``False``: each row is put by itself under its key, the marker last, once every row was
+            acknowledged. The replay of a cut-off epoch puts it again. The guarantee is then weaker.
         records: whether a row becomes a record of columns ``key`` and ``value``, and other columns are left out.
-        names: which names of columns it tells apart.
-        changes: by which columns rows replace one another; none where they are only added, or by SQL of the user's own.
+        changes: columns by which rows replace one another. None where they are only added, or by the user's own SQL.
     """
 
     append_only: bool
@@ -66,20 +111,20 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class ExternalChange:
-    """Something that somebody else did to the target since our last receipt.
+    """A change by another writer to the target since our last receipt.
 
     Attributes:
-        kind: ``restored``, ``recreated``, ``moved`` (with all it held, to another server), ``overwritten``, ``deleted``
+        kind: ``restored``, ``recreated``, ``moved`` (with all rows, to another server), ``overwritten``, ``deleted``
             (rows), ``appended`` (rows), ``unknown`` (an operation that is not known), ``unreadable`` (the log range was
             cleaned away) or ``failed_over``.
         detail: evidence in words: version, operation, time.
         fatal: whether the pipeline must stop (R6) or only note it.
-        at: where in the target's own count it happened, a table's version; ``None`` where nothing is counted.
-        allowed: whether the sink was given leave for it.
-        operation: its name in the target; empty where it has none.
-        added: rows that it added; ``None`` where that is not known.
-        removed: rows that it took away; ``None`` where that is not known.
-        first: the first of several that are told as one, like ``at``, which is the last.
+        at: the target's own version number of the change. ``None`` where the target has no versions.
+        allowed: whether the sink was configured to let it pass.
+        operation: its name in the target. Empty where it has none.
+        added: number of rows that it added. ``None`` where that is not known.
+        removed: number of rows that it removed. ``None`` where that is not known.
+        first: first version of several changes that are merged. ``at`` is the last.
     """
 
     kind: str
@@ -95,17 +140,12 @@ class ExternalChange:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a sink stands, read under our fence.
+    """Position of a sink, read under our fence. ``has_rows``: of any writer, also of another pipeline.
 
     Attributes:
-        fence: the fence that stands.
-        marker: newest marker of ours; ``None`` if there is none.
-        epoch: number of the newest epoch; differs from ``marker`` only where the marker's text has been cleaned away
-            (0: none).
-        identity: what the target *is*; see ``Receipt.identity``. Empty while the target does not exist.
-        has_rows: whether the target holds any row at all.
-        disturbances: what others did since the receipt.
-        writers: as in :class:`Peek`.
+        marker: our newest marker. ``None`` if there is none.
+        epoch: number of the newest epoch, 0 for none. Without its marker only where the text has been cleaned away.
+        identity: see ``Receipt.identity``. Empty while the target does not exist.
     """
 
     fence: Fence
@@ -119,17 +159,16 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """What stands in a sink, read without a fence: true when it was read, and perhaps no longer.
+    """A sink's newest marker, read without a fence. It may be outdated at once.
 
     Attributes:
-        marker: newest marker of ours; ``None`` if there is none.
-        epoch: number of the newest epoch; differs from ``marker`` as in :class:`Position`.
-        strangers: whether the target holds rows and no epoch of ours; told only where there is no epoch.
-        writers: pipelines that wrote epochs there, as far as a sink that is :class:`Shared` knows them.
-        identity: what the target is, as in :class:`Position`; asked of a sink that is :class:`Identified`, and only
-            where it holds less than it confirmed; else ``None``.
-        content: the epoch whose rows stand, asked of a sink that is :class:`Settable`, and only where ``identity`` is
-            another one than it confirmed; else ``None``.
+        epoch: number of the newest epoch. Differs from ``marker`` as in :class:`Position`.
+        strangers: whether the target holds rows and no epoch of ours. Set only where there is no epoch.
+        writers: pipelines that wrote epochs there, as far as an :class:`Inspectable` sink knows them.
+        identity: identity of the target, as in :class:`Position`. Set by a sink that :class:`DetectsChanges`, and only
+            where it holds less than it confirmed. Otherwise ``None``.
+        content: the epoch whose rows the target holds. Set by a sink that :class:`ReplacesRows`, and only where
+            ``identity`` differs from the confirmed one. Otherwise ``None``.
     """
 
     marker: Marker | None
@@ -142,13 +181,12 @@ class Peek:
 
 @dataclass(frozen=True, slots=True)
 class PrunedEpochs:
-    """What the epochs were whose markers a sink has let go.
+    """Sum of the epochs, up to ``epoch``, whose markers a sink has let go.
 
     Attributes:
-        epoch: the newest of them.
-        chain: its chain, which the next epoch names.
+        chain: the chain of ``epoch``, which the next epoch names.
         rows: rows of those after ``accepted``.
-        accepted: the newest of them in which an operator took this sink's content as it was; 0 for none.
+        accepted: the newest of them in which an operator accepted this sink's content. 0 for none.
     """
 
     epoch: int
@@ -159,12 +197,12 @@ class PrunedEpochs:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredRows:
-    """Rows that a sink removed, as it was told to, once the time was over for which they are kept; oldest first.
+    """Rows that a sink removed after their retention time, oldest first.
 
     Attributes:
-        epoch: the newest epoch of which rows were removed: of those before it none is left.
-        rows: rows of that epoch that were removed.
-        total: rows that were removed, of all epochs.
+        epoch: the newest epoch with removed rows. No row of the epochs before it is left.
+        rows: removed rows of that epoch.
+        total: removed rows of all epochs.
         before_ms: only rows of epochs planned before this were old enough, milliseconds since 1970.
     """
 
@@ -174,7 +212,7 @@ class ExpiredRows:
     before_ms: int
 
     def gone(self, epoch: Epoch, held: int) -> int:
-        """Rows of an epoch that were removed, of those that it brought; 0 where the epoch's own clock denies it."""
+        """Number of removed rows of an epoch that brought ``held``. 0 where the epoch's own clock is too young."""
         old = epoch.lineage is not None and epoch.lineage.batch_timestamp_ms < self.before_ms
         if not old or epoch.number > self.epoch:
             return 0
@@ -183,24 +221,21 @@ class ExpiredRows:
 
 @dataclass(frozen=True, slots=True)
 class RowTotals:
-    """Rows of a target in all, where it does not tell whose they are.
+    """Total rows of a target that does not know their epochs: current ones, and those that others removed or added.
 
     Attributes:
-        standing: rows that stand.
-        removed: rows that others took away.
-        added: rows that others added, before our first epoch or since.
-        accepted: rows that went with changes which stopped the query until an operator accepted them; negative where
-            they brought rows.
+        added: before our first epoch or since.
+        accepted: rows that changes removed which an operator accepted after a stop. Negative where they added rows.
     """
 
-    standing: int
+    current_rows: int
     removed: int
     added: int
     accepted: int = 0
 
 
 class Leaves(StrEnum):
-    """What the rows of an epoch leave in a target, whatever stood there, until a later epoch comes."""
+    """How many rows an epoch leaves in a target until a later epoch comes, with any earlier content."""
 
     ALL = "all"
     """A row each: an epoch removes none, and no two of its rows meet."""
@@ -211,18 +246,17 @@ class Leaves(StrEnum):
 
     @classmethod
     def by(cls, *, sequence: bool, removes: bool) -> Self:
-        """What an upsert leaves: with an order of the changes of a key, and with removals."""
+        """For an upsert, with or without an order of the changes of a key and removals."""
         return cls(cls.ANY if removes else cls.SOME if sequence else cls.ALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """Rows of a target in all, where it does not tell them by the epoch that brought them.
+    """Total rows of a target that does not distinguish them by the epoch that brought them.
 
     Attributes:
-        rows: that stand, whoever brought them.
-        leaves: what the rows of an epoch leave at least.
-        written: rows by the epoch that wrote them last; ``None`` where the target does not tell.
+        rows: current rows, of all writers.
+        written: rows by the epoch that wrote them last. ``None`` where the target does not know it.
     """
 
     rows: int
@@ -232,12 +266,11 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class ToleratedChanges:
-    """What others did to a target and was let pass, as far back as the target remembers.
+    """Changes by others that passed, as far back as the target remembers.
 
     Attributes:
-        changes: oldest first.
-        removed: rows of each epoch that they took away, where the target tells whose they were.
-        sums: of the whole target, where it does not; ``None`` where neither is known, or the other one is.
+        removed: rows of each epoch that they removed, where the target knows their epochs.
+        sums: totals, where it does not. ``None`` where neither is known, or ``removed`` is.
     """
 
     changes: tuple[ExternalChange, ...] = ()
@@ -247,11 +280,11 @@ class ToleratedChanges:
 
 @dataclass(frozen=True, slots=True)
 class AppTransaction:
-    """What another application last wrote, by the target's own record of it.
+    """The last write of another application, from the target's own record.
 
     Attributes:
-        version: the newest version that it wrote under, in its own count; ``None`` if it never wrote.
-        since: what others did to the target after that write and may have taken rows away, oldest first.
+        version: the newest version that it wrote under, in its own count. ``None`` if it never wrote.
+        since: later changes by others that may have removed rows, oldest first.
     """
 
     version: int | None

@@ -1,36 +1,32 @@
-"""Expectations and quarantine of rows: ``Quality(expect=, quarantine=)``."""
+"""Arguments ``Quality(expect=, quarantine=)`` and ``Dedupe(key=, within=, store=)``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import Duration, meaningless, unfit
 from onceonly.machine.admission import spelled
-from onceonly.protocol import Demanding, Expires, Sink
-from onceonly.quality.spark_expectations import Expectation, Expectations
+from onceonly.protocol import HasConstraints, HostsStores, ReplacesRows, Sink
+from onceonly.protocol.capabilities import SeenIdsStore
+from onceonly.quality.spark_dedupe import DedupeConfig
+from onceonly.quality.spark_row_rules import Expectation, Expectations
 from onceonly.spark.expression_check import text_of
-from onceonly_checkpoints.period import milliseconds
+from onceonly_checkpoints.epoch_time import milliseconds
 
 if TYPE_CHECKING:
     from onceonly.quality.spark_outputs import Column
     from onceonly.quality.spark_row_rules import Demanded
 
+
 MOST = 100
 """How many expectations a call may have: each is counted in the action that stages the rows, and by name in markers."""
 
-_LEAST_MS = 1000
-"""A time for which rows are kept is no shorter."""
-
 _NAME = re.compile(r'[^\x00-\x1f"\\{}]{1,63}')
-
-
-@runtime_checkable
-class DemandingSink(Sink, Demanding, Protocol):
-    """A sink that reads its destination's rules."""
 
 
 @checks_arguments
@@ -45,16 +41,16 @@ class Quality:
 
     Args:
         expect: conditions that every good row meets, by name: in Spark SQL or as Columns, on the columns that a row has
-            after ``before=``. Null is not met.
+            after ``transform=``. Null is not met.
         quarantine: gets bad rows as text: ``reasons`` (a JSON list of objects ``{"by": "expect", "rule": name}``, or by
             a sink's id), ``row`` (the row in JSON) and ``hash`` (64 bits, of the row). A topic gets all of it as JSON
             in ``value``. Without it a bad row stops the query.
         max_bad: most bad rows of an epoch: a number, or a share of them, which lets a hundred through in any case. More
             stop the query, and nothing is written (E522).
-        values: whether ``row`` is kept. Otherwise it is null.
-        keep: retention of rows in the quarantine, ``90 days``, by the clock of the epochs. Older ones are removed in
-            the transactions of later epochs, 10,000 rows at most in each. Only for a table in Postgres: a topic has a
-            retention of its own. Default: unlimited.
+        keep_row: whether ``row`` is kept. Otherwise it is null.
+        keep_for: retention of rows in the quarantine, ``90 days``, by the clock of the epochs. Older ones are removed
+            in the transactions of later epochs, 10,000 rows at most in each. Only for a table in Postgres: a topic has
+            a retention of its own. Default: unlimited.
 
     Raises:
         ConfigurationError: E110, an expectation that cannot apply to rows.
@@ -66,8 +62,8 @@ class Quality:
     expect: Mapping[str, str | Column] = field(default_factory=dict[str, "str | Column"])
     quarantine: Sink | None = None
     max_bad: int | float = 0.01
-    values: bool = True
-    keep: str | None = None
+    keep_row: bool = True
+    keep_for: Duration | None = None
 
     def __post_init__(self) -> None:
         """Refuse arguments that are invalid for any sinks."""
@@ -75,14 +71,16 @@ class Quality:
         most = self.max_bad
         share = isinstance(most, float) and 0 <= most <= 1
         if not share and (not isinstance(most, int) or isinstance(most, bool) or most < 0):
-            raise _meaningless("max_bad", most, "a number of rows (max_bad=500) or a share up to 1.0 (max_bad=0.01)")
+            raise meaningless(
+                "Quality", "max_bad", most, "a number of rows (max_bad=500) or a share up to 1.0 (max_bad=0.01)"
+            )
 
     def expectations(self, demanded: Sequence[Demanded] = ()) -> Expectations:
         """Return all expectations and destinations' rules, as the engine computes them."""
         expect = tuple(Expectation(name, expected) for name, expected in self.expect.items())
         sinks = (self.quarantine.id,) if self.quarantine else ()
         records = self.quarantine is not None and self.quarantine.capabilities.records
-        return Expectations(expect, tuple(demanded), sinks, records, self.values)
+        return Expectations(expect, tuple(demanded), sinks, records, self.keep_row)
 
     @property
     def most(self) -> int | float:
@@ -90,19 +88,19 @@ class Quality:
         return self.max_bad if self.quarantine else 0
 
     @property
-    def kept(self) -> str:
+    def retention_text(self) -> str:
         """Retention of bad rows, in words, or empty without one."""
-        return f", for {self.keep}" if self.keep else ""
+        return f", for {self.keep_for}" if self.keep_for else ""
 
     @property
     def text(self) -> str:
         """The expectations in words."""
         return ", ".join(f"{name}: {text_of(expected)}" for name, expected in self.expect.items())
 
-    def demanding(self, sinks: Sequence[Sink]) -> tuple[DemandingSink, ...]:
+    def demanding(self, sinks: Sequence[Sink]) -> tuple[Sink, ...]:
         """Return the sinks whose destinations' rules apply to good rows."""
-        asked = sinks if self.quarantine else ()
-        return tuple(sink for sink in asked if isinstance(sink, DemandingSink) and sink is not self.quarantine)
+        candidates = sinks if self.quarantine else ()
+        return tuple(sink for sink in candidates if isinstance(sink, HasConstraints) and sink is not self.quarantine)
 
     def breaks(self, sinks: Sequence[Sink]) -> str:
         """Describe the expectations and rules that a bad row may break, for a call's sinks."""
@@ -111,13 +109,11 @@ class Quality:
 
 
 def check_kind(quality: Quality | None) -> None:
-    """Refuse an argument that is no ``Quality``.
-
-    Raises:
-        ConfigurationError: E110.
-    """
+    """Refuse an argument that is no ``Quality`` (E110)."""
     if not isinstance(quality, Quality | None):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
-        raise _meaningless("quality", quality, 'Quality(expect={"amount": "amount >= 0"}, quarantine=sink)')
+        raise meaningless(
+            "exactly_once", "quality", quality, 'Quality(expect={"amount": "amount >= 0"}, quarantine=sink)'
+        )
 
 
 _OF_ROWS = ("E503", "E504", "E505", "E506", "E517")
@@ -129,70 +125,59 @@ def refusal_text(quality: Quality | None, refused: OnceOnlyError) -> OnceOnlyErr
 
     The usual remedy for good rows, a condition that sets them aside, does not help here.
     """
-    kept = quality.quarantine if quality else None
-    if kept is None or refused.code not in _OF_ROWS or refused.details.get("sink") != kept.id:
+    quarantine = quality.quarantine if quality else None
+    if quarantine is None or refused.code not in _OF_ROWS or refused.details.get("sink") != quarantine.id:
         return refused
-    columns = "a text value" if kept.capabilities.records else "texts reasons and row and a hash of 64 bits"
-    return refuse("E524", sink=kept.id, reason=refused.what, columns=columns)
+    columns = "a text value" if quarantine.capabilities.records else "texts reasons and row and a hash of 64 bits"
+    return refuse("E524", sink=quarantine.id, reason=refused.what, columns=columns)
 
 
 def keeping(quality: Quality | None) -> None:
-    """Set the retention of a quarantine.
-
-    Raises:
-        ConfigurationError: E110, it cannot remove any rows, or the period is invalid.
-    """
-    if quality is None or quality.keep is None:
+    """Set the retention of a quarantine (E110: it cannot remove rows, or the period is invalid)."""
+    if quality is None or quality.keep_for is None:
         return
-    kept, period = quality.quarantine, milliseconds(quality.keep) or 0
-    if kept is None:
-        raise _unkept(quality, "without a quarantine= no row is kept", "add quarantine=, or leave keep= out")
-    if period < _LEAST_MS:
-        raise _unkept(quality, "keep= is a time", 'say "90 days", "12 hours" or "30 minutes"')
-    if not isinstance(kept, Expires):
-        raise _unkept(
-            quality,
-            f"{kept.id} removes no row by its age",
-            "a table of Postgres as quarantine; or leave keep= out: a topic has retention.ms, and out of a Delta table "
-            'you may delete rows yourself where it is DeltaSink(..., foreign="deletes")',
+    quarantine, period = quality.quarantine, milliseconds(quality.keep_for) or 0
+    if quarantine is None:
+        cause = "without a quarantine= no row is kept"
+        raise unfit("Quality", f"keep_for={quality.keep_for!r}", cause, "add quarantine=, or leave keep_for= out")
+    if not (isinstance(quarantine, ReplacesRows) and quarantine.expire_after(period)):
+        raise unfit(
+            "Quality",
+            f"keep_for={quality.keep_for!r}",
+            f"{quarantine.id} removes no row by its age",
+            "a table of Postgres as quarantine; or leave keep_for= out: a topic has retention.ms, and out of a Delta "
+            'table you may delete rows yourself where it is DeltaSink(..., external_changes="deletes")',
         )
-    kept.keep_for(period)
-
-
-def _unkept(quality: Quality, cause: str, way: str) -> Exception:
-    return refuse("E110", problem=f"Quality(keep={quality.keep!r}) cannot be.", cause=cause, next=way)
 
 
 def check(quality: Quality | None, sinks: Sequence[Sink]) -> None:
-    """Refuse expectations that do not fit the sinks of good rows.
-
-    Raises:
-        ConfigurationError: E110.
-    """
+    """Refuse expectations that do not fit the sinks of good rows (E110)."""
     if quality is None:
         return
     expect = quality.expect
     if not expect and not quality.demanding(sinks):
-        without = "as no sink says what its destination demands" if quality.quarantine else "where no quarantine= is"
-        raise _meaningless("expect", expect, f'conditions by name, {{"amount": "amount >= 0"}}, {without}')
-    if (named := _beside(quality.quarantine, sinks)) is not None:
+        without = "as no sink knows constraints of its destination" if quality.quarantine else "where no quarantine= is"
+        raise meaningless("Quality", "expect", expect, f'conditions by name, {{"amount": "amount >= 0"}}, {without}')
+    if (named := _sink_on_same_target(quality.quarantine, sinks)) is not None:
         raise refuse(
             "E110",
             problem=f"Quality(quarantine=) is the target of {named}, too.",
-            cause="bad rows have columns of their own, and a table of good rows is no place to keep them apart",
+            cause="invalid rows have other columns, and need a table without valid rows",
             next="give the quarantine a table or a topic that no other sink of the query writes to",
         )
 
 
 def _check_expect(expect: object) -> None:
     if not isinstance(expect, Mapping) or len(expect) > MOST:
-        raise _meaningless("expect", expect, f'up to {MOST} conditions by name, {{"amount": "amount >= 0"}}')
+        raise meaningless("Quality", "expect", expect, f'up to {MOST} conditions by name, {{"amount": "amount >= 0"}}')
     for name in expect:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise _meaningless("expect", name, "names of up to 63 characters, without quotes, backslashes and braces")
+            raise meaningless(
+                "Quality", "expect", name, "names of up to 63 characters, without quotes, backslashes and braces"
+            )
 
 
-def _beside(quarantine: Sink | None, sinks: Sequence[Sink]) -> str | None:
+def _sink_on_same_target(quarantine: Sink | None, sinks: Sequence[Sink]) -> str | None:
     """Return the id of a sink of good rows that has the quarantine's target."""
     if not isinstance(quarantine, Sink):
         return None
@@ -200,11 +185,98 @@ def _beside(quarantine: Sink | None, sinks: Sequence[Sink]) -> str | None:
     return next((sink.id for sink in sinks if sink.id != quarantine.id and spelled(sink) == where), None)
 
 
-def _meaningless(argument: str, value: object, wanted: str) -> Exception:
-    call = "exactly_once" if argument == "quality" else "Quality"
-    return refuse(
-        "E110",
-        problem=f"{call}({argument}={value!r}) is not understood.",
-        cause=f"{argument}= takes {wanted}",
-        next=f"give {wanted}",
-    )
+# ---- Deduplicate rows that a producer sent twice: ``Dedupe(key=, within=, store=)``.
+
+
+@checks_arguments
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dedupe:
+    """Deduplicate rows by id: of rows with the same id, at most one within a time reaches any sink.
+
+    For producers that send twice. Retries after a crash or a restart need none of it. Of several such rows in one batch
+    one passes, the same in each replay. Later ones within the time are counted and dropped. The ids are committed with
+    the rows that brought them. SQS and Pub/Sub deduplicate over five and ten minutes by themselves. Spark's
+    ``dropDuplicatesWithinWatermark`` does it in the state of the query, which a new checkpoint loses.
+
+    Args:
+        key: the row's id: a column after ``transform=``, or Spark SQL on one row (``"payload.id"``). Several
+            if the id has parts. Texts, whole numbers, decimals, times, bytes. A row without one is bad.
+        within: how long an id is known, ``"7 days"``, from the row that passed on, by the engine's clock of the batches
+            and not the rows' own times.
+        store: the table of ids, for nothing else: ``pg.table("orders_seen")``. It is made with the first epoch. It has
+            16 bytes and a time for each id, which leave after ``within``.
+
+    Raises:
+        ConfigurationError: E110 an argument is not understood. E122 no ids can be kept there.
+
+    Example:
+        ``exactly_once(pg, dedupe=Dedupe(key="event_id", within="7 days", store=pg.table("orders_seen")))``
+    """
+
+    key: str | Sequence[str]
+    within: str
+    store: Sink
+    keeper: SeenIdsStore = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the arguments, and find the sink of ids."""
+        if not self.parts or not all(isinstance(part, str) and part.strip() for part in self.parts):  # pyright: ignore[reportUnnecessaryIsInstance]
+            expected = 'a column or SQL on one row, key="event_id", or several of them'
+            raise meaningless("Dedupe", "key", self.key, expected, required=True)
+        seconds, rest = divmod(milliseconds(self.within) or 0, 1000)
+        if not seconds or rest:
+            expected = 'a time in whole seconds: "7 days", "12 hours", "30 minutes"'
+            raise meaningless("Dedupe", "within", self.within, expected, required=True)
+        object.__setattr__(self, "keeper", _keeper(self.store, seconds))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Parts of the id."""
+        if isinstance(self.key, str):
+            return (self.key,)
+        return tuple(self.key) if isinstance(self.key, Sequence) else ()  # pyright: ignore[reportUnnecessaryIsInstance]
+
+    @property
+    def named(self) -> str:
+        """Parts of the id, in words."""
+        return ", ".join(self.parts)
+
+    @property
+    def repeats(self) -> DedupeConfig:
+        """Key and lookup by which the engine finds repeated rows."""
+        return DedupeConfig(self.parts, self.keeper.id, self.keeper.lookup)
+
+    def with_id_expectation(self, quality: Quality | None) -> Quality:
+        """Add the expectation of an id: without one, a repetition cannot be recognised."""
+        name = f"a known {self.named}" if _SHORT.fullmatch(self.named) else "a known id"
+        expectation = {name: " AND ".join(f"({part}) IS NOT NULL" for part in self.parts)}
+        return replace(quality, expect={**quality.expect, **expectation}) if quality else Quality(expect=expectation)
+
+
+_SHORT = re.compile(r"[\w., ]{1,48}")
+"""What can stand in the name of an expectation as it is."""
+
+
+def _keeper(keep: object, seconds: int) -> SeenIdsStore:
+    store = keep.seen_ids_store(seconds) if isinstance(keep, HostsStores) else None
+    if store is None:
+        what = "store= is missing" if keep is None else f"store={keep!r} cannot hold ids and be asked for them"
+        raise refuse("E122", problem=what, next=_STORE_REMEDY)
+    return store
+
+
+_STORE_REMEDY = 'name a table of Postgres: Dedupe(..., store=pg.table("orders_seen"))'
+
+
+def check_dedupe(dedupe: Dedupe | None, sinks: Sequence[Sink]) -> None:
+    """Refuse an argument that is no ``Dedupe`` (E110), and a table of ids that gets rows, too (E122)."""
+    if dedupe is None:
+        return
+    if not isinstance(dedupe, Dedupe):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
+        call = 'Dedupe(key="event_id", within="7 days", store=pg.table("orders_seen"))'
+        raise meaningless("exactly_once", "dedupe", dedupe, call)
+    store = dedupe.keeper
+    for sink in sinks:
+        if sink is dedupe.store or spelled(sink) == spelled(store):
+            remedy = 'name a table of its own: Dedupe(..., store=pg.table("orders_seen"))'
+            raise refuse("E122", problem=f"{store.id} takes rows in the same call", next=remedy)

@@ -9,13 +9,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
-from onceonly.protocol import Readable, Sink
+from onceonly.errors.arguments import checks_arguments
+from onceonly.protocol import ReadsRows, Sink
 from onceonly.protocol.capabilities import Span
+from onceonly.spark import digest
+from onceonly.spark.expression_check import first_line
 from onceonly_checkpoints.digests import OutputDigest
 from onceonly_checkpoints.epoch import Epoch
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +38,14 @@ class BadRow:
     hash: int | None
 
     @classmethod
-    def of(cls, epoch: int, kept: Mapping[str, Any]) -> BadRow | None:
+    def of(cls, epoch: int, values: Mapping[str, Any]) -> BadRow | None:
         """Decode a bad row from a sink's columns or record, or return ``None`` if it is neither."""
         try:
-            parts = kept if "reasons" in kept and "hash" in kept else _of_record(kept["value"])
+            parts = values if "reasons" in values and "hash" in values else _of_record(values["value"])
             reasons, row = parts["reasons"], parts.get("row")
             listed = json.loads(reasons) if isinstance(reasons, str) else reasons
-            said = row if row is None or isinstance(row, str) else json.dumps(row, ensure_ascii=False)
-            return cls(epoch, tuple(listed), said, parts["hash"])
+            row_text = row if row is None or isinstance(row, str) else json.dumps(row, ensure_ascii=False)
+            return cls(epoch, tuple(listed), row_text, parts["hash"])
         except (AttributeError, KeyError, TypeError, ValueError):
             return None
 
@@ -57,24 +64,20 @@ _NAME = re.compile(r'[\s{,]*("(?:[^"\\]|\\.)*")\s*:\s*')
 
 
 def _of_record(value: bytes | str) -> Mapping[str, Any]:
-    """Parse a record. An object in it stays text, as a parser rounds a decimal to a double.
-
-    Raises:
-        ValueError: it is no JSON.
-    """
+    """Parse a record. An object in it stays text, as a parser rounds a decimal. ``ValueError``: it is no JSON."""
     text = value.decode() if isinstance(value, bytes) else value
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     at = 0
     while name := _NAME.match(text, at):
-        said, at = _DECODER.raw_decode(text, name.end())
-        found[json.loads(name[1])] = text[name.end() : at] if isinstance(said, dict) else said
-    return found
+        decoded, at = _DECODER.raw_decode(text, name.end())
+        parts[json.loads(name[1])] = text[name.end() : at] if isinstance(decoded, dict) else decoded
+    return parts
 
 
 def set_aside(epochs: Iterable[Epoch], reason: str | None = None) -> tuple[tuple[Epoch, OutputDigest], ...]:
     """Return the epochs with bad rows, or with rows that broke a given rule, each with its output of bad rows."""
-    found = ((epoch, epoch.bad) for epoch in epochs)
-    return tuple((one, bad) for one, bad in found if bad and count(bad, reason))
+    bad_outputs = ((epoch, epoch.bad) for epoch in epochs)
+    return tuple((epoch, bad) for epoch, bad in bad_outputs if bad and count(bad, reason))
 
 
 def count(bad: OutputDigest, reason: str | None = None) -> int:
@@ -112,26 +115,130 @@ def rows_of(sink: Sink, span: Span, limit: int, reason: str | None = None) -> tu
         ConfigurationError: E110, its rows cannot be read by epoch.
         DestinationError: it does not answer.
     """
-    found = sink.read_rows(span) if isinstance(sink, Readable) else None
-    if found is None:
+    rows = sink.read_by_epoch(span) if isinstance(sink, ReadsRows) else None
+    if rows is None:
         raise _unreadable(sink)
-    wanted = (one for one in _parsed(found) if not reason or reason in one.rules)
-    return tuple(sorted(heapq.nlargest(limit, wanted, key=attrgetter("epoch")), key=attrgetter("epoch")))
+    bad_rows = (row for row in _parsed(rows) if not reason or reason in row.rules)
+    return tuple(sorted(heapq.nlargest(limit, bad_rows, key=attrgetter("epoch")), key=attrgetter("epoch")))
 
 
-def _parsed(found: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[BadRow]:
-    for epoch, kept in found:
+def _parsed(rows: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[BadRow]:
+    for epoch, values in rows:
         # What is in another form was put there by somebody else.
-        if (row := BadRow.of(epoch, kept)) is not None:
+        if (row := BadRow.of(epoch, values)) is not None:
             yield row
 
 
 def _unreadable(sink: Sink) -> Exception:
-    able = isinstance(sink, Readable)
-    rows = "a topic or table that was made anew, shares its numbers with another sink, or mixes epochs in its files"
+    able = isinstance(sink, ReadsRows)
+    rows = "a topic or table that was created again, shares its numbers with another sink, or mixes epochs in its files"
     return refuse(
         "E110",
         problem=f"Rows of {sink.id} cannot be shown by epoch.",
-        cause=f"the target does not tell which epoch brought a row: {rows}" if able else "such a sink is only written",
+        cause=f"the target does not record the epoch of a row: {rows}" if able else "such a sink is only written",
         next=f"look at columns reasons and row where they lie: {sink.address}",
     )
+
+
+# ---- Encode bad rows as text for a quarantine, and decode them.
+
+
+_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    # An old offset from UTC has seconds, which no offset in a text has.
+    "timeZone": "UTC",
+}
+"""Spark's own formats end at the millisecond."""
+
+_WRITTEN = {**_TIMES, "ignoreNullFields": "false"}
+"""Else a column that is null would be one that is not there."""
+
+
+def bad_row_columns(rows: DataFrame, reasons: Column, *, records: bool, values: bool) -> tuple[Column, ...]:
+    """Build the columns of a bad row in its output, as one text with ``records``. ``reasons`` is a JSON list.
+
+    With ``values`` the row's own values are kept.
+    """
+    from pyspark.sql import functions as f
+
+    row = f.to_json(f.struct("*"), _WRITTEN) if values else None
+    hashed = digest.row_hash(rows.schema)
+    if not records:
+        row_text = f.lit(None).cast("string") if row is None else row
+        return reasons.alias("reasons"), row_text.alias("row"), hashed.alias("hash")
+    parts = [f.lit('{"reasons":'), reasons, *([] if row is None else [f.lit(',"row":'), row])]
+    value = f.concat(*parts, f.lit(',"hash":'), hashed.cast("string"), f.lit("}"))
+    return hashed.cast("string").alias("key"), value.alias("value"), reasons.alias("reasons")
+
+
+@checks_arguments
+def bad_rows(rows: DataFrame, schema: str | StructType) -> DataFrame:
+    """Decode the rows of a quarantine, for a query that writes them again after their repair.
+
+    Such a query is one like any other, with a name and a checkpoint of its own. Its epochs record its offsets in the
+    quarantine, so no row comes back twice. A Delta table or a topic is a stream of Spark's. Read a topic with
+    ``kafka.isolation.level=read_committed``.
+
+    Args:
+        rows: read from a quarantine, as a stream or not: with columns ``reasons``, ``row`` and ``hash``, or ``value``
+            of a topic.
+        schema: columns and types of the rows when they were set aside, as DDL or a type of Spark's.
+
+    Returns:
+        ``row``, a structure of these columns, ``reasons``, a JSON list, and ``intact``, whether by its hash the row has
+        all its values. It is false if ``schema`` is another one, a text was no UTF-8, or ``keep_row=False``.
+
+    Raises:
+        ConfigurationError: E110, no such columns, or a type that cannot be read from JSON.
+
+    Example:
+        ``bad_rows(bad, "id bigint, amount double").where("intact").select("row.*")``
+    """
+    from pyspark.sql import functions as f
+
+    if {"reasons", "row", "hash"} <= {*rows.columns}:
+        reasons, hashed = f.col("reasons"), f.col("hash")
+        text, is_record = f.col("row"), False
+    elif "value" in rows.columns:
+        parts = f.from_json(f.col("value").cast("string"), "reasons string, hash bigint")
+        reasons, hashed = parts.getField("reasons"), parts.getField("hash")
+        text, is_record = f.col("value").cast("string"), True
+    else:
+        raise _unread(f"got columns {', '.join(rows.columns)}.", "these are not those of a quarantine", _COLUMNS)
+    try:
+        columns = _columns(schema)
+        form = _within(columns) if is_record else columns
+        read = f.from_json(text, form, _TIMES)
+        decoded = rows.select(
+            (read.getField("row") if is_record else read).alias("row"), reasons.alias("reasons"), hashed.alias("hash")
+        )
+        intact = f.coalesce(digest.row_hash(columns, within="row") == f.col("hash"), f.lit(False))
+        return decoded.select("row", "reasons", intact.alias("intact"))
+    except Exception as error:  # of Spark's many classes: what it says is what the user needs
+        raise _unread(f"cannot read rows of {schema!r}.", first_line(error), _AS_TEXT) from error
+
+
+_COLUMNS = "give the columns that you read from the quarantine: reasons, row and hash of a table, value of a topic"
+_AS_TEXT = 'correct the schema; a type that JSON lacks is read as text: bad_rows(df, "at string")'
+
+
+def _columns(schema: str | StructType) -> StructType:
+    from pyspark.sql.types import StructType
+
+    if not isinstance(schema, str):
+        return schema
+    parsed = StructType.fromDDL(schema)
+    if not isinstance(parsed, StructType):
+        raise TypeError(f"{schema} names no column")
+    return parsed
+
+
+def _within(columns: StructType) -> StructType:
+    from pyspark.sql.types import StructType
+
+    return StructType().add("row", columns)
+
+
+def _unread(problem: str, cause: str, remedy: str) -> Exception:
+    return refuse("E110", problem=f"bad_rows() {problem}", cause=cause, next=remedy)

@@ -7,25 +7,140 @@ executors look the id up in the store of ids. Only the ids go to Python and over
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol import AsOf, Estimate
-from onceonly.protocol.batch import Trim
+from onceonly.protocol import Estimate
+from onceonly.protocol.batch import AsOf, Trim
 from onceonly.protocol.capabilities import AT, ID, Lookup
-from onceonly.quality.local_dedupe import Judged, judge
-from onceonly.quality.row_ids import NoText, id_of
-from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput
-from onceonly.quality.tally import Tally, tally
+from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput, Tally, tally
 from onceonly.spark import digest, expression_check, frames
 from onceonly.spark.batch import columns_refused
-from onceonly_checkpoints.digests import SEEN, Digest, OutputDigest, column_of
+from onceonly_checkpoints.digests import SEEN_IDS, Digest, OutputDigest, column_of
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql.types import DataType
+
+
+# ---- Row id for deduplication: sixteen bytes of a hash over its text.
+
+
+def id_of(rows: DataFrame, key: Sequence[str]) -> Column:
+    """Compute the 16 bytes of a row's id, or null if a part of it is null.
+
+    A cryptographic hash of its text: a producer that chooses ids cannot make two of them collide. The text is that of
+    the value and not of its type, so a column may become wider. ``NoText``: values of a type have several texts.
+    """
+    from pyspark.sql import functions as f
+
+    parts = rows.select(*[f.expr(expression).alias(str(at)) for at, expression in enumerate(key)]).schema.fields
+    texts = [_text(part.dataType, expression) for expression, part in zip(key, parts, strict=True)]
+    # With its length before it, a part ends in one place only: ("a", "bc") is not ("ab", "c").
+    marked = [f.concat(f.octet_length(text).cast("string"), f.lit(":"), text) for text in texts]
+    id_text = texts[0] if len(texts) == 1 else f.concat(*marked)
+    return f.unhex(f.substring(f.sha2(id_text, 256), 1, 32))
+
+
+class NoText(TypeError):
+    """A part of an id, in Spark SQL, is of a type whose values have more than one text."""
+
+    def __init__(self, part: str, words: str) -> None:
+        super().__init__(words)
+        self.part = part
+
+
+def _text(kind: DataType, expression: str) -> Column:
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    column = f.expr(expression)
+    match kind:
+        case t.StringType() | t.IntegralType() | t.DecimalType() | t.BooleanType() | t.TimestampNTZType():
+            return column.cast("string")
+        case t.BinaryType():
+            return f.hex(column)
+        case t.DateType():
+            return f.unix_date(column).cast("string")
+        case t.TimestampType():
+            # As a text it would be another one in another time zone of the session.
+            return f.unix_micros(column).cast("string")
+        case _:
+            raise NoText(expression, f"it is of type {kind.simpleString()}: make a text or a number of it")
+
+
+# ---- Deduplicate rows by id in the driver.
+#
+# For few rows Spark takes longer to compile than to read.
+
+
+def repeated(ids: Sequence[bytes | None], hashes: Sequence[int], known_ids: Collection[bytes]) -> list[bool]:
+    """Mark repeated rows: all of a known id, and of any other id all but the one with the lowest hash.
+
+    Rows with one id and one hash are one row twice. Their earliest counts as first.
+    """
+    first = firsts(ids, hashes)
+    return [row_id is not None and (row_id in known_ids or first[row_id] != at) for at, row_id in enumerate(ids)]
+
+
+def firsts(ids: Sequence[bytes | None], hashes: Sequence[int]) -> dict[bytes, int]:
+    """Return the position of each id's first row, with the arguments of :func:`repeated`."""
+    positions: dict[bytes, int] = {}
+    for at, row_id in enumerate(ids):
+        if row_id is not None and (row_id not in positions or hashes[at] < hashes[positions[row_id]]):
+            positions[row_id] = at
+    return positions
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Rows without their repetitions, with the digest of these and the number of all rows."""
+
+    rows: tuple[pa.RecordBatch, ...]
+    repeated: Digest
+    offered: int
+
+
+def judge(pieces: Sequence[pa.RecordBatch], hashing: digest.HashingRows, lookup: Lookup) -> Judged:
+    """Leave out the repeated rows of a batch. ``pieces`` are all of its wide rows.
+
+    ``hashing`` omits the columns that are computed of a row. ``DestinationError``: the store of ids does not answer.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids = _joined(_ids(piece) for piece in pieces)
+    hashes = [hashing(piece) for piece in pieces]
+    numbers = _joined(piece_hashes.to_pylist() for piece_hashes in hashes)
+    known_ids = next(iter(lookup(iter([list(firsts(ids, numbers))]))))
+    masks = repeated(ids, numbers, known_ids)
+    left: list[pa.RecordBatch] = []
+    unique_digest, begin = Digest(0), 0
+    for piece, each in zip(pieces, hashes, strict=True):
+        mask = pa.array(masks[begin : begin + piece.num_rows], pa.bool_())
+        unique_digest += digest.of_hashes(each.filter(mask))
+        left.append(piece.filter(pc.invert(mask)))
+        begin += piece.num_rows
+    return Judged(tuple(left), unique_digest, begin)
+
+
+def _ids(piece: pa.RecordBatch) -> Sequence[bytes | None]:
+    import pyarrow.compute as pc
+
+    # Unlike a structure's own parts, these are null where it is.
+    id_array: Any = pc.struct_field(piece.column(column_of(SEEN_IDS)), [ID])
+    listed: list[bytes | None] = id_array.to_pylist()
+    return listed
+
+
+def _joined(parts: Iterable[Sequence[Any]]) -> list[Any]:
+    return [element for part in parts for element in part]
+
+
+# ---- Drop rows with known ids in the action that stages the rows.
 
 _MOST_HERE = 16 * 1024 * 1024
 """Bytes in Arrow form of a batch that was expected to have few rows, from which on Spark does it after all."""
@@ -44,18 +159,17 @@ class DedupeConfig:
     sink: str
     lookup: Callable[[AsOf], Lookup]
 
-    def wanted(self, pipeline: str, rows: DataFrame) -> OutputSpec:
-        """Return the output of ids. Their time is that of the epoch, once it is known.
-
-        Raises:
-            ConfigurationError: E121, the key is not an expression on a row.
-        """
+    def output_spec(self, pipeline: str, rows: DataFrame) -> OutputSpec:
+        """Return the output of ids (E121: the key is not an expression on a row). Their time is the epoch's."""
         try:
             made = (id_of(rows, self.key).alias(ID), _clock(0))
-            return OutputSpec(SEEN, (self.sink,), None, made, said=f"key={[*self.key]!r}")
+            return OutputSpec(SEEN_IDS, (self.sink,), None, made, definition=f"key={[*self.key]!r}")
         except NoText as error:
-            cause, way = "a value of this type has more than one text", f'give one: key="CAST({error.part} AS STRING)"'
-            raise expression_check.refusal(self._what, pipeline, str(error), cause, way) from error
+            cause, remedy = (
+                "a value of this type has more than one text",
+                f'give one: key="CAST({error.part} AS STRING)"',
+            )
+            raise expression_check.refusal(self._what, pipeline, str(error), cause, remedy) from error
         except Exception as error:  # of Spark's many classes: what it says is what the user needs
             raise expression_check.unread(self._what, pipeline, rows, error) from error
 
@@ -76,8 +190,7 @@ def _clock(clock_ms: int) -> Column:
 class DedupingBatch(DividedBatch):
     """Spark's micro-batch, without rows whose id was seen before the moment of :meth:`as_of`.
 
-    Before :meth:`as_of` all rows are there. A run for Spark's state alone looks no id up. ``lookup`` runs on executors.
-    Without it all rows are kept.
+    Before that all rows are there. A run for Spark's state alone looks no id up. ``lookup`` runs on executors.
     """
 
     def __init__(
@@ -98,12 +211,8 @@ class DedupingBatch(DividedBatch):
         self._dropped: Callable[[], tuple[Digest, int]] | None = None
 
     def as_of(self, as_of: AsOf) -> DedupingBatch:
-        """Return the batch without repeated rows: of each id unknown at that moment the first row stays.
-
-        Raises:
-            DestinationError: the store of ids does not answer.
-        """
-        timed = [_at(output, as_of.clock_ms) if output.wanted.name == SEEN else output for output in self._outputs]
+        """Return the batch with the first row of each id unknown at that moment (``DestinationError``: no answer)."""
+        timed = [_at(output, as_of.clock_ms) if output.spec.name == SEEN_IDS else output for output in self._outputs]
         return self._like(self._rows, timed, self._repeats.lookup(as_of))
 
     def trimmed(self, trim: Trim) -> DedupingBatch:
@@ -113,36 +222,30 @@ class DedupingBatch(DividedBatch):
         return self._like(self._without(trim), self._outputs, self._lookup)
 
     def _like(self, rows: DataFrame, outputs: Sequence[ResolvedOutput], lookup: Lookup | None) -> DedupingBatch:
-        said = (rows, outputs, self._estimate, self._leave_out)
-        return DedupingBatch(*said, repeats=self._repeats, lookup=lookup)
+        arguments = (rows, outputs, self._estimate, self._leave_out)
+        return DedupingBatch(*arguments, repeats=self._repeats, lookup=lookup)
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
-        """Yield rows as any batch with outputs.
-
-        Raises:
-            TooLargeForDriver: more rows than Spark collects to a driver.
-            DestinationError: the store of ids does not answer an executor.
-        """
+        """Yield rows as any batch with outputs. ``DestinationError``: the store of ids does not answer an executor."""
         with columns_refused(self.session):
             judged = self._judged_here()
             yield from super().arrow() if judged is None else self._counted_here(*judged)
 
     def write(self, directory: str) -> None:
-        """Write as any batch.
-
-        Raises:
-            DestinationError: the store of ids does not answer an executor.
-        """
+        """Write as any batch. ``DestinationError``: the store of ids does not answer an executor."""
         with columns_refused(self.session):
             super().write(directory)
 
     def outputs(self) -> tuple[OutputDigest, ...]:
         """Return outputs, and counts of dropped rows, from the action that staged them."""
-        found = super().outputs()
+        outputs = super().outputs()
         if self._dropped is None:
-            return found
+            return outputs
         repeated, offered = self._dropped()
-        return tuple(replace(one, repeated=repeated, offered=offered) if one.name == SEEN else one for one in found)
+        return tuple(
+            replace(output, repeated=repeated, offered=offered) if output.name == SEEN_IDS else output
+            for output in outputs
+        )
 
     # ---- few rows
 
@@ -190,12 +293,12 @@ class DedupingBatch(DividedBatch):
         from pyspark.sql import functions as f
 
         wide, names = self._df, self._df.columns
-        id_ = f.col(digest.quote(column_of(SEEN))).getField(ID)
+        id_ = f.col(digest.quote(column_of(SEEN_IDS))).getField(ID)
         hashed = digest.row_hash(self._rows.schema, self._leave_out)
         # An observation counts a row twice where a task before a shuffle is run again, so all is counted behind it.
         placed = _placed(wide.select("*", id_.alias(_ID), hashed.alias(_HASH)), self._tasks)
-        asked = _asking(lookup)(f.when(_own(_PLACE) == 1, _own(_ID)))
-        repeated = _own(_ID).isNotNull() & ((_own(_PLACE) > 1) | asked)
+        is_known = _asking(lookup)(f.when(_own(_PLACE) == 1, _own(_ID)))
+        repeated = _own(_ID).isNotNull() & ((_own(_PLACE) > 1) | is_known)
         judged = placed.select("*", repeated.alias(_REPEATED))
         is_repeated = _own(_REPEATED)
         sums = digest.sums(f.when(is_repeated, _own(_HASH)), f.when(is_repeated, 1), _REPEATED)
@@ -204,10 +307,10 @@ class DedupingBatch(DividedBatch):
         return observed.where(~is_repeated).select(*map(digest.quote, names)), counted
 
 
-def _at(one: ResolvedOutput, clock_ms: int) -> ResolvedOutput:
-    id_, *_ = one.wanted.select
-    wanted = replace(one.wanted, select=(id_, _clock(clock_ms)))
-    return replace(one, wanted=wanted, column=wanted.column())
+def _at(output: ResolvedOutput, clock_ms: int) -> ResolvedOutput:
+    id_, *_ = output.spec.select
+    spec = replace(output.spec, select=(id_, _clock(clock_ms)))
+    return replace(output, spec=spec, column=spec.column())
 
 
 def _own(name: str) -> Column:
@@ -223,9 +326,9 @@ def _placed(rows: DataFrame, tasks: int) -> DataFrame:
 
     # Rows without an id are nobody's repetition, and may be many: one task must not have them all.
     spread = rows.select("*", f.coalesce(_own(_ID), f.unhex(f.hex(_own(_HASH)))).alias(_MEETS))
-    together = spread.repartition(tasks, _own(_MEETS))
+    repartitioned = spread.repartition(tasks, _own(_MEETS))
     window = Window.partitionBy(_own(_MEETS)).orderBy(_own(_HASH))
-    return together.select("*", f.row_number().over(window).alias(_PLACE))
+    return repartitioned.select("*", f.row_number().over(window).alias(_PLACE))
 
 
 def _asking(lookup: Lookup) -> Callable[[Column], Column]:
@@ -233,7 +336,7 @@ def _asking(lookup: Lookup) -> Callable[[Column], Column]:
     import pandas as pd
     from pyspark.sql import functions as f
 
-    def known(pieces: Iterator[pd.Series[Any]]) -> Iterator[pd.Series[Any]]:
+    def are_recorded(pieces: Iterator[pd.Series[Any]]) -> Iterator[pd.Series[Any]]:
         import pandas as pd
 
         waiting: deque[pd.Series[Any]] = deque()
@@ -241,16 +344,16 @@ def _asking(lookup: Lookup) -> Callable[[Column], Column]:
         def ids() -> Iterator[Sequence[bytes]]:
             for piece in pieces:
                 waiting.append(piece)
-                yield [bytes(one) for one in piece if one is not None]
+                yield [bytes(row_id) for row_id in piece if row_id is not None]
 
-        for found in lookup(ids()):
+        for known_ids in lookup(ids()):
             piece = waiting.popleft()
-            yield pd.Series([one is not None and bytes(one) in found for one in piece], dtype=bool)
+            yield pd.Series([row_id is not None and bytes(row_id) in known_ids for row_id in piece], dtype=bool)
 
     # PySpark reads from the annotations that it is called piece by piece; as texts they name nothing that it finds.
-    known.__annotations__ = {"pieces": Iterator[pd.Series], "return": Iterator[pd.Series]}
+    are_recorded.__annotations__ = {"pieces": Iterator[pd.Series], "return": Iterator[pd.Series]}
     functions: Any = f  # its overloads leave this form out
-    udf = functions.pandas_udf(known, "boolean")
+    udf = functions.pandas_udf(are_recorded, "boolean")
     # Not what it is given alone: asked again it may answer otherwise, so it must not be computed twice.
     column: Callable[[Column], Column] = udf.asNondeterministic()
     return column

@@ -9,6 +9,7 @@ row, too.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,12 @@ from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Estimate
 from onceonly.protocol.batch import Trim
-from onceonly.quality.tally import Tally, tally
-from onceonly.spark import determinism, digest, expression_check, frames
+from onceonly.spark import digest, expression_check, fingerprint, frames
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.detect import engine_for
 from onceonly.spark.engine import QueryPlan
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import BAD, MOST_SAID, OutputDigest, column_of
+from onceonly_checkpoints.digests import BAD, MOST_SAID, Digest, OutputDigest, column_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,15 +31,93 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+# ---- Count rows with outputs in the driver, as digest metrics.
+#
+# For few rows Spark takes longer to compile than to read.
+
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    Hashing = Callable[[pa.RecordBatch], Digest]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    summed: digest.Summed
+    hashing: Hashing
+
+
+class Tally:
+    """Count the metrics of ``digest.metrics``. ``values`` has those so far, by name."""
+
+    def __init__(self, names: Sequence[str], hashing: Hashing, parts: Sequence[_Part]) -> None:
+        self._names = list(names)
+        self._hashing = hashing
+        self._parts = tuple(parts)
+        self.values: Counter[str] = Counter()
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Count a piece of wide rows, in Spark's own types."""
+        import pyarrow.compute as pc
+
+        compute: Any = pc
+        good = None
+        for part in self._parts:
+            if part.summed.sets_aside:
+                good = rows.column(part.summed.within).is_null()
+        self._sum(self._hashing((rows if good is None else rows.filter(good)).select(self._names)))
+        for part in self._parts:
+            column: Any = rows.column(part.summed.within)
+            output_rows = _parts_of(column)
+            self._sum(part.hashing(output_rows), part.summed.within)
+            neither = column.is_null() if good is None else compute.and_(good, column.is_null())
+            self.values[digest.metric("filtered", part.summed.within)] += neither.true_count
+            for reason in part.summed.reasons:
+                matches = compute.match_substring(output_rows.column("reasons"), digest.spelled(reason))
+                self.values[digest.metric_name(reason)] += matches.true_count
+
+    def _sum(self, row_digest: Digest, within: str = "") -> None:
+        for name, value in (("rows", row_digest.rows), ("high", row_digest.high), ("low", row_digest.low)):
+            self.values[digest.metric(name, within)] += value
+
+
+def tally(schema: StructType, leave_out: frozenset[str], summed: Sequence[digest.Summed]) -> Tally | None:
+    """Start an empty tally with the arguments of ``digest.metrics``, or ``None`` if only Spark can hash the rows."""
+    from pyspark.sql.types import StructType
+
+    apart = {summed_output.within for summed_output in summed}
+    row_schema = StructType([field for field in schema.fields if field.name not in apart])
+    hashing = digest.hashing(row_schema, leave_out)
+    parts: list[_Part] = []
+    for output in summed:
+        kind: Any = schema[output.within].dataType
+        hashed = digest.hashing(kind, output.left_out)
+        if hashed is None:
+            return None
+        parts.append(_Part(output, hashed))
+    return Tally(row_schema.names, hashing, parts) if hashing else None
+
+
+def _parts_of(column: Any) -> pa.RecordBatch:
+    """Return the rows that have a structure, as rows of its parts."""
+    import pyarrow as pa
+
+    there = column.drop_null()
+    return pa.RecordBatch.from_arrays(there.flatten(), names=[field.name for field in column.type])
+
+
+# ---- Compute outputs of a batch as columns, in the staging action.
+
+
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
     """Rows and columns that an output selects from a batch.
 
     Attributes:
-        where: a condition on a row, in SQL or as a Column, or ``None`` for every row.
-        select: its columns, in SQL or as Columns. Empty for all of the row's.
+        select: its columns. Empty for all of the row's.
         reasons: possible names in its part ``reasons``, which only output ``bad`` has.
-        said: its arguments in the call.
     """
 
     name: str
@@ -47,7 +125,7 @@ class OutputSpec:
     where: str | Column | None = None
     select: tuple[str | Column, ...] = ()
     reasons: tuple[str, ...] = ()
-    said: str = ""
+    definition: str = ""
 
     def of(self, rows: DataFrame) -> DataFrame:
         """Return its rows as a DataFrame of their own, to inspect the plan. Never run."""
@@ -68,15 +146,17 @@ class OutputSpec:
     def _parts(self) -> list[Column]:
         from pyspark.sql import functions as f
 
-        return [f.expr(one) if isinstance(one, str) else one for one in self.select or ("*",)]
+        return [
+            f.expr(expression) if isinstance(expression, str) else expression for expression in self.select or ("*",)
+        ]
 
 
-def condition(said: str | Column | None) -> Column:
+def condition(expression: str | Column | None) -> Column:
     """Build a condition on a row. Every row meets ``None``."""
     from pyspark.sql import functions as f
 
-    said = f.lit(True) if said is None else said
-    return f.expr(said) if isinstance(said, str) else said
+    expression = f.lit(True) if expression is None else expression
+    return f.expr(expression) if isinstance(expression, str) else expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +164,6 @@ class ResolvedOutput:
     """An output resolved in the plan of a batch, once per run and columns.
 
     Attributes:
-        schema: fingerprint of its columns.
         columns: its columns in Arrow form, with a mark on each type that Arrow lacks. A structure carries one as a
             whole.
         left_out: columns that its digest omits, as those of ``Written``.
@@ -92,7 +171,7 @@ class ResolvedOutput:
             takes a hundred calls into the JVM.
     """
 
-    wanted: OutputSpec
+    spec: OutputSpec
     schema: str
     columns: pa.Schema
     left_out: frozenset[str]
@@ -101,16 +180,19 @@ class ResolvedOutput:
     @property
     def summed(self) -> digest.Summed:
         """Sums for its digest."""
-        name = self.wanted.name
-        return digest.Summed(column_of(name), self.left_out, name == BAD, self.wanted.reasons)
+        name = self.spec.name
+        return digest.Summed(column_of(name), self.left_out, name == BAD, self.spec.reasons)
 
     def counted(self, values: Mapping[str, Any]) -> OutputDigest:
         """Read its figures from the metrics of a finished action."""
-        one, wanted = self.summed, self.wanted
-        found, filtered = digest.from_metrics(values, one.left_out, one.within), digest.filtered(values, one.within)
-        said = wanted.said if len(wanted.said) <= MOST_SAID else ""
+        summed, spec = self.summed, self.spec
+        row_digest, filtered = (
+            digest.from_metrics(values, summed.left_out, summed.within),
+            digest.filtered(values, summed.within),
+        )
+        text = spec.definition if len(spec.definition) <= MOST_SAID else ""
         return OutputDigest(
-            wanted.name, wanted.sinks, self.schema, found, filtered, digest.reasons(values, one), said=said
+            spec.name, spec.sinks, self.schema, row_digest, filtered, digest.reasons(values, summed), definition=text
         )
 
 
@@ -129,55 +211,55 @@ def resolve(
     Raises:
         ConfigurationError: E120, an output has the name of a column. E121, an expression is not one on a row.
     """
-    taken = {name.lower() for name in rows.columns}
+    column_names = {name.lower() for name in rows.columns}
     for output in outputs:
-        if (column := column_of(output.name)).lower() in taken:
-            raise _taken(pipeline, output.name, column)
+        if (column := column_of(output.name)).lower() in column_names:
+            raise _name_conflict(pipeline, output.name, column)
     return tuple(_resolved(plan, pipeline, rows, output, left_out) for output in outputs)
 
 
-def _taken(pipeline: str, name: str, column: str) -> OnceOnlyError:
+def _name_conflict(pipeline: str, name: str, column: str) -> OnceOnlyError:
     """Make the error for an output and a column of one name. Outputs other than onceonly's own have the user's name."""
     if column != name:
         problem, cause = f'the rows of "{pipeline}" have a column "{column}"', "onceonly adds a column of that name"
-        way = f'rename it: before=lambda df: df.withColumnRenamed("{column}", "{name}")'
-        return refuse("E120", problem=problem, because=cause, next=way)
+        remedy = f'rename it: transform=lambda df: df.withColumnRenamed("{column}", "{name}")'
+        return refuse("E120", problem=problem, because=cause, next=remedy)
     problem = f'output "{name}" of "{pipeline}" has the name of a column'
     other = f'Output(sink, name="{name}_rows")'
-    way = f'give it another name: {other}; in a Route: {{"{name}": {other}}}'
-    return refuse("E120", problem=problem, next=way)
+    remedy = f'give it another name: {other}; in a Route: {{"{name}": {other}}}'
+    return refuse("E120", problem=problem, next=remedy)
 
 
 def _resolved(
-    plan: QueryPlan, pipeline: str, rows: DataFrame, wanted: OutputSpec, left_out: frozenset[str]
+    plan: QueryPlan, pipeline: str, rows: DataFrame, spec: OutputSpec, left_out: frozenset[str]
 ) -> ResolvedOutput:
-    what = f'Output "{wanted.name}"'
+    what = f'Output "{spec.name}"'
     try:
-        shown = wanted.of(rows)
-        column = wanted.column()
+        shown = spec.of(rows)
+        column = spec.column()
         wide = rows.select("*", column)
-        held: Any = wide.schema[column_of(wanted.name)].dataType
+        held: Any = wide.schema[column_of(spec.name)].dataType
     except Exception as error:  # of Spark's many classes: what it says is what the user needs
         raise expression_check.unread(what, pipeline, rows, error) from error
     # A structure calls a part without a name of its own after its place.
     if unnamed := next((name for name, part in zip(shown.columns, held.names, strict=True) if name != part), None):
-        cause, way = "an expression in select= without AS", f'name it: select=["{unnamed} AS name"]'
-        raise expression_check.refusal(what, pipeline, f"{unnamed} has no name", cause, way)
+        cause, remedy = "an expression in select= without AS", f'name it: select=["{unnamed} AS name"]'
+        raise expression_check.refusal(what, pipeline, f"{unnamed} has no name", cause, remedy)
     names = [name.lower() for name in shown.columns]
     if twice := next((name for name in names if names.count(name) > 1), None):
         reason, cause = f"two of its columns are called {twice}", "select= gives one name twice; case does not count"
         raise expression_check.refusal(what, pipeline, reason, cause, f'rename one of them: "... AS {twice}_2"')
-    if beyond := beyond_a_row(rows, wide):
-        raise expression_check.beyond(what, pipeline, beyond)
+    if objection := beyond_a_row(rows, wide):
+        raise expression_check.not_row_by_row(what, pipeline, objection)
     columns = frames.arrow_schema(shown)
-    unsteady = frozenset[str]() if rows.isStreaming else determinism.look(plan, shown).left_out
-    if wanted.name == BAD and left_out:
+    unsteady = frozenset[str]() if rows.isStreaming else fingerprint.look(plan, shown).left_out
+    if spec.name == BAD and left_out:
         # One text holds all columns of a row, those as well that another order of the same rows may change.
         unsteady = frozenset(shown.columns) - {"reasons"}
-    return ResolvedOutput(wanted, chain.fingerprint(shown.dtypes), columns, unsteady, column)
+    return ResolvedOutput(spec, chain.fingerprint(shown.dtypes), columns, unsteady, column)
 
 
-_BEYOND = re.compile(
+_NOT_ROW_BY_ROW = re.compile(
     r"catalyst\.(?:plans\.logical\.(Window|Generate|Aggregate|Expand)|expressions\.(\w*Subquery|Exists))\""
 )
 
@@ -189,20 +271,17 @@ def beyond_a_row(rows: DataFrame, wide: DataFrame) -> str | None:
     before, after = engine.analysed(rows, started=True), engine.analysed(wide, started=True)
     if (unstable := after.nondeterministic()) and not before.nondeterministic():
         return f"{unstable} gives another value in each run"
-    known, found = (_BEYOND.findall(plan.text() or "") for plan in (before, after))
+    old_matches, new_matches = (_NOT_ROW_BY_ROW.findall(plan.text() or "") for plan in (before, after))
     more = [
         node or expression
-        for node, expression in found
-        if found.count((node, expression)) > known.count((node, expression))
+        for node, expression in new_matches
+        if new_matches.count((node, expression)) > old_matches.count((node, expression))
     ]
     return f"it looks at other rows as well ({more[0]})" if more else None
 
 
 class DividedBatch(SparkBatch):
-    """Spark's micro-batch with its outputs.
-
-    The digest of the rows omits ``leave_out``. ``without`` applies a trim to the rows.
-    """
+    """Spark's micro-batch with its outputs. The digest omits ``leave_out``. ``without`` applies a trim to the rows."""
 
     def __init__(
         self,
@@ -220,8 +299,8 @@ class DividedBatch(SparkBatch):
     @property
     def estimate(self) -> Estimate:
         """Expected size if each output wants every row: the share of bad rows is unknown."""
-        own, names = self._estimate, {column_of(output.wanted.name) for output in self._outputs}
-        narrow = schema_width([one for one in self._schema if one.name not in names], TEXT_BYTES) or 1
+        own, names = self._estimate, {column_of(output.spec.name) for output in self._outputs}
+        narrow = schema_width([field for field in self._schema if field.name not in names], TEXT_BYTES) or 1
         return own if own.size is None else Estimate(own.rows, own.size * widened(narrow, self._outputs) // narrow)
 
     @property
@@ -233,11 +312,7 @@ class DividedBatch(SparkBatch):
         return observed.dataframe
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
-        """Yield wide rows as they arrive at the driver. Digest and outputs exist after the last one.
-
-        Raises:
-            TooLargeForDriver: more rows than Spark collects to a driver.
-        """
+        """Yield wide rows as they arrive. Digest and outputs exist after the last one. Raises as the base class."""
         counted = tally(self._df.schema, self._leave_out, self._summed) if self._few else None
         if counted is None:
             return (frames.cast(batch, self._schema) for batch in self._brought(self.dataframe))
@@ -285,8 +360,8 @@ def _named(schema: pa.Schema, outputs: Sequence[ResolvedOutput]) -> pa.Schema:
     import pyarrow as pa
 
     for output in outputs:
-        at = schema.get_field_index(column_of(output.wanted.name))
-        schema = schema.set(at, pa.field(column_of(output.wanted.name), pa.struct(list(output.columns))))
+        at = schema.get_field_index(column_of(output.spec.name))
+        schema = schema.set(at, pa.field(column_of(output.spec.name), pa.struct(list(output.columns))))
     return schema
 
 

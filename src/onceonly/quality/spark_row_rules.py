@@ -1,17 +1,22 @@
-"""Check destinations' rules on values as columns, in the staging action."""
+"""Check expectations and sinks' row rules as columns."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from onceonly.protocol import row_rules
 from onceonly.protocol.row_rules import Condition, Demand, NotNull, Rule
-from onceonly.quality.spark_outputs import OutputSpec, condition
+from onceonly.quality import quarantine
+from onceonly.quality.spark_outputs import OutputSpec, beyond_a_row, condition
+from onceonly.spark import expression_check
 from onceonly.spark.digest import quote
+from onceonly_checkpoints.digests import BAD
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -24,10 +29,10 @@ _LONGEST = 120
 
 @dataclass(frozen=True, slots=True)
 class Demanded:
-    """Rules of a sink's destination for its rows, which ``taken`` selects from a batch (``None``: all)."""
+    """Rules of a sink's destination for its rows, which ``selection`` picks from a batch (``None``: all)."""
 
     sink: str
-    taken: OutputSpec | None
+    selection: OutputSpec | None
     rules: tuple[Rule | Condition, ...]
 
     def reasons(self, rows: DataFrame, expected: Column) -> Iterator[Reason]:
@@ -38,44 +43,41 @@ class Demanded:
         """
         from pyspark.sql import functions as f
 
-        taken = self.taken
-        shown = rows if taken is None else taken.of(rows)
+        spec = self.selection
+        shown = rows if spec is None else spec.of(rows)
         kinds = {field.name: field.dataType for field in shown.schema.fields}
         for rule in self.rules:
-            if not _can_be_judged(rows, taken, rule):
+            if not _can_be_judged(rows, spec, rule):
                 continue
             if isinstance(rule, Condition):
                 broken = ~f.coalesce(f.expr(rule.sql), f.lit(False))
             else:
-                column = f.col(quote(rule.column)) if taken is None else taken.part(rule.column)
+                column = f.col(quote(rule.column)) if spec is None else spec.part(rule.column)
                 broken = ~satisfied(rule, column, kinds[rule.column])
-            if taken is not None or isinstance(rule, Condition):
-                asked = expected if taken is None else expected & condition(taken.where)
-                broken = f.coalesce(f.when(asked, broken), f.lit(False))
-            yield Reason(self._said(rule), _name(rule), broken)
+            if spec is not None or isinstance(rule, Condition):
+                guard = expected if spec is None else expected & condition(spec.where)
+                broken = f.coalesce(f.when(guard, broken), f.lit(False))
+            yield Reason(self._reason_json(rule), _name(rule), broken)
 
-    def _said(self, one: Rule | Condition) -> str:
-        said = {"by": self.sink}
-        if self.taken is not None:
-            said["output"] = self.taken.name
-        return json.dumps({**said, "rule": _name(one)}, ensure_ascii=False, separators=(",", ":"))
+    def _reason_json(self, rule: Rule | Condition) -> str:
+        origin = {"by": self.sink}
+        if self.selection is not None:
+            origin["output"] = self.selection.name
+        return json.dumps({**origin, "rule": _name(rule)}, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Reason why a row is bad, in JSON (``said``), with its name in counts (``rule``).
+    """Reason why a row is bad, with its name in counts (``rule``). ``applies``: the row has it."""
 
-    ``applies`` is true or false: whether the row has it.
-    """
-
-    said: str
+    json_text: str
     rule: str
     applies: Column
 
 
-def _name(one: Rule | Condition) -> str:
+def _name(rule: Rule | Condition) -> str:
     """Return its name in reasons. Metrics search their text for it, so it has no character that JSON would escape."""
-    return _UNQUOTED.sub("?", one.says)[:_LONGEST]
+    return _UNQUOTED.sub("?", rule.says)[:_LONGEST]
 
 
 def satisfied(rule: Rule, column: Column, kind: DataType) -> Column:
@@ -86,7 +88,7 @@ def satisfied(rule: Rule, column: Column, kind: DataType) -> Column:
     if not rule.each:
         return _met(rule.demand, column, kind)
     element = kind.elementType if isinstance(kind, t.ArrayType) else kind
-    return column.isNull() | f.forall(column, lambda one: _met(rule.demand, one, element))
+    return column.isNull() | f.forall(column, lambda entry: _met(rule.demand, entry, element))
 
 
 def _met(demand: Demand, column: Column, kind: DataType) -> Column:
@@ -148,7 +150,7 @@ def judges(demand: Demand) -> bool:
     return not isinstance(demand, row_rules.Digits) or hasattr(Column, "try_cast")
 
 
-def _can_be_judged(rows: DataFrame, taken: OutputSpec | None, one: Rule | Condition) -> bool:
+def _can_be_judged(rows: DataFrame, spec: OutputSpec | None, rule: Rule | Condition) -> bool:
     """Check whether Spark can check a rule. A destination checks the others itself.
 
     A condition is over a table's columns. An output may compute one of them, the rows may lack one, or this session a
@@ -157,12 +159,96 @@ def _can_be_judged(rows: DataFrame, taken: OutputSpec | None, one: Rule | Condit
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
-    if isinstance(one, Rule):
-        return judges(one.demand)
-    if taken is not None and taken.select:
+    if isinstance(rule, Rule):
+        return judges(rule.demand)
+    if spec is not None and spec.select:
         return False
     try:
-        _ = rows.select(f.expr(one.sql)).schema
+        _ = rows.select(f.expr(rule.sql)).schema
     except AnalysisException:
         return False
     return True
+
+
+# ---- Check expectations of rows as columns, and divide off bad rows.
+#
+# A row that breaks an expectation, or a rule of a sink, goes to output ``bad``. Delta pipelines call such conditions
+# expectations. One must be true: null does not meet it. That is so for a CHECK of Delta, but not for one of Postgres.
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A condition that every good row meets. Null is not met. ``name`` appears in reasons."""
+
+    name: str
+    expected: str | Column
+
+    @property
+    def reason(self) -> str:
+        """Reason for a row that breaks it, in JSON."""
+        return json.dumps({"by": "expect", "rule": self.name}, ensure_ascii=False, separators=(",", ":"))
+
+    @property
+    def met(self) -> Column:
+        """Whether a row meets it, never null."""
+        from pyspark.sql import functions as f
+
+        return f.coalesce(condition(self.expected), f.lit(False))
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """Expectations of a batch's rows.
+
+    ``demanded`` are rules of the destinations of good rows. ``sinks`` get bad rows, empty if no row may be bad.
+    ``records``: whether these hold records of a key and a value.
+    """
+
+    expect: tuple[Expectation, ...]
+    demanded: tuple[Demanded, ...] = ()
+    sinks: tuple[str, ...] = ()
+    records: bool = False
+    values: bool = True
+
+    def check(self, pipeline: str, rows: DataFrame) -> None:
+        """Refuse an expectation that is no condition on a row (E121)."""
+        from pyspark.sql import types as t
+
+        for expectation in self.expect:
+            what = f'Expectation "{expectation.name}"'
+            try:
+                kind = rows.select(condition(expectation.expected)).schema[0].dataType
+                wide = rows.select("*", expectation.met.alias(_MET))
+                objection = beyond_a_row(rows, wide)
+            except Exception as error:  # of Spark's many classes: what it says is what the user needs
+                raise expression_check.unread(what, pipeline, rows, error) from error
+            if not isinstance(kind, t.BooleanType):
+                reason, cause = f"it is of type {kind.simpleString()}, and not true or false", "it is no condition"
+                remedy = f'give the condition of the value: expect={{"{expectation.name}": "... > 0"}}'
+                raise expression_check.refusal(what, pipeline, reason, cause, remedy)
+            if objection:
+                raise expression_check.not_row_by_row(what, pipeline, objection)
+
+    def divide(self, rows: DataFrame, outputs: Sequence[OutputSpec]) -> tuple[OutputSpec, ...]:
+        """Return the outputs narrowed to good rows, and the output of bad ones."""
+        from pyspark.sql import functions as f
+
+        expected = reduce(and_, [expectation.met for expectation in self.expect], f.lit(True))
+        reasons = [Reason(expectation.reason, expectation.name, ~expectation.met) for expectation in self.expect]
+        demanded = [reason for sink_rules in self.demanded for reason in sink_rules.reasons(rows, expected)]
+        good = reduce(and_, [~reason.applies for reason in demanded], expected)
+        # Good first: what an output computes of a row, an expectation may be there to keep it from.
+        narrowed = [replace(output, where=good & condition(output.where)) for output in outputs]
+        why = (*reasons, *demanded)
+        # ``concat_ws`` leaves nulls out: of what is met nothing is said.
+        reason_text = f.concat_ws(",", *[f.when(reason.applies, f.lit(reason.json_text)) for reason in why])
+        listed = f.concat(f.lit("["), reason_text, f.lit("]"))
+        columns = quarantine.bad_row_columns(rows, listed, records=self.records, values=self.values)
+        names, expect = (
+            tuple(dict.fromkeys(reason.rule for reason in why)),
+            {expectation.name: expectation.expected for expectation in self.expect},
+        )
+        return (*narrowed, OutputSpec(BAD, self.sinks, ~good, columns, names, definition=f"expect={expect!r}"))
+
+
+_MET = "onceonly met"

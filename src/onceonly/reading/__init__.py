@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onceonly.reading.pins import pin
-from onceonly.reading.read_at import read_at
+from onceonly.reading.epoch_rows import read_at
+from onceonly.reading.points import ReadPoint, history, pin, read_point
 
-__all__ = ["pin", "read_at"]
+__all__ = ["ReadPoint", "history", "pin", "read_at", "read_point"]

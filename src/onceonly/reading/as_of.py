@@ -8,22 +8,18 @@ from collections.abc import Generator, Iterable
 from contextlib import closing, contextmanager
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.protocol import EpochExpired, NotVersioned, Sink
+from onceonly.protocol import Sink
+from onceonly.protocol.capabilities import EpochExpired, NotVersioned
 from onceonly_checkpoints.epoch import Receipt
 
 
 @contextmanager
 def handle(sink: Sink, pipeline: str) -> Generator[Sink]:
-    """Open a second handle on a sink's target without a fence, and close it at the end.
-
-    Raises:
-        ConfigurationError: E110, a query writes with this very sink.
-        DestinationError: the target does not answer.
-    """
+    """Open a second handle on a sink's target without a fence, and close it (E110: a query writes with this sink)."""
     if used := getattr(sink, "pipeline", ""):
         raise refuse(
             "E110",
-            problem=f'{sink.id} is in use by pipeline "{used}", and cannot be read beside that.',
+            problem=f'{sink.id} is in use by pipeline "{used}", and cannot be read at the same time.',
             cause="a sink object holds the connections of one pipeline",
             next="read with a sink of its own, made as the query's was",
         )
@@ -34,29 +30,21 @@ def handle(sink: Sink, pipeline: str) -> Generator[Sink]:
 
 
 def receipt_of(receipts: Iterable[Receipt], sink: str, pipeline: str, epoch: int) -> Receipt:
-    """Return a sink's receipt of an epoch.
-
-    Raises:
-        ConfigurationError: E110, the epoch did not go to it.
-    """
-    found = {receipt.sink: receipt for receipt in receipts}
-    if sink not in found:
+    """Return a sink's receipt of an epoch (E110: the epoch did not go to it)."""
+    receipts_by_sink = {receipt.sink: receipt for receipt in receipts}
+    if sink not in receipts_by_sink:
         raise refuse(
             "E110",
             problem=f'Epoch {epoch} of "{pipeline}" did not go to a sink "{sink}".',
-            cause=f"its sinks are: {', '.join(found)}",
+            cause=f"its sinks are: {', '.join(receipts_by_sink)}",
             next="name one of these",
         )
-    return found[sink]
+    return receipts_by_sink[sink]
 
 
 @contextmanager
 def refusing(sink: str, pipeline: str, epoch: int, ledger: str) -> Generator[None]:
-    """Refuse with our codes if rows cannot be read as of an epoch.
-
-    Raises:
-        IdentityError: E243 or E244.
-    """
+    """Refuse with our codes (E243, E244) if rows cannot be read as of an epoch."""
     try:
         yield
     except EpochExpired as gone:
@@ -67,17 +55,17 @@ def refusing(sink: str, pipeline: str, epoch: int, ledger: str) -> Generator[Non
 
 def gone_at(sink: str, pipeline: str, epoch: int, gone: EpochExpired, next_: str) -> OnceOnlyError:
     """E243."""
-    said = {"reason": gone.reason, "cause": gone.cause, "next": next_}
-    return refuse("E243", sink=sink, pipeline=pipeline, epoch=epoch, **said)
+    details = {"reason": gone.reason, "cause": gone.cause, "next": next_}
+    return refuse("E243", sink=sink, pipeline=pipeline, epoch=epoch, **details)
 
 
-def not_versioned(sink: str, pipeline: str, epoch: int, found: NotVersioned, ledger: str) -> OnceOnlyError:
+def not_versioned(sink: str, pipeline: str, epoch: int, error: NotVersioned, ledger: str) -> OnceOnlyError:
     """E244."""
-    said = {"reason": found.reason, "option": found.option, "point": point_command(pipeline, ledger)}
-    return refuse("E244", sink=sink, pipeline=pipeline, epoch=epoch, **said)
+    details = {"reason": error.reason, "option": error.option, "point": point_command(pipeline, ledger)}
+    return refuse("E244", sink=sink, pipeline=pipeline, epoch=epoch, **details)
 
 
 def point_command(pipeline: str, ledger: str, epoch: int | None = None) -> str:
     """Return the complete command that shows a read point."""
     which = "" if epoch is None else f" --epoch {epoch}"
-    return f"onceonly read-point {shlex.quote(pipeline)}{which} --ledger {shlex.quote(ledger)}"
+    return f"onceonly epochs read-point {shlex.quote(pipeline)}{which} --ledger {shlex.quote(ledger)}"

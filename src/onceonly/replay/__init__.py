@@ -5,7 +5,7 @@ Example:
 """
 
 from onceonly.audit.certificate import Certificate
-from onceonly.replay.publish import publish
+from onceonly.replay.publication import publish
 from onceonly.replay.recompute import recompute
 from onceonly.replay.rerun import Rerun, rerun
 

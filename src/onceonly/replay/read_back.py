@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from onceonly.errors import refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.machine.rewind import OriginKind, Step
-from onceonly.protocol import Batch, Estimate, Legible, Sink
+from onceonly.protocol import Batch, Estimate, ReadsRows, Sink
 from onceonly.protocol.capabilities import EPOCH
 from onceonly.replay.spark_replay import Replay
 from onceonly.spark import frames
@@ -36,7 +36,7 @@ def rows_of(
 
     def give(steps: Sequence[Step], take: Take) -> None:
         if replay and steps[0].origin.kind is OriginKind.SOURCE:
-            _again(replay, steps, state, take)
+            _rerun_epochs(replay, steps, state, take)
         else:
             for step in steps:
                 take(step, _of(by_id[step.origin.sink], step, spark))
@@ -44,7 +44,7 @@ def rows_of(
     return give
 
 
-def _again(replay: Replay, steps: Sequence[Step], state: StateFrom, take: Take) -> None:
+def _rerun_epochs(replay: Replay, steps: Sequence[Step], state: StateFrom, take: Take) -> None:
     """Run consecutive epochs through the query's own code. Spark reads a batch only inside its callback."""
     by_number = {step.epoch.number: step for step in steps}
 
@@ -56,43 +56,31 @@ def _again(replay: Replay, steps: Sequence[Step], state: StateFrom, take: Take) 
 
 
 def _of(sink: Sink, step: Step, spark: SparkSession) -> Batch:
-    """Read the rows of one epoch, without columns that were added later.
-
-    Raises:
-        IdentityError: E232, the sink no longer attributes rows to epochs, or returns other types than were written.
-    """
+    """Read the rows of an epoch, without later columns (E232: no owner of rows by now, or other types)."""
     from pyspark.sql import functions as f
 
     epoch = step.epoch
-    found = _written(sink, epoch.schema_in(sink.id), spark)
-    if found is None:
-        reason = (
-            f"{sink.id} gives back other columns or types than were written, or no longer tells whose rows are whose"
-        )
-        next_ = "restore a newer backup of the sink, or start the query: its message says how the rows are given up"
-        said = {"pipeline": "the query", "sink": step.sink, "epoch": epoch.number, "reason": reason, "next": next_}
-        raise refuse("E232", **said)
-    rows, columns = found
+    selection = _written(sink, epoch.schema_in(sink.id), spark)
+    if selection is None:
+        reason = f"{sink.id} returns other columns or types than were written, or no longer knows the pipeline of a row"
+        next_ = "restore a newer backup of the sink, or start the query: its message prints how you give the rows up"
+        details = {"pipeline": "the query", "sink": step.sink, "epoch": epoch.number, "reason": reason, "next": next_}
+        raise refuse("E232", **details)
+    rows, columns = selection
     return _batch(rows.where(f.col(EPOCH) == epoch.number).select(columns), epoch.digest_in(step.sink))
 
 
 def all_of(sink: Sink, epoch: Epoch, spark: SparkSession) -> Batch | None:
-    """Return all rows of a sink as the batch of an epoch with their digest and schema.
-
-    ``None`` if the sink cannot read them back.
-    """
-    found = _written(sink, epoch.schema, spark)
-    return _batch(found[0].select(found[1]), epoch.digest) if found else None
+    """Return all rows of a sink as an epoch's batch with its digest and schema. ``None``: they cannot be read back."""
+    selection = _written(sink, epoch.schema, spark)
+    return _batch(selection[0].select(selection[1]), epoch.digest) if selection else None
 
 
 def _written(sink: Sink, schema: str, spark: SparkSession) -> tuple[DataFrame, list[Column]] | None:
-    """Read rows with their epoch, and the columns that were written.
-
-    ``None`` if the sink no longer attributes rows to epochs, or returns other types.
-    """
+    """Read rows with their epoch, and the columns written. ``None``: no owner of rows by now, or other types."""
     from pyspark.sql import functions as f
 
-    rows = sink.read_back(spark) if isinstance(sink, Legible) else None
+    rows = sink.read_with_spark(spark) if isinstance(sink, ReadsRows) else None
     columns = chain.written(rows.dtypes[:-1], schema) if rows is not None else 0
     if rows is None or not columns:
         return None

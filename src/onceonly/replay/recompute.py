@@ -6,25 +6,84 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from onceonly.audit.certificate import NAMED, Certificate, Query, Unreadable, certify
 from onceonly.errors import OnceOnlyError
-from onceonly.protocol import Sink
-from onceonly.replay import records
-from onceonly.replay.spark_digests import Digests
+from onceonly.protocol import Estimate, Sink
+from onceonly.replay import rerun_request
+from onceonly.replay.replay_windows import Take, WindowReplay
 from onceonly.replay.spark_replay import Replay
+from onceonly.spark.batch import SparkBatch
+from onceonly.windows.epoch_step import WindowResultBatch
 from onceonly.windows.read_results import read_differing
-from onceonly.windows.result_batch import WindowResultBatch
 from onceonly.windows.results import named
-from onceonly.windows.rules.spec import Panes
-from onceonly_checkpoints.digests import PANES, STATE, Digest
-from onceonly_checkpoints.epoch import Epoch
+from onceonly.windows.rules.spec import Windows
+from onceonly_checkpoints.digests import STATE, WINDOWS, Digest
+from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.spark.replay_plan import StateFrom
 
 if TYPE_CHECKING:
-    from onceonly.protocol import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+
+    from onceonly.protocol import SparkSession
     from onceonly.replay.spark_replay import Job
+
+
+# ---- Digests of recorded epochs, computed again through the user's own query.
+
+SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")
+"""Settings that values depend on and that Spark does not keep with a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """Digests of a replay. ``shows`` gets every epoch with windows, and their present results."""
+
+    replay: Replay
+    state: StateFrom = StateFrom.COPIED
+    panes: Windows | None = None
+    shows: Take | None = None
+
+    def compute_combined(self, epochs: range, left_out: frozenset[str]) -> Digest:
+        """Return the digest of all rows of dense epochs, run as one batch. Raises as :meth:`Replay.run`.
+
+        The digest excludes the columns ``left_out``.
+        """
+        digests: list[Digest] = []
+        self.replay.run(epochs, lambda _, rows: digests.append(_digest(rows, left_out)), coalesce=len(epochs))
+        return reduce(add, digests, Digest(0, left_out=tuple(sorted(left_out))))
+
+    def apart(self, epochs: range, take: Callable[[int, Digest], None]) -> None:
+        """Pass number and digest of each epoch with a batch, oldest first. Raises as :meth:`Replay.run`."""
+        if self.panes:
+
+            def stepped(epoch: Epoch, made: WindowResultBatch) -> None:
+                take(epoch.number, made.digest())
+                if self.shows:
+                    self.shows(epoch, made)
+
+            WindowReplay(self.replay, self.panes).run(epochs, stepped)
+            return
+
+        def each(ran: tuple[EpochRecord, ...], rows: DataFrame) -> None:
+            epoch = ran[-1].epoch
+            take(epoch.number, _digest(rows, frozenset(epoch.digest.left_out)))
+
+        self.replay.run(epochs, each, state=self.state)
+
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """Settings of the session that values depend on."""
+        return tuple((name, str(self.replay.spark.conf.get(name))) for name in SETTINGS)
+
+
+def _digest(rows: DataFrame, left_out: frozenset[str]) -> Digest:
+    return SparkBatch(rows, Estimate(None, None), left_out).execute()
+
+
+# ---- ``replay.recompute``: whether a query still gives the rows that its epochs recorded.
 
 
 def recompute(
@@ -32,10 +91,10 @@ def recompute(
     epochs: range | None = None,
     *,
     job: Job,
-    ledger: records.Place,
+    ledger: rerun_request.LedgerOrPath,
     spark: SparkSession,
-    before: Callable[[DataFrame], DataFrame] | None = None,
-    panes: Panes | None = None,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
+    windows: Windows | None = None,
     sinks: Sequence[Sink] = (),
     state: str = "copied",
     checkpoint: str | os.PathLike[str] | None = None,
@@ -52,8 +111,8 @@ def recompute(
             output mode.
         ledger: an SQLAlchemy URL, the path of a SQLite file, or an open ledger.
         spark: a classic session, with the time zone and ANSI mode of the query.
-        before: the ``before=`` of :func:`onceonly.exactly_once`.
-        panes: its ``panes=``. Windows are stepped from their beginning, with the recorded clock and times.
+        transform: the ``transform=`` of :func:`onceonly.exactly_once`.
+        windows: its ``windows=``. Windows are stepped from their beginning, with the recorded clock and times.
         sinks: open sinks of results and state, which stay open. If windows of an epoch differ, the first are named.
         state: origin of a query's state: ``"copied"`` from its checkpoint, or the ``"beginning"``, which runs all
             batches before as well.
@@ -67,14 +126,14 @@ def recompute(
             missing input as no rows.
         IdentityError: E236 Spark ran another batch: the query is not the one on record.
     """
-    with records.opened(ledger) as known:
-        found, address = known.epochs(pipeline), known.address
-    wanted = records.demanded(pipeline, found, epochs)
-    replay = Replay(spark, job, found, records.checkpoint(found, checkpoint), address, before)
+    with rerun_request.opened(ledger) as open_ledger:
+        epoch_records, address = open_ledger.epochs(pipeline), open_ledger.address
+    requested = rerun_request.demanded(pipeline, epoch_records, epochs)
+    replay = Replay(spark, job, epoch_records, rerun_request.checkpoint(epoch_records, checkpoint), address, transform)
     others = _Others()
-    digests, plan = Digests(replay, StateFrom(state), panes, others.take if sinks else None), replay.plan
-    query = Query(plan.stateful, replay.clock, plan.nondeterministic, digests.settings(), panes is not None)
-    made = certify(pipeline, found, wanted, query, _Again(digests))
+    digests, plan = Digests(replay, StateFrom(state), windows, others.take if sinks else None), replay.plan
+    query = Query(plan.stateful, replay.clock, plan.nondeterministic, digests.settings(), windows is not None)
+    made = certify(pipeline, epoch_records, requested, query, _SparkRecomputer(digests))
     return made.naming(dict(others.named(pipeline, sinks)))
 
 
@@ -82,17 +141,19 @@ def recompute(
 class _Others:
     """The first epochs whose windows differ from the record, each with its rows of results and of state."""
 
-    found: list[tuple[Epoch, list[Any], list[Any]]] = field(default_factory=list[tuple[Epoch, list[Any], list[Any]]])
+    differing: list[tuple[Epoch, list[Any], list[Any]]] = field(
+        default_factory=list[tuple[Epoch, list[Any], list[Any]]]
+    )
 
     def take(self, epoch: Epoch, made: WindowResultBatch) -> None:
         """Keep a differing epoch, up to the number of windows that are named."""
-        if len(self.found) < NAMED and made.digest() != epoch.computed:
-            self.found.append((epoch, made.rows_of(PANES).to_pylist(), made.rows_of(STATE).to_pylist()))
+        if len(self.differing) < NAMED and made.digest() != epoch.computed:
+            self.differing.append((epoch, made.rows_of(WINDOWS).to_pylist(), made.rows_of(STATE).to_pylist()))
 
     def named(self, pipeline: str, sinks: Sequence[Sink]) -> Iterator[tuple[int, list[str]]]:
         """Yield windows that differ in these sinks, by epoch number."""
-        for epoch, results, state in self.found:
-            yield epoch.number, [named(one) for one in read_differing(pipeline, sinks, epoch, results, state)]
+        for epoch, results, state in self.differing:
+            yield epoch.number, [named(window) for window in read_differing(pipeline, sinks, epoch, results, state)]
 
 
 _UNREADABLE = ("E230", "E234", "E235")
@@ -100,22 +161,22 @@ _UNREADABLE = ("E230", "E234", "E235")
 
 
 @dataclass(frozen=True, slots=True)
-class _Again:
+class _SparkRecomputer:
     """``Recomputing`` through Spark."""
 
     digests: Digests
 
-    def together(self, epochs: range, left_out: frozenset[str]) -> Digest:
-        with _unreadable(epochs):
-            return self.digests.together(epochs, left_out)
+    def compute_combined(self, epochs: range, left_out: frozenset[str]) -> Digest:
+        with _unreadable():
+            return self.digests.compute_combined(epochs, left_out)
 
     def apart(self, epochs: range, take: Callable[[int, Digest], None]) -> None:
-        with _unreadable(epochs):
+        with _unreadable():
             self.digests.apart(epochs, take)
 
 
 @contextmanager
-def _unreadable(epochs: range) -> Generator[None]:
+def _unreadable() -> Generator[None]:
     try:
         yield
     except OnceOnlyError as error:

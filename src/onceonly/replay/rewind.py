@@ -13,6 +13,7 @@ from functools import partial
 from itertools import groupby
 
 from onceonly import faults
+from onceonly.audit.rules_records import became, unread
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
 from onceonly.machine import coordinator
@@ -34,13 +35,13 @@ from onceonly.machine.rewind import (
     why,
 )
 from onceonly.machine.state import State
-from onceonly.machine.undone_epochs import became, unread
-from onceonly.protocol import Batch, Legible, OutcomeUnknown, Peek, Prepared, Sink, Superseded
-from onceonly.replay.source_check import IsThere, SourceAvailability, beyond, by_lists, is_there
-from onceonly.runtime import operator_epoch, refresh, runs, staging, stale_markers
-from onceonly.runtime.remedies import CommandContext, content, filled, last, rewound
+from onceonly.protocol import Batch, OutcomeUnknown, Peek, Prepared, ReadsRows, Sink, Superseded
+from onceonly.protocol.capabilities import implements
+from onceonly.replay.source_check import IsThere, SourceAvailability, by_lists, check_source, is_there
+from onceonly.runtime import operator_epoch, runs, sink_gaps, sink_refusals, staging
+from onceonly.runtime.remedies import CommandContext, filled, last, rewound
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.unreadable_markers import histories, naming
+from onceonly.runtime.sink_refusals import content, histories, naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, receipts_of
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.manifest import UnreadableManifest
@@ -83,23 +84,23 @@ class RewindPlan:
         epochs: known ones by number.
         lacking: rows that the source lacks of epochs set aside, by number. They may be lost.
         unasked: parts of the source that cannot be checked, in words.
-        standing: epochs that sinks are set to first, by id, because their markers are newer than their rows.
+        reset_epochs: epochs that sinks are set to first, by id, because their markers are newer than their rows.
     """
 
-    way: CutBack | BringUp
+    direction: CutBack | BringUp
     epochs: Mapping[int, Epoch]
     lacking: Mapping[int, str]
     unasked: tuple[str, ...] = ()
-    standing: Mapping[str, int] = field(default_factory=dict)
+    reset_epochs: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def reads(self) -> frozenset[OriginKind]:
         """Kinds of origins from which Spark reads rows."""
-        steps = self.way.steps if isinstance(self.way, BringUp) else ()
+        steps = self.direction.steps if isinstance(self.direction, BringUp) else ()
         return frozenset(step.origin.kind for step in steps) & _READ
 
 
-def plan(of: Pipeline, asked: RewindRequest, *, code: bool = False) -> RewindPlan:
+def plan(of: Pipeline, request: RewindRequest, *, code: bool = False) -> RewindPlan:
     """Plan a rewind. Fences no driver out and changes nothing.
 
     ``code`` is whether the query's code is available.
@@ -111,37 +112,45 @@ def plan(of: Pipeline, asked: RewindRequest, *, code: bool = False) -> RewindPla
     for sink in of.sinks:
         sink.open(of.name)
     sights = {sink.id: _sight(sink) for sink in of.sinks}
-    told = {sink: sight.epoch for sink, sight in sights.items()}
-    anew = stale_markers.stale_sinks(of.sinks, told, receipts_of(of.ledger.head(of.name)))
-    holds = {one.id: content(one) for one in of.sinks}
+    marker_epochs = {sink: sight.epoch for sink, sight in sights.items()}
+    anew = sink_gaps.stale_sinks(of.sinks, marker_epochs, receipts_of(of.ledger.head(of.name)))
+    holds = {sink.id: content(sink) for sink in of.sinks}
     # A target that was restored with its rows, as from a dump, replaces the old one at the epoch of these rows.
-    standing = {one: at for one, at in holds.items() if at is not None and (at < told[one] or one in anew)}
-    stands = told | standing
-    records = of.ledger.epochs(of.name, asked.to or 1)
+    restored_epochs = {
+        sink_id: at
+        for sink_id, at in holds.items()
+        if at is not None and (at < marker_epochs[sink_id] or sink_id in anew)
+    }
+    sink_epochs = marker_epochs | restored_epochs
+    records = of.ledger.epochs(of.name, request.to or 1)
     epochs = {record.epoch.number: record.epoch for record in records}
-    for marker, _ in histories(of.sinks, max(asked.to - 1, 0)):
+    for marker, _ in histories(of.sinks, max(request.to - 1, 0)):
         epochs.setdefault(marker.epoch.number, marker.epoch)
-    behind = [epoch for number, epoch in epochs.items() if number > min(stands.values())]
-    source = _source(of, asked, epochs, records, code=code)
+    behind = [epoch for number, epoch in epochs.items() if number > min(sink_epochs.values())]
+    source = _source(of, request, epochs, records, code=code)
     facts = RewindFacts(
-        asked,
-        stands,
+        request,
+        sink_epochs,
         epochs,
         staged={epoch.number for epoch in behind if epoch.manifest and _is_staged(epoch.manifest)},
-        readable=[sink.id for sink in of.sinks if isinstance(sink, Legible) and sink.recount() is not None],
+        readable=[sink.id for sink in of.sinks if _tells_epochs(sink)],
         code=code,
         gone=source.gone,
         # A sink that is set to another epoch first has no marker of that epoch yet.
-        chains={one: seen.marker.epoch.chain for one, seen in sights.items() if seen.marker and one not in standing},
-        outlived={sink: now for sink, now in anew.items() if sink not in standing},
+        chains={
+            sink_id: peek.marker.epoch.chain
+            for sink_id, peek in sights.items()
+            if peek.marker and sink_id not in restored_epochs
+        },
+        outlived={sink: now for sink, now in anew.items() if sink not in restored_epochs},
     )
-    found = decide(facts)
-    if not isinstance(found, CutBack | BringUp):
-        raise _hindered(of, asked, found, facts)
-    return RewindPlan(found, epochs, source.gone, source.unasked, standing)
+    decision = decide(facts)
+    if not isinstance(decision, CutBack | BringUp):
+        raise _hindered(of, request, decision, facts)
+    return RewindPlan(decision, epochs, source.gone, source.unasked, restored_epochs)
 
 
-def plan_unseen(of: Pipeline, asked: RewindRequest, records: Sequence[EpochRecord]) -> RewindPlan:
+def plan_unseen(of: Pipeline, request: RewindRequest, records: Sequence[EpochRecord]) -> RewindPlan:
     """Plan a cut of the checkpoint alone, if sinks cannot be found from here.
 
     All sinks are at the newest of ``records``, the ledger's.
@@ -150,14 +159,14 @@ def plan_unseen(of: Pipeline, asked: RewindRequest, records: Sequence[EpochRecor
         OnceOnlyError: E230 the source lacks rows.
     """
     epochs = {record.epoch.number: record.epoch for record in records}
-    source = _source(of, asked, epochs, records, code=False)
-    facts = RewindFacts(asked, {}, epochs, gone=source.gone)
-    found = decide(facts)
-    if isinstance(found, CutBack):
-        return RewindPlan(found, epochs, source.gone, source.unasked)
-    if isinstance(found, BringUp):
-        raise TypeError(f"{found} cuts nothing back")
-    raise _hindered(of, asked, found, facts)
+    source = _source(of, request, epochs, records, code=False)
+    facts = RewindFacts(request, {}, epochs, gone=source.gone)
+    decision = decide(facts)
+    if isinstance(decision, CutBack):
+        return RewindPlan(decision, epochs, source.gone, source.unasked)
+    if isinstance(decision, BringUp):
+        raise TypeError(f"{decision} cuts nothing back")
+    raise _hindered(of, request, decision, facts)
 
 
 def _sight(sink: Sink) -> Peek:
@@ -173,82 +182,95 @@ def _is_staged(reference: str) -> bool:
     return True
 
 
+def _tells_epochs(sink: Sink) -> bool:
+    return implements(sink, ReadsRows, "read_with_spark") and sink.recount() is not None
+
+
 def _source(
-    of: Pipeline, asked: RewindRequest, epochs: Mapping[int, Epoch], records: Sequence[EpochRecord], *, code: bool
+    of: Pipeline, request: RewindRequest, epochs: Mapping[int, Epoch], records: Sequence[EpochRecord], *, code: bool
 ) -> SourceAvailability:
     """Check whether the source still has the rows that a rewind reads from it."""
-    if stood := None if asked.sinks else epochs.get(asked.to):
-        return beyond(stood, epochs, records, of.checkpoint(stood), of.is_there)
-    return by_lists(records, asked.to, of.is_there) if code or not asked.sinks else SourceAvailability({})
+    if base := None if request.sinks else epochs.get(request.to):
+        return check_source(base, epochs, records, of.checkpoint(base), of.is_there)
+    return by_lists(records, request.to, of.is_there) if code or not request.sinks else SourceAvailability({})
 
 
-def _hindered(of: Pipeline, asked: RewindRequest, found: Hindered, facts: RewindFacts) -> OnceOnlyError:
+def _hindered(of: Pipeline, request: RewindRequest, hindrance: Hindered, facts: RewindFacts) -> OnceOnlyError:
     """Error of a rewind that cannot be carried out, with the command that can."""
-    audit = f"see where the sinks stand: onceonly audit {of.where.query}"
-    match found:
+    audit = f"see the epochs of the sinks: onceonly audit {of.where.query}"
+    match hindrance:
         case UnknownTarget():
-            return refuse("E110", problem=found.problem, cause=found.cause, next=audit)
+            return refuse("E110", problem=hindrance.problem, cause=hindrance.cause, next=audit)
         case UnexpectedPosition():
-            stood = {"sink": found.sink, "stands": found.stands, "cause": found.cause}
-            way = rewound(of.where, found.instead)
-            return refuse("E231", pipeline=of.name, to=asked.to, next=way, **stood)
+            position_details = {"sink": hindrance.sink, "stands": hindrance.sink_epoch, "cause": hindrance.cause}
+            remedy = rewound(of.where, hindrance.instead)
+            return refuse("E231", pipeline=of.name, to=request.to, next=remedy, **position_details)
         case StaleMarkers():
-            [sink] = [one for one in of.sinks if one.id == found.sink]
-            return stale_markers.refused(sink, of.where, found.stands, found.now)
+            [sink] = [candidate for candidate in of.sinks if candidate.id == hindrance.sink]
+            return sink_gaps.refused(sink, of.where, hindrance.sink_epoch, hindrance.now)
         case SourceRowsMissing():
-            gone = {"first": found.first, "last": found.last, "reason": found.reason}
-            way = f"{rewound(of.where, asked)} --accept-loss {found.first}..{found.last}"
-            return refuse("E230", pipeline=of.name, next=f"or accept that just these rows are lost: {way}", **gone)
+            gone = {"first": hindrance.first, "last": hindrance.last, "reason": hindrance.reason}
+            remedy = f"{rewound(of.where, request)} --accept-loss {hindrance.first}..{hindrance.last}"
+            return refuse(
+                "E230", pipeline=of.name, next=f"or accept that exactly these rows are lost: {remedy}", **gone
+            )
         case RowsUnavailable():
-            way = filled(of.where) if found.unknown else ""
-            if found.unread:
-                again = f"{rewound(of.where, asked)} --with MODULE:FUNCTION"
-                way += f"if the source still holds them, read them by the query's own code: {again}\nor "
-            way += "restore a newer backup of the sink"
-            if given_up := _given_up(of, facts.stands, facts.newest):
-                way += f"\nor give the rows up: {of.where.adopt(given_up)}"
-            said = {"sink": found.sink, "epoch": found.epoch, "reason": found.reason, "because": _alone(facts, found)}
-            return refuse("E232", pipeline=of.name, **said, next=way)
+            remedy = filled(of.where) if hindrance.unknown else ""
+            if hindrance.unread:
+                command = f"{rewound(of.where, request)} --with MODULE:FUNCTION"
+                remedy += f"if the source still holds them, read them by the query's own code: {command}\nor "
+            remedy += "restore a newer backup of the sink"
+            if given_up := _given_up(of, facts.sink_epochs, facts.newest):
+                remedy += f"\nor give the rows up: {of.where.adopt(given_up)}"
+            details = {
+                "sink": hindrance.sink,
+                "epoch": hindrance.epoch,
+                "reason": hindrance.reason,
+                "because": _alone(facts, hindrance),
+            }
+            return refuse("E232", pipeline=of.name, **details, next=remedy)
 
 
-def _alone(facts: RewindFacts, found: RowsUnavailable) -> str | None:
+def _alone(facts: RewindFacts, hindrance: RowsUnavailable) -> str | None:
     """Reason why no other sink has the rows, if only this one ever got them: ids, bad rows, an output of its own."""
-    epoch = facts.epochs.get(found.epoch)
-    output = epoch.output(found.sink) if epoch else None
+    epoch = facts.epochs.get(hindrance.epoch)
+    output = epoch.output(hindrance.sink) if epoch else None
     if output is None or len(output.sinks) > 1:
         return None
-    kept = "staged bytes are kept for one epoch, if not told otherwise (staging=Staging(..., keep=N))"
-    return f'no other sink got this part of the epoch (output "{output.name}"); and {kept}'
+    hint = "staged bytes are kept for one epoch by default (storage=Storage(keep_epochs=N))"
+    return f'no other sink got this part of the epoch (output "{output.name}"); and {hint}'
 
 
 def undone(of: Pipeline, planned: RewindPlan) -> tuple[str, ...]:
     """Epochs of a cut back that Spark does not read again, each with the way to restore it."""
-    beyond_ = planned.way.beyond if isinstance(planned.way, CutBack) else ()
+    numbers = planned.direction.removed_epochs if isinstance(planned.direction, CutBack) else ()
     return tuple(
-        f"{became(epoch)}: {_once_more(of, epoch)}" for epoch in unread(planned.epochs[number] for number in beyond_)
+        f"{became(epoch)}: {_once_more(of, epoch)}" for epoch in unread(planned.epochs[number] for number in numbers)
     )
 
 
 def _once_more(of: Pipeline, epoch: Epoch) -> str:
     if epoch.replays:
-        said = f"{shlex.quote(epoch.replays.pipeline)} --over {shlex.quote(of.name)}{of.where.ledger}"
-        return "before the query starts, publish it again: onceonly epochs publish " + said
+        arguments = f"{shlex.quote(epoch.replays.pipeline)} --over {shlex.quote(of.name)}{of.where.ledger}"
+        return "before the query starts, publish it again: onceonly replay publish " + arguments
     if epoch.replaces:
-        refreshed = f"onceonly queries refresh {shlex.quote(of.name)}{of.where.ledger} --how replace"
-        return f"rows of epochs {epoch.replaces[0]}..{epoch.replaces[1]} stand again; refresh anew: {refreshed}"
-    return "decide it anew once the query has gone on"
+        refreshed = f"onceonly recover refresh {shlex.quote(of.name)}{of.where.ledger} --how replace"
+        return (
+            f"rows of epochs {epoch.replaces[0]}..{epoch.replaces[1]} are current again; refresh once more: {refreshed}"
+        )
+    return "decide it again once the query has continued"
 
 
 def instead(of: Pipeline, planned: RewindPlan) -> str:
     """Command in place of a cut back that is impossible, on its own line."""
-    at = planned.way.to if isinstance(planned.way, CutBack) else 0
+    at = planned.direction.to if isinstance(planned.direction, CutBack) else 0
     given_up = _given_up(of, {sink.id: at for sink in of.sinks}, max((*planned.epochs, at)))
     if given_up is None:
-        return "\nor start the query: its message prints how the rows are given up"
+        return "\nor start the query: its message prints how you give the rows up"
     return f"\nor give the rows up: {of.where.adopt(given_up)}"
 
 
-def _given_up(of: Pipeline, stands: Mapping[str, int], newest: int) -> Adoption | None:
+def _given_up(of: Pipeline, sink_epochs: Mapping[str, int], newest: int) -> Adoption | None:
     """Return the acceptance in place of a rewind: that of the newest refusal, or else of the epochs that sinks lack.
 
     The newest refusal is E209 for a table that was restored to an older state. For a ledger that was restored with the
@@ -257,16 +279,16 @@ def _given_up(of: Pipeline, stands: Mapping[str, int], newest: int) -> Adoption 
     refused = last(of.ledger, of.name)
     if refused and refused.code == "E209":
         return applicable(AdoptionKind.ACCEPT_CHANGE, refused)
-    behind = _as_behind(stands, newest)
+    behind = _as_behind(sink_epochs, newest)
     if behind is None and refused and refused.code in GAPS:
         behind = refused
     return applicable(AdoptionKind.ACCEPT_LOSS, behind)
 
 
-def _as_behind(stands: Mapping[str, int], newest: int) -> Stop | None:
+def _as_behind(sink_epochs: Mapping[str, int], newest: int) -> Stop | None:
     """Return the stop of the query's next start, or ``None`` if no sink is behind."""
-    lacking = tuple(sink for sink, epoch in stands.items() if epoch < newest)
-    return Stop("E207", lacking, min(stands.values()) + 1, newest) if lacking else None
+    lacking = tuple(sink for sink, epoch in sink_epochs.items() if epoch < newest)
+    return Stop("E207", lacking, min(sink_epochs.values()) + 1, newest) if lacking else None
 
 
 # ---- Execution.
@@ -277,41 +299,37 @@ class Rewound:
     """Result of a rewind: our generation, and actions as sentences. Every older driver is fenced out."""
 
     generation: int
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
 def cut_back(of: Pipeline, planned: RewindPlan) -> Rewound:
-    """Fence every driver out of every sink, and set the ledger's records beyond an epoch aside.
-
-    Raises:
-        OnceOnlyError: E110, a sink went on since the plan. Also errors of the opening.
-    """
-    way = planned.way
-    if not isinstance(way, CutBack):
-        raise TypeError(f"{way} cuts nothing back")
-    state = _open(of, tuple(sink.id for sink in of.sinks), planned.standing)
-    stands = state.opening.last.number if state.opening.last else 0
-    if stands != way.to or any(reading.position.epoch != way.to for reading in state.opening.readings):
-        raise operator_epoch.went_on(of.name, stands, way.to)
-    given_up = {number: reason for number, reason in sorted(planned.lacking.items()) if number > way.to}
+    """Fence every driver out of every sink, and set later records aside (E110: a sink went on since the plan)."""
+    decision = planned.direction
+    if not isinstance(decision, CutBack):
+        raise TypeError(f"{decision} cuts nothing back")
+    state = _open(of, tuple(sink.id for sink in of.sinks), planned.reset_epochs)
+    current = state.opening.last.number if state.opening.last else 0
+    if current != decision.to or any(reading.position.epoch != decision.to for reading in state.opening.readings):
+        raise operator_epoch.went_on(of.name, current, decision.to)
+    given_up = {number: reason for number, reason in sorted(planned.lacking.items()) if number > decision.to}
     for sink in of.sinks:
-        _remember(of, sink, way.to)
+        _remember(of, sink, decision.to)
     faults.fire(Point.RECORD_BEFORE)
-    count = len(of.ledger.supersede(of.name, way.to + 1, why(way.to, given_up)))
+    count = len(of.ledger.supersede(of.name, decision.to + 1, why(decision.to, given_up)))
     faults.fire(Point.RECORD_AFTER)
-    said = f"every sink stands at epoch {way.to}; {count} epoch{'' if count == 1 else 's'} beyond it set aside"
-    said += ", to be read from the source again"
-    if gone := unread(planned.epochs[number] for number in way.beyond):
-        said += f", but for {', '.join(map(became, gone))}"
+    summary = f"every sink is at epoch {decision.to}; {count} epoch{'' if count == 1 else 's'} after it taken back"
+    summary += ", to be read from the source again"
+    if gone := unread(planned.epochs[number] for number in decision.removed_epochs):
+        summary += f", but for {', '.join(map(became, gone))}"
     if given_up:
         lost = "; ".join(f"epoch {number}: {reason}" for number, reason in given_up.items())
-        said += f"; the source lacks and it is accepted: {lost}"
+        summary += f"; the source lacks and it is accepted: {lost}"
     generation = state.opening.fence.generation
-    of.ledger.note(Event(of.name, EventKind.REWOUND, said, way.to, generation))
-    return Rewound(generation, (said,))
+    of.ledger.note(Event(of.name, EventKind.REWOUND, summary, decision.to, generation))
+    return Rewound(generation, (summary,))
 
 
-def bring_up(of: Pipeline, planned: RewindPlan, asked: RewindRequest, give: Give) -> Rewound:
+def bring_up(of: Pipeline, planned: RewindPlan, request: RewindRequest, give: Give) -> Rewound:
     """Fence every driver out, and give the requested sinks the epochs that they lack.
 
     Steps are skipped that a sink turns out to hold under the fence. ``give`` reads rows that are not staged.
@@ -320,21 +338,21 @@ def bring_up(of: Pipeline, planned: RewindPlan, asked: RewindRequest, give: Give
         OnceOnlyError: E233 rows of an epoch differ from those committed. E301 an answer was lost. E401 a newer driver
             opened the pipeline. Also errors of the opening and the sinks.
     """
-    way = planned.way
-    if not isinstance(way, BringUp):
-        raise TypeError(f"{way} brings nothing up")
+    decision = planned.direction
+    if not isinstance(decision, BringUp):
+        raise TypeError(f"{decision} brings nothing up")
     # Other sinks may lack recorded epochs, and are cut back together with these afterwards.
-    all_behind = way.newest < max(planned.epochs, default=0)
-    moves = {*asked.sinks, *planned.standing}
+    all_behind = decision.newest < max(planned.epochs, default=0)
+    moves = {*request.sinks, *planned.reset_epochs}
     rewound_ = tuple(sink.id for sink in of.sinks if all_behind or sink.id in moves)
-    state = _open(of, rewound_, planned.standing)
-    stale_markers.demand([sink for sink in of.sinks if sink.id in asked.sinks], of.where, state.opening.readings)
-    stands = {reading.sink: reading.position.epoch for reading in state.opening.readings}
-    said: list[str] = []
-    for sink in (one for one in of.sinks if one.id in moves - {*asked.sinks}):
-        _remember(of, sink, stands[sink.id])
-    for sink in (one for one in of.sinks if one.id in asked.sinks):
-        steps = [step for step in way.steps if step.sink == sink.id and step.epoch.number > stands[sink.id]]
+    state = _open(of, rewound_, planned.reset_epochs)
+    sink_gaps.demand([sink for sink in of.sinks if sink.id in request.sinks], of.where, state.opening.readings)
+    sink_epochs = {reading.sink: reading.position.epoch for reading in state.opening.readings}
+    summaries: list[str] = []
+    for sink in (candidate for candidate in of.sinks if candidate.id in moves - {*request.sinks}):
+        _remember(of, sink, sink_epochs[sink.id])
+    for sink in (candidate for candidate in of.sinks if candidate.id in request.sinks):
+        steps = [step for step in decision.steps if step.sink == sink.id and step.epoch.number > sink_epochs[sink.id]]
         for kind, those in groupby(steps, key=lambda step: step.origin.kind):
             take = partial(_bring, of, state, sink)
             if kind in _READ:
@@ -342,19 +360,19 @@ def bring_up(of: Pipeline, planned: RewindPlan, asked: RewindRequest, give: Give
             else:
                 for step in those:
                     take(step, _staged(step) if kind is OriginKind.STAGED else None)
-        _remember(of, sink, asked.to)
+        _remember(of, sink, request.to)
         origins = ", ".join(dict.fromkeys(step.origin.text for step in steps))
-        what = f"{sink.id} brought from epoch {stands[sink.id]} to {way.newest}"
-        said.append(f"{what}, rows from: {origins}" if steps else f"{sink.id} stands at epoch {way.newest}")
+        what = f"{sink.id} brought from epoch {sink_epochs[sink.id]} to {decision.newest}"
+        summaries.append(f"{what}, rows from: {origins}" if steps else f"{sink.id} is at epoch {decision.newest}")
         generation = state.opening.fence.generation
-        of.ledger.note(Event(of.name, EventKind.BROUGHT_UP, said[-1], way.newest, generation))
-    return Rewound(state.opening.fence.generation, tuple(said))
+        of.ledger.note(Event(of.name, EventKind.ROLLED_FORWARD, summaries[-1], decision.newest, generation))
+    return Rewound(state.opening.fence.generation, tuple(summaries))
 
 
-def _open(of: Pipeline, rewound_: tuple[str, ...], standing: Mapping[str, int]) -> State:
+def _open(of: Pipeline, rewound_: tuple[str, ...], restored_epochs: Mapping[str, int]) -> State:
     ids = tuple(sink.id for sink in of.sinks)
     state = coordinator.start(of.name, ids, runs.owner("onceonly"), None, rewound=rewound_)
-    return Runner(of.sinks, of.ledger, standing=standing).run(state)
+    return Runner(of.sinks, of.ledger, sink_epochs=restored_epochs).run(state)
 
 
 def _bring(of: Pipeline, state: State, sink: Sink, step: Step, batch: Batch | None) -> None:
@@ -367,11 +385,11 @@ def _bring(of: Pipeline, state: State, sink: Sink, step: Step, batch: Batch | No
         with naming(sink):
             sink.commit(prepared, marker)
     except Superseded as fenced:
-        theirs, by = fenced.found.generation, fenced.found.who or "a newer driver"
+        theirs, by = fenced.current_fence.generation, fenced.current_fence.who or "a newer driver"
         raise refuse("E401", sink=sink.id, theirs=theirs, ours=fence.generation, by=by) from fenced
     except OutcomeUnknown as lost:
-        said = {"sink": sink.id, "reason": lost.reason, "ledger": shlex.quote(of.ledger.address)}
-        raise refuse("E301", epoch=epoch.number, pipeline=of.name, **said) from lost
+        details = {"sink": sink.id, "reason": lost.reason, "ledger": shlex.quote(of.ledger.address)}
+        raise refuse("E301", epoch=epoch.number, pipeline=of.name, **details) from lost
     except BaseException:
         if prepared:
             prepared.abandon()
@@ -384,23 +402,23 @@ def _prepared(of: Pipeline, sink: Sink, step: Step, batch: Batch) -> Prepared:
     faults.fire(Point.PREPARE_BEFORE)
     with naming(sink):
         if epoch.replaces:
-            prepared = refresh.able(sink).prepare_replacing(batch, epoch.number, epoch.replaces)
+            prepared = sink_refusals.able(sink).prepare_replacement(batch, epoch.number, epoch.replaces)
         else:
             prepared = sink.prepare(batch, epoch.number)
-    found, wanted = batch.digest(), epoch.digest_in(sink.id)
-    if found != wanted or prepared.rows != wanted.rows:
+    digest, expected = batch.digest(), epoch.digest_in(sink.id)
+    if digest != expected or prepared.rows != expected.rows:
         prepared.abandon()
-        raise _otherwise(of, step, found.text, wanted.text)
+        raise _otherwise(of, step, digest.text, expected.text)
     faults.fire(Point.PREPARE_AFTER)
     return prepared
 
 
-def _otherwise(of: Pipeline, step: Step, found: str, recorded: str) -> OnceOnlyError:
+def _otherwise(of: Pipeline, step: Step, actual: str, recorded: str) -> OnceOnlyError:
     head = of.ledger.head(of.name)
     number = step.epoch.number
-    said = {"first": number, "last": head.epoch.number if head else number, "found": found, "recorded": recorded}
+    details = {"first": number, "last": head.epoch.number if head else number, "found": actual, "recorded": recorded}
     where = {"sink": step.sink, "origin": step.origin.text, "ledger": shlex.quote(of.ledger.address)}
-    return refuse("E233", pipeline=of.name, epoch=number, **where, **said)
+    return refuse("E233", pipeline=of.name, epoch=number, **where, **details)
 
 
 def _staged(step: Step) -> Batch:
@@ -417,12 +435,12 @@ def _remember(of: Pipeline, sink: Sink, to: int) -> None:
     """
     faults.fire(Point.RECORD_BEFORE)
     with naming(sink):
-        told = {marker.epoch.number: receipt for marker, receipt in sink.history(max(to - 1, 0))}
-        if to in told and any(told[to] not in record.receipts for record in of.ledger.epochs(of.name, to, to)):
-            told = {marker.epoch.number: receipt for marker, receipt in sink.history()}
-    for record in of.ledger.epochs(of.name, min(told, default=to)):
-        receipt = told.get(record.epoch.number)
+        receipts = {marker.epoch.number: receipt for marker, receipt in sink.history(max(to - 1, 0))}
+        if to in receipts and any(receipts[to] not in record.receipts for record in of.ledger.epochs(of.name, to, to)):
+            receipts = {marker.epoch.number: receipt for marker, receipt in sink.history()}
+    for record in of.ledger.epochs(of.name, min(receipts, default=to)):
+        receipt = receipts.get(record.epoch.number)
         if receipt and receipt.chain == record.epoch.chain and receipt not in record.receipts:
-            others = tuple(one for one in record.receipts if one.sink != sink.id)
+            others = tuple(other for other in record.receipts if other.sink != sink.id)
             of.ledger.record(replace(record, receipts=(*others, receipt)))
     faults.fire(Point.RECORD_AFTER)

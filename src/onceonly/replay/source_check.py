@@ -51,31 +51,31 @@ def by_lists(records: Iterable[EpochRecord], after: int, there: IsThere) -> Sour
     return _looked_for({record.epoch.number: record.files for record in records if record.epoch.number > after}, there)
 
 
-def beyond(
-    stood: Epoch, known: Mapping[int, Epoch], records: Sequence[EpochRecord], log: Readable | None, there: IsThere
+def check_source(
+    base: Epoch, epochs: Mapping[int, Epoch], records: Sequence[EpochRecord], log: Readable | None, there: IsThere
 ) -> SourceAvailability:
-    """Check the source beyond epoch ``stood``, also for batches without a record or without a list of files.
+    """Check the source beyond epoch ``base``, also for batches without a record or without a list of files.
 
-    ``known`` are epochs by number. ``log`` is the checkpoint, or ``None`` if it cannot be found.
+    ``epochs`` are epochs by number. ``log`` is the checkpoint, or ``None`` if it cannot be found.
     """
-    after = {number: epoch for number, epoch in sorted(known.items()) if number > stood.number}
+    after = {number: epoch for number, epoch in sorted(epochs.items()) if number > base.number}
     listed = {record.epoch.number: record.files for record in records if record.epoch.number in after}
-    log = log if log and _is_of(log, stood) else None
-    files, unlisted = _unlisted(stood, after, listed, log)
-    found = _looked_for(
+    log = log if log and _is_of(log, base) else None
+    files, unlisted = _unlisted(base, after, listed, log)
+    availability = _looked_for(
         {number: (*listed.get(number, ()), *files.get(number, ())) for number in {*listed, *files}}, there
     )
-    unasked = [*found.unasked, *_unknown(stood, unlisted, log), *_not_files(stood)]
-    return SourceAvailability(found.gone, tuple(unasked))
+    unasked = [*availability.unasked, *_unknown(base, unlisted, log), *_not_files(base)]
+    return SourceAvailability(availability.gone, tuple(unasked))
 
 
 def _looked_for(files: Mapping[int, Iterable[InputFile]], there: IsThere) -> SourceAvailability:
     gone: dict[int, str] = {}
     unknown = 0
     for number, those in sorted(files.items()):
-        found = [(file.path, there(file.path)) for file in those]
-        unknown += sum(answer is None for _, answer in found)
-        if lost := [mask(path) for path, answer in found if answer is False]:
+        answers = [(file.path, there(file.path)) for file in those]
+        unknown += sum(answer is None for _, answer in answers)
+        if lost := [mask(path) for path, answer in answers if answer is False]:
             gone[number] = f"{lost[0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}"
     return SourceAvailability(gone, (f"whether {unknown} input files are still there",) if unknown else ())
 
@@ -84,44 +84,44 @@ def _looked_for(files: Mapping[int, Iterable[InputFile]], there: IsThere) -> Sou
 
 
 def _unlisted(
-    stood: Epoch, after: Mapping[int, Epoch], listed: Mapping[int, Sequence[InputFile]], log: Readable | None
+    base: Epoch, after: Mapping[int, Epoch], listed: Mapping[int, Sequence[InputFile]], log: Readable | None
 ) -> tuple[Mapping[int, Sequence[InputFile]], int]:
     """Files by epoch number that only the checkpoint lists, and the number of entries without any list."""
-    same = [epoch for epoch in after.values() if _same_job(epoch, stood)]
-    others = [epoch for epoch in after.values() if not _same_job(epoch, stood)]
-    ends = list(_ends(stood, same, log))
+    same = [epoch for epoch in after.values() if _same_job(epoch, base)]
+    others = [epoch for epoch in after.values() if not _same_job(epoch, base)]
+    ends = list(_ends(base, same, log))
     covered = {(file.source, file.log_offset) for epoch in same for file in listed.get(epoch.number, ())}
     files: dict[int, list[InputFile]] = {}
     unknown = sum(_of_files(epoch) and not listed.get(epoch.number) for epoch in others)
-    for source, begun in _file_sources(stood, ends):
+    for source, begun in _file_sources(base, ends):
         last = max((at for _, end in ends if (at := _at(end, source)) is not None), default=begun)
         last = max(last, newest_entry(log, source) if log else -1)
-        wanted = [entry for entry in range(begun + 1, last + 1) if (source, entry) not in covered]
-        found = list(_entries(log, source, wanted))
-        for file in found:
-            files.setdefault(_number(ends, source, file.log_offset, stood), []).append(file)
-        unknown += len(set(wanted) - {file.log_offset for file in found})
+        log_entries = [entry for entry in range(begun + 1, last + 1) if (source, entry) not in covered]
+        entry_files = list(_entries(log, source, log_entries))
+        for file in entry_files:
+            files.setdefault(_number(ends, source, file.log_offset, base), []).append(file)
+        unknown += len(set(log_entries) - {file.log_offset for file in entry_files})
     return files, unknown
 
 
-def _ends(stood: Epoch, same: Sequence[Epoch], log: Readable | None) -> Iterator[tuple[int, SourceOffsets]]:
+def _ends(base: Epoch, same: Sequence[Epoch], log: Readable | None) -> Iterator[tuple[int, SourceOffsets]]:
     """Yield ends of epochs beyond one, and then of the checkpoint's further batches, numbered from the last epoch."""
     yield from ((epoch.number, epoch.reached) for epoch in same)
-    newest = same[-1] if same else stood
-    lineage = newest.standing.lineage
+    newest = same[-1] if same else base
+    lineage = newest.resume_point.lineage
     if log is None or lineage is None:
         return
-    done = lineage.batch_id + batches_given_up(newest.standing.accepted)
+    done = lineage.batch_id + batches_given_up(newest.resume_point.accepted)
     for batch in spark_offsets.offset_ids(log):
         if batch > done:
             with suppress(UnreadableCheckpoint):
                 yield newest.number + batch - done, spark_offsets.offset_entry(log, batch).offsets
 
 
-def _file_sources(stood: Epoch, ends: Sequence[tuple[int, SourceOffsets]]) -> Iterator[tuple[str, int]]:
+def _file_sources(base: Epoch, ends: Sequence[tuple[int, SourceOffsets]]) -> Iterator[tuple[str, int]]:
     """File sources, each with the entry of its log at an epoch. -1 is before the first."""
-    for source in stood.reached.sources:
-        begun = _at(stood.reached, source)
+    for source in base.reached.sources:
+        begun = _at(base.reached, source)
         if begun is not None or any(_at(end, source) is not None for _, end in ends):
             yield source, -1 if begun is None else begun
 
@@ -130,30 +130,30 @@ def _at(offsets: SourceOffsets, source: str) -> int | None:
     return spark_offsets.log_offset(dict(offsets.entries).get(source))
 
 
-def _number(ends: Sequence[tuple[int, SourceOffsets]], source: str, entry: int, stood: Epoch) -> int:
+def _number(ends: Sequence[tuple[int, SourceOffsets]], source: str, entry: int, base: Epoch) -> int:
     """Return the epoch of an entry of a file source's log. One that Spark has not planned gets the next number."""
     holds = (number for number, end in ends if (at := _at(end, source)) is not None and at >= entry)
-    return next(holds, (ends[-1][0] if ends else stood.number) + 1)
+    return next(holds, (ends[-1][0] if ends else base.number) + 1)
 
 
-def _entries(log: Readable | None, source: str, wanted: Sequence[int]) -> Iterator[InputFile]:
+def _entries(log: Readable | None, source: str, log_entries: Sequence[int]) -> Iterator[InputFile]:
     """Yield files of entries of a file source's log. Entries that cannot be read are left out."""
-    if log is None or not wanted:
+    if log is None or not log_entries:
         return
     try:
-        found = input_files(log, source, wanted[0] - 1 if wanted[0] else None, wanted[-1])
-        entries = frozenset(wanted)
-        yield from (file for file in found if file.log_offset in entries)
+        files = input_files(log, source, log_entries[0] - 1 if log_entries[0] else None, log_entries[-1])
+        entries = frozenset(log_entries)
+        yield from (file for file in files if file.log_offset in entries)
     except UnreadableCheckpoint:
-        if len(wanted) > 1:
-            half = len(wanted) // 2
-            yield from _entries(log, source, wanted[:half])
-            yield from _entries(log, source, wanted[half:])
+        if len(log_entries) > 1:
+            half = len(log_entries) // 2
+            yield from _entries(log, source, log_entries[:half])
+            yield from _entries(log, source, log_entries[half:])
 
 
-def _is_of(log: Readable, stood: Epoch) -> bool:
+def _is_of(log: Readable, base: Epoch) -> bool:
     """Return whether a checkpoint belongs to an epoch's job. The log of another job has its own numbers."""
-    lineage = stood.standing.lineage
+    lineage = base.resume_point.lineage
     try:
         return lineage is not None and spark_offsets.query_id(log) == lineage.query_id
     except UnreadableCheckpoint:
@@ -161,9 +161,9 @@ def _is_of(log: Readable, stood: Epoch) -> bool:
         return bool(log.names("sources"))
 
 
-def _same_job(epoch: Epoch, stood: Epoch) -> bool:
-    one, other = epoch.standing.lineage, stood.standing.lineage
-    return one is not None and other is not None and one.query_id == other.query_id
+def _same_job(epoch: Epoch, base: Epoch) -> bool:
+    lineage, other = epoch.resume_point.lineage, base.resume_point.lineage
+    return lineage is not None and other is not None and lineage.query_id == other.query_id
 
 
 def _of_files(epoch: Epoch) -> bool:
@@ -174,26 +174,27 @@ def _of_files(epoch: Epoch) -> bool:
 # ---- Words for parts of the source that were not checked.
 
 
-def _unknown(stood: Epoch, unlisted: int, log: Readable | None) -> Iterator[str]:
+def _unknown(base: Epoch, unlisted: int, log: Readable | None) -> Iterator[str]:
     if unlisted:
-        entries = f"{unlisted} {'batch' if unlisted == 1 else 'batches'} beyond epoch {stood.number}"
+        entries = f"{unlisted} {'batch' if unlisted == 1 else 'batches'} beyond epoch {base.number}"
         yield f"for the files of {entries}, which neither the ledger nor the checkpoint lists: any that is gone is lost"
-    elif log is None and any(_file_sources(stood, ())):
+    elif log is None and any(_file_sources(base, ())):
         yield (
-            f"for files of batches beyond epoch {stood.number} that the ledger does not know: their checkpoint is not "
+            f"for files of batches beyond epoch {base.number} that the ledger does not know: their checkpoint is not "
             "to be found; any that is gone is lost"
         )
 
 
-def _not_files(stood: Epoch) -> Iterator[str]:
-    known = {one.source: one for one in stood.sources}
-    files = {source for source, _ in _file_sources(stood, ())}
-    files |= {one.source for one in stood.sources if one.kind is SourceKind.FILES}
-    others = [_named(source, known.get(source)) for source in stood.reached.sources if source not in files]
+def _not_files(base: Epoch) -> Iterator[str]:
+    identities = {identity.source: identity for identity in base.sources}
+    files = {source for source, _ in _file_sources(base, ())}
+    files |= {identity.source for identity in base.sources if identity.kind is SourceKind.FILES}
+    others = [_named(source, identities.get(source)) for source in base.reached.sources if source not in files]
     if others:
         yield (
-            f"whether {', '.join(others)} still holds what lies beyond epoch {stood.number}; if not, the query stops "
-            "with Spark's own error: begin it with a new checkpoint at what is left, and its message gives up the rest"
+            f"whether {', '.join(others)} still holds the input after epoch {base.number}; if not, the query stops "
+            "with Spark's own error: begin it with a new checkpoint at the remaining input, and its message "
+            "gives up the rest"
         )
 
 

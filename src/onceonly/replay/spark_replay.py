@@ -17,13 +17,13 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.options import misused
+from onceonly.replay.replay_files import Origin, discard, prepare, replays_of
 from onceonly.spark import input
 from onceonly.spark.detect import engine_for
-from onceonly.spark.engine import QueryPlan, Run
-from onceonly.spark.writers import stream_of
+from onceonly.spark.engine import QueryPlan, Run, stream_of
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.model import SourceOffsets
-from onceonly_checkpoints.spark.replay_files import Origin, discard, prepare, replays_of
 from onceonly_checkpoints.spark.replay_plan import CannotReplay, MissingInput, StateFrom, Step, plan_steps
 from onceonly_checkpoints.storage import FileStore, open_storage, root_by_spark
 
@@ -68,15 +68,11 @@ class Replay:
     records: Sequence[EpochRecord]
     checkpoint: str
     ledger: str
-    before: Callable[[DataFrame], DataFrame] | None = None
+    transform: Callable[[DataFrame], DataFrame] | None = None
 
     @cached_property
     def plan(self) -> QueryPlan:
-        """The query's plan, with ``before=``.
-
-        Raises:
-            ConfigurationError: E113 another PySpark. E110 no stream, or Spark Connect.
-        """
+        """The query's plan, with ``transform=`` (E113: another PySpark. E110: no stream, or Spark Connect)."""
         return engine_for(self.stream).foreseen(self.shaped(self.stream))
 
     @property
@@ -86,8 +82,8 @@ class Replay:
         return text is None or _CLOCK.search(text) is not None
 
     def shaped(self, rows: Any) -> Any:
-        """Return rows as written: through ``before=``."""
-        return self.before(rows) if self.before else rows
+        """Return rows as written: through ``transform=``."""
+        return self.transform(rows) if self.transform else rows
 
     def run(
         self,
@@ -111,18 +107,18 @@ class Replay:
         """
         stateful = self.plan.stateful
         if coalesce != 1 and (stateful or self.clock or self.plan.nondeterministic):
-            problem = "epochs whose rows hang on state, or on the time or the order of their batch, as one batch"
-            raise _meaningless(problem, "leave coalesce out: one batch for each epoch")
+            problem = "epochs whose rows depend on state, or on the time or the order of their batch, as one batch"
+            raise _unfit(problem, "leave coalesce out: one batch for each epoch")
         self._refuse_passing_over()
         with self._translated():
             steps = plan_steps(
                 self.records, epochs.start, epochs.stop - 1, stateful=stateful, state=state, coalesce=coalesce
             )
-        with self._place() as place:
+        with self._replay_directory() as directory:
             at, own = "", ""
             for number, step in enumerate(steps):
                 if step.fresh:
-                    at, own = f"{place}/{number}", str(uuid.uuid4())
+                    at, own = f"{directory}/{number}", str(uuid.uuid4())
                 storage, origin = open_storage(at), Origin(open_storage(self.checkpoint))
                 with self._translated():
                     prepare(step, storage, origin, query_id=own, conf=self._conf(), about=self.checkpoint)
@@ -136,19 +132,15 @@ class Replay:
 
     @cached_property
     def stream(self) -> Any:
-        """The query's stream, without ``before=``.
-
-        Raises:
-            ConfigurationError: E110, there is none, or it is one of Spark Connect.
-        """
+        """The query's stream, without ``transform=`` (E110: there is none, or it is one of Spark Connect)."""
         query = self._query
         if type(query).__module__.startswith("pyspark.sql.connect"):
-            raise _meaningless("a session of Spark Connect", "give a classic session: SparkSession.builder.master(...)")
-        found = stream_of(query) if _is_writer(query) else query
-        if not getattr(found, "isStreaming", False):
+            raise _unfit("a session of Spark Connect", "give a classic session: SparkSession.builder.master(...)")
+        stream = stream_of(query) if _is_writer(query) else query
+        if not getattr(stream, "isStreaming", False):
             problem = f"a function that gives {type(query).__name__} and no stream"
-            raise _meaningless(problem, "have it return the DataFrame of spark.readStream, or its .writeStream")
-        return found
+            raise _unfit(problem, "have it return the DataFrame of spark.readStream, or its .writeStream")
+        return stream
 
     def _refuse_passing_over(self) -> None:
         """Refuse a source that skips missing input, as for a running query."""
@@ -166,22 +158,22 @@ class Replay:
         return {_PARTITIONS: str(self.spark.conf.get(_PARTITIONS))}
 
     @contextmanager
-    def _place(self) -> Generator[str]:
-        place = f"{replays_of(self.checkpoint)}/{uuid.uuid4().hex}"
+    def _replay_directory(self) -> Generator[str]:
+        directory = f"{replays_of(self.checkpoint)}/{uuid.uuid4().hex}"
         try:
-            yield place
+            yield directory
         finally:
-            discard(place)
+            discard(directory)
 
     @contextmanager
     def _translated(self) -> Generator[None]:
         try:
             yield
-        except CannotReplay as found:
-            about = {"pipeline": self._pipeline, "first": found.first, "reason": found.reason}
-            if found.lacking is MissingInput.STATE:
-                raise refuse("E235", next=self._grown(), **about) from found
-            raise refuse("E234", last=found.last, ledger=self.ledger, **about) from found
+        except CannotReplay as error:
+            about = {"pipeline": self._pipeline, "first": error.first, "reason": error.reason}
+            if error.lacking is MissingInput.STATE:
+                raise refuse("E235", next=self._grown(), **about) from error
+            raise refuse("E234", last=error.last, ledger=self.ledger, **about) from error
 
     def _start(self, step: Step, storage: FileStore, at: str, each: Each) -> None:
         """Start Spark once, for one batch."""
@@ -204,20 +196,22 @@ class Replay:
             running.awaitTermination()
         except Exception as error:
             if stopped:
-                raise self._told(step, stopped[0]) from None
-            told = self._told(step, error)
-            if not came and told is error:  # the query cannot even plan what is on record
-                told = self._another(step, "what it ran", f"nothing ({_said(error)})", f"batch {step.batch_id}")
-            raise told from error
+                raise self._translate_error(step, stopped[0]) from None
+            failure = self._translate_error(step, error)
+            if not came and failure is error:  # the query cannot even plan what is on record
+                failure = self._another(
+                    step, "what it ran", f"nothing ({_error_text(error)})", f"batch {step.batch_id}"
+                )
+            raise failure from error
         if done != [step.batch_id]:
             raise self._another(
                 step, "what it ran", f"batches {done}" if done else "no batch", f"batch {step.batch_id}"
             )
 
-    def _told(self, step: Step, error: BaseException) -> BaseException:
+    def _translate_error(self, step: Step, error: BaseException) -> BaseException:
         """Return the error of a start, as a refusal if a source reports missing input."""
         gone = None if isinstance(error, OnceOnlyError) else _GONE.search(str(error))
-        return self._lacks(step, f"Spark says {gone[1] or gone[2]}") if gone else error
+        return self._lacks(step, f"Spark reports {gone[1] or gone[2]}") if gone else error
 
     def _grown(self) -> str:
         where = f"--query {shlex.quote(self._pipeline)} --ledger {shlex.quote(self.ledger)}"
@@ -227,16 +221,16 @@ class Replay:
     def _lacks(self, step: Step, reason: str) -> OnceOnlyError:
         about = {"pipeline": self._pipeline, "first": step.first, "last": step.last}
         where = f"{step.first} --query {shlex.quote(self._pipeline)} --ledger {shlex.quote(self.ledger)}"
-        return refuse("E230", reason=reason, next="what was read: onceonly epochs show " + where, **about)
+        return refuse("E230", reason=reason, next="see the recorded input: onceonly epochs show " + where, **about)
 
-    def _another(self, step: Step, what: str, found: object, recorded: object) -> OnceOnlyError:
+    def _another(self, step: Step, what: str, actual: object, recorded: object) -> OnceOnlyError:
         about = {"pipeline": self._pipeline, "epoch": step.last, "ledger": self.ledger}
-        return refuse("E236", what=what, found=str(found), recorded=str(recorded), **about)
+        return refuse("E236", what=what, found=str(actual), recorded=str(recorded), **about)
 
     def _hand_on(self, step: Step, df: DataFrame, batch_id: int, each: Each) -> None:
         engine = engine_for(df)
         self._check(step, engine.discover(df), partial(engine.file_size, df), batch_id)
-        if step.wanted:
+        if step.is_requested:
             each(step.records, self.shaped(df))
         else:
             df.write.format("noop").mode("append").save()
@@ -245,25 +239,25 @@ class Replay:
         """Check that this is the recorded batch, before any row of it is read."""
         if batch_id != step.batch_id:
             raise self._another(step, "the number of the batch", batch_id, step.batch_id)
-        seen = input.see(batch_id, run)
-        recorded = {one.source: one.identity for one in step.records[-1].epoch.sources}
-        identities = {one.source: one.identity for one in seen.sources if recorded.get(one.source)}
-        wanted = {source: identity for source, identity in recorded.items() if identity}
-        for what, found, known in (
-            ("where it starts", _given(seen.slice.start), _given(step.slice.start)),
-            ("where it ends", _given(seen.slice.end), _given(step.slice.end)),
-            ("what its sources are", identities, wanted),
-            ("the list of its files", _listed(seen.files), _listed(step.files)),
-            ("its clock", seen.lineage.batch_timestamp_ms, step.lineage.batch_timestamp_ms),
-            ("its watermark", seen.lineage.watermark_ms, step.lineage.watermark_ms),
+        logs = input.see(batch_id, run)
+        recorded = {source.source: source.identity for source in step.records[-1].epoch.sources}
+        identities = {source.source: source.identity for source in logs.sources if recorded.get(source.source)}
+        expected_identities = {source: identity for source, identity in recorded.items() if identity}
+        for what, actual, expected in (
+            ("where it starts", _known_offsets(logs.slice.start), _known_offsets(step.slice.start)),
+            ("where it ends", _known_offsets(logs.slice.end), _known_offsets(step.slice.end)),
+            ("what its sources are", identities, expected_identities),
+            ("the list of its files", _listed(logs.files), _listed(step.files)),
+            ("its clock", logs.lineage.batch_timestamp_ms, step.lineage.batch_timestamp_ms),
+            ("its watermark", logs.lineage.watermark_ms, step.lineage.watermark_ms),
         ):
-            if found != known:
-                raise self._another(step, what, found, known)
+            if actual != expected:
+                raise self._another(step, what, actual, expected)
         # Spark silently reads a missing file as no rows.
-        _, missing = input.stat(seen.files, size)
+        _, missing = input.stat(logs.files, size)
         if missing:
-            one, *others = missing
-            raise self._lacks(step, f"{one}{f' and {len(others)} more' if others else ''} is gone")
+            first, *others = missing
+            raise self._lacks(step, f"{first}{f' and {len(others)} more' if others else ''} is gone")
 
 
 def _is_writer(query: Any) -> bool:
@@ -271,12 +265,12 @@ def _is_writer(query: Any) -> bool:
     return hasattr(type(query), "foreachBatch")
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return the first line of a query's error, without Spark's own prefix."""
     return str(error).partition("\n")[0].partition("terminated with exception: ")[2] or type(error).__name__
 
 
-def _given(offsets: SourceOffsets) -> Mapping[str, str]:
+def _known_offsets(offsets: SourceOffsets) -> Mapping[str, str]:
     return {source: offset for source, offset in offsets.entries if offset is not None}
 
 
@@ -284,13 +278,9 @@ def _listed(files: Sequence[Any]) -> list[tuple[str, str, int]]:
     return [(file.source, file.path, file.modified_ms) for file in files]
 
 
-def _meaningless(problem: str, next_: str) -> OnceOnlyError:
-    return refuse(
-        "E110",
-        problem=f"Recorded epochs cannot be run again with {problem}.",
-        cause="each recorded batch is started on its own, from a checkpoint that is made for it",
-        next=next_,
-    )
+def _unfit(problem: str, next_: str) -> OnceOnlyError:
+    cause = "each recorded batch is started on its own, from a checkpoint that is made for it"
+    return misused(f"Recorded epochs cannot be replayed with {problem}.", cause, next_)
 
 
 def replayed(
@@ -323,6 +313,6 @@ def replayed(
         OnceOnlyError: as :meth:`Replay.run`. An error of ``each`` passes through unchanged.
     """
     numbers = [record.epoch.number for record in records]
-    wanted = epochs if epochs is not None else range(min(numbers, default=1), max(numbers, default=0) + 1)
+    requested = epochs if epochs is not None else range(min(numbers, default=1), max(numbers, default=0) + 1)
     replay = Replay(spark, job, records, checkpoint, ledger)
-    replay.run(wanted, lambda ran, rows: each(ran[-1], rows), state=StateFrom(state), coalesce=coalesce)
+    replay.run(requested, lambda ran, rows: each(ran[-1], rows), state=StateFrom(state), coalesce=coalesce)

@@ -13,8 +13,8 @@ from onceonly.machine.admission import Pair
 from onceonly.machine.facts import Happening
 from onceonly.machine.state import Phase, State
 from onceonly.protocol import Sink
-from onceonly.spark.determinism import Determinism
 from onceonly.spark.engine import QueryPlan
+from onceonly.spark.fingerprint import Determinism
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import Event, EventKind, KeptPlan, Ledger, LedgerUnavailable
 
@@ -30,24 +30,22 @@ class EventLog:
     def __init__(self, sinks: Sequence[Sink], ledger: Ledger) -> None:
         self._sinks = sinks
         self._ledger = ledger
-        self._told: BaseException | None = None
+        self._recorded_error: BaseException | None = None
+        self.recovered: list[str] = []
 
     def begin(self) -> None:
         """Begin another call: an error that the call before raised is noted again if this one raises it too."""
-        self._told = None
+        self._recorded_error, self.recovered = None, []
 
     def note(self, pipeline: str, happenings: Sequence[Happening], generation: int) -> None:
-        """Log happenings and note them in the ledger. One with ``once`` is skipped if the ledger has it already.
-
-        Raises:
-            LedgerUnavailable: it cannot be noted.
-        """
-        said = self._ledger.events(pipeline) if any(happening.once for happening in happenings) else ()
-        new = unsaid([happening for happening in happenings if happening.once], said)
-        for one in (happening for happening in happenings if not happening.once or happening in new):
-            level = logging.WARNING if one.kind in _LOUD else logging.INFO
-            log.log(level, "pipeline %s: %s: %s", pipeline, one.kind.value, one.reason)
-            self._ledger.note(Event(pipeline, one.kind, one.reason, one.epoch, generation))
+        """Log happenings and note them in the ledger (``LedgerUnavailable``). One with ``once`` is noted once."""
+        past_events = self._ledger.events(pipeline) if any(happening.once for happening in happenings) else ()
+        new = unsaid([happening for happening in happenings if happening.once], past_events)
+        for event in (happening for happening in happenings if not happening.once or happening in new):
+            level = logging.WARNING if event.kind in _LOUD else logging.INFO
+            log.log(level, "pipeline %s: %s: %s", pipeline, event.kind.value, event.reason)
+            self._ledger.note(Event(pipeline, event.kind, event.reason, event.epoch, generation))
+            self.recovered += [event.reason] * (event.kind is EventKind.RESOLVED)
 
     def keep(self, pipeline: str, happenings: Sequence[Happening], generation: int) -> None:
         """Log findings about a batch and note them in the ledger, unless it has them already.
@@ -62,11 +60,7 @@ class EventLog:
             raise refuse("E511", ledger=self._ledger.address, reason=str(error)) from error
 
     def keep_plan(self, plan: KeptPlan) -> None:
-        """Record the plan behind a run's fingerprint.
-
-        Raises:
-            OnceOnlyError: E511, the ledger is unavailable. The epoch is committed. Its batch repeats and is skipped.
-        """
+        """Record the plan behind a run's fingerprint. Raises as :meth:`keep`."""
         try:
             self._ledger.keep_plan(plan)
         except LedgerUnavailable as error:
@@ -74,10 +68,10 @@ class EventLog:
 
     def failed(self, pipeline: str, error: BaseException, state: State | None = None) -> None:
         """Note in the ledger that an opening failed, once for each error. An unavailable ledger raises nothing."""
-        told, self._told = self._told, error
+        previous, self._recorded_error = self._recorded_error, error
         # After other exceptions the process may not even survive.
         if (
-            error is not told
+            error is not previous
             and isinstance(error, Exception | KeyboardInterrupt | SystemExit)
             and self._reaches(error, state)
         ):
@@ -85,8 +79,8 @@ class EventLog:
 
     def _reaches(self, error: BaseException, state: State | None) -> bool:
         """Whether the ledger may answer. One beside a sink does not if the probe of the sinks failed."""
-        beside = any(sink.ledger_url for sink in self._sinks)
-        silent = beside and state is not None and state.phase is Phase.PROBE
+        has_sink_ledger = any(sink.ledger_url for sink in self._sinks)
+        silent = has_sink_ledger and state is not None and state.phase is Phase.PROBE
         return not silent and getattr(error, "code", "") != "E511"
 
     def ended(self, state: State) -> None:
@@ -98,10 +92,10 @@ class EventLog:
             self._ledger.open()
             self._ledger.note(event)
         except LedgerUnavailable as away:
-            log.debug("pipeline %s: its end cannot be noted: %s", event.pipeline, away)
+            log.debug("pipeline %s: its end cannot be recorded: %s", event.pipeline, away)
 
 
-def kept(text: str) -> Happening:
+def promise_event(text: str) -> Happening:
     """Return the promise as one event."""
     return Happening(EventKind.PROMISED, "; ".join(line.strip() for line in text.splitlines()))
 
@@ -113,8 +107,8 @@ def warned(
 
     ``shared`` are pairs of sinks on one target. ``further`` are ids of sinks in which a changed group adds a row.
     """
-    for one, other in shared:
-        yield _warning("W701", target=f"{one.address} and {other.address}", pipeline=pipeline)
+    for sink, other in shared:
+        yield _warning("W701", target=f"{sink.address} and {other.address}", pipeline=pipeline)
     if written.left_out:
         yield _warning("W702", columns=", ".join(sorted(written.left_out)))
     if further:
@@ -140,8 +134,8 @@ def late(rows: int, watermark_ms: int, epoch: int) -> Happening:
     counter counts rows as they reach a step: several rows of one group that were aggregated before are one.
     """
     watermark = datetime.fromtimestamp(watermark_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
-    told = f"{rows} late rows were dropped by Spark, watermark of the batch {watermark}"
-    return Happening(EventKind.LATE, told, epoch)
+    text = f"{rows} late rows were dropped by Spark, watermark of the batch {watermark}"
+    return Happening(EventKind.LATE, text, epoch)
 
 
 def late_rows(event: Event) -> int:
@@ -154,7 +148,7 @@ def unsaid(happenings: Sequence[Happening], events: Sequence[Event]) -> list[Hap
 
     A promise is logged again if another one came in between. All else is logged once per epoch.
     """
-    said = {(event.kind, event.reason, event.epoch) for event in events}
+    logged_keys = {(event.kind, event.reason, event.epoch) for event in events}
     promise = next((event.reason for event in reversed(events) if event.kind is EventKind.PROMISED), None)
     return [
         happening
@@ -162,6 +156,6 @@ def unsaid(happenings: Sequence[Happening], events: Sequence[Event]) -> list[Hap
         if (
             happening.reason != promise
             if happening.kind is EventKind.PROMISED
-            else (happening.kind, happening.reason, happening.epoch) not in said
+            else (happening.kind, happening.reason, happening.epoch) not in logged_keys
         )
     ]

@@ -15,9 +15,9 @@ from onceonly.machine.acceptance import Stop
 from onceonly.machine.event_time import PreviousTime
 from onceonly.machine.facts import OpeningFacts, Refusal
 from onceonly.machine.state import State
-from onceonly.protocol import Expires, Permissive, Sink
+from onceonly.protocol import DetectsChanges, ReplacesRows, Sink
 from onceonly.runtime import operator_epoch, remedies
-from onceonly.runtime import refresh as refresh_rules
+from onceonly.runtime import sink_refusals as refresh_rules
 from onceonly_checkpoints.epoch import Epoch, Lineage, ResumePoint
 from onceonly_checkpoints.epoch_time import EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
@@ -26,14 +26,11 @@ from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffs
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """Result of ``txn resolve``: the epoch that every sink holds, or 0, our generation, and findings as sentences.
-
-    Every older driver is fenced out.
-    """
+    """Result of ``recover resolve``, which fences older drivers out: common epoch, or 0, our generation, findings."""
 
     epoch: int
     generation: int
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +53,16 @@ def resolve(sinks: Sequence[Sink], ledger: Ledger, pipeline: str) -> Resolution:
     state = operator_epoch.opened(sinks, ledger, pipeline, heals=True)
     number = state.opening.last.number if state.opening.last else 0
     generation = state.opening.fence.generation
-    said = [
+    lines = [
         f"every sink holds epoch {number}; generation {generation} is installed, older drivers can write nothing more"
     ]
     intent = ledger.intent(pipeline, number + 1)
     if intent is not None:
-        said.append(
+        lines.append(
             f"epoch {number + 1} was begun by generation {intent.fence.generation} and left no trace in any sink"
         )
-    ledger.note(Event(pipeline, EventKind.RESOLVED, said[0], number, generation))
-    return Resolution(number, generation, tuple(said))
+    ledger.note(Event(pipeline, EventKind.RESOLVED, lines[0], number, generation))
+    return Resolution(number, generation, tuple(lines))
 
 
 def adopt(
@@ -118,8 +115,8 @@ def adopt(
 
 
 def _named(kind: AdoptionKind, stop: Stop | None, base: Epoch | None) -> Slice | None:
-    wanted = acceptance.applicable(kind, stop, base.written.end if base else None)
-    return wanted.offsets if wanted else None
+    adoption = acceptance.applicable(kind, stop, base.written.end if base else None)
+    return adoption.offsets if adoption else None
 
 
 def another_range(pipeline: str, kind: AdoptionKind) -> OnceOnlyError:
@@ -149,22 +146,22 @@ def _demand_same_data(sinks: Sequence[Sink], ledger: Ledger, state: State, accep
 
 
 def _differs(sink: Sink, ledger: Ledger, state: State) -> str:
-    (reading,) = (one for one in state.opening.readings if one.sink == sink.id)
+    (reading,) = (candidate for candidate in state.opening.readings if candidate.sink == sink.id)
     marker, head = reading.position.marker, ledger.head(state.job.pipeline)
     if marker is None or head is None or marker.epoch.chain != head.epoch.chain:
         return "its newest epoch is not the one that the ledger knows"
     counted = sink.recount()
     if counted is None:
         return ""  # rows that are replaced by key belong to no epoch; the head is what can be compared
-    removed = sink.allowed().removed if isinstance(sink, Permissive) else {}  # others may, as the sink was told
-    expired = sink.expired() if isinstance(sink, Expires) else None
+    removed = sink.tolerated_changes().removed if isinstance(sink, DetectsChanges) else {}
+    expired = sink.expired_rows() if isinstance(sink, ReplacesRows) else None
     first = max(dict(head.epoch.sinks).get(sink.id, 1), head.epoch.series)
     for record in ledger.epochs(state.job.pipeline, first):
         number, brought = record.epoch.number, record.epoch.digest_in(sink.id).rows
         gone = expired.gone(record.epoch, brought) if expired else 0
-        found = counted.get(number, 0) + removed.get(number, 0) + gone
-        if found != brought:
-            return f"it holds {found} of the {brought} rows of epoch {record.epoch.number}"
+        held_rows = counted.get(number, 0) + removed.get(number, 0) + gone
+        if held_rows != brought:
+            return f"it holds {held_rows} of the {brought} rows of epoch {record.epoch.number}"
     return ""
 
 
@@ -180,7 +177,7 @@ def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastB
     if newest := max(reading.position.epoch for reading in state.opening.readings):
         raise begun_already(pipeline, newest)
     begun = operator_epoch.decision(
-        state, batch.written, accepted, stood=ResumePoint(batch.lineage), lineage=batch.lineage
+        state, batch.written, accepted, resume_point=ResumePoint(batch.lineage), lineage=batch.lineage
     )
     return operator_epoch.write(state, sinks, ledger, begun)
 
@@ -189,9 +186,9 @@ def begun_already(pipeline: str, newest: int) -> OnceOnlyError:
     """Error for a new pipeline whose name has epochs."""
     return refuse(
         "E110",
-        problem=f'Pipeline "{pipeline}" stands at epoch {newest} already.',
-        cause="the name is that of a running pipeline, or it was taken over before",
-        next=f"onceonly epochs list --query {shlex.quote(pipeline)}; a pipeline to be begun needs a name of its own",
+        problem=f'Pipeline "{pipeline}" is at epoch {newest} already.',
+        cause="the name is that of a running pipeline, or the takeover was done before",
+        next=f"onceonly epochs list --query {shlex.quote(pipeline)}; a new pipeline needs its own name",
     )
 
 
@@ -274,7 +271,7 @@ def reset_panes(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: 
     """
     state = operator_epoch.opened(sinks, ledger, pipeline)
     last = state.opening.last
-    if last is None or last.panes is None or not last.panes.open.rows:
+    if last is None or last.windows is None or not last.windows.open.rows:
         raise nothing_to_reset(pipeline)
     if accepted.last != last.number:
         raise operator_epoch.went_on(pipeline, last.number, accepted.last)
@@ -286,43 +283,35 @@ def nothing_to_reset(pipeline: str) -> OnceOnlyError:
     return refuse(
         "E110",
         problem=f'No window of "{pipeline}" is open, so there is nothing to give up.',
-        cause="the name is another one, its query has no panes=, or they were given up already",
-        next=f"see what its newest epoch says: onceonly epochs list --query {shlex.quote(pipeline)}",
+        cause="the name is another one, its query has no windows=, or they were given up already",
+        next=f"see its newest epoch: onceonly epochs list --query {shlex.quote(pipeline)}",
     )
 
 
 def refuse_open_windows(pipeline: str, last: Epoch) -> None:
-    """Refuse to end a pipeline with open windows: only the query's program can compute their results.
-
-    Raises:
-        IdentityError: E142.
-    """
-    if last.panes is None or not last.panes.open.rows:
+    """Refuse to end a pipeline with open windows (E142): only the query's program can compute their results."""
+    if last.windows is None or not last.windows.open.rows:
         return
-    said = {"problem": f"retired, it would leave {last.panes.text} for good", "cause": "the pipeline ends early"}
-    way = (
-        "have a last run close them: note_time=EventTime(..., says=drain), with drain of onceonly.windows; "
+    details = {"problem": f"retired, it would leave {last.windows.text} for good", "cause": "the pipeline ends early"}
+    remedy = (
+        "have a last run close them: event_time=EventTime(..., callback=drain), with drain of onceonly.windows; "
         "it ends there"
     )
-    raise refuse("E142", pipeline=pipeline, next=way, **said)
+    raise refuse("E142", pipeline=pipeline, next=remedy, **details)
 
 
 def refuse_moving(pipeline: str, ledger: Ledger, kind: AdoptionKind, last: Epoch | None) -> None:
-    """Refuse to move the position under open windows: they would count rows twice or miss rows.
-
-    Raises:
-        IdentityError: E142.
-    """
-    if kind not in operator_epoch.MOVING or last is None or last.panes is None or not last.panes.open.rows:
+    """Refuse to move the position under open windows (E142): they would count rows twice or miss rows."""
+    if kind not in operator_epoch.MOVING or last is None or last.windows is None or not last.windows.open.rows:
         return
     where = f"--query {shlex.quote(pipeline)} --ledger {shlex.quote(ledger.address)}"
-    problem = f"--{kind} moves the position, and {last.panes.text}"
+    problem = f"--{kind} moves the position, and {last.windows.text}"
     cause = "rows that come again would be in these windows twice, and rows that are passed over would be missing"
-    way = (
-        f"give up what is open: onceonly panes reset {where} --accept-loss; then run this command again. "
-        "Or keep these results, and give the query a name, a checkpoint and a table of its own: queryName(...)"
+    remedy = (
+        f"give up the open windows: onceonly recover reset-windows {where} --accept-loss; then run this command again. "
+        "Or keep these results, and give the query its own name, checkpoint and table: queryName(...)"
     )
-    raise refuse("E142", pipeline=pipeline, problem=problem, cause=cause, next=way)
+    raise refuse("E142", pipeline=pipeline, problem=problem, cause=cause, next=remedy)
 
 
 def at_stake(sinks: Sequence[Sink], pipeline: str) -> int:
@@ -341,10 +330,7 @@ def at_stake(sinks: Sequence[Sink], pipeline: str) -> int:
 
 
 def target(accepted: Adoption, last: Epoch | None, stop: Stop | None) -> SourceOffsets | None:
-    """Return the offsets to which an acceptance moves the position, or ``None`` if neither epoch nor refusal has them.
-
-    ``last`` is the epoch from which the pipeline continues, or ``None`` if unknown. ``stop`` is the newest refusal.
-    """
+    """Return the offsets to which an acceptance moves the position, or ``None`` if epoch and refusal lack them."""
     refused = stop.start if stop else None
     if accepted.kind in {AdoptionKind.ACCEPT_DUPLICATES, AdoptionKind.CONTINUE} or last is None:
         return refused
@@ -367,7 +353,7 @@ def _gone_elsewhere(pipeline: str, accepted: Adoption) -> OnceOnlyError:
     return refuse(
         "E110",
         problem=f'Epoch {accepted.last} of pipeline "{pipeline}" is in none of its sinks any more.',
-        cause=f"a sink that --{accepted.kind} does not name was set back or replaced after the query had been refused",
+        cause=f"a sink that --{accepted.kind} does not name was restored or replaced after the refusal",
         next="restart the query; its message prints the command that applies",
     )
 
@@ -376,9 +362,9 @@ def nothing_to_adopt(pipeline: str) -> OnceOnlyError:
     """Error for a pipeline whose position is unknown."""
     return refuse(
         "E110",
-        problem=f'Pipeline "{pipeline}" has no epoch yet that tells where it stands, so there is nothing to adopt.',
+        problem=f'Pipeline "{pipeline}" has no epoch yet, so its position is unknown and there is nothing to adopt.',
         cause="the name or the ledger is another one, or the query was not restarted since",
-        next="onceonly queries list; where it stands can also be said: --start OFFSETS",
+        next="onceonly status; or give its position: --start OFFSETS",
     )
 
 
@@ -386,9 +372,9 @@ def nothing_to_retire(pipeline: str) -> OnceOnlyError:
     """Error for a pipeline that is no writer of a dataset."""
     return refuse(
         "E110",
-        problem=f'No epoch of "{pipeline}" says anything of time, so nobody waits for it.',
-        cause="the name is another one, or its query was given no note_time=",
-        next="name a writer of the dataset; who is waited for, any other one of them tells: onceonly time show NAME",
+        problem=f'No epoch of "{pipeline}" records event time, so no reader waits for it.',
+        cause="the name is another one, or its query was given no event_time=",
+        next="name a writer of the dataset; another writer shows them: onceonly time show NAME",
     )
 
 
@@ -409,11 +395,13 @@ def _adopt(
         if state.opening.last
         else SourceOffsets(tuple((source, None) for source in end.sources))
     )
-    known = base.sources if base else sources
-    stood = base.standing if base else ResumePoint()
-    if base and stood.offered and end != base.written.end:
-        stood = replace(stood, offered=Slice(end, end))  # a checkpoint that is put back goes on behind the gap, too
+    base_sources = base.sources if base else sources
+    resume_point = base.resume_point if base else ResumePoint()
+    if base and resume_point.offered and end != base.written.end:
+        resume_point = replace(
+            resume_point, offered=Slice(end, end)
+        )  # a checkpoint that is put back goes on behind the gap, too
     moved = operator_epoch.decision(
-        state, Slice(begin, end), accepted, sources=known, stood=stood, base=base, time=time
+        state, Slice(begin, end), accepted, sources=base_sources, resume_point=resume_point, base=base, time=time
     )
     return operator_epoch.write(state, sinks, ledger, moved, base)

@@ -15,14 +15,13 @@ from onceonly.machine.event_time import PreviousTime
 from onceonly.machine.facts import Happening, Refusal
 from onceonly.machine.state import State
 from onceonly.protocol import Conflict, OutcomeUnknown, Prepared, Sink, Superseded
-from onceonly.runtime import remedies, runs, seals, staging
+from onceonly.runtime import ledger_sync, remedies, runs, staging
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.unreadable_markers import histories, naming
+from onceonly.runtime.sink_refusals import histories, naming
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage, Marker, Receipt, ResumePoint
-from onceonly_checkpoints.epoch_time import EpochTime
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import EpochTime, EpochWindows
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity
 
@@ -39,11 +38,7 @@ def opened(
     dropped: str = "",
     heals: bool = False,
 ) -> State:
-    """Fence every driver of a pipeline out, and return its state.
-
-    Raises:
-        OnceOnlyError: it cannot be opened.
-    """
+    """Fence every driver of a pipeline out, and return its state. ``OnceOnlyError``: it cannot be opened."""
     state = coordinator.start(
         pipeline,
         tuple(sink.id for sink in sinks),
@@ -57,12 +52,12 @@ def opened(
     return Runner(sinks, ledger).run(state)
 
 
-def went_on(pipeline: str, stands: int, shown: int) -> OnceOnlyError:
+def went_on(pipeline: str, newest_epoch: int, shown: int) -> OnceOnlyError:
     """Error if the newest epoch is not the one of the plan that the operator saw."""
     return refuse(
         "E110",
-        problem=f'Pipeline "{pipeline}" stands at epoch {stands}, and {shown} was shown.',
-        cause="the query went on, or a sink was restored, while the plan was read",
+        problem=f'Pipeline "{pipeline}" is at epoch {newest_epoch}, and the plan was for epoch {shown}.',
+        cause="the query continued, or a sink was restored, after the plan was printed",
         next="stop every driver; run the command once more without --yes and read its plan",
     )
 
@@ -84,28 +79,24 @@ def write(
     """Commit an operator's epoch to every sink, in commit order, and record it.
 
     ``newest`` is the epoch before it, or ``None`` if it has no bearing on event time. ``rows`` are prepared rows by
-    sink id, by default none. A sink that is healed later gets none.
-
-    Raises:
-        OnceOnlyError: as :func:`committed`.
+    sink id, by default none. A sink that is healed later gets none. Raises as :func:`committed`.
     """
     receipts = tuple(committed(state, sink, sinks, ledger, epoch, rows=(rows or {}).get(sink.id)) for sink in sinks)
     # Only now: until a sink holds the decision, only the old records prove the loss.
     _forget(sinks, ledger, state, epoch)
     ledger.record(EpochRecord(state.job.pipeline, state.opening.fence, epoch, receipts))
-    seals.tell(sinks, state.job.pipeline, epoch, ledger)
+    ledger_sync.seal(sinks, state.job.pipeline, epoch, ledger)
     why = Happening(EventKind.ADOPTED, epoch.adoption.words if epoch.adoption else "", epoch.number)
     back = event_time.given_up(epoch, newest) or put_back(state, epoch, newest)
-    for one in (why, *back):
-        ledger.note(Event(state.job.pipeline, one.kind, one.reason, one.epoch, state.opening.fence.generation))
+    for happening in (why, *back):
+        ledger.note(
+            Event(state.job.pipeline, happening.kind, happening.reason, happening.epoch, state.opening.fence.generation)
+        )
     return epoch
 
 
 def put_back(state: State, epoch: Epoch, newest: Epoch | None) -> Sequence[Happening]:
-    """Return the event that event time was set back, if the epoch is the first after a rewind or of a new series.
-
-    ``newest`` is the epoch before it, or ``None`` if it has no bearing on event time.
-    """
+    """Return the event that event time was set back, if the epoch is the first after a rewind or of a new series."""
     if epoch.time is None:
         return ()
     return event_time.reset_time(PreviousTime(state.job.pipeline, epoch.number, newest, cut=state.opening.cut))
@@ -129,13 +120,13 @@ def committed(
         with naming(sink):
             return sink.commit(rows, Marker(pipeline, sink.id, ours, epoch))
     except Superseded as fenced:
-        theirs, by = fenced.found.generation, fenced.found.who or "a newer driver"
+        theirs, by = fenced.current_fence.generation, fenced.current_fence.who or "a newer driver"
         raise stopped("E401", theirs=theirs, ours=ours.generation, by=by) from fenced
     except OutcomeUnknown as lost:
         raise stopped("E301", epoch=epoch.number, reason=lost.reason, pipeline=pipeline) from lost
     except Conflict as conflict:
-        said = {"reason": conflict.reason, "blocker": conflict.blocker}
-        raise stopped("E526", epoch=epoch.number, times=1, **said) from conflict
+        conflict_details = {"reason": conflict.reason, "blocker": conflict.blocker}
+        raise stopped("E526", epoch=epoch.number, times=1, **conflict_details) from conflict
     except BaseException:
         if rows:
             rows.abandon()
@@ -145,17 +136,17 @@ def committed(
 def _forget(sinks: Sequence[Sink], ledger: Ledger, state: State, epoch: Epoch) -> None:
     """Discard records that this adoption replaces, and those that an earlier, unrecorded adoption replaced."""
     last = state.opening.last
-    known = recorded(ledger, state.job.pipeline, last.number) if last else None
-    if last is None or known is None or known.chain == last.chain:
+    recorded_epoch = recorded(ledger, state.job.pipeline, last.number) if last else None
+    if last is None or recorded_epoch is None or recorded_epoch.chain == last.chain:
         ledger.discard(state.job.pipeline, epoch.number)
         return
     chains = {record.epoch.number: record.epoch.chain for record in ledger.epochs(state.job.pipeline, 1, last.number)}
     held = opening.by_epoch(list(histories(sinks)))
-    lost = [one for one in held if chains.get(one[0].epoch.number, one[0].epoch.chain) != one[0].epoch.chain]
+    lost = [entry for entry in held if chains.get(entry[0].epoch.number, entry[0].epoch.chain) != entry[0].epoch.chain]
     ledger.discard(state.job.pipeline, lost[0][0].epoch.number)
-    for marker, told in held:
+    for marker, receipts in held:
         if lost[0][0].epoch.number <= marker.epoch.number < epoch.number:
-            ledger.record(EpochRecord(state.job.pipeline, marker.fence, marker.epoch, told))
+            ledger.record(EpochRecord(state.job.pipeline, marker.fence, marker.epoch, receipts))
 
 
 def decision(
@@ -163,7 +154,7 @@ def decision(
     slice_: Slice,
     accepted: Adoption,
     *,
-    stood: ResumePoint,
+    resume_point: ResumePoint,
     sources: tuple[SourceIdentity, ...] = (),
     lineage: Lineage | None = None,
     base: Epoch | None = None,
@@ -172,7 +163,7 @@ def decision(
     """Build the epoch without rows that holds an operator's decision."""
     last = state.opening.last
     number = 1 + max(reading.position.epoch for reading in state.opening.readings)
-    known = PreviousTime(state.job.pipeline, number, base, cut=state.opening.cut)
+    previous_time = PreviousTime(state.job.pipeline, number, base, cut=state.opening.cut)
     comes_again = base is not None and number <= base.number
     epoch = Epoch(
         number=number,
@@ -185,25 +176,25 @@ def decision(
         lineage=lineage,
         sources=sources,
         adoption=accepted,
-        carried=_carried(stood, accepted),
+        carried=_carried(resume_point, accepted),
         series=base.series if base else 1,
-        time=time or event_time.carried(known.stood, turn=known.turn + comes_again),
-        panes=_panes(base, accepted, number),
+        time=time or event_time.carried(previous_time.recorded_time, turn=previous_time.turn + comes_again),
+        windows=_panes(base, accepted, number),
     )
     return chain.linked(epoch)
 
 
 def _panes(base: Epoch | None, accepted: Adoption, number: int) -> EpochWindows | None:
     """Return the open windows, unless this decision gives them up."""
-    stood = base.panes if base else None
-    return stood.given_up(number) if stood and accepted.kind is AdoptionKind.RESET_PANES else stood
+    windows = base.windows if base else None
+    return windows.given_up(number) if windows and accepted.kind is AdoptionKind.RESET_PANES else windows
 
 
-def _carried(stood: ResumePoint, accepted: Adoption) -> ResumePoint:
+def _carried(resume_point: ResumePoint, accepted: Adoption) -> ResumePoint:
     """Add the decision to the resume point. One that moves the position also ends the old offered range."""
-    offered = None if accepted.kind in MOVING else stood.offered
+    offered = None if accepted.kind in MOVING else resume_point.offered
     offered = Slice(offered.end, offered.end) if offered else None
-    return replace(stood, accepted=(*stood.accepted, accepted), offered=offered)
+    return replace(resume_point, accepted=(*resume_point.accepted, accepted), offered=offered)
 
 
 def _listed(state: State, number: int) -> Iterator[tuple[str, int]]:

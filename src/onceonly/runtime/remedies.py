@@ -14,9 +14,9 @@ from onceonly.machine.facts import Offer, Refusal
 from onceonly.machine.in_doubt import RECENT, WINDOW, InDoubtEpoch, PipelineSnapshot, begun
 from onceonly.machine.rewind import RewindRequest, level
 from onceonly.machine.source_order import describe
-from onceonly.protocol import Settable, Sink
-from onceonly.runtime import file_lists, refresh
-from onceonly.runtime.unreadable_markers import naming
+from onceonly.protocol import Sink
+from onceonly.runtime import ledger_sync, sink_refusals
+from onceonly.runtime.sink_refusals import content, naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, receipts_of
 from onceonly_checkpoints.ledger import Intent, Ledger, Pipeline
 from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
@@ -47,117 +47,111 @@ class CommandContext:
 
     def adopt(self, accepted: Adoption) -> str:
         """Return the command that accepts a decision."""
-        return "onceonly queries adopt " + f"{shlex.quote(self.pipeline)}{self.ledger} {acceptance.option(accepted)}"
+        return "onceonly recover adopt " + f"{shlex.quote(self.pipeline)}{self.ledger} {acceptance.option(accepted)}"
 
 
 def tally(records: Iterable[EpochRecord], first: int, last: int, sinks: Sequence[str] = ()) -> str:
-    """Count the epochs and rows of a range: ``3 epochs, 30 rows``. Rows only if all of them are on record.
-
-    Without ``sinks``, rows of all sinks count.
-    """
+    """Count epochs and rows, of all sinks by default: ``3 epochs, 30 rows``. Rows only if all are on record."""
     return acceptance.amount(last - first + 1, rows_of(records, first, last, sinks))
 
 
 def rows_of(records: Iterable[EpochRecord], first: int, last: int, sinks: Sequence[str] = ()) -> int | None:
     """Count the rows of a range, or return ``None`` if not all of it is on record."""
-    known = {record.epoch.number: record.epoch.rows_in(sinks) for record in records}
-    wanted = range(first, last + 1)
-    return sum(known[number] for number in wanted) if all(number in known for number in wanted) else None
+    rows_by_epoch = {record.epoch.number: record.epoch.rows_in(sinks) for record in records}
+    numbers = range(first, last + 1)
+    return (
+        sum(rows_by_epoch[number] for number in numbers) if all(number in rows_by_epoch for number in numbers) else None
+    )
 
 
 def set_back(
-    where: CommandContext, lost: Adoption, *, level: RewindRequest, staged: bool, told: str, gone: str = ""
+    where: CommandContext, lost: Adoption, *, level: RewindRequest, staged: bool, amount: str, gone: str = ""
 ) -> str:
     """Ways out for a sink that lost epochs which it had confirmed.
 
-    Args:
-        where: names in the commands.
-        lost: the acceptance of the loss: sinks and epochs.
-        level: the rewind that loses nothing, as far as the rows still exist.
-        staged: the sink lacks one epoch that others hold, and its staged files may still exist.
-        told: number of lost epochs and rows, in words.
-        gone: reason why the staged files cannot be read here. Empty if no read was tried.
+    ``level`` is the rewind that loses nothing, as far as the rows exist. With ``staged``, the sink lacks one epoch that
+    others hold, and its files may exist. ``amount`` is in words. ``gone`` is why those files cannot be read here, or
+    empty if no read was tried.
     """
     if staged:
-        heals = "onceonly txn resolve " + where.query
-        place = f" (not readable here: {gone}; run it where it is)" if gone else ""
-        way = f"the rows that it lacks were staged for all sinks{place}, so nothing is lost by: {heals}"
+        heals = "onceonly recover resolve " + where.query
+        hint = f" (not readable here: {gone}. Run it where it is)" if gone else ""
+        remedy = f"its missing rows were staged for all sinks{hint}, so this loses nothing: {heals}"
         # A store that no machine reaches any longer must not be a dead end.
-        return f"{way}\nor, if they are nowhere any more, give up {told}: {where.adopt(lost)}" if gone else way
-    ways = ["a newer backup of the sink loses nothing, if there is one"]
+        return f"{remedy}\nor, if they are gone everywhere, give up {amount}: {where.adopt(lost)}" if gone else remedy
+    ways = ["a newer backup of the sink loses nothing, if you have one"]
     if gone:
-        ways.append(f"(what was staged for it cannot be read here: {gone})")
+        ways.append(f"(its staged rows cannot be read here: {gone})")
     if level.sinks or level.to:
-        rows = "being staged, in another sink or in the source" if level.sinks else "still in the source"
-        ways.append(f"or, the rows {rows}, nothing is lost by: {rewound(where, level)}")
-    ways.append(f"or give up {told}: {where.adopt(lost)}")
+        rows = "staged, in another sink or in the source" if level.sinks else "still in the source"
+        ways.append(f"or, if the rows are {rows}, this loses nothing: {rewound(where, level)}")
+    ways.append(f"or give up {amount}: {where.adopt(lost)}")
     return "\n".join(ways)
 
 
 def put_back(where: CommandContext) -> str:
     """Way out that writes the checkpoint anew, as it was after the newest epoch. Ends with "or" on a new line."""
-    place = shlex.quote(where.checkpoint) if where.checkpoint else "PATH"
-    return "put the checkpoint back:      onceonly checkpoint rebuild " + f"{place} {where.query}\nor "
+    path = shlex.quote(where.checkpoint) if where.checkpoint else "PATH"
+    return "restore the checkpoint: onceonly recover rebuild-checkpoint " + f"{path} {where.query}\nor "
 
 
 def filled(where: CommandContext) -> str:
     """Way out that fills the ledger from the sinks and so proves more. Ends with "or" on a new line."""
-    return "fill the ledger and restart:  onceonly ledger rebuild " + f"{where.query}\nor "
+    return "fill the ledger and restart: onceonly recover rebuild-ledger " + f"{where.query}\nor "
 
 
-def rewound(where: CommandContext, asked: RewindRequest) -> str:
+def rewound(where: CommandContext, request: RewindRequest) -> str:
     """Command that cuts a pipeline back to an epoch, or brings sinks level with it."""
-    command = "onceonly queries rewind " + f"{shlex.quote(where.pipeline)}{where.ledger} --to {asked.to}"
-    return command + acceptance.named(asked.sinks)
+    command = "onceonly recover rewind " + f"{shlex.quote(where.pipeline)}{where.ledger} --to {request.to}"
+    return command + acceptance.named(request.sinks)
 
 
-def again(where: CommandContext, accepted: Adoption | None, told: str) -> str:
+def write_again_remedy(where: CommandContext, accepted: Adoption | None, amount: str) -> str:
     """Way out that writes rows of epochs again, on its own line. Empty if it does not apply."""
-    return f"\nor write {told} again on purpose: {where.adopt(accepted)}" if accepted else ""
+    return f"\nor accept duplicates of {amount}: {where.adopt(accepted)}" if accepted else ""
 
 
-def after_it(where: CommandContext, accepted: Adoption | None, told: str) -> str:
+def after_it(where: CommandContext, accepted: Adoption | None, amount: str) -> str:
     """Second decision that the same batch needs, on its own line. Empty if none is known."""
     if accepted is None:
         return ""
     what = (
-        f"write {told} again"
+        f"accept duplicates of {amount}"
         if accepted.kind is AdoptionKind.ACCEPT_DUPLICATES
-        else "go on from where the batch starts"
+        else "continue where the batch starts"
     )
-    what = f"give up {told}" if accepted.kind is AdoptionKind.ACCEPT_LOSS else what
+    what = f"give up {amount}" if accepted.kind is AdoptionKind.ACCEPT_LOSS else what
     return f"\nand after it: {what}: {where.adopt(accepted)}"
 
 
-def onward(where: CommandContext, accepted: Adoption | None, epoch: int, told: str) -> str:
+def onward(where: CommandContext, accepted: Adoption | None, epoch: int, amount: str) -> str:
     """Way out for a source that starts at the end of an epoch, on its own line. Empty if ``accepted`` is ``None``.
 
-    ``told`` are the epochs and rows that repeat if the source starts elsewhere. They are printed if that is not known.
+    ``amount`` are the epochs and rows that repeat if the source starts elsewhere. They are printed if that is not
+    known.
     """
     if accepted is None:
         return ""
-    doubt = f" (it is not known whether it repeats {told})" if accepted.first else ""
-    return f"\nor, the source starting where epoch {epoch} ended{doubt}: {where.adopt(accepted)}"
+    doubt = f" (it may repeat {amount})" if accepted.first else ""
+    return f"\nor, if the source starts where epoch {epoch} ended{doubt}: {where.adopt(accepted)}"
 
 
 def refill(where: CommandContext, unable: tuple[Sink, str] | None) -> str:
-    """Way out of a full refresh in which its rows replace the existing ones.
-
-    ``unable`` is a sink that cannot replace, with the reason, or ``None`` if all can.
-    """
+    """Way out of a full refresh that replaces rows. ``unable``: a sink that cannot, with the reason, or ``None``."""
     if unable:
         sink, reason = unable
-        return f"(its rows cannot take the place of those that stand: {sink.id}: {reason})"
-    command = f"onceonly queries refresh {shlex.quote(where.pipeline)}{where.ledger} --how replace"
-    always = 'or at every refresh from now on: on_refresh="replace" in exactly_once() or format("onceonly")'
-    return f"have the new rows take the place of the old ones: {command}\n{always}"
+        return f"(its rows cannot replace the current ones: {sink.id}: {reason})"
+    command = f"onceonly recover refresh {shlex.quote(where.pipeline)}{where.ledger} --how replace"
+    always = 'or at every refresh from now on: recovery=Recovery(on_refresh="replace"), or '
+    always += '.option("on_refresh", "replace") of format("onceonly")'
+    return f"let the new rows replace the old ones: {command}\n{always}"
 
 
 def moved(where: CommandContext, accepted: Adoption | None) -> str:
     """Way out for a sink that was moved with all its rows, on its own line. Empty if it does not apply."""
     if accepted is None:
         return ""
-    return f"\nor, it being the same data at another place, which is checked: {where.adopt(accepted)}"
+    return f"\nor, if it is the same data at another place, which is checked: {where.adopt(accepted)}"
 
 
 def restored(content: object) -> str:
@@ -177,18 +171,23 @@ def undo(where: CommandContext, stop: Stop, contents: Contents) -> str:
     Empty if a named sink does not know the epoch of its rows, or no rewind applies.
     """
     changed = stop.code == "E209"  # one that holds its newest epoch was changed otherwise than by going back
-    if any(holds is None or (changed and holds == told) for told, holds in (contents[sink] for sink in stop.sinks)):
+    if any(
+        holds is None or (changed and holds == marker_epoch)
+        for marker_epoch, holds in (contents[sink] for sink in stop.sinks)
+    ):
         return ""
-    asked = level({sink: told if holds is None else holds for sink, (told, holds) in contents.items()})
-    others = asked.sinks and not set(stop.sinks) & set(asked.sinks)  # it would bring none of these level
-    if others or not (asked.sinks or asked.to):
+    request = level(
+        {sink: marker_epoch if holds is None else holds for sink, (marker_epoch, holds) in contents.items()}
+    )
+    others = request.sinks and not set(stop.sinks) & set(request.sinks)  # it would bring none of these level
+    if others or not (request.sinks or request.to):
         return ""
-    rows = "being staged, in another sink or in the source" if asked.sinks else "still in the source"
-    rows = "being there" if asked == RewindRequest(max(told for told, _ in contents.values())) else rows
-    return f"the rows {rows}, nothing is lost by: {rewound(where, asked)}\nor "
+    rows = "staged, in another sink or in the source" if request.sinks else "still in the source"
+    rows = "there" if request == RewindRequest(max(marker_epoch for marker_epoch, _ in contents.values())) else rows
+    return f"if the rows are {rows}, this loses nothing: {rewound(where, request)}\nor "
 
 
-# ---- Details of a refusal that only the ledger has, and its record for ``queries adopt``.
+# ---- Details of a refusal that only the ledger has, and its record for ``recover adopt``.
 
 REFUSED = 0
 """Epoch number under which the ledger keeps the newest refusal."""
@@ -204,10 +203,7 @@ _WINDOW = 256
 class Context:
     """The opening that is refused.
 
-    Attributes:
-        fence: ours. Generation 0 if none was installed.
-        newest: the newest epoch that a sink or the ledger is known to hold.
-        offer: the batch, if there is one.
+    ``fence`` has generation 0 if none was installed. ``newest`` is the newest epoch known of any sink or the ledger.
     """
 
     pipeline: str
@@ -218,7 +214,7 @@ class Context:
     @property
     def checkpoint(self) -> str:
         """The query's checkpoint. Empty if unknown."""
-        newest = self.newest.standing.lineage if self.newest else None
+        newest = self.newest.resume_point.lineage if self.newest else None
         lineage = self.offer.lineage if self.offer else newest
         return lineage.checkpoint if lineage else ""
 
@@ -226,10 +222,7 @@ class Context:
 def error_of(
     refusal: Refusal, at: Context, ledger: Ledger, sinks: Sequence[Sink], fetch: Callable[[str, None], object]
 ) -> OnceOnlyError:
-    """Build the full error of a refusal, and keep the refusal in the ledger for ``queries adopt``.
-
-    ``fetch`` reads staged files by the reference in a marker.
-    """
+    """Build the full error of a refusal, and keep the refusal in the ledger for ``recover adopt``."""
     # The command in the message must work when pasted, so it names the ledger, without its password.
     name = shlex.quote(ledger.address)
     name += _elsewhere(at.pipeline, ledger, sinks) if refusal.code != "E213" else ""  # there the call lacks a sink
@@ -237,42 +230,34 @@ def error_of(
     if Family.of(refusal.code) is Family.IDENTITY:
         refusal = _still_staged(refusal, fetch)
         where = CommandContext(at.pipeline, f" --ledger {name}", at.checkpoint)
-        unable = refresh.unable(sinks, (1, at.newest.number)) if refusal.code == "E246" and at.newest else None
+        unable = sink_refusals.unable(sinks, (1, at.newest.number)) if refusal.code == "E246" and at.newest else None
         contents = _contents(sinks) if refusal.code in ("E208", "E209") else {}
-        told = explain_refusal(refusal, ledger, where, at.newest, at.offer, unable=unable, contents=contents)
-        details |= told.details
-        remember(ledger, at.pipeline, at.fence, told.stop)
+        explanation = explain_refusal(refusal, ledger, where, at.newest, at.offer, unable=unable, contents=contents)
+        details |= explanation.details
+        remember(ledger, at.pipeline, at.fence, explanation.stop)
     return refuse(refusal.code, **{**details, **dict(refusal.details)})
 
 
-def content(sink: Sink) -> int | None:
-    """Return the epoch whose rows a sink holds, or ``None`` if it does not know it."""
-    if not isinstance(sink, Settable):
-        return None
-    with naming(sink):
-        return sink.content()
-
-
 def _contents(sinks: Sequence[Sink]) -> Contents:
-    found: dict[str, tuple[int, int | None]] = {}
+    contents: dict[str, tuple[int, int | None]] = {}
     for sink in sinks:
         with naming(sink):
-            told = sink.look().epoch
+            marker_epoch = sink.look().epoch
             # Without an epoch none of its rows are ours.
-            found[sink.id] = told, content(sink) if told else 0
-    return found
+            contents[sink.id] = marker_epoch, content(sink) if marker_epoch else 0
+    return contents
 
 
 def _still_staged(refusal: Refusal, fetch: Callable[[str, None], object]) -> Refusal:
     """Drop ``staged`` from a refusal if the staged files are gone: no command could use them."""
-    said = dict(refusal.details)
-    if said.get("staged"):
+    details = dict(refusal.details)
+    if details.get("staged"):
         try:
-            fetch(str(said["staged"]), None)
+            fetch(str(details["staged"]), None)
         except UnreachableManifest as error:
-            return Refusal.of(refusal.code, **{**said, "gone": mask(str(error))})  # another machine may read it
+            return Refusal.of(refusal.code, **{**details, "gone": mask(str(error))})  # another machine may read it
         except UnreadableManifest:
-            return Refusal.of(refusal.code, **{**said, "staged": None})
+            return Refusal.of(refusal.code, **{**details, "staged": None})
     return refusal
 
 
@@ -281,18 +266,15 @@ def _named(sinks: Sequence[Sink]) -> str:
 
 
 def _elsewhere(pipeline: str, ledger: Ledger, sinks: Sequence[Sink]) -> str:
-    """Options that name the sinks, if the ledger has other ones.
-
-    A refused call does not correct the ledger, since the call may be wrong.
-    """
-    known = next((entry.sinks for entry in ledger.pipelines() if entry.name == pipeline), None)
+    """Options that name the sinks, if the ledger has others. A refused call may be wrong, so it corrects nothing."""
+    recorded_sinks = next((entry.sinks for entry in ledger.pipelines() if entry.name == pipeline), None)
     ours = tuple((sink.id, sink.address) for sink in sinks)
-    return f" {_named(sinks)}" if known is not None and dict(known) != dict(ours) else ""
+    return f" {_named(sinks)}" if recorded_sinks is not None and dict(recorded_sinks) != dict(ours) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRefusal:
-    """A refusal with details of its message, and the stop that ``queries adopt`` needs."""
+    """A refusal with details of its message, and the stop that ``recover adopt`` needs."""
 
     details: Mapping[str, object]
     stop: Stop
@@ -308,23 +290,19 @@ def explain_refusal(
     unable: tuple[Sink, str] | None = None,
     contents: Contents | None = None,
 ) -> ExplainedRefusal:
-    """Add the epochs and rows of a refusal from the ledger.
-
-    ``newest`` is the newest epoch of the sinks. ``unable`` is a sink that cannot replace rows, with the reason, or
-    ``None`` if all can or it is not checked. ``contents`` are for E208 and E209, or ``None`` if no sink was read.
-    """
-    head, said = ledger.head(where.pipeline), dict(refusal.details)
+    """Add the epochs and rows of a refusal from the ledger. ``contents`` are for E208 and E209, if sinks were read."""
+    head, refusal_details = ledger.head(where.pipeline), dict(refusal.details)
     stop = _stop(refusal, ledger, where.pipeline, newest, offer, head=head.epoch.number if head else 0)
     end = newest.written.end if newest else None
     counted = _counted(ledger, where.pipeline, stop)
     named = acceptance.named(stop.sinks, stop.versions)
     details: dict[str, object] = {"first": stop.first, "last": stop.last, "lost": counted, "named": named}
-    details["back"] = filled(where) if said.get("hole") else ""
+    details["back"] = filled(where) if refusal_details.get("hole") else ""
     # A checkpoint is written anew from the lists of files, or from complete offsets.
     unlisted = offer is not None and overlap.reads_files(offer.sources) and not _all_listed(ledger, where, newest)
-    details["back"] = f"{details['back']}{'' if said.get('state_lost') or unlisted else put_back(where)}"
+    details["back"] = f"{details['back']}{'' if refusal_details.get('state_lost') or unlisted else put_back(where)}"
     if refusal.code == "E206":
-        after, gap = said.get("after"), ""
+        after, gap = refusal_details.get("after"), ""
         if isinstance(after, Refusal) and newest:
             stop = replace(stop, then=_stop(after, ledger, where.pipeline, newest, offer, head=newest.number + 1))
             gap = str(dict(after.details).get("gap", ""))
@@ -332,48 +310,51 @@ def explain_refusal(
     if refusal.code in _OVERLAPS:
         goes_on = acceptance.applicable(AdoptionKind.CONTINUE, stop, end)
         details["onward"] = onward(where, goes_on, newest.number if newest else 0, counted)
-        details["again"] = again(where, acceptance.applicable(AdoptionKind.ACCEPT_DUPLICATES, stop, end), counted)
+        details["again"] = write_again_remedy(
+            where, acceptance.applicable(AdoptionKind.ACCEPT_DUPLICATES, stop, end), counted
+        )
     if refusal.code == "E213":
-        told = receipts_of(head).get(str(said["sink"]))
-        details |= _left_out(where, refusal, told.epoch if told else 0)
+        receipt = receipts_of(head).get(str(refusal_details["sink"]))
+        details |= _left_out(where, refusal, receipt.epoch if receipt else 0)
     if refusal.code == "E207" and (lost := acceptance.applicable(AdoptionKind.ACCEPT_LOSS, stop, end)):
-        gone, staged, level = str(said.get("gone") or ""), said.get("staged") is not None, said.get("level")
-        asked = level if isinstance(level, RewindRequest) else RewindRequest(0)
-        details["ways"] = set_back(where, lost, level=asked, staged=staged, told=counted, gone=gone)
+        gone, staged, level = (
+            str(refusal_details.get("gone") or ""),
+            refusal_details.get("staged") is not None,
+            refusal_details.get("level"),
+        )
+        request = level if isinstance(level, RewindRequest) else RewindRequest(0)
+        details["ways"] = set_back(where, lost, level=request, staged=staged, amount=counted, gone=gone)
     if refusal.code == "E208":
-        same = acceptance.applicable(AdoptionKind.SAME_DATA, stop) if said.get("holds") else None
+        same = acceptance.applicable(AdoptionKind.SAME_DATA, stop) if refusal_details.get("holds") else None
         details["copy"] = moved(where, same)
         details["undo"] = undo(where, stop, contents) if contents else ""
-        details["dump"] = restored(said.get("content"))
+        details["dump"] = restored(refusal_details.get("content"))
     if refusal.code == "E209":
         details["undo"] = undo(where, stop, contents) if contents else ""
     if refusal.code == "E246":
         details["replace"] = refill(where, unable)
-        details["source"] = _beginnings(ledger, where.pipeline, stop.first, str(said.get("begins", "")))
+        details["source"] = _beginnings(ledger, where.pipeline, stop.first, str(refusal_details.get("begins", "")))
     return ExplainedRefusal(details, stop)
 
 
 def _left_out(where: CommandContext, refusal: Refusal, confirmed: int) -> Mapping[str, str]:
-    """For a sink that the call lacks: the way that brings it level, or the range it may lack if no epoch is confirmed.
-
-    Empty if it has confirmed the newest epoch.
-    """
-    said = dict(refusal.details)
-    if confirmed == (epoch := said.get("epoch", 0)):
+    """For a sink that the call lacks: the way to bring it level, or the range it may lack. Empty if it is level."""
+    details = dict(refusal.details)
+    if confirmed == (epoch := details.get("epoch", 0)):
         return {"behind": "", "range": ""}
     if not confirmed:
-        return {"behind": "", "range": f" {said.get('first', 1)}..{epoch}"}
-    way = f"bring it to epoch {epoch}, which it has not confirmed: onceonly txn resolve " + where.query
-    return {"behind": f"{way}\nthen ", "range": ""}
+        return {"behind": "", "range": f" {details.get('first', 1)}..{epoch}"}
+    remedy = f"bring it to epoch {epoch}, which it has not confirmed: onceonly recover resolve " + where.query
+    return {"behind": f"{remedy}\nthen ", "range": ""}
 
 
 def _beginnings(ledger: Ledger, pipeline: str, first: int, begins: str) -> str:
     """Where the source begins now, and the first slice of the series, as far as known."""
     if not begins:
-        return "Where its source begins now is not known: see that it still holds what the sinks do."
+        return "The start of its source is not known: check that it still holds the rows of your sinks."
     records = ledger.epochs(pipeline, first, first)
-    series = f"; the series began with {_spelled(records[0].epoch.written)}" if records else ""
-    return f"Its source begins at {begins} now{series}."
+    series = f", and your oldest epoch covers {_spelled(records[0].epoch.written)}" if records else ""
+    return f"Its source now begins at {begins}{series}."
 
 
 def _spelled(slice_: Slice) -> str:
@@ -388,8 +369,8 @@ def _stop(
     if refusal.code not in _OVERLAPS or newest is None or offer is None:
         return stop
     first = _first(refusal, ledger, pipeline, newest, offer)
-    again = _repeats(ledger, pipeline, newest, offer) if refusal.code == "E211" else False
-    return replace(stop, first=first, last=newest.number, repeats=again is True, doubtful=again is None)
+    repeats = _repeats(ledger, pipeline, newest, offer) if refusal.code == "E211" else False
+    return replace(stop, first=first, last=newest.number, repeats=repeats is True, doubtful=repeats is None)
 
 
 _SECOND = (AdoptionKind.ACCEPT_DUPLICATES, AdoptionKind.ACCEPT_LOSS, AdoptionKind.CONTINUE)
@@ -397,15 +378,15 @@ _SECOND = (AdoptionKind.ACCEPT_DUPLICATES, AdoptionKind.ACCEPT_LOSS, AdoptionKin
 
 
 def _then(ledger: Ledger, where: CommandContext, stop: Stop | None, end: SourceOffsets | None, gap: str) -> str:
-    accepted = next((one for kind in _SECOND if (one := acceptance.applicable(kind, stop, end))), None)
+    accepted = next((adoption for kind in _SECOND if (adoption := acceptance.applicable(kind, stop, end))), None)
     if stop is None or accepted is None:
         return ""
-    told = f"{gap}, as epoch {stop.first}" if gap else _counted(ledger, where.pipeline, stop)
-    return after_it(where, accepted, told)
+    amount = f"{gap}, as epoch {stop.first}" if gap else _counted(ledger, where.pipeline, stop)
+    return after_it(where, accepted, amount)
 
 
 def remember(ledger: Ledger, pipeline: str, fence: Fence, stop: Stop) -> None:
-    """Keep a refusal in the ledger for ``queries adopt``."""
+    """Keep a refusal in the ledger for ``recover adopt``."""
     nothing = SourceOffsets(())
     offered = stop.offered or Slice(nothing, nothing)
     ledger.intend(Intent(pipeline, REFUSED, fence, offered, refused=stop.text))
@@ -426,9 +407,9 @@ def _first(refusal: Refusal, ledger: Ledger, pipeline: str, newest: Epoch, offer
     while upto >= begun:
         records = ledger.epochs(pipeline, max(begun, upto - _WINDOW + 1), upto)
         slices |= {record.epoch.number: record.epoch.written for record in records}
-        found = acceptance.duplicates_from(offer.start, slices) if slices else begun
-        if not records or found > min(slices):
-            return found
+        first = acceptance.duplicates_from(offer.start, slices) if slices else begun
+        if not records or first > min(slices):
+            return first
         upto -= _WINDOW
     return acceptance.duplicates_from(offer.start, slices) if slices else begun
 
@@ -438,20 +419,20 @@ def _repeats(ledger: Ledger, pipeline: str, newest: Epoch, offer: Offer) -> bool
 
     ``None`` if unknown: the files of some epoch are unknown, or the source does not read files.
     """
-    upto, known = newest.number, True
+    upto, is_conclusive = newest.number, True
     while upto >= newest.series:
         first = max(newest.series, upto - _WINDOW + 1)
         records = ledger.epochs(pipeline, first, upto)
-        if (found := overlap.repeats(records, offer.files)) is True:
+        if (repeats := overlap.repeats(records, offer.files)) is True:
             return True
-        known = known and found is False and len(records) == upto - first + 1
+        is_conclusive = is_conclusive and repeats is False and len(records) == upto - first + 1
         upto = first - 1
-    return False if known else None
+    return False if is_conclusive else None
 
 
 def _all_listed(ledger: Ledger, where: CommandContext, newest: Epoch | None) -> bool:
     """Whether the files of every epoch of the newest one's job are known. A checkpoint's log is rebuilt from them."""
-    lineage = newest.standing.lineage if newest else None
+    lineage = newest.resume_point.lineage if newest else None
     upto, own = newest.number if newest else 0, list[EpochRecord]()
     while lineage and upto > 0:
         records = ledger.epochs(where.pipeline, max(1, upto - _WINDOW + 1), upto)
@@ -459,11 +440,11 @@ def _all_listed(ledger: Ledger, where: CommandContext, newest: Epoch | None) -> 
             record for record in records if record.epoch.lineage and record.epoch.lineage.query_id == lineage.query_id
         ]
         upto, own = upto - _WINDOW if ran else 0, [*ran, *own]
-    known = {(file.source, file.log_offset) for one in file_lists.completed(own) for file in one.files}
+    log_entries = {(file.source, file.log_offset) for record in ledger_sync.completed(own) for file in record.files}
     ends = newest.reached.entries if newest else ()
     logs = [(source, last) for source, text in ends if (last := log_offset(text)) is not None]
     # Also of epochs that an operator gave up: their records are gone, and the log has their entries.
-    return all((source, entry) in known for source, last in logs for entry in range(last + 1))
+    return all((source, entry) in log_entries for source, last in logs for entry in range(last + 1))
 
 
 def _counted(ledger: Ledger, pipeline: str, stop: Stop) -> str:
@@ -484,23 +465,20 @@ def open_epoch(
     ledger: Ledger,
     pipeline: Pipeline,
     now_ms: int,
-    stands: Mapping[str, int] | None = None,
+    sink_epochs: Mapping[str, int] | None = None,
 ) -> InDoubtEpoch | None:
     """Return the epoch of a pipeline that was begun and is not in every sink.
 
-    Intents are read before the head, so that an epoch that was just recorded is none. ``now_ms`` are milliseconds since
-    1970. ``stands`` are the newest epochs by sink, read before this call, or ``None`` if no sink was read.
-
-    Raises:
-        LedgerUnavailable: it cannot be read.
+    Intents are read before the head, so that an epoch that was just recorded is none. ``sink_epochs`` were read before
+    this call, or are ``None`` if no sink was read. ``LedgerUnavailable``: it cannot be read.
     """
-    newest = max(stands.values(), default=0) if stands else pipeline.epoch
+    newest = max(sink_epochs.values(), default=0) if sink_epochs else pipeline.epoch
     intents = tuple(ledger.intent(pipeline.name, number) for number in (newest, newest + 1))
     head = ledger.head(pipeline.name)
     recorded = head.epoch.number if head else 0
-    if not stands and recorded > newest:
+    if not sink_epochs and recorded > newest:
         return None  # recorded while this was read
-    entry = next((one for one in ledger.pipelines() if one.name == pipeline.name), pipeline)
+    entry = next((candidate for candidate in ledger.pipelines() if candidate.name == pipeline.name), pipeline)
     records = ledger.epochs(pipeline.name, max(1, recorded - RECENT + 1)) if recorded else ()
     events = ledger.events(pipeline.name, WINDOW)
-    return begun(PipelineSnapshot(entry.generation, newest, intents, events, records, now_ms, stands or {}))
+    return begun(PipelineSnapshot(entry.generation, newest, intents, events, records, now_ms, sink_epochs or {}))

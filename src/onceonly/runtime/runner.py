@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 from onceonly import faults
 from onceonly.errors import IdentityError, refuse
@@ -28,41 +28,33 @@ from onceonly.machine.writer_progress import TimedMarker
 from onceonly.protocol import (
     Batch,
     Conflict,
-    Enlists,
-    ExternalChange,
-    Identified,
+    DetectsChanges,
+    Inspectable,
+    JoinsTransaction,
     OutcomeUnknown,
     Peek,
-    Permissive,
     Prepared,
-    Settable,
-    Shared,
+    ReplacesRows,
     Sink,
     Superseded,
-    TooLargeForDriver,
 )
-from onceonly.protocol.batch import Bindable, Bound, Paned, Recalling, TellsTime
+from onceonly.protocol.batch import Bindable, Bound, Paned, Recalling, TellsTime, TooLargeForDriver
 from onceonly.protocol.guard import check_install
 from onceonly.protocol.row_times import NO_TIMES
-from onceonly.runtime import (
-    file_lists,
-    ledger_sync,
-    refresh,
-    remedies,
-    seals,
-    shared_transaction,
-    staging,
-    time_callback,
-)
+from onceonly.protocol.values import ExternalChange
+from onceonly.runtime import ledger_sync, shared_transaction, sink_refusals, time_callback
 from onceonly.runtime.events import EventLog
 from onceonly.runtime.ledger_sync import LedgerAttachment
-from onceonly.runtime.staging import RereadableBatch, StagingArea
+from onceonly.runtime.sink_refusals import content, histories, naming
 from onceonly.runtime.time_callback import TimeCallback
-from onceonly.runtime.unreadable_markers import histories, naming
+from onceonly.spark.engine import Describing, undescribed
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Receipt, receipts_of
 from onceonly_checkpoints.ledger import Intent, Ledger, LedgerUnavailable
 from onceonly_checkpoints.manifest import UnreadableManifest
+
+if TYPE_CHECKING:
+    from onceonly.runtime.staging import RereadableBatch, StagingArea
 
 log = logging.getLogger(__name__)
 
@@ -91,14 +83,14 @@ class Runner:
         carried: the sink's own transaction records the epoch in the ledger.
         staging: for epochs of several sinks. ``None`` if no batch is written.
         fetch: reads staged files by the reference in a marker.
-        standing: epochs by sink id that ``queries rewind`` sets together with the fence, in ``Settable`` sinks.
+        sink_epochs: epochs by sink id that ``recover rewind`` sets together with the fence, in ``ReplacesRows`` sinks.
         says: the user's event-time callback, called for each epoch after its action.
         peers: reads the newest epochs of other writers of the dataset.
         guard: called before each step, raises if the caller may write no longer.
         admit: called at each opening with the sinks open, raises to refuse the batch.
+        describing: as in :class:`onceonly.spark.engine.Run`.
 
-    Attributes:
-        phases: seconds of each phase of the newest epoch.
+    ``phases`` are the seconds of each phase of the newest epoch.
     """
 
     def __init__(
@@ -108,13 +100,14 @@ class Runner:
         *,
         carried: bool = False,
         staging: StagingArea | None = None,
-        fetch: Callable[[str, Batch | None], RereadableBatch] = staging.fetch,
-        standing: Mapping[str, int] | None = None,
+        fetch: Callable[[str, Batch | None], RereadableBatch] | None = None,
+        sink_epochs: Mapping[str, int] | None = None,
         says: TimeCallback | None = None,
         peers: ReadPeers | None = None,
         guard: Callable[[], None] = lambda: None,
         admit: Callable[[Offer | None], None] = lambda _: None,
         sleep: Callable[[float], None] = time.sleep,
+        describing: Describing = undescribed,
     ) -> None:
         self._sinks = {sink.id: sink for sink in sinks}
         self._all = tuple(self._sinks.values())
@@ -122,13 +115,14 @@ class Runner:
         self.events = EventLog(self._all, ledger)
         self._carried = carried
         self._staging = staging
-        self._fetch_staged = fetch
-        self._standing = standing or {}
+        self._fetch_staged = fetch or _fetch_staged_files
+        self._sink_epochs = sink_epochs or {}
         self._says = says
         self._peers = peers
         self._guard = guard
         self._admit = admit
         self._sleep = sleep
+        self._describing = describing
         self._batch: Batch | None = None
         self._staged: RereadableBatch | None = None
         self._borrowed: str | None = None
@@ -158,19 +152,18 @@ class Runner:
         }
 
     def run(self, state: State, batch: Batch | None = None) -> State:
-        """Drive the machine until it returns.
-
-        Raises:
-            OnceOnlyError: the machine refused, the ledger is unavailable, or a sink cannot take the rows.
-        """
+        """Drive the machine until it returns. An ``OnceOnlyError`` is its refusal, or that of the ledger or a sink."""
         self._batch, self._staged, self._borrowed = batch, None, None
         self._prepared, self.phases = {}, {}
         self.events.begin()
         try:
-            while not isinstance(command := coordinator.next(state), c.Return):
-                log.debug("pipeline %s: %s", state.job.pipeline, type(command).__name__)
-                self._guard()
-                state = coordinator.apply(state, self._carry_out(state, command))
+            with self._describing() as describe:
+                while not isinstance(command := coordinator.next(state), c.Return):
+                    log.debug("pipeline %s: %s", state.job.pipeline, type(command).__name__)
+                    self._guard()
+                    if job := _job(state, command):
+                        describe(job)
+                    state = coordinator.apply(state, self._carry_out(state, command))
             return state
         except LedgerUnavailable as error:
             raise refuse("E511", ledger=self._ledger.address, reason=str(error)) from error
@@ -202,19 +195,18 @@ class Runner:
             raise
 
     def _fenced(self, state: State, command: c.Command) -> c.Overtaken | None:
-        """Return the fence of a newer owner, if the failed step used staged files or window state, which he changes.
-
-        He raises the fences of all sinks before that.
-        """
+        """Return the fence of a newer owner, who raises all fences before he changes staged files or state."""
         with suppress(Exception):  # the first failure is reported
             if isinstance(command, c.Stage) or (isinstance(command, c.Prepare | c.Commit) and self._removed()):
                 sink = self._sinks[state.sink]
                 superseded = check_install(sink.id, sink.fence(), state.opening.fence)
-                return c.Overtaken(superseded.found) if superseded else None
+                return c.Overtaken(superseded.current_fence) if superseded else None
         return None
 
     def _removed(self) -> bool:
-        return isinstance(self._staged, staging.StagedBatch) and self._staged.gone
+        from onceonly.runtime.staging import StagedBatch
+
+        return isinstance(self._staged, StagedBatch) and self._staged.gone
 
     def _of(self, state: State) -> tuple[Sink, ...]:
         return tuple(self._sinks[sink] for sink in state.job.sinks)
@@ -250,11 +242,11 @@ class Runner:
             for sink in self._of(state):
                 with naming(sink):
                     sights.append(_sight(sink, receipts.get(sink.id)))
-            known = state.opening.head.epoch.number if state.opening.head else 0
-            if not precheck.lacks(tuple(sights), known):
+            recorded_epoch = state.opening.head.epoch.number if state.opening.head else 0
+            if not precheck.lacks(tuple(sights), recorded_epoch):
                 return c.Looked(tuple(sights))
-            told = tuple(marker.epoch for marker, _ in histories(self._of(state), known))
-            return c.Looked(tuple(sights), told)
+            epochs = tuple(marker.epoch for marker, _ in histories(self._of(state), recorded_epoch))
+            return c.Looked(tuple(sights), epochs)
 
     def _install(self, _: State, command: c.Install) -> c.Outcome:
         sink = self._sinks[command.sink]
@@ -264,17 +256,17 @@ class Runner:
             try:
                 self._put_fence(sink, command.fence)
             except Superseded as fenced:
-                answer = c.Overtaken(fenced.found)
+                answer = c.Overtaken(fenced.current_fence)
             except OutcomeUnknown as lost:
                 answer = c.Unknown(lost.reason)
         faults.fire(Point.INSTALL_AFTER)
         return answer
 
     def _put_fence(self, sink: Sink, fence: Fence) -> None:
-        if sink.id not in self._standing:
+        if sink.id not in self._sink_epochs:
             sink.install(fence)
-        elif isinstance(sink, Settable):
-            sink.stand_at(fence, self._standing[sink.id])
+        elif isinstance(sink, ReplacesRows):
+            sink.reset_to(fence, self._sink_epochs[sink.id])
         else:
             raise TypeError(f"{sink.id} cannot be put at an epoch")
 
@@ -286,38 +278,38 @@ class Runner:
                 behind = position.marker is not None and position.epoch > command.after
                 ahead = tuple(sink.history(command.after)) if behind else ()
             except Superseded as fenced:
-                return c.Overtaken(fenced.found)
+                return c.Overtaken(fenced.current_fence)
         faults.fire(Point.READ_AFTER)
-        known = command.since.identity if command.since else position.identity
-        doubted = known != position.identity or any(event.fatal for event in position.disturbances)
-        return Reading(command.sink, position, command.since, ahead, remedies.content(sink) if doubted else None)
+        recorded_identity = command.since.identity if command.since else position.identity
+        doubted = recorded_identity != position.identity or any(event.fatal for event in position.disturbances)
+        return Reading(command.sink, position, command.since, ahead, content(sink) if doubted else None)
 
     def _index(self, state: State, command: c.Index) -> c.Outcome:
         for marker, receipts in command.epochs:
             self._ledger.record(EpochRecord(state.job.pipeline, marker.fence, marker.epoch, receipts))
             if {sink for sink, _ in marker.epoch.sinks} <= {receipt.sink for receipt in receipts}:
-                seals.tell(self._all, state.job.pipeline, marker.epoch, self._ledger)
+                ledger_sync.seal(self._all, state.job.pipeline, marker.epoch, self._ledger)
         ledger_sync.enter(self._ledger, self._all, state.job.pipeline, command.lineage, command.fence.generation)
         for sink in self._all:
             with naming(sink):
                 sink.sweep()
         if self._staging:
-            self._staging.sweep(command.fence.generation, command.kept)
+            self._staging.sweep(command.fence.generation, command.newest_manifest)
         faults.fire(Point.REINDEX_AFTER)
         return c.Done()
 
     # ---- one epoch
 
     def _recollect(self, state: State, command: c.Recollect) -> c.Outcome:
-        found = self._ledger.find(state.job.pipeline, command.query_id, command.batch_id)
-        if found is None or not command.newest:
+        first_record = self._ledger.find(state.job.pipeline, command.query_id, command.batch_id)
+        if first_record is None or not command.newest:
             return c.Recollected(())
-        records = self._ledger.epochs(state.job.pipeline, found.epoch.number, command.newest)
+        records = self._ledger.epochs(state.job.pipeline, first_record.epoch.number, command.newest)
         return c.Recollected(tuple(record.epoch for record in records))
 
     def _gather(self, state: State, command: c.Gather) -> c.Outcome:
         records = self._ledger.epochs(state.job.pipeline, command.newest.series, command.newest.number)
-        return c.Gathered(held_files(file_lists.completed(records), command.newest))
+        return c.Gathered(held_files(ledger_sync.completed(records), command.newest))
 
     def _execute(self, state: State, _: c.Execute) -> c.Outcome:
         if not isinstance(self._batch, StatefulBatch):
@@ -329,7 +321,7 @@ class Runner:
 
     def _intend(self, state: State, command: c.Intend) -> c.Outcome:
         if command.replaces:
-            refresh.demand(self._all, state.job.pipeline, command.replaces)
+            sink_refusals.demand(self._all, state.job.pipeline, command.replaces)
         with self._timed("intend"):
             self._ledger.intend(Intent(state.job.pipeline, command.number, command.fence, command.slice))
         faults.fire(Point.INTEND_AFTER)
@@ -344,12 +336,12 @@ class Runner:
     def _fetch(self, _: State, command: c.Fetch) -> c.Outcome:
         with self._timed("fetch"):
             try:
-                found = self._fetch_staged(command.manifest, self._batch)
+                staged_batch = self._fetch_staged(command.manifest, self._batch)
             except UnreadableManifest as gone:
                 return c.Missing(str(gone))
-        self._staged = found
+        self._staged = staged_batch
         faults.fire(Point.FETCH_AFTER)
-        return c.Staged(command.manifest, found.rows, found.digest(), found.outputs)
+        return c.Staged(command.manifest, staged_batch.rows, staged_batch.digest(), staged_batch.outputs)
 
     def _stage(self, state: State, command: c.Stage) -> c.Outcome:
         rows = time_callback.trimmed(self._rows(state), command.trim)
@@ -358,14 +350,18 @@ class Runner:
         with self._timed("stage"):
             if command.as_of and isinstance(rows, Recalling):
                 rows = rows.as_of(command.as_of)
-            still = None if command.lasting else shared_transaction.collect_in_memory(paned or rows, self._of(state))
-            reference, self._staged = (None, still) if still else self._in_files(state, command, paned or rows)
+            memory_batch = (
+                None if command.lasting else shared_transaction.collect_in_memory(paned or rows, self._of(state))
+            )
+            reference, self._staged = (
+                (None, memory_batch) if memory_batch else self._in_files(state, command, paned or rows)
+            )
             # Not in the action that stages them: the horizon would have it compiled anew for each epoch.
             times = self._staged.times_of(command.clock) if command.clock and not paned else NO_TIMES
         if command.healing:
             self._borrowed = reference  # computed again for sinks that were behind: no marker names it
         digest = self._staged.digest()
-        told = (
+        epoch_times = (
             None
             if command.healing
             else paned.times()
@@ -374,7 +370,7 @@ class Runner:
         )
         faults.fire(Point.STAGE_AFTER)
         windows = paned.panes() if paned else None
-        return c.Staged(reference, self._staged.rows, digest, self._staged.outputs, told, windows)
+        return c.Staged(reference, self._staged.rows, digest, self._staged.outputs, epoch_times, windows)
 
     def _stepped(self, state: State, command: c.Stage, to: Bound, rows: Batch) -> Paned:
         """Run the batch's one action, which also updates the open windows."""
@@ -382,7 +378,7 @@ class Runner:
             raise OutOfPhase(state.phase.value, "a batch with windows")
         with self._timed("step"):
             try:
-                return rows.bound(to, command.clock, partial(time_callback.noted, state, self._says))
+                return rows.bound(to, command.clock, partial(time_callback.times_and_completeness, state, self._says))
             except IdentityError as error:
                 if error.code != "E226":
                     raise
@@ -400,7 +396,7 @@ class Runner:
             raise OutOfPhase(state.phase.value, "rows")
         return self._batch
 
-    def _lying(self, state: State) -> RereadableBatch:
+    def _staged_batch(self, state: State) -> RereadableBatch:
         if self._staged is None:
             raise OutOfPhase(state.phase.value, "staged rows")
         return self._staged
@@ -408,7 +404,11 @@ class Runner:
     def _prepare(self, state: State, command: c.Prepare) -> c.Outcome:
         sink = self._sinks[command.sink]
         rows = None if self._staged else time_callback.trimmed(self._rows(state), command.trim)
-        batch = time_callback.with_row_times(rows, command.clock) if rows else self._lying(state).output(command.output)
+        batch = (
+            time_callback.with_row_times(rows, command.clock)
+            if rows
+            else self._staged_batch(state).output(command.output)
+        )
         faults.fire(Point.PREPARE_BEFORE)
         if earlier := self._prepared.pop(command.sink, None):
             earlier.abandon()
@@ -418,56 +418,61 @@ class Runner:
             except TooLargeForDriver as error:
                 raise refuse("E521", sink=command.sink, epoch=command.number, reason=str(error)) from error
             except Superseded as fenced:
-                return c.Overtaken(fenced.found)
+                return c.Overtaken(fenced.current_fence)
             except Conflict as conflict:
                 return self._taken_back(conflict)
             self._prepared[command.sink] = prepared
             counted = batch.digest()
         times = batch.times() if command.clock and isinstance(batch, TellsTime) else NO_TIMES
-        told = time_callback.call_time_callback(state, times, counted, self._says) if rows else None
+        epoch_times = time_callback.call_time_callback(state, times, counted, self._says) if rows else None
         faults.fire(Point.PREPARE_AFTER)
-        return c.Prepared(prepared.rows, counted, told)
+        return c.Prepared(prepared.rows, counted, epoch_times)
 
     def _prepared_in(self, sink: Sink, batch: Batch, command: c.Prepare) -> Prepared:
-        if command.beside and isinstance(sink, Enlists):
-            beside = [(self._sinks[one], self._prepared[one]) for one in command.beside]
-            return sink.prepare_beside(batch, command.number, beside, command.replaces)
+        if command.sibling_sinks and isinstance(sink, JoinsTransaction):
+            siblings = [(self._sinks[sink_id], self._prepared[sink_id]) for sink_id in command.sibling_sinks]
+            return sink.prepare_joined(batch, command.number, siblings, command.replaces)
         if command.replaces is None:
             return sink.prepare(batch, command.number)
-        return refresh.able(sink).prepare_replacing(batch, command.number, command.replaces)
+        return sink_refusals.able(sink).prepare_replacement(batch, command.number, command.replaces)
 
     def _commit(self, state: State, command: c.Commit) -> c.Outcome:
         sink = self._sinks[command.marker.sink]
-        whole = 1 + len(command.beside) == len(state.job.sinks)  # not where one is brought to the epoch of the others
-        carries = self._carried and whole
+        is_complete = 1 + len(command.sibling_markers) == len(
+            state.job.sinks
+        )  # not where one is brought to the epoch of the others
+        carries = self._carried and is_complete
         recorder = LedgerAttachment(self._ledger, state.job.offer, tuple(self.phases.items())) if carries else None
         faults.fire(Point.COMMIT_BEFORE)
         with self._timed("commit"), naming(sink):
             try:
-                receipt, *beside = self._committed_in(sink, command, recorder)
+                receipt, *sibling_receipts = self._committed_in(sink, command, recorder)
             except Superseded as fenced:
-                return c.Overtaken(fenced.found)
+                return c.Overtaken(fenced.current_fence)
             except OutcomeUnknown as lost:
                 return c.Unknown(lost.reason)
             except Conflict as conflict:
                 return self._taken_back(conflict)
-        for one in (command.marker, *command.beside):
-            self._prepared.pop(one.sink, None)
+        for marker in (command.marker, *command.sibling_markers):
+            self._prepared.pop(marker.sink, None)
         faults.fire(Point.COMMIT_AFTER)
-        return c.Committed(receipt, self._let_pass(command), tuple(beside))
+        return c.Committed(receipt, self._let_pass(command), tuple(sibling_receipts))
 
     def _committed_in(self, sink: Sink, command: c.Commit, recorder: LedgerAttachment | None) -> tuple[Receipt, ...]:
         prepared, marker = self._prepared.get(sink.id), command.marker
-        if not command.beside:
+        if not command.sibling_markers:
             return (sink.commit(prepared, marker, recorder),)
-        if not isinstance(sink, Enlists):
+        if not isinstance(sink, JoinsTransaction):
             raise OutOfPhase("commit", f"a transaction of {sink.id} for several sinks")
-        others = [(self._sinks[one.sink], self._prepared.get(one.sink), one) for one in command.beside]
-        return sink.commit_beside(prepared, marker, others, recorder)
+        others = [
+            (self._sinks[sibling.sink], self._prepared.get(sibling.sink), sibling)
+            for sibling in command.sibling_markers
+        ]
+        return sink.commit_joined(prepared, marker, others, recorder)
 
     def _let_pass(self, command: c.Commit | c.LookUp) -> tuple[ExternalChange, ...]:
-        sinks = [self._sinks[one.sink] for one in (command.marker, *command.beside)]
-        return tuple(passed for sink in sinks if isinstance(sink, Permissive) for passed in sink.passed())
+        sinks = [self._sinks[marker.sink] for marker in (command.marker, *command.sibling_markers)]
+        return tuple(passed for sink in sinks if isinstance(sink, DetectsChanges) for passed in sink.tolerated_now())
 
     def _taken_back(self, conflict: Conflict) -> c.Outcome:
         """Abandon every prepared write, so that it blocks no other writer while the epoch waits."""
@@ -475,24 +480,24 @@ class Runner:
         for prepared in self._prepared.values():
             prepared.abandon()
         self._prepared = {}
-        return c.Again(conflict.reason, conflict.blocker)
+        return c.RolledBack(conflict.reason, conflict.blocker)
 
     def _look_up(self, _: State, command: c.LookUp) -> c.Outcome:
         receipts: list[Receipt | None] = []
-        for marker in (command.marker, *command.beside):
+        for marker in (command.marker, *command.sibling_markers):
             sink = self._sinks[marker.sink]
             with self._timed("look up"), naming(sink):
                 try:
                     receipts.append(sink.look_up(marker))
                 except Superseded as fenced:
-                    return c.Overtaken(fenced.found)
+                    return c.Overtaken(fenced.current_fence)
                 except OutcomeUnknown as lost:
                     return c.Unknown(lost.reason)
         faults.fire(Point.LOOK_UP_AFTER)
-        receipt, *beside = receipts
-        there = [one for one in beside if one]
+        receipt, *sibling_receipts = receipts
+        there = [sibling for sibling in sibling_receipts if sibling]
         # Every sink is read, though one absent marker decides: any of them may hold a newer fence.
-        if receipt is None or len(there) < len(beside):
+        if receipt is None or len(there) < len(sibling_receipts):
             return c.Absent()
         return c.Committed(receipt, self._let_pass(command), tuple(there))
 
@@ -507,7 +512,7 @@ class Runner:
                 receipts = command.receipts
                 record = EpochRecord(state.job.pipeline, command.fence, command.epoch, receipts, files, phases)
                 self._ledger.record(record)
-        seals.tell(self._all, state.job.pipeline, command.epoch, self._ledger)
+        ledger_sync.seal(self._all, state.job.pipeline, command.epoch, self._ledger)
         if self._staging and command.replaced:
             self._staging.drop(command.replaced)  # every sink holds the epoch after it
         faults.fire(Point.RECORD_AFTER)
@@ -524,19 +529,47 @@ class Runner:
         return c.Done()
 
     def _refuse(self, state: State, command: c.Refuse) -> NoReturn:
+        from onceonly.runtime import remedies
+
         job, opening = state.job, state.opening
         head = opening.head.epoch if opening.head else None
-        if opening.seen is not None or command.refusal.code in _NAMING:
+        if opening.peek is not None or command.refusal.code in _NAMING:
             ledger_sync.learn(self._ledger, self._all, job.pipeline, head.number if head else 0)
         refused = remedies.Context(job.pipeline, opening.fence, opening.last or head, job.offer)
         raise remedies.error_of(command.refusal, refused, self._ledger, self._all, self._fetch_staged)
 
 
+def _job(state: State, command: c.Command) -> str:
+    """Text for the Spark UI, of a command that may run jobs. Empty for others."""
+    match command:
+        case c.Execute():
+            what = "compute again"
+        case c.Stage():
+            what = "stage"
+        case c.Prepare():
+            what = f"write {command.sink}"
+        case c.Commit():
+            what = f"commit {command.marker.sink}"
+        case _:
+            return ""
+    return f"onceonly: epoch {state.current.number if state.work.epoch else state.work.number}, {what}"
+
+
+def _fetch_staged_files(manifest: str, batch: Batch | None) -> RereadableBatch:
+    """The staged rows of a manifest. A query that stages nothing loads no code for files."""
+    from onceonly.runtime import staging
+
+    return staging.fetch(manifest, batch)
+
+
 def _sight(sink: Sink, receipt: Receipt | None) -> Peek:
     """Return ``look()``, with the target's identity if it lacks epochs, and with other writers if there are any."""
     sight = sink.look()
-    if receipt and sight.epoch < receipt.epoch and isinstance(sink, Identified):
-        identity = sink.identity_beside(receipt.identity)
-        content = sink.content() if identity != receipt.identity and isinstance(sink, Settable) else None
+    behind = receipt if receipt and sight.epoch < receipt.epoch else None
+    identity = sink.identity_now(behind.identity) if behind and isinstance(sink, DetectsChanges) else None
+    if behind and identity is not None:
+        content = sink.content_epoch() if identity != behind.identity and isinstance(sink, ReplacesRows) else None
         sight = replace(sight, identity=identity, content=content)
-    return replace(sight, writers=tuple(sink.writers())) if sight.strangers and isinstance(sink, Shared) else sight
+    if sight.strangers and isinstance(sink, Inspectable):
+        return replace(sight, writers=tuple(sink.pipelines()))
+    return sight

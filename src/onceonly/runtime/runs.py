@@ -21,10 +21,7 @@ from onceonly.protocol import Sink
 
 
 def owner(application: str = "") -> str:
-    """Return a new owner of a fence, ``<token> user@host:pid application``.
-
-    ``application`` is Spark's application id, or the command. Empty for none.
-    """
+    """Return a new owner, ``<token> user@host:pid application``: Spark's application id, or the command."""
     return " ".join(part for part in (secrets.token_hex(8), process(), application) if part)
 
 
@@ -51,10 +48,7 @@ _RUN_ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Runs:
-    """Runs by pipeline and by sink object. Thread-safe.
-
-    ``patience`` are the seconds to wait for a callback of an older run.
-    """
+    """Runs by pipeline and by sink object. Thread-safe. ``patience``: seconds to wait for an older run's callback."""
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self._patience = patience
@@ -119,11 +113,7 @@ class Runs:
         return of_session or (group if _RUN_ID.fullmatch(group) else holder.run_id)
 
     def check(self, holder: Holder) -> None:
-        """Refuse a run that a newer one has replaced, at its pipeline or at one of its sinks.
-
-        Raises:
-            FencedOut: E402.
-        """
+        """Refuse a run that a newer one has replaced, at its pipeline or at one of its sinks (E402)."""
         with self._changed:
             self._check(holder)
 
@@ -180,8 +170,8 @@ class Runs:
             self._refused.pop(holder, None)
 
     def _used(self, holder: Holder) -> bool:
-        wanted = self._ids(holder)
-        return holder in self._busy or any(wanted & used for used in self._busy.values())
+        ids = self._ids(holder)
+        return holder in self._busy or any(ids & used for used in self._busy.values())
 
     def _ids(self, holder: Holder) -> frozenset[int]:
         return frozenset(id(sink) for sink in self._sinks.get(holder, ()))

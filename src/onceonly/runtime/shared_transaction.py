@@ -5,60 +5,57 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol import Attempt, Batch, Enlists, Estimate, Sink, Task
+from onceonly.protocol import Attempt, Batch, Estimate, JoinsTransaction, Sink, Task
 from onceonly.protocol.batch import Divided
 from onceonly.protocol.row_times import Clock, RowTimes
-from onceonly.runtime import staged_outputs
 from onceonly_checkpoints.digests import Digest, OutputDigest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from onceonly.protocol import DataFrame
+    from onceonly.runtime.staged_outputs import Pick
 
 
 def transaction_groups(sinks: Sequence[Sink]) -> tuple[tuple[str, ...], ...]:
     """Group ids of sinks that can commit in one transaction. A sink that can join no other is in no group."""
-    found: list[list[Sink]] = []
+    groups: list[list[Sink]] = []
     for sink in sinks:
-        group = next((one for one in found if _shares(one[0], sink)), None)
+        group = next((candidate for candidate in groups if _shares(candidate[0], sink)), None)
         if group is None:
-            found.append([sink])
+            groups.append([sink])
         else:
             group.append(sink)
-    return tuple(tuple(sink.id for sink in group) for group in found if len(group) > 1)
+    return tuple(tuple(sink.id for sink in group) for group in groups if len(group) > 1)
 
 
-def _shares(one: Sink, other: Sink) -> bool:
-    return isinstance(one, Enlists) and isinstance(other, Enlists) and one.shares(other)
+def _shares(sink: Sink, other: Sink) -> bool:
+    return isinstance(sink, JoinsTransaction) and isinstance(other, JoinsTransaction) and sink.can_join(other)
 
 
 def collect_in_memory(batch: Batch, sinks: Sequence[Sink]) -> InMemory | None:
-    """Run the batch's action and keep the rows here.
+    """Run the action and keep the rows here. ``None``: they exceed a sink's limit, or a sink cannot join.
 
-    Returns ``None`` if the rows exceed the limit of a sink, or if a sink cannot join a shared transaction.
-
-    Raises:
-        TooLargeForDriver: the engine refuses to collect so many.
+    ``TooLargeForDriver``: the engine refuses to collect so many.
     """
     import pyarrow as pa
 
-    enlisted = [sink for sink in sinks if isinstance(sink, Enlists)]
+    enlisted = [sink for sink in sinks if isinstance(sink, JoinsTransaction)]
 
     def fits(size: Estimate) -> bool:
-        return len(enlisted) == len(sinks) and all(sink.holds(size) for sink in enlisted)
+        return len(enlisted) == len(sinks) and all(sink.fits_in_driver(size) for sink in enlisted)
 
     if not fits(batch.estimate):
         return None
-    taken: list[pa.RecordBatch] = []
+    pieces: list[pa.RecordBatch] = []
     rows, size = 0, 0
     for piece in batch.arrow():
         rows, size = rows + piece.num_rows, size + piece.nbytes
         if not fits(Estimate(rows, size)):
             return None
-        taken.append(piece)
+        pieces.append(piece)
     divided = batch.outputs() if isinstance(batch, Divided) else ()
-    return InMemory(pa.Table.from_batches(taken, batch.schema), batch.digest(), divided)
+    return InMemory(pa.Table.from_batches(pieces, batch.schema), batch.digest(), divided)
 
 
 class InMemory:
@@ -86,11 +83,7 @@ class InMemory:
 
     @property
     def dataframe(self) -> DataFrame:
-        """Not available.
-
-        Raises:
-            TypeError: always.
-        """
+        """Not available (``TypeError``)."""
         raise TypeError("rows in the driver's memory have no DataFrame")
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
@@ -101,8 +94,10 @@ class InMemory:
         """Run the task in this process."""
         return [task(Attempt(0, 0), self.arrow())]
 
-    def picked(self, pick: staged_outputs.Pick, task: Task) -> list[Mapping[str, Any]]:
+    def picked(self, pick: Pick, task: Task) -> list[Mapping[str, Any]]:
         """Run the task over the picked part of the rows."""
+        from onceonly.runtime import staged_outputs
+
         return self.on_executors(staged_outputs.Picking(pick, task))
 
     def digest(self) -> Digest:
@@ -116,14 +111,14 @@ class InMemory:
 
     def times_of(self, clock: Clock) -> RowTimes:
         """Return the event times of the good rows."""
+        from onceonly.runtime import staged_outputs
+
         return staged_outputs.times_of(self._table.to_batches(), clock, self._outputs)
 
     def output(self, name: str | None) -> Batch:
-        """Return the rows of a sink: an output by its name, or all rows.
-
-        Raises:
-            KeyError: the rows have no such output.
-        """
+        """Return the rows of a sink: an output by its name (``KeyError``), or all rows."""
         if not self._outputs:
             return self
+        from onceonly.runtime import staged_outputs
+
         return staged_outputs.of(self, self._outputs, name)

@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-SHARED = "a directory that driver and executors share: exactly_once(..., staging='/shared/staging')"
+SHARED = "a directory that driver and executors share: exactly_once(..., storage=Storage(staging='/shared/staging'))"
 """What can be named in place of any that does not serve."""
 
 _FULL = ("the disk or the quota is full", f"make room, or name another: {SHARED}")
 _FORBIDDEN = ("the driver's user may not write there", f"give it the right to, or name another: {SHARED}")
 _READ_ONLY = ("a file system that is read-only", f"mount it for writing, or name another: {SHARED}")
-_IN_THE_WAY = ("a file lies where a directory is to be made", f"move the file away, or name another: {SHARED}")
+_IN_THE_WAY = ("a file is in the place of a directory", f"move the file away, or name another: {SHARED}")
 _NOT_SHARED = (
     "what executors wrote is not there for the driver: they do not share the directory, or files were removed",
     f"name {SHARED}",
 )
 _BROKEN = (
-    "the disk or the store that it lies on",
-    f"find out what is wrong there, then restart the query; or name another: {SHARED}",
+    "its disk or store",
+    f"repair it, then restart the query; or name another: {SHARED}",
 )
 
 _TOO_MANY = (
@@ -134,24 +134,21 @@ class Directory(Protocol):
         ...
 
     def remove(self, first: str) -> None:
-        """Remove it with all it holds, the file ``first`` before all others. Files that cannot be removed stay.
-
-        Without its manifest the rest is garbage, in any state that a crash may leave.
-        """
+        """Remove it, ``first`` before all: without its manifest the rest is garbage. Unremovable files stay."""
         ...
 
 
-def directory(place: str) -> Directory:
+def directory(location: str) -> Directory:
     """Return the directory at a path, a ``file:`` URI, or a URL that Spark and an installed fsspec driver understand.
 
     Raises:
         ConfigurationError: E114, no fsspec driver reads it here, it carries a secret, or a file is in the way.
     """
-    if not is_local(place):
-        return RemoteDirectory(place)
-    path = local_path(place).absolute()
-    if found := file_in_the_way(path):
-        raise refuse("E114", place=place, cause=f"{found} is a file", next=_IN_THE_WAY[1])
+    if not is_local(location):
+        return RemoteDirectory(location)
+    path = local_path(location).absolute()
+    if blocking_file := file_in_the_way(path):
+        raise refuse("E114", place=location, cause=f"{blocking_file} is a file", next=_IN_THE_WAY[1])
     return LocalDirectory(path)
 
 
@@ -255,10 +252,10 @@ class RemoteDirectory:
         """Bytes of a file, or ``None`` if there is none."""
         self._files.invalidate_cache()
         try:
-            found: dict[str, Any] = self._files.info(f"{self._root}/{name}")
+            info: dict[str, Any] = self._files.info(f"{self._root}/{name}")
         except FileNotFoundError:
             return None
-        return int(found["size"]) if found["type"] == "file" else None
+        return int(info["size"]) if info["type"] == "file" else None
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading."""

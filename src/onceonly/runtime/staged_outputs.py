@@ -42,8 +42,8 @@ class Pick:
         if self.output is None:
             good = rows if self.aside is None else rows.filter(rows.column(self.aside).is_null())
             return good.select(list(self.columns))
-        wanted: Any = rows.column(self.output).drop_null()
-        return pa.RecordBatch.from_arrays(wanted.flatten(), schema=pa.schema(list(wanted.type)))
+        output_rows: Any = rows.column(self.output).drop_null()
+        return pa.RecordBatch.from_arrays(output_rows.flatten(), schema=pa.schema(list(output_rows.type)))
 
     def schema(self, wide: pa.Schema) -> pa.Schema:
         """Return the picked schema."""
@@ -65,7 +65,7 @@ class Pick:
 def pick(outputs: tuple[OutputDigest, ...], output: str | None, wide: pa.Schema) -> Pick:
     """Return the pick of one output, or with ``None`` of all good rows, from wide rows."""
     if output is None:
-        named = {column_of(one.name) for one in outputs}
+        named = {column_of(output_digest.name) for output_digest in outputs}
         aside = column_of(BAD) if bad_in(outputs) else None
         return Pick(None, tuple(name for name in wide.names if name not in named), aside)
     kind: Any = wide.field(column_of(output)).type
@@ -81,16 +81,13 @@ class WideRows(Batch, Protocol):
 
 
 class OutputBatch:
-    """The ``Batch`` contract over one output of materialised wide rows.
+    """The ``Batch`` contract over one output of materialised wide rows. ``digest`` is that of the picked rows."""
 
-    ``digest`` is that of the picked rows.
-    """
-
-    def __init__(self, wide: WideRows, taken: Pick, digest: Digest) -> None:
+    def __init__(self, wide: WideRows, selection: Pick, digest: Digest) -> None:
         self._wide = wide
-        self._pick = taken
+        self._pick = selection
         self._digest = digest
-        self._schema = taken.schema(wide.schema)
+        self._schema = selection.schema(wide.schema)
 
     @property
     def schema(self) -> pa.Schema:
@@ -121,11 +118,7 @@ class OutputBatch:
 
 
 def of(wide: WideRows, outputs: tuple[OutputDigest, ...], name: str | None) -> OutputBatch:
-    """Return the rows of a sink from wide rows: an output by its name, or all good rows.
-
-    Raises:
-        KeyError: there is no such output.
-    """
+    """Return the rows of a sink from wide rows: an output by its name (``KeyError``), or all good rows."""
     digest = wide.digest() if name is None else {output.name: output.digest for output in outputs}[name]
     return OutputBatch(wide, pick(outputs, name, wide.schema), digest)
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.errors import ConfigurationError, OnceOnlyError, refuse
+from onceonly.machine.division_rules import rows_in
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
-from onceonly.machine.output_rules import rows_in
 from onceonly.protocol import Attempt, Batch, Estimate, Sink, Task
 from onceonly.protocol.batch import Divided
 from onceonly.protocol.row_times import Clock, RowTimes
@@ -127,9 +127,9 @@ class StagedEpochs:
         self._pipeline = pipeline
         self._keep = keep
         self._sinks = tuple(sorted((sink.id, sink.address) for sink in sinks))
-        self._place = directory(root)
+        self._base_directory = directory(root)
         self._kin = folder_of(pipeline)
-        self._root = self._place.child(f"{self._kin}{_hash(canonical(self._sinks))}")
+        self._root = self._base_directory.child(f"{self._kin}{_hash(canonical(self._sinks))}")
 
     def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> StagedData:
         """Run the batch's action into files and make them durable.
@@ -181,13 +181,13 @@ class StagedEpochs:
 
     def _all_here(self, epoch: int, made: Directory, files: Sequence[StagedFile], rows: int) -> None:
         """Refuse if files are missing: executors that do not share the driver's disk write on their own."""
-        if (here := sum(file.rows for file in files)) < rows:
-            raise self._refused(epoch, made, FileNotFoundError(), f"{here} of its {rows} rows are there")
+        if (present_rows := sum(file.rows for file in files)) < rows:
+            raise self._refused(epoch, made, FileNotFoundError(), f"{present_rows} of its {rows} rows are there")
 
     def _refused(self, epoch: int, made: Directory, error: OSError, reason: str = "") -> OnceOnlyError:
         cause, next_ = hindrance(error)
-        said = {"directory": made.address, "reason": reason or _reason(error), "cause": cause, "next": next_}
-        return refuse("E515", epoch=epoch, pipeline=self._pipeline, **said)
+        details = {"directory": made.address, "reason": reason or _reason(error), "cause": cause, "next": next_}
+        return refuse("E515", epoch=epoch, pipeline=self._pipeline, **details)
 
     def drop(self, reference: str) -> None:
         """Remove an epoch's files once every sink holds it and its successor.
@@ -197,10 +197,10 @@ class StagedEpochs:
         """
         with suppress(UnreadableManifest):
             above, _, name = Reference.parse(reference).directory.rpartition("/")
-            place, _, folder = above.rpartition("/")
+            location, _, folder = above.rpartition("/")
             named = _NAME.fullmatch(name)
-            if place == self._place.address and folder.startswith(self._kin) and named:
-                self._drop(self._place.child(folder), name, int(named["epoch"]))
+            if location == self._base_directory.address and folder.startswith(self._kin) and named:
+                self._drop(self._base_directory.child(folder), name, int(named["epoch"]))
 
     def _drop(self, folder: Directory, name: str, epoch: int) -> None:
         """Remove an epoch that every sink holds, or with ``keep`` the older ones that exceed it."""
@@ -218,13 +218,13 @@ class StagedEpochs:
         This includes files staged under another list of sinks. An attempt from then without a manifest does not prove
         for whose sinks it was made, and stays.
         """
-        kept = Reference.parse(keep).directory.rpartition("/")[2] if keep else ""
-        found = _NAME.fullmatch(kept)
-        newest = int(found["epoch"]) if found else 0
+        kept_name = Reference.parse(keep).directory.rpartition("/")[2] if keep else ""
+        match = _NAME.fullmatch(kept_name)
+        newest = int(match["epoch"]) if match else 0
         for folder in self._folders():
             for name in folder.names():
                 named = _NAME.fullmatch(name)
-                if named is None or int(named["generation"]) >= generation or name == kept:
+                if named is None or int(named["generation"]) >= generation or name == kept_name:
                     continue
                 # A marker names one attempt of each older epoch. The ledger may not know which, so all of them stay.
                 if not newest - self._keep < int(named["epoch"]) < newest:
@@ -232,7 +232,7 @@ class StagedEpochs:
 
     def _folders(self) -> list[Directory]:
         """Our own directory, and those of this name that may have been ours."""
-        kin = [self._place.child(name) for name in self._place.names() if name.startswith(self._kin)]
+        kin = [self._base_directory.child(name) for name in self._base_directory.names() if name.startswith(self._kin)]
         return [self._root, *(folder for folder in kin if folder.address != self._root.address)]
 
     def _remove(self, folder: Directory, name: str) -> None:
@@ -257,26 +257,26 @@ def fetch(reference: str, live: Batch | None) -> StagedBatch:
         UnreadableManifest: files are missing or changed. The subclass :class:`UnreachableManifest` means that the store
             does not answer this process, so nothing is known of the files.
     """
-    found = Reference.parse(reference)
+    parsed_reference = Reference.parse(reference)
     try:
-        place = directory(found.directory)
+        folder = directory(parsed_reference.directory)
     except ConfigurationError as error:
-        raise UnreachableManifest(f"{found.directory}: {error.details['cause']}") from error
+        raise UnreachableManifest(f"{parsed_reference.directory}: {error.details['cause']}") from error
     try:
-        manifest = found.check(place.read(NAME).decode())
+        manifest = parsed_reference.check(folder.read(NAME).decode())
         for file in manifest.files:
-            if place.size(file.path) != file.size:
-                raise UnreadableManifest(f"{found.directory}/{file.path} is gone or has another size")
+            if folder.size(file.path) != file.size:
+                raise UnreadableManifest(f"{parsed_reference.directory}/{file.path} is gone or has another size")
     except UnicodeDecodeError as error:
-        raise UnreadableManifest(f"{found.directory}/{NAME} is damaged") from error
+        raise UnreadableManifest(f"{parsed_reference.directory}/{NAME} is damaged") from error
     except (UnreadableManifest, OnceOnlyError):
         raise
     except FileNotFoundError as error:
-        raise UnreadableManifest(f"{found.directory}/{NAME}: {_reason(error)}") from error
+        raise UnreadableManifest(f"{parsed_reference.directory}/{NAME}: {_reason(error)}") from error
     except Exception as error:
         # Drivers of stores raise their own error classes, most of them not OSError.
-        raise UnreachableManifest(f"{found.directory}/{NAME}: {_reason(error)}") from error
-    return _batch(manifest, place, live)
+        raise UnreachableManifest(f"{parsed_reference.directory}/{NAME}: {_reason(error)}") from error
+    return _batch(manifest, folder, live)
 
 
 def _reason(error: Exception) -> str:
@@ -284,10 +284,10 @@ def _reason(error: Exception) -> str:
     return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else type(error).__name__
 
 
-def _batch(manifest: Manifest, place: Directory, live: Batch | None) -> StagedBatch:
-    if isinstance(place, LocalDirectory):
-        return BatchOnDisk(manifest, place, live)
-    return StagedBatch(manifest, place, live)
+def _batch(manifest: Manifest, folder: Directory, live: Batch | None) -> StagedBatch:
+    if isinstance(folder, LocalDirectory):
+        return BatchOnDisk(manifest, folder, live)
+    return StagedBatch(manifest, folder, live)
 
 
 class StagedBatch:
@@ -296,9 +296,9 @@ class StagedBatch:
     ``live`` is the batch of the running query. Without Spark it is ``None``, and this process plays the executors.
     """
 
-    def __init__(self, manifest: Manifest, place: Directory, live: Batch | None) -> None:
+    def __init__(self, manifest: Manifest, folder: Directory, live: Batch | None) -> None:
         self._manifest = manifest
-        self._place = place
+        self._directory = folder
         self._live = live
         self._schema = _read_schema(manifest.schema)
 
@@ -315,7 +315,7 @@ class StagedBatch:
     @property
     def gone(self) -> bool:
         """Whether the files were removed, or are being removed: the manifest goes first."""
-        return self._place.size(NAME) is None
+        return self._directory.size(NAME) is None
 
     @property
     def estimate(self) -> Estimate:
@@ -324,11 +324,7 @@ class StagedBatch:
 
     @property
     def dataframe(self) -> DataFrame:
-        """Spark's view of the files.
-
-        Raises:
-            DestinationError: E516, there is no Spark session here.
-        """
+        """Spark's view of the files (E516: there is no Spark session here)."""
         return self._reread().dataframe
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
@@ -359,11 +355,7 @@ class StagedBatch:
         return self._manifest.outputs
 
     def output(self, name: str | None) -> Batch:
-        """Return the rows of a sink: an output by its name, or all rows.
-
-        Raises:
-            KeyError: the rows have no such output.
-        """
+        """Return the rows of a sink: an output by its name (``KeyError``), or all rows."""
         if not self.outputs:
             return self
         return staged_outputs.of(self, self.outputs, name)
@@ -377,7 +369,7 @@ class StagedBatch:
     def _reread(self) -> Batch:
         if not isinstance(self._live, Stageable):
             raise refuse("E516", epoch=self._manifest.epoch, pipeline=self._manifest.pipeline)
-        paths = tuple(f"{self._place.address}/{file.path}" for file in self._manifest.files)
+        paths = tuple(f"{self._directory.address}/{file.path}" for file in self._manifest.files)
         return self._live.reread(paths, self._schema)
 
     def _read(self, file: StagedFile) -> Iterator[pa.RecordBatch]:
@@ -386,16 +378,16 @@ class StagedBatch:
     def _pieces(self, file: StagedFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq
 
-        with self._place.open(file.path) as stream, pq.ParquetFile(stream) as rows:
+        with self._directory.open(file.path) as stream, pq.ParquetFile(stream) as rows:
             yield from rows.iter_batches(ROWS_PER_BATCH, columns=columns)
 
 
 class BatchOnDisk(StagedBatch):
     """Staged files on a shared disk, which a sink may take as they are."""
 
-    def __init__(self, manifest: Manifest, place: LocalDirectory, live: Batch | None) -> None:
-        super().__init__(manifest, place, live)
-        self._folder = place.path
+    def __init__(self, manifest: Manifest, folder: LocalDirectory, live: Batch | None) -> None:
+        super().__init__(manifest, folder, live)
+        self._folder = folder.path
 
     @property
     def paths(self) -> Sequence[Path]:
@@ -403,20 +395,20 @@ class BatchOnDisk(StagedBatch):
         return [self._folder / file.path for file in self._manifest.files]
 
 
-def _flushed(place: Directory) -> tuple[StagedFile, ...]:
+def _flushed(folder: Directory) -> tuple[StagedFile, ...]:
     """Flush the files that Spark wrote, and list them with the row counts of their footers."""
     import pyarrow.parquet as pq
 
     listed: list[StagedFile] = []
-    for name in place.names():
+    for name in folder.names():
         if not name.endswith(".parquet"):
             continue
-        with place.open(name) as stream:
+        with folder.open(name) as stream:
             rows = int(pq.read_metadata(stream).num_rows)
         if not rows:
             continue
-        place.flush(name)
-        size = place.size(name)
+        folder.flush(name)
+        size = folder.size(name)
         if size is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         listed.append(StagedFile(name, size, rows))

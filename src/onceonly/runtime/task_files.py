@@ -25,40 +25,32 @@ _LOOKS_BACK = 1000
 
 
 class TaskFiles:
-    """The files of tasks of one pipeline, below the path or URL of its staged epochs.
-
-    Raises:
-        ConfigurationError: E114, rows cannot be staged there.
-    """
+    """Files of one pipeline's tasks, below the path or URL of its staged epochs (E114: cannot be staged there)."""
 
     def __init__(self, root: str, pipeline: str) -> None:
-        self._place = directory(root).child(f"{folder_of(pipeline)}tasks")
+        self._directory = directory(root).child(f"{folder_of(pipeline)}tasks")
 
     @property
     def address(self) -> str:
         """Directory that tasks write to."""
-        return self._place.address
+        return self._directory.address
 
     def make(self) -> None:
-        """Create the directory before tasks begin: an obstacle for this process is one for them too.
-
-        Raises:
-            ConfigurationError: E114, it cannot be created.
-        """
+        """Create the directory before tasks begin (E114): an obstacle for this process is one for them too."""
         try:
-            self._place.make()
+            self._directory.make()
         except OSError as error:
             cause, next_ = hindrance(error)
-            raise refuse("E114", place=self._place.address, cause=cause, next=next_) from error
+            raise refuse("E114", place=self._directory.address, cause=cause, next=next_) from error
 
     def drop(self, run_id: str, batch_id: int) -> None:
         """Remove the files that tasks of a batch wrote. Files that cannot be removed stay for the next opening."""
-        self._place.child(run_id).child(str(batch_id)).remove(NAME)
+        self._directory.child(run_id).child(str(batch_id)).remove(NAME)
 
     def sweep(self, own: str, older: Collection[str]) -> None:
         """Remove files of other runs: of those known as ``older``, and of those without a change for a day."""
-        for name in self._place.names():
-            run = self._place.child(name)
+        for name in self._directory.names():
+            run = self._directory.child(name)
             if name != own and (name in older or _left_alone(run) > ALONE_S):
                 run.remove(NAME)
 
@@ -66,8 +58,8 @@ class TaskFiles:
 def older_runs(ledger: Ledger, pipeline: str, newest: int, generation: int) -> frozenset[str]:
     """Return ids of runs that wrote an epoch under a lower generation than that of this opening."""
     records = ledger.epochs(pipeline, max(1, newest - _LOOKS_BACK), newest)
-    found = (record.epoch.lineage for record in records if record.fence.generation < generation)
-    return frozenset(lineage.run_id for lineage in found if lineage is not None)
+    lineages = (record.epoch.lineage for record in records if record.fence.generation < generation)
+    return frozenset(lineage.run_id for lineage in lineages if lineage is not None)
 
 
 def _left_alone(run: Directory) -> float:

@@ -23,11 +23,7 @@ _1970 = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def trimmed(batch: Batch, trim: Trim | None) -> Batch:
-    """Return the batch without the trimmed rows.
-
-    Raises:
-        TypeError: the batch cannot be trimmed.
-    """
+    """Return the batch without the trimmed rows. ``TypeError``: it cannot be trimmed."""
     if trim is None:
         return batch
     if not isinstance(batch, Trimmable):
@@ -36,11 +32,7 @@ def trimmed(batch: Batch, trim: Trim | None) -> Batch:
 
 
 def with_row_times(batch: Batch, clock: Clock | None) -> Batch:
-    """Return the batch with an action that also collects event times.
-
-    Raises:
-        TypeError: the batch has no event times.
-    """
+    """Return the batch with an action that also collects event times. ``TypeError``: it has none."""
     if clock is None:
         return batch
     if not isinstance(batch, Timeable):
@@ -48,42 +40,34 @@ def with_row_times(batch: Batch, clock: Clock | None) -> Batch:
     return batch.timed(clock)
 
 
-def call_time_callback(state: State, found: RowTimes, digest: Digest, says: TimeCallback | None) -> RowTimes | None:
-    """Return event times of the epoch's rows with the user's answer, or ``None`` if the pipeline notes no event time.
-
-    ``says`` is the user's callback, if there is one. ``found`` and ``digest`` are of the epoch's action.
-
-    Raises:
-        ConfigurationError: E133, the callback failed or returned no time.
-    """
-    wanted, offer, last = state.job.noting, state.offered, state.opening.last
-    if wanted is None or says is None:
-        return found if wanted else None
+def call_time_callback(state: State, times: RowTimes, digest: Digest, says: TimeCallback | None) -> RowTimes | None:
+    """Return event times with the user's answer, or ``None`` if the pipeline notes none (E133: the callback failed)."""
+    time_config, offer, last = state.job.noting, state.offered, state.opening.last
+    if time_config is None or says is None:
+        return times if time_config else None
     before = last.time if last and not state.work.replaces else None
-    past, ingest = before.noted if before else None, offer.lineage.batch_timestamp_ms
+    past, ingest = before.complete_until if before else None, offer.lineage.batch_timestamp_ms
     sources = carried(last.sources if last else (), offer.sources)
-    epoch = TimedEpoch(state.work.number, state.written, digest.rows, found.first, found.last, ingest, past, sources)
+    epoch = TimedEpoch(state.work.number, state.written, digest.rows, times.first, times.last, ingest, past, sources)
     answer = _answer(state, says, epoch)
     if isinstance(answer, NoEventTime):
-        return replace(found, unsaid=answer.reason)
-    return replace(found, said=_said(state, answer, wanted.unit))
+        return replace(times, unsaid=answer.reason)
+    return replace(times, callback_time=_parse_answer(state, answer, time_config.unit))
 
 
-def noted(state: State, says: TimeCallback | None, found: RowTimes, rows: int) -> tuple[RowTimes, int | None]:
-    """Return event times and the noted completeness of the epoch, before it closes windows.
+def times_and_completeness(
+    state: State, says: TimeCallback | None, times: RowTimes, rows: int
+) -> tuple[RowTimes, int | None]:
+    """Return event times and the noted completeness before windows close (E133: the callback failed or gave no time).
 
     The machine computes the same value afterwards. An epoch that is healed keeps its noted value, without another call.
-    ``rows`` is their number.
-
-    Raises:
-        ConfigurationError: E133, the callback failed or returned no time.
     """
     if state.work.healing:
         time = state.current.time
-        return found, time.noted if time else None
-    told = call_time_callback(state, found, Digest(rows), says) or found
-    time = event_time.timed(state.job.noting, state.known, state.offered, told).time
-    return told, time.noted if time else None
+        return times, time.complete_until if time else None
+    epoch_times = call_time_callback(state, times, Digest(rows), says) or times
+    time = event_time.timed(state.job.noting, state.previous_time, state.offered, epoch_times).time
+    return epoch_times, time.complete_until if time else None
 
 
 def _answer(state: State, says: TimeCallback, epoch: TimedEpoch) -> object:
@@ -93,7 +77,7 @@ def _answer(state: State, says: TimeCallback, epoch: TimedEpoch) -> object:
         raise _no_time(state, f"raised {type(error).__name__}: {error}") from error
 
 
-def _said(state: State, answer: object, unit: Unit) -> int | None:
+def _parse_answer(state: State, answer: object, unit: Unit) -> int | None:
     match answer:
         case None:
             return None

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError, read_refusal
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
-from onceonly.protocol import Attempt, Estimate, Task, TooLargeForDriver
-from onceonly.protocol.batch import FileTrim, OffsetTrim, Trim
+from onceonly.protocol import Attempt, Estimate, Task
+from onceonly.protocol.batch import FileTrim, OffsetTrim, TooLargeForDriver, Trim
 from onceonly.protocol.row_times import NO_TIMES, Clock, RowTimes, TimeTally
-from onceonly.spark import digest, frames, interpreter, row_times
+from onceonly.spark import digest, frames, versions
 from onceonly.spark.detect import engine_for
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.storage import is_local
@@ -50,12 +50,12 @@ def _by_offset(trim: OffsetTrim) -> Column:
     from pyspark.sql import functions as f
 
     offset = f.col("offset")
-    kept = _stranger(f.concat_ws("-", "topic", "partition"), offset.cast("string"))
+    is_fresh = _stranger(f.concat_ws("-", "topic", "partition"), offset.cast("string"))
     for span in trim.spans:
         own = (f.col("topic") == span.topic) & (f.col("partition") == span.partition)
         inside = own & (offset >= span.first) & (offset < span.end)
-        kept = f.when(inside, offset >= span.fresh).otherwise(kept)
-    return kept
+        is_fresh = f.when(inside, offset >= span.fresh).otherwise(is_fresh)
+    return is_fresh
 
 
 def _by_file(df: DataFrame, trim: FileTrim) -> DataFrame:
@@ -70,8 +70,8 @@ def _by_file(df: DataFrame, trim: FileTrim) -> DataFrame:
     path = f.regexp_replace("file_path", r"^([A-Za-z][A-Za-z0-9+.-]*):///", "$1:/")
     joined = df.join(f.broadcast(files), path == f.col(f"`{_PATH}`"), "left")
     stranger = _stranger(f.col("file_path"), f.lit("file_path"))
-    kept = joined.where(f.coalesce(f.col(f"`{_FRESH}`"), stranger))
-    return kept.drop(_PATH, _FRESH)
+    fresh_rows = joined.where(f.coalesce(f.col(f"`{_FRESH}`"), stranger))
+    return fresh_rows.drop(_PATH, _FRESH)
 
 
 def _stranger(position: Column, where: Column) -> Column:
@@ -119,7 +119,7 @@ _PIECE_BYTES = 256 * 1024
 begin another marking of the whole heap: for 1M rows into Postgres the processor took 3.4 s with Spark's own number of
 rows, and 1.6 s with this one."""
 
-_BEYOND = re.compile(r"Total size of serialized results[^\n]*spark\.driver\.maxResultSize[^\n]*\)")
+_RESULT_SIZE_LIMIT = re.compile(r"Total size of serialized results[^\n]*spark\.driver\.maxResultSize[^\n]*\)")
 """Spark knows no class and no condition for this."""
 
 
@@ -161,28 +161,28 @@ class SparkBatch:
     @property
     def dataframe(self) -> DataFrame:
         """The observed DataFrame. Every access starts a new attempt."""
-        observed = self._engine.observed(self._df, self._leave_out, beside=row_times.metrics(self._clock))
-        self._digest = lambda: digest.from_metrics(observed.get(), self._leave_out)
-        if self._clock:
+        if self._clock is None:
+            observed = self._engine.observed(self._df, self._leave_out)
+        else:
+            from onceonly.spark import row_times
+
+            observed = self._engine.observed(self._df, self._leave_out, batch_metrics=row_times.metrics(self._clock))
             self._times = lambda: row_times.from_metrics(observed.get())
+        self._digest = lambda: digest.from_metrics(observed.get(), self._leave_out)
         return observed.dataframe
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
-        """Yield rows as they arrive at the driver. The digest exists after the last one.
-
-        Raises:
-            TooLargeForDriver: more rows than Spark collects to a driver.
-        """
+        """Yield rows as they arrive at the driver (``TooLargeForDriver``). The digest exists after the last one."""
         self._digest = None
-        found = Digest(0, left_out=tuple(sorted(self._leave_out)))
-        here = digest.hashing(self._df.schema, self._leave_out) if self._few else None
-        rows = self._df if here else self._engine.hashed(self._df, self._leave_out)
+        rows_digest = Digest(0, left_out=tuple(sorted(self._leave_out)))
+        hasher = digest.hashing(self._df.schema, self._leave_out) if self._few else None
+        rows = self._df if hasher else self._engine.hashed(self._df, self._leave_out)
         asking = self._asking()
         for batch in self._brought(rows):
-            found += here(batch) if here else digest.of_hashes(batch.columns[-1])
+            rows_digest += hasher(batch) if hasher else digest.of_hashes(batch.columns[-1])
             asking(batch)
-            yield frames.cast(batch if here else batch.select(range(batch.num_columns - 1)), self._schema)
-        self._digest = lambda: found
+            yield frames.cast(batch if hasher else batch.select(range(batch.num_columns - 1)), self._schema)
+        self._digest = lambda: rows_digest
 
     def _asking(self) -> Callable[[pa.RecordBatch], None]:
         """Return a function that reads event times from rows in the engine's own types."""
@@ -217,11 +217,7 @@ class SparkBatch:
         return most if size is None else max(1, min(most, -(-size // _PARTITION_BYTES)))
 
     def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
-        """Run ``task`` over every partition.
-
-        Raises:
-            OnceOnlyError: raised by a task in each of Spark's attempts.
-        """
+        """Run ``task`` over every partition. Its ``OnceOnlyError`` is one that each of Spark's attempts raised."""
         # PySpark looks columns up by name there, and takes a dot for a path.
         numbered = self.dataframe.toDF(*map(str, range(len(self._schema))))
         # One action with an answer per task: of a task that ran twice Spark keeps one. ``foreachPartition`` has none.
@@ -253,20 +249,16 @@ class SparkBatch:
         return MaterializedRows(reader.parquet(*map(_spelled, paths)), _UNKNOWN)
 
     def trimmed(self, trim: Trim) -> SparkBatch:
-        """Return the batch without the rows that a trim leaves out.
-
-        Raises:
-            TypeError: its rows cannot be separated by position.
-        """
+        """Return the batch without trimmed rows. ``TypeError``: its rows cannot be separated by position."""
         if self._without is None:
             raise TypeError("this batch cannot be trimmed")
         return SparkBatch(self._without(trim), self._estimate, self._leave_out)
 
     def timed(self, clock: Clock) -> Self:
         """Return a copy whose actions also read event times."""
-        asked = copy(self)
-        asked._clock = clock
-        return asked
+        batch = copy(self)
+        batch._clock = clock
+        return batch
 
     def times(self) -> RowTimes:
         """Event times of the last attempt, as valid as its digest."""
@@ -280,11 +272,7 @@ class SparkBatch:
         return self.digest()
 
     def digest(self) -> Digest:
-        """Digest of the last attempt.
-
-        Raises:
-            RuntimeError: no action was started, or its rows were not read to the end.
-        """
+        """Digest of the last attempt. ``RuntimeError``: no action was started, or it was not read to the end."""
         if self._digest is None:
             raise RuntimeError("the batch was not read to its end, so it has no digest")
         return self._digest()
@@ -309,31 +297,27 @@ def _collecting() -> Generator[None]:
     try:
         yield
     except Exception as error:
-        if limit := _BEYOND.search(str(error)):
+        if limit := _RESULT_SIZE_LIMIT.search(str(error)):
             raise TooLargeForDriver(limit[0]) from error
         raise
 
 
 @contextmanager
 def columns_refused(session: SparkSession) -> Generator[None]:
-    """Raise a task's own error, or the reason why it cannot run, in place of Spark's error.
-
-    Raises:
-        ConfigurationError: E157, the executors' Python lacks modules that tasks need.
-    """
+    """Raise a task's own error or why it cannot run (E157: executors lack modules), in place of Spark's error."""
     try:
         yield
     except (OnceOnlyError, TooLargeForDriver):
         raise
     except Exception as error:
-        if found := read_refusal.told_by(error) or interpreter.refusal(session):
-            raise found from None
+        if refusal := read_refusal.told_by(error) or versions.refusal(session):
+            raise refusal from None
         raise
 
 
-def _spelled(place: str) -> str:
+def _spelled(path: str) -> str:
     """Mark a path as local, whichever file system is Spark's default."""
-    return f"file:{place}" if is_local(place) else place
+    return f"file:{path}" if is_local(path) else path
 
 
 def _on_partition(task: Task, schema: pa.Schema) -> Any:

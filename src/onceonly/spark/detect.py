@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def engine_for(df: DataFrame) -> SparkEngine:
-    """Return the engine of a DataFrame's session. Asks nothing of Spark.
-
-    Raises:
-        ConfigurationError: E113 other PySpark, or Spark Connect of one that is too old.
-    """
+    """Return the engine of a DataFrame's session, without a call to Spark (E113: other PySpark, or too old Connect)."""
     of = line()
     if not type(df).__module__.startswith("pyspark.sql.connect"):
         return _classic(of)
@@ -30,32 +26,24 @@ def engine_for(df: DataFrame) -> SparkEngine:
 
 
 def line() -> SparkVersion:
-    """Return the line of the imported PySpark. Asks nothing of Spark.
-
-    Raises:
-        ConfigurationError: E113, an unknown PySpark.
-    """
+    """Return the line of the imported PySpark, without a call to Spark (E113: unknown)."""
     import pyspark
 
     return line_of(pyspark.__version__)
 
 
-def installed() -> str | None:
-    """Return the version of this process's PySpark, imported yet or not, or ``None`` without one."""
-    if loaded := sys.modules.get("pyspark"):
+def installed(package: str = "pyspark") -> str | None:
+    """Return the version of a package, PySpark's also where it is no distribution, or ``None`` without one."""
+    if package == "pyspark" and (loaded := sys.modules.get(package)):
         return str(loaded.__version__)
     try:
-        return metadata.version("pyspark")
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
 
 
 def line_of(version: str) -> SparkVersion:
-    """Return the line of a version of PySpark.
-
-    Raises:
-        ConfigurationError: E113, it is unknown.
-    """
+    """Return the line of a version of PySpark (E113: unknown)."""
     minor = minor_of(version)
     if minor not in LINES:
         raise _unknown(version)
@@ -99,7 +87,7 @@ def _classic(of: SparkVersion) -> SparkEngine:
 
 @cache
 def _connect() -> SparkEngine:
-    from onceonly.spark.connect import ConnectEngine
+    from onceonly.spark.connect.engine import ConnectEngine
 
     return ConnectEngine()
 

@@ -9,7 +9,7 @@ from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol import EPOCH
+from onceonly.protocol.capabilities import EPOCH
 from onceonly.spark.row_hash import of_one, of_rows, of_values
 from onceonly_checkpoints.digests import Digest
 
@@ -65,7 +65,7 @@ def observable(
     """Build metrics for ``DataFrame.observe``, with the arguments of :func:`metrics`."""
     from pyspark.sql import functions as f
 
-    taken = {name.lower() for name in schema.names}
+    used_names = {name.lower() for name in schema.names}
     hashes: dict[str, Column] = {}
 
     def hash_of(parts: StructType, leave_out: frozenset[str], within: str = "") -> Column:
@@ -78,7 +78,7 @@ def observable(
         if not any(_has_items(field.dataType) for field in parts.fields if field.name not in leave_out):
             return hashed
         name = metric(HASH, within)
-        while name.lower() in taken:
+        while name.lower() in used_names:
             name += "_"
         hashes[name] = hashed.alias(name)
         return f.col(quote(name))
@@ -102,26 +102,26 @@ def metrics(
     from pyspark.sql.types import StructType
 
     hash_of = hash_of or row_hash
-    apart = {one.within for one in summed}
-    whole = StructType([field for field in schema.fields if field.name not in apart])
-    row, counted, good = hash_of(whole, leave_out, ""), f.lit(1), f.lit(True)
-    for one in summed:
-        if one.sets_aside:
-            good = f.col(quote(one.within)).isNull()
+    apart = {entry.within for entry in summed}
+    own_schema = StructType([field for field in schema.fields if field.name not in apart])
+    row, counted, good = hash_of(own_schema, leave_out, ""), f.lit(1), f.lit(True)
+    for summed_column in summed:
+        if summed_column.sets_aside:
+            good = f.col(quote(summed_column.within)).isNull()
             row, counted = f.when(good, row), f.when(good, counted)
-    found = sums(row, counted)
-    for one in summed:
-        column = f.col(quote(one.within))
-        parts = schema[one.within].dataType
+    aggregates = sums(row, counted)
+    for summed_column in summed:
+        column = f.col(quote(summed_column.within))
+        parts = schema[summed_column.within].dataType
         if not isinstance(parts, StructType):
-            raise TypeError(f"column {one.within} is no structure")
-        hashed = hash_of(parts, one.left_out, one.within)
-        found += sums(f.when(column.isNotNull(), hashed), f.when(column.isNotNull(), 1), one.within)
-        found.append(f.count(f.when(good & column.isNull(), 1)).alias(metric("filtered", one.within)))
-        for reason in one.reasons:
+            raise TypeError(f"column {summed_column.within} is no structure")
+        hashed = hash_of(parts, summed_column.left_out, summed_column.within)
+        aggregates += sums(f.when(column.isNotNull(), hashed), f.when(column.isNotNull(), 1), summed_column.within)
+        aggregates.append(f.count(f.when(good & column.isNull(), 1)).alias(metric("filtered", summed_column.within)))
+        for reason in summed_column.reasons:
             named = f.instr(column.getField("reasons"), spelled(reason)) > 0
-            found.append(f.count(f.when(named, 1)).alias(said(reason)))
-    return found
+            aggregates.append(f.count(f.when(named, 1)).alias(metric_name(reason)))
+    return aggregates
 
 
 def sums(row: Column, counted: Column, within: str = "") -> list[Column]:
@@ -140,7 +140,7 @@ def metric(name: str, within: str) -> str:
     return f"{name} of {within}" if within else name
 
 
-def said(reason: str) -> str:
+def metric_name(reason: str) -> str:
     """Name the metric of a reason. The user may call a reason anything, even ``rows`` or ``filtered``."""
     return f"said: {reason}"
 
@@ -179,14 +179,14 @@ def from_metrics(values: Mapping[str, Any], leave_out: Iterable[str] = (), withi
 
 def filtered(values: Mapping[str, Any], within: str) -> int:
     """Count rows that had neither the column nor one that sets them aside."""
-    found: int = values[metric("filtered", within)]
-    return found
+    count: int = values[metric("filtered", within)]
+    return count
 
 
-def reasons(values: Mapping[str, Any], one: Summed) -> tuple[tuple[str, int], ...]:
+def reasons(values: Mapping[str, Any], summed_column: Summed) -> tuple[tuple[str, int], ...]:
     """Count the rows of each reason that occurs."""
-    found = ((reason, values[said(reason)]) for reason in one.reasons)
-    return tuple(sorted((reason, rows) for reason, rows in found if rows))
+    counts = ((reason, values[metric_name(reason)]) for reason in summed_column.reasons)
+    return tuple(sorted((reason, rows) for reason, rows in counts if rows))
 
 
 def of_hashes(hashes: pa.Array[Any]) -> Digest:
@@ -213,9 +213,9 @@ def by_epoch(
 
     sums = metrics(StructType(rows.schema.fields[:columns]), leave_out)
     epoch = f.col(quote(EPOCH))
-    asked = rows.where(epoch.between(min(numbers), max(numbers))).groupBy(epoch.alias("epoch")).agg(*sums)
+    epoch_sums = rows.where(epoch.between(min(numbers), max(numbers))).groupBy(epoch.alias("epoch")).agg(*sums)
     absent = set(numbers)
-    for row in asked.collect():
+    for row in epoch_sums.collect():
         if row["epoch"] in absent:
             absent.remove(row["epoch"])
             yield row["epoch"], from_metrics(row.asDict(), leave_out)
@@ -342,7 +342,7 @@ def _parts(schema: StructType, leave_out: frozenset[str]) -> _Parts | None:
     return parts
 
 
-def beyond(schema: StructType) -> str | None:
+def why_not_in_driver(schema: StructType) -> str | None:
     """Return why only Spark can compute the digest of these columns, or ``None`` if the driver can."""
     names: set[str] = set()
     for field in schema.fields:
@@ -384,15 +384,15 @@ def _listed(values: Array) -> list[bytes | None]:
 
     raw: Any = values.buffers()[1]
     if not pa.types.is_fixed_size_binary(values.type) or raw is None:
-        found: list[bytes | None] = values.to_pylist()
-        return found
+        python_values: list[bytes | None] = values.to_pylist()
+        return python_values
     # Cut out of the buffer: one by one, Arrow makes an object of its own for each, which takes ten times as long.
     width = values.type.byte_width
     cut = memoryview(raw)[values.offset * width : (values.offset + len(values)) * width]
-    whole = [value for (value,) in struct.iter_unpack(f"{width}s", cut)]
+    cells = [value for (value,) in struct.iter_unpack(f"{width}s", cut)]
     if not values.null_count:
-        return whole
-    return [value if there else None for value, there in zip(whole, values.is_valid().to_pylist(), strict=True)]
+        return cells
+    return [value if there else None for value, there in zip(cells, values.is_valid().to_pylist(), strict=True)]
 
 
 def _many(parts: Sequence[tuple[int, bytes, Encode]], columns: Sequence[Array], rows: int) -> Digest:
@@ -423,8 +423,8 @@ def _hashes(values: Array, seeds: Words) -> Words:
     count, buffers = len(values), values.buffers()
     if pa.types.is_fixed_size_binary(values.type):
         width = values.type.byte_width
-        whole = np.frombuffer(buffers[1], np.uint8, count * width, values.offset * width)
-        return of_rows(whole.reshape(count, width), seeds)
+        raw_bytes = np.frombuffer(buffers[1], np.uint8, count * width, values.offset * width)
+        return of_rows(raw_bytes.reshape(count, width), seeds)
     kind = np.int64 if pa.types.is_large_binary(values.type) else np.int32
     ends = np.frombuffer(buffers[1], kind)[values.offset : values.offset + count + 1].astype(np.int64)
     data = np.frombuffer(buffers[2] or b"", np.uint8)
@@ -445,7 +445,7 @@ def _encoding(kind: DataType) -> Encode | None:
         return _long_decimals if kind.precision <= _LONG_DIGITS else _wide_decimals
     if kind == t.StringType():  # not equal to one with a collation, whose hash is that of a sort key
         return _texts
-    known: dict[type[DataType], Encode] = {
+    encodings: dict[type[DataType], Encode] = {
         t.BooleanType: _integers,
         t.ByteType: _integers,
         t.ShortType: _integers,
@@ -458,7 +458,7 @@ def _encoding(kind: DataType) -> Encode | None:
         t.DoubleType: _ratios,
         t.BinaryType: lambda array: array,
     }
-    return known.get(type(kind))
+    return encodings.get(type(kind))
 
 
 def _raw(array: Array, width: int) -> Array:

@@ -7,7 +7,8 @@ differs by the kind of session, is a method here. ``detect.engine_for`` returns 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,10 +16,12 @@ from onceonly_checkpoints.storage import Readable
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from onceonly.protocol import DataFrame
     from onceonly.spark.digest import Summed
+
 
 LOSSY = {"TextSocket": "socket", "MemoryStream": "memory"}
 """Sources that forget what they have handed out: part of their class's name, and what users call them."""
@@ -83,7 +86,15 @@ class QueryPlan:
 
     def source(self, id_: str) -> Source:
         """Return the source of an id in the offset log: its name, or, in a log of version 1, its position."""
-        return {**{str(at): found for at, found in enumerate(self.sources)}, **{s.id: s for s in self.sources}}[id_]
+        return {**{str(at): source for at, source in enumerate(self.sources)}, **{s.id: s for s in self.sources}}[id_]
+
+
+Describing = Callable[[], AbstractContextManager[Callable[[str], object]]]
+
+
+def undescribed() -> AbstractContextManager[Callable[[str], object]]:
+    """A context of sessions whose jobs take no description from the driver."""
+    return nullcontext(lambda _: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +104,10 @@ class Run:
     Attributes:
         mode: why this run cannot have epochs (trigger, temporary checkpoint ...), or ``None`` if it can.
         temporary: whether the checkpoint is deleted when the query stops.
-        session: as in :class:`Caller`.
         handle: the running query, for that engine only.
         output: its output mode, ``append``, ``update`` or ``complete``. Empty if the engine does not provide it.
         entry: batch id and text of the offset log's last read entry. A run never changes logged entries.
+        describing: a context whose function names what the jobs of this thread do, for the Spark UI.
     """
 
     run_id: str
@@ -112,6 +123,7 @@ class Run:
     files: Readable = field(repr=False, compare=False)
     output: str = field(default="", repr=False, compare=False)
     entry: dict[int, str] = field(default_factory=dict[int, str], repr=False, compare=False)
+    describing: Describing = field(default=undescribed, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +193,8 @@ class QueryEngine(Protocol):
 
     # ---- who is calling
 
-    def caller(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Caller:
-        """Identify the caller's batch. Called for each batch.
+    def caller(self, df: DataFrame, hint: QueryHint = NOTHING_TOLD) -> Caller:
+        """Identify the caller's batch, for each batch.
 
         Raises:
             ConfigurationError: E110 not called from a streaming query. E106 the given identity does not match one.
@@ -197,12 +209,8 @@ class QueryEngine(Protocol):
         """Spark's id of the application."""
         ...
 
-    def discover(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Run:
-        """Discover all constants of one start of the query. Called once per run.
-
-        Raises:
-            ConfigurationError: E110 not called from a streaming query. E106 the given identity does not match one.
-        """
+    def discover(self, df: DataFrame, hint: QueryHint = NOTHING_TOLD) -> Run:
+        """Discover all constants of one start of the query, once per run. Raises as :meth:`caller`."""
         ...
 
     def still_running(self, df: DataFrame, query_id: str, run_id: str) -> bool:
@@ -216,10 +224,7 @@ class QueryEngine(Protocol):
     # ---- what a batch reads
 
     def entries(self, run: Run, numbers: Sequence[int]) -> Mapping[int, str] | None:
-        """Return entries of the query's offset log in their text on disk, without missing ones.
-
-        ``None`` if the query cannot be asked, and the checkpoint's files must be read.
-        """
+        """Return logged entries in their text on disk, without missing ones. ``None``: the query cannot be asked."""
         ...
 
     def file_size(self, df: DataFrame, path: str) -> int | None:
@@ -266,7 +271,7 @@ class SparkEngine(QueryEngine, Protocol):
         df: DataFrame,
         leave_out: frozenset[str],
         summed: tuple[Summed, ...] = (),
-        beside: tuple[Column, ...] = (),
+        batch_metrics: tuple[Column, ...] = (),
     ) -> Observed:
         """Observe digests of the rows and of each column in ``summed``, and aggregates of this batch alone."""
         ...
@@ -282,17 +287,40 @@ PASSING = ("ignoreMissingFiles", "ignoreCorruptFiles")
 """Options of Spark's readers of files, and behind ``spark.sql.files.`` settings of a session."""
 
 
-def passes_over(df: DataFrame, given: Mapping[str, str]) -> str | None:
+def passes_over(df: DataFrame, options: Mapping[str, str]) -> str | None:
     """Return the setting that skips missing or damaged files, or ``None`` if reading stops.
 
-    ``given``: options of the source, which override the session's settings. Their case does not matter.
+    ``options``: options of the source, which override the session's settings. Their case does not matter.
     """
-    said = {name.lower(): value.lower() for name, value in given.items()}
+    lower_options = {name.lower(): value.lower() for name, value in options.items()}
     for name in PASSING:
         setting = f"spark.sql.files.{name}"
-        if name.lower() in said:
-            if said[name.lower()] == "true":
+        if name.lower() in lower_options:
+            if lower_options[name.lower()] == "true":
                 return name
         elif str(df.sparkSession.conf.get(setting, "false")).lower() == "true":
             return setting
     return None
+
+
+# ---- Read stream and output mode of a ``DataStreamWriter``: PySpark's private names.
+
+__all__ = ["DataStreamWriter", "StreamingQuery", "output_of", "stream_of"]
+
+
+def output_of(writer: Any) -> str:
+    """Return the output mode of a writer of Spark Connect, or empty if it is not set, or set later."""
+    return str(getattr(getattr(writer, "_write_proto", None), "output_mode", "")).lower()
+
+
+def stream_of(writer: Any) -> DataFrame | None:
+    """Return the stream of a writer, to inspect before the start, or ``None`` if this PySpark keeps it elsewhere."""
+    if not type(writer).__module__.startswith("pyspark.sql.connect"):
+        stream: DataFrame | None = getattr(writer, "_df", None)
+        return stream
+    from pyspark.sql.connect.dataframe import DataFrame as Remote
+
+    plan = getattr(getattr(writer, "_write_stream", None), "_child", None)
+    session = getattr(writer, "_session", None)
+    made: Any = Remote(plan, session) if plan is not None and session is not None else None
+    return made

@@ -28,39 +28,33 @@ def quietly() -> Generator[None]:
     loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
     before = [logger.disabled for logger in loggers]
     try:
-        for one in loggers:
-            one.disabled = True
+        for spark_logger in loggers:
+            spark_logger.disabled = True
         yield
     finally:
-        for one, was in zip(loggers, before, strict=True):
-            one.disabled = was
+        for spark_logger, disabled in zip(loggers, before, strict=True):
+            spark_logger.disabled = disabled
 
 
-def refusal(what: str, query: str, reason: str, cause: str, way: str) -> OnceOnlyError:
+def refusal(what: str, query: str, reason: str, cause: str, remedy: str) -> OnceOnlyError:
     """Make the error for an expression. ``what`` is its place in the call, ``Output "alerts"``."""
-    return refuse("E121", what=what, query=query, reason=reason, cause=cause, next=way)
+    return refuse("E121", what=what, query=query, reason=reason, cause=cause, next=remedy)
 
 
 def unread(what: str, query: str, rows: DataFrame, error: Exception) -> OnceOnlyError:
     """Make the error for an expression that Spark refuses over these rows, for any of Spark's error classes."""
     condition, reason, names = _condition(error), first_line(error), ", ".join(rows.columns)
     if condition.startswith("UNRESOLVED_COLUMN"):
-        way = f"name one that they have: {names}{nearest(_named(error), rows.columns)}"
-        return refusal(what, query, reason, "the rows have no column of that name", way)
+        remedy = f"name one that they have: {names}{nearest(_named(error), rows.columns)}"
+        return refusal(what, query, reason, "the rows have no column of that name", remedy)
     if isinstance(error, TypeError) or not condition or condition.startswith(_OF_THE_TEXT):
-        way = f"correct it, in Spark SQL over the columns of the rows: {names}"
-        return refusal(what, query, reason, "it is no expression over the columns of the rows", way)
-    return beyond(what, query, reason)
+        remedy = f"correct it, in Spark SQL over the columns of the rows: {names}"
+        return refusal(what, query, reason, "it is no expression over the columns of the rows", remedy)
+    return not_row_by_row(what, query, reason)
 
 
 def check_route(query: str, rows: DataFrame, by: str) -> None:
-    """Refuse a route by an unreadable expression or by no text: Spark casts "1" and "01" to one number.
-
-    ``by`` is in SQL, over a batch or the stream.
-
-    Raises:
-        ConfigurationError: E121.
-    """
+    """Refuse a route by an unreadable expression or by no text (E121): Spark casts "1" and "01" to one number."""
     what = f'Route("{by}")'
     try:
         kind = rows.selectExpr(by).schema.fields[0].dataType.simpleString()
@@ -71,11 +65,13 @@ def check_route(query: str, rows: DataFrame, by: str) -> None:
         raise refusal(what, query, reason, cause, f'give string({by}): Route("string({by})", ...)')
 
 
-def beyond(what: str, query: str, reason: str) -> OnceOnlyError:
+def not_row_by_row(what: str, query: str, reason: str) -> OnceOnlyError:
     """Make the error for an expression that reads more than one row, or gives another value in another run."""
     cause = "an aggregate, a window, a subquery, or a random or current value"
-    way = "compute it in before=, exactly_once(..., before=lambda df: df.withColumn(...)), and use the column there"
-    return refusal(what, query, reason, cause, way)
+    remedy = (
+        "compute it in transform=, exactly_once(..., transform=lambda df: df.withColumn(...)), and use the column there"
+    )
+    return refusal(what, query, reason, cause, remedy)
 
 
 def first_line(error: Exception) -> str:
@@ -83,15 +79,15 @@ def first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0]
 
 
-def text_of(said: str | Column) -> str:
+def text_of(expression: str | Column) -> str:
     """Return an expression as text that is the same in each process, without object addresses.
 
     Arguments of a Python function are left out. The classic Column prints them as Spark's own objects, with the lines
     of the program that made them.
     """
-    if isinstance(said, str):
-        return said
-    shown = re.sub(r"^Column<'(.*)'>$", r"\1", str(said), flags=re.DOTALL)
+    if isinstance(expression, str):
+        return expression
+    shown = re.sub(r"^Column<'(.*)'>$", r"\1", str(expression), flags=re.DOTALL)
     while (at := shown.find(_NODE)) >= 0:
         shown = f"{shown[:at]}...{shown[_closed(shown, at + len(_NODE)) :]}"
     return shown
@@ -103,10 +99,10 @@ _NODE = "columnnodeexpression("
 def _closed(text: str, at: int) -> int:
     """Return the position after the bracket that closes the one before ``at``, or the end without one."""
     depth = 1
-    for place in range(at, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[place], 0)
+    for index in range(at, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[index], 0)
         if not depth:
-            return place + 1
+            return index + 1
     return len(text)
 
 
@@ -117,5 +113,5 @@ def _condition(error: Exception) -> str:
 
 
 def _named(error: Exception) -> list[str]:
-    told: Any = getattr(error, "getMessageParameters", dict[str, str])() or {}
-    return [str(told.get("objectName", "")).replace("`", "")]
+    parameters: Any = getattr(error, "getMessageParameters", dict[str, str])() or {}
+    return [str(parameters.get("objectName", "")).replace("`", "")]

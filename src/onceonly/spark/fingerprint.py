@@ -1,4 +1,4 @@
-"""Fingerprint of a run's plan and functions, stable across starts.
+"""Fingerprint and determinism of a query, by its plan.
 
 A plan is a line for each of its nodes and expressions, indented by depth. Ids are numbered as they come. Parts that
 differ between starts (places, random ids and seeds) are left out, and so is all of a relation but its columns. A
@@ -9,16 +9,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from onceonly.spark import float_lineage
+from onceonly.spark.detect import engine_for
+from onceonly.spark.engine import QueryPlan
 from onceonly.spark.float_lineage import Node
 from onceonly.spark.versions import minor_of
 from onceonly_checkpoints.code_version import PlanFingerprint
+
+if TYPE_CHECKING:
+    from onceonly.protocol import DataFrame
+
 
 FORMAT = 1
 """Version of what is spelled here: raised by whoever changes the text of any plan or function."""
@@ -50,17 +59,13 @@ def spell(*plans: Node, delays: Sequence[str] = ()) -> str:
     numbers: dict[str, int] = {}
     lines = [f"watermark delay {delay}" for delay in delays]
     for plan in plans:
-        waiting: list[tuple[int, str, Node]] = [(0, "", _without_sink(plan))]
+        waiting: list[tuple[int, str, Node]] = [(0, "", plan.children[0] if plan.kind in _SINKS else plan)]
         while waiting:
             depth, name, node = waiting.pop()
             typed = name == _COLUMN
             lines.append(f"{'  ' * depth}{name and f'{name}: '}{_line(node, numbers, typed=typed)}")
             waiting.extend((depth + 1, *each) for each in reversed(list(_below(node))))
     return "\n".join(lines)
-
-
-def _without_sink(plan: Node) -> Node:
-    return plan.children[0] if plan.kind in _SINKS else plan
 
 
 def _below(node: Node) -> Iterator[tuple[str, Node]]:
@@ -81,9 +86,9 @@ def _line(node: Node, numbers: dict[str, int], *, typed: bool) -> str:
     if _reads(node):
         return "relation"
     # A column's type follows from where it comes from.
-    kept = {name: value for name, value in node.fields.items() if typed or (node.kind, name) != _TYPE}
-    told = ((name, _value(value, numbers)) for name, value in sorted(kept.items()) if name not in _LEFT_OUT)
-    return " ".join((node.kind, *(f"{name}={value}" for name, value in told if value)))
+    fields = {name: value for name, value in node.fields.items() if typed or (node.kind, name) != _TYPE}
+    parts = ((name, _value(value, numbers)) for name, value in sorted(fields.items()) if name not in _LEFT_OUT)
+    return " ".join((node.kind, *(f"{name}={value}" for name, value in parts if value)))
 
 
 _TYPE = ("AttributeReference", "dataType")
@@ -99,10 +104,10 @@ def _value(value: Any, numbers: dict[str, int]) -> str:
             return f"#{numbers.setdefault(str(value['id']), len(numbers))}"
         if "num-children" in value:
             return ""
-        inner = [f"{name}: {told}" for name, each in sorted(value.items()) if (told := _value(each, numbers))]
+        inner = [f"{name}: {text}" for name, each in sorted(value.items()) if (text := _value(each, numbers))]
         return f"{{{', '.join(inner)}}}" if inner else ""
     if isinstance(value, list):
-        inner = [told for each in value if (told := _value(each, numbers))]
+        inner = [text for each in value if (text := _value(each, numbers))]
         return f"[{', '.join(inner)}]" if inner else ""
     if value is None or value is False:
         return ""
@@ -117,35 +122,37 @@ def describe(function: Callable[..., Any]) -> str:
     lines: dict[int, str] = {}
     waiting: list[Any] = [function]
     while waiting:
-        one = waiting.pop(0)
-        if id(one) not in lines:
-            lines[id(one)], more = _described(one)
+        subject = waiting.pop(0)
+        if id(subject) not in lines:
+            lines[id(subject)], more = _described(subject)
             waiting.extend(more)
     return "\n".join(lines.values())
 
 
-def _described(one: Any) -> tuple[str, list[Any]]:
+def _described(subject: Any) -> tuple[str, list[Any]]:
     """Return a line for one of them, and the functions that belong to it."""
-    if isinstance(one, partial):
-        held = [*one.args, *(value for _, value in sorted(one.keywords.items()))]
-        return _told("partial", _plain([held, sorted(one.keywords)])), [one.func, *filter(_followed, held)]
-    if isinstance(one, MethodType):
-        return f"method of {type(one.__self__).__qualname__}", [one.__func__]
-    if isinstance(one, FunctionType) and not _ours(one):
-        held = [cell.cell_contents for cell in one.__closure__ or () if _filled(cell)]
-        held += [*(one.__defaults__ or ()), *(value for _, value in sorted((one.__kwdefaults__ or {}).items()))]
-        named = [one.__globals__.get(name) for name in _names(one.__code__)]
-        beside = [each for each in named if isinstance(each, FunctionType) and each.__module__ == one.__module__]
-        said = [_code(one.__code__, one.__doc__), *map(_plain, held)]
-        return _told(f"function {one.__qualname__}", *said), [*filter(_followed, held), *beside]
-    call = vars(type(one)).get("__call__")
+    if isinstance(subject, partial):
+        held = [*subject.args, *(value for _, value in sorted(subject.keywords.items()))]
+        return _hashed("partial", _plain([held, sorted(subject.keywords)])), [subject.func, *filter(_followed, held)]
+    if isinstance(subject, MethodType):
+        return f"method of {type(subject.__self__).__qualname__}", [subject.__func__]
+    if isinstance(subject, FunctionType) and not _ours(subject):
+        held = [cell.cell_contents for cell in subject.__closure__ or () if _filled(cell)]
+        held += [*(subject.__defaults__ or ()), *(value for _, value in sorted((subject.__kwdefaults__ or {}).items()))]
+        named = [subject.__globals__.get(name) for name in _names(subject.__code__)]
+        module_functions = [
+            each for each in named if isinstance(each, FunctionType) and each.__module__ == subject.__module__
+        ]
+        parts = [_code(subject.__code__, subject.__doc__), *map(_plain, held)]
+        return _hashed(f"function {subject.__qualname__}", *parts), [*filter(_followed, held), *module_functions]
+    call = vars(type(subject)).get("__call__")
     if isinstance(call, FunctionType) and not _ours(call):
-        return f"object of {type(one).__qualname__}", [call]
-    return _closed(one), []
+        return f"object of {type(subject).__qualname__}", [call]
+    return _closed(subject), []
 
 
-def _followed(one: Any) -> bool:
-    return isinstance(one, FunctionType | MethodType | partial)
+def _followed(subject: Any) -> bool:
+    return isinstance(subject, FunctionType | MethodType | partial)
 
 
 def _ours(function: FunctionType) -> bool:
@@ -159,14 +166,14 @@ def _filled(cell: Any) -> bool:
         return False
 
 
-def _told(name: str, *said: str) -> str:
-    return f"{name} {_hash(chr(10).join(said))}"
+def _hashed(name: str, *parts: str) -> str:
+    return f"{name} {_hash(chr(10).join(parts))}"
 
 
-def _closed(one: Any) -> str:
+def _closed(subject: Any) -> str:
     """Spell opaque code by its name and the version of its distribution, and the library's own by its name."""
-    module = str(getattr(one, "__module__", None) or type(one).__module__)
-    name = getattr(one, "__qualname__", type(one).__qualname__)
+    module = str(getattr(subject, "__module__", None) or type(subject).__module__)
+    name = getattr(subject, "__qualname__", type(subject).__qualname__)
     top = module.partition(".")[0]
     if top in _OWN:
         return f"closed {module}.{name}"
@@ -223,3 +230,60 @@ def fingerprint(plan: str, functions: str) -> PlanFingerprint:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# ---- Determinism of written rows, by the plan of the query.
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Determinism:
+    """Findings in the plan of the written rows, once per run and columns.
+
+    Attributes:
+        left_out: columns that the digest omits, since another order of the same rows may change them. None where no
+            state makes a batch run twice.
+        nondeterministic: SQL of the first expression that another run may compute differently, in the query's plan or
+            the callback's part, or ``None``.
+        text: plan of the query and of the callback's part, spelled alike by every start of the same code. Empty if not
+            visible.
+    """
+
+    left_out: frozenset[str] = frozenset()
+    nondeterministic: str | None = None
+    functions: tuple[str, ...] = ()
+    text: str = ""
+
+
+def look(plan: QueryPlan, rows: DataFrame) -> Determinism:
+    """Inspect the plan of a written batch: a few hundred calls into the JVM, so not for each batch."""
+    analysed = engine_for(rows).analysed(rows, started=True)
+    text = analysed.text()
+    unstable = plan.nondeterministic or analysed.nondeterministic()
+    try:
+        plans = (float_lineage.parse(plan.text), float_lineage.parse(text)) if plan.text and text else ()
+        left_out = _left_out(plans, rows) if plan.stateful else frozenset[str]()
+        spelled = spell(*plans, delays=plan.delays) if plans else ""
+        return Determinism(left_out, unstable, float_lineage.functions(*plans), spelled)
+    except RecursionError:
+        log.info("the plan is nested too deeply to follow its columns")
+        return Determinism(_left_out((), rows) if plan.stateful else frozenset(), unstable)
+
+
+def foreseen(plan: QueryPlan, rows: DataFrame) -> Determinism:
+    """Inspect the stream before the start, as ``transform=`` leaves it. Floats are followed only in a batch."""
+    analysed = engine_for(rows).analysed(rows, started=False)
+    text = analysed.text()
+    return Determinism(
+        nondeterministic=plan.nondeterministic or analysed.nondeterministic(),
+        functions=float_lineage.functions(float_lineage.parse(text)) if text else (),
+    )
+
+
+def _left_out(plans: tuple[float_lineage.Node, float_lineage.Node] | tuple[()], rows: DataFrame) -> frozenset[str]:
+    """Return all columns with floats if they cannot be followed: no replay is refused for the order of its rows."""
+    columns = float_lineage.loose(*plans) if plans else None
+    if columns is not None:
+        return columns
+    return frozenset(field.name for field in rows.schema if float_lineage.holds_float(field.dataType.jsonValue()))

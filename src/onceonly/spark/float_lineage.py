@@ -28,8 +28,8 @@ class Node:
     @property
     def id(self) -> str | None:
         """Spark's id of the column that this expression names, or ``None`` for all others."""
-        found = self.fields.get("exprId")
-        return str(found["id"]) if isinstance(found, Mapping) else None
+        expression_id = self.fields.get("exprId")
+        return str(expression_id["id"]) if isinstance(expression_id, Mapping) else None
 
     @property
     def type(self) -> Any:
@@ -51,13 +51,13 @@ class Node:
 
     @cached_property
     def _hanging(self) -> Mapping[str, tuple[Node, ...]]:
-        found = {name: tuple(_trees(value)) for name, value in self.fields.items()}
-        return {name: trees for name, trees in found.items() if trees}
+        trees_by_name = {name: tuple(_trees(value)) for name, value in self.fields.items()}
+        return {name: trees for name, trees in trees_by_name.items() if trees}
 
     @cached_property
     def floats(self) -> bool:
         """Whether an expression has a float in its type, as far as leaves and casts show."""
-        if _WHOLE.fullmatch(self.kind):
+        if _INTEGRAL_RESULT.fullmatch(self.kind):
             return False
         if self.kind == "GetStructField" and (inner := _field_type(self)):
             return holds_float(inner)
@@ -81,24 +81,20 @@ class Node:
 
 def _upwards(root: Node, below: Callable[[Node], Iterable[Node]]) -> Iterator[Node]:
     """Yield a tree's nodes, each after all below it."""
-    found: list[Node] = []
+    nodes: list[Node] = []
     waiting = [root]
     while waiting:
-        found.append(waiting.pop())
-        waiting.extend(below(found[-1]))
-    return reversed(found)
+        nodes.append(waiting.pop())
+        waiting.extend(below(nodes[-1]))
+    return reversed(nodes)
 
 
 def parse(text: str) -> Node:
-    """Parse a tree from Spark's JSON.
-
-    Raises:
-        ValueError: it is none.
-    """
-    found = next(_trees(json.loads(text)), None)
-    if found is None:
+    """Parse a tree from Spark's JSON. ``ValueError``: it is none."""
+    tree = next(_trees(json.loads(text)), None)
+    if tree is None:
         raise ValueError("not a tree")
-    return found
+    return tree
 
 
 def _trees(value: Any) -> Iterator[Node]:
@@ -130,7 +126,7 @@ _RATIOS = re.compile(
 )
 """Aggregates that compute in floats, whatever they are given; decimals are the exception."""
 
-_WHOLE = re.compile(
+_INTEGRAL_RESULT = re.compile(
     "EqualTo|EqualNullSafe|GreaterThan.*|LessThan.*|In|InSet|And|Or|Not|IsNull|IsNotNull|IsNaN|Floor|Ceil|Length|Size|"
     "Murmur3Hash|XxHash64"
 )
@@ -148,22 +144,23 @@ _OUTPUTS = ("projectList", "aggregateExpressions", "windowExpressions", "generat
 def loose(stream: Node, written: Node) -> frozenset[str] | None:
     """Return names of the written columns that another order of the same rows may change.
 
-    ``None`` if rows do not come from the query's plan in a traceable way. ``written`` is a projection, over the rows
-    that the query hands to its callback.
+    ``None`` if rows do not come from the query's plan in a traceable way. ``written`` is a projection over its rows.
     """
-    found = _Loose()
-    found.add(stream)
-    known = {node.id for node in stream.walk() if node.id}
+    tracker = _Loose()
+    tracker.add(stream)
+    stream_ids = {node.id for node in stream.walk() if node.id}
     handed = [[column.id for column in leaf.hung("output")] for leaf in _leaves(written)]
-    ours = [ids for ids in handed if ids and set(ids) <= known]
+    ours = [ids for ids in handed if ids and set(ids) <= stream_ids]
     if not ours:
         return None
     # A join of the batch with itself gives one of its sides new ids.
     for ids in handed:
         if len(ids) == len(ours[0]):
-            found.columns.update(new for new, old in zip(ids, ours[0], strict=True) if old in found.columns and new)
-    found.add(written)
-    return frozenset(str(column.fields["name"]) for column in written.hung("projectList") if column.id in found.columns)
+            tracker.columns.update(new for new, old in zip(ids, ours[0], strict=True) if old in tracker.columns and new)
+    tracker.add(written)
+    return frozenset(
+        str(column.fields["name"]) for column in written.hung("projectList") if column.id in tracker.columns
+    )
 
 
 def _leaves(plan: Node) -> Iterator[Node]:
@@ -193,7 +190,9 @@ class _Loose:
         if plan.kind == "Union":
             self._add_union(plan)
         elif plan.kind == "Generate":
-            self._add_all(plan.hung("generatorOutput"), any(one in self._hanging for one in plan.hung("generator")))
+            self._add_all(
+                plan.hung("generatorOutput"), any(expression in self._hanging for expression in plan.hung("generator"))
+            )
         elif plan.children and plan.kind != "Project":
             self._add_made(plan)
         self._note_objects(plan)
@@ -207,9 +206,9 @@ class _Loose:
     def _add_made(self, plan: Node) -> None:
         """Add columns that a node makes in a way of its own: by a function of the user, or by several projections."""
         made = [node for node in plan.hung(*_MADE) if node.id]
-        given = {column for child in plan.children for column in child.output}
-        new = [node for node in made if node.id not in given]
-        self._add_all(new, bool(given & self.columns))
+        input_ids = {column for child in plan.children for column in child.output}
+        new = [node for node in made if node.id not in input_ids]
+        self._add_all(new, bool(input_ids & self.columns))
         if any(part in plan.kind for part in _SEVERAL):
             self._add_all((node for node in new if holds_float(node.type)), True)
             self._objects.update(str(node.id) for node in new if _is_object(node.type))
@@ -228,7 +227,7 @@ class _Loose:
                 self.columns.add(expression.id)
 
     def _note_objects(self, node: Node) -> None:
-        if node.id in self._objects or any(one in self._holding for one in (*node.children, *node.hung())):
+        if node.id in self._objects or any(part in self._holding for part in (*node.children, *node.hung())):
             self._holding.add(node)
 
     def _hangs(self, expression: Node) -> bool:
@@ -247,7 +246,7 @@ class _Loose:
 def _expressions(node: Node) -> Iterable[Node]:
     """Return the parts of an expression, without the plans of subqueries: these are followed as plans."""
     plans = tuple(node.hung("plan"))
-    return (*node.children, *(one for one in node.hung() if one not in plans))
+    return (*node.children, *(part for part in node.hung() if part not in plans))
 
 
 def _adds_floats(function: Node) -> bool:
@@ -256,23 +255,20 @@ def _adds_floats(function: Node) -> bool:
         return False
     if holds_float(function.type) or any(child.floats for child in function.children):
         return True
-    return _RATIOS.fullmatch(function.kind) is not None and not any(map(_says_decimal, function.walk()))
-
-
-def _says_decimal(node: Node) -> bool:
-    return "decimal" in json.dumps(node.type)
+    has_decimal = any("decimal" in json.dumps(node.type) for node in function.walk())
+    return _RATIOS.fullmatch(function.kind) is not None and not has_decimal
 
 
 def _field_type(expression: Node) -> Any:
-    whole = expression.children[0].type
-    fields = whole.get("fields") if isinstance(whole, Mapping) else None
+    struct_type = expression.children[0].type
+    fields = struct_type.get("fields") if isinstance(struct_type, Mapping) else None
     return fields[expression.fields["ordinal"]]["type"] if fields else None
 
 
 def functions(*plans: Node) -> tuple[str, ...]:
     """Return names of the user's own functions in plans, sorted."""
-    found = (node for plan in plans for node in plan.walk() if node.kind.endswith(("UDF", "UDAF", "UDTF")))
-    return tuple(sorted({str(node.fields.get("name") or node.fields.get("udfName") or node.kind) for node in found}))
+    nodes = (node for plan in plans for node in plan.walk() if node.kind.endswith(("UDF", "UDAF", "UDTF")))
+    return tuple(sorted({str(node.fields.get("name") or node.fields.get("udfName") or node.kind) for node in nodes}))
 
 
 def holds_float(kind: Any) -> bool:

@@ -41,7 +41,7 @@ def stands_for(field: pa.Field[Any]) -> str | None:
     if types.is_struct(kind) and (marked := _marked(kind)):
         return marked
     parts = [kind.field(at) for at in range(kind.num_fields)] if types.is_nested(kind) else []
-    return next((found for part in parts if (found := stands_for(part))), None)
+    return next((type_name for part in parts if (type_name := stands_for(part))), None)
 
 
 def _marked(kind: Any) -> str | None:
@@ -140,8 +140,10 @@ def of_arrow(session: SparkSession, table: pa.Table) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     # Spark 4.2 takes an empty batch for the end of the table: the rows behind one would be lost without a word.
-    whole = table.combine_chunks()
-    return detect.line().of_arrow(session, whole, from_arrow_schema(whole.schema, prefer_timestamp_ntz=True))
+    combined_table = table.combine_chunks()
+    return detect.line().of_arrow(
+        session, combined_table, from_arrow_schema(combined_table.schema, prefer_timestamp_ntz=True)
+    )
 
 
 @contextmanager
@@ -162,11 +164,7 @@ class UnreadableRows(Exception):
 
 @contextmanager
 def reading() -> Generator[None]:
-    """Translate Spark's errors about unreadable rows, without Spark's classes.
-
-    Raises:
-        UnreadableRows: Spark raised an error.
-    """
+    """Translate Spark's errors about unreadable rows to ``UnreadableRows``, without Spark's classes."""
     from pyspark.errors import PySparkException
 
     try:

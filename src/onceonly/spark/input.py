@@ -20,7 +20,7 @@ from onceonly.spark.engine import Run
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Lineage
 from onceonly_checkpoints.model import InputFile, Slice, SourceIdentity, SourceKind, SourceOffsets
-from onceonly_checkpoints.spark import logs, offsets, previous_checkpoints
+from onceonly_checkpoints.spark import logs, offsets
 from onceonly_checkpoints.storage import LocalStorage, Readable
 
 # ---- What a batch reads, by the logs of its query: the slice, where it begins, its files, and what its sources are.
@@ -43,21 +43,19 @@ class InputLogs:
 def see(batch_id: int, run: Run) -> InputLogs:
     """Read a batch's input from the files of its offset log, if they are on a disk of this machine.
 
-    Otherwise the running query is asked. Files elsewhere are read only if it has no such log.
-
-    Raises:
-        CheckpointError: E601, E602: the offset log cannot be understood.
+    Otherwise the running query is asked. Files elsewhere are read only if it has no such log. E601, E602: the offset
+    log cannot be understood.
     """
-    known = {number: text for number, text in run.entry.items() if number == batch_id - 1}
-    wanted = [number for number in (batch_id - 1, batch_id) if number >= 0 and number not in known]
-    found = _on_disk(run, wanted) or run.engine.entries(run, wanted)
-    if found is None:
+    cached_texts = {number: text for number, text in run.entry.items() if number == batch_id - 1}
+    numbers = [number for number in (batch_id - 1, batch_id) if number >= 0 and number not in cached_texts]
+    entries = _on_disk(run, numbers) or run.engine.entries(run, numbers)
+    if entries is None:
         return see_on_disk(run.files, batch_id, run)
-    texts = {**known, **found}
-    seen = _seen(texts, batch_id, run)
+    texts = {**cached_texts, **entries}
+    input_logs = _parse_input(texts, batch_id, run)
     run.entry.clear()
     run.entry[batch_id] = texts[batch_id]
-    return seen
+    return input_logs
 
 
 def _on_disk(run: Run, numbers: Sequence[int]) -> dict[int, str] | None:
@@ -71,19 +69,15 @@ def _on_disk(run: Run, numbers: Sequence[int]) -> dict[int, str] | None:
 
 
 def see_on_disk(storage: Readable, batch_id: int, run: Run) -> InputLogs:
-    """Read the same from the checkpoint's files. The fallback, against which :func:`see` is tested.
-
-    Raises:
-        CheckpointError: E601, E602: the offset log cannot be understood.
-    """
+    """Read the same, with the same errors, from the checkpoint's files: the fallback, to test :func:`see` against."""
     texts: dict[int, str] = {}
     for number in (batch_id, batch_id - 1):
         if storage.exists(f"offsets/{number}"):
             texts[number] = storage.read(f"offsets/{number}").decode()
-    return _seen(texts, batch_id, run)
+    return _parse_input(texts, batch_id, run)
 
 
-def _seen(texts: dict[int, str], batch_id: int, run: Run) -> InputLogs:
+def _parse_input(texts: dict[int, str], batch_id: int, run: Run) -> InputLogs:
     with _readable(run):
         slice_, clock = offsets.slice_from(texts, batch_id)
         files, begins = _input_files(run, slice_), _begins(run, slice_)
@@ -102,11 +96,7 @@ def _readable(run: Run) -> Generator[None]:
 
 
 def earlier_files(run: Run, slice_: Slice) -> tuple[InputFile, ...]:
-    """List all files of the query's file sources before a batch, by their own logs. Too costly for each batch.
-
-    Raises:
-        CheckpointError: E601, E602: a source's log cannot be understood.
-    """
+    """List all earlier files by the sources' own logs (E601, E602: not understood). Too costly for each batch."""
     nothing = SourceOffsets(tuple((source, None) for source in slice_.start.sources))
     with _readable(run):
         return _input_files(run, Slice(nothing, slice_.start))
@@ -114,14 +104,14 @@ def earlier_files(run: Run, slice_: Slice) -> tuple[InputFile, ...]:
 
 def _begins(run: Run, slice_: Slice) -> SourceOffsets | None:
     """Return the slice's start, with the Kafka sources' own notes where the offset log has nothing yet."""
-    noted = {
+    kafka_starts = {
         id_: offsets.kafka_start(run.files, id_)
         for id_, start in slice_.start.entries
         if start is None and run.plan.source(id_).brokers
     }
-    if not any(noted.values()):
+    if not any(kafka_starts.values()):
         return None
-    return SourceOffsets.of({id_: noted.get(id_) or start for id_, start in slice_.start.entries})
+    return SourceOffsets.of({id_: kafka_starts.get(id_) or start for id_, start in slice_.start.entries})
 
 
 def _input_files(run: Run, slice_: Slice) -> tuple[InputFile, ...]:
@@ -132,8 +122,8 @@ def _input_files(run: Run, slice_: Slice) -> tuple[InputFile, ...]:
         last = offsets.log_offset(end) if source.reads_files else None
         if last is not None:
             first = offsets.log_offset(starts.get(id_))
-            found = logs.input_files(run.files, source.id, first, last)
-            files += [replace(file, source=id_) for file in found]
+            source_files = logs.input_files(run.files, source.id, first, last)
+            files += [replace(file, source=id_) for file in source_files]
     return tuple(files)
 
 
@@ -193,13 +183,9 @@ def _size(path: str, elsewhere: Size) -> int | None:
 class Input:
     """All facts about a batch before its action.
 
-    Attributes:
-        slice: the range that it reads.
-        missing: paths of missing files.
-        begins: start of sources without an offset by their own note, or ``None`` if there is nothing to add.
-        earlier: files that the checkpoint's file sources handed out before, or ``None`` if not looked up.
-        covered: size of the slice in offsets or bytes of files, or ``None`` if unknown.
-        earlier_checkpoints: the newest batches of the checkpoint's lower siblings. Looked up for its first batch.
+    ``missing`` has paths. ``begins`` is the start of sources without an offset by their own note, or ``None``.
+    ``earlier`` has files that sources gave before, or ``None`` if not looked up. ``covered`` is in offsets or bytes, or
+    ``None`` if unknown. ``earlier_checkpoints`` are lower siblings' newest batches, for the first batch only.
     """
 
     slice: Slice
@@ -211,7 +197,7 @@ class Input:
     earlier: tuple[InputFile, ...] | None
     covered: int | None
     estimate: Estimate
-    earlier_checkpoints: tuple[previous_checkpoints.PreviousBatch, ...] = ()
+    earlier_checkpoints: tuple[offsets.PreviousBatch, ...] = ()
 
     def offer(self, columns: Sequence[tuple[str, str]], *, stateful: bool) -> Offer:
         """Build the coordinator's offer from the written columns, name and type of each."""
@@ -248,20 +234,20 @@ def read_input(
     Raises:
         CheckpointError: E601, E602: a log cannot be understood.
     """
-    seen = see(batch_id, run)
-    demands(seen.sources)
-    sizes, missing = stat(seen.files, partial(run.engine.file_size, df))
-    back = looks_back and overlap.reads_files(seen.sources)
-    covered = units(seen.slice, sizes)
+    input_logs = see(batch_id, run)
+    demands(input_logs.sources)
+    sizes, missing = stat(input_logs.files, partial(run.engine.file_size, df))
+    back = looks_back and overlap.reads_files(input_logs.sources)
+    covered = units(input_logs.slice, sizes)
     return Input(
-        slice=seen.slice,
-        lineage=seen.lineage,
-        sources=seen.sources,
-        files=seen.files,
+        slice=input_logs.slice,
+        lineage=input_logs.lineage,
+        sources=input_logs.sources,
+        files=input_logs.files,
         missing=missing,
-        begins=seen.begins,
-        earlier=earlier_files(run, seen.slice) if back else None,
+        begins=input_logs.begins,
+        earlier=earlier_files(run, input_logs.slice) if back else None,
         covered=covered,
         estimate=estimate(covered, past, row_width(columns), files=bool(sizes), stateful=run.plan.stateful),
-        earlier_checkpoints=previous_checkpoints.old_batches(run.files, run.checkpoint) if batch_id == 0 else (),
+        earlier_checkpoints=offsets.old_batches(run.files, run.checkpoint) if batch_id == 0 else (),
     )

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from onceonly.spark import detect
 from onceonly.spark.versions import LINES, SparkVersion
 
 if TYPE_CHECKING:
-    from onceonly.protocol import SparkSession
+    from pyspark.sql import SparkSession
 
 
 # ---- Where this machine keeps what can be made or fetched again: jars, class archives, what a start has found out.
@@ -42,15 +43,11 @@ SCALA_LINE = "2.13"
 
 
 def pyspark_version(what: str) -> str:
-    """Return the version of the installed PySpark, which ``what`` needs.
-
-    Raises:
-        ConfigurationError: E108, there is none.
-    """
-    found = detect.installed()
-    if found is None:
-        raise refuse("E108", what=what, package="pyspark", distribution="onceonly", extra="spark")
-    return found
+    """Return the version of the installed PySpark, which ``what`` needs (E108: there is none)."""
+    version = detect.installed()
+    if version is None:
+        raise refuse("E108", what=what, package="pyspark", extra="spark")
+    return version
 
 
 def delta_unbuilt(pyspark: str) -> OnceOnlyError:
@@ -60,7 +57,8 @@ def delta_unbuilt(pyspark: str) -> OnceOnlyError:
         "E111",
         problem=f"PySpark {pyspark} has no jar of Delta.",
         cause=f"each Spark needs a jar of its own, and Delta has one for Spark {built}",
-        next="leave with_delta() out: a DeltaSink commits by deltalake, which needs no jar, unless committer='spark'",
+        next="leave with_delta() out: a DeltaSink commits by deltalake, which needs no jar, "
+        "unless tuning=DeltaTuning(committer='spark')",
     )
 
 
@@ -87,7 +85,7 @@ class Artifact:
     group: str
     name: str
     version: str
-    whole: bool = False
+    with_dependencies: bool = False
 
     @property
     def file(self) -> str:
@@ -97,7 +95,7 @@ class Artifact:
     @property
     def dependency(self) -> str:
         """Its line in an Ivy file."""
-        reach = 'conf="jars->runtime,master"' if self.whole else 'conf="jars->master" transitive="false"'
+        reach = 'conf="jars->runtime,master"' if self.with_dependencies else 'conf="jars->master" transitive="false"'
         return f'<dependency org="{self.group}" name="{self.name}" rev="{self.version}" {reach}/>'
 
 
@@ -127,11 +125,11 @@ def kafka_source_jars(cache: Path | None = None) -> list[Path]:
     version = pyspark_version("Fetching jars of Spark's Kafka source")
     line = detect.line_of(version)
     if line.kafka is None:
-        known = ", ".join(line.minor for line in LINES.values() if line.kafka)
+        versions = ", ".join(line.minor for line in LINES.values() if line.kafka)
         raise refuse(
             "E110",
             problem=f"No jars of Spark's Kafka source are known for PySpark {version}.",
-            cause=f"those of Spark {known} were tried, and each Spark needs its own",
+            cause=f"those of Spark {versions} were tried, and each Spark needs its own",
             next="with_kafka(builder): Spark then fetches the package of its own version, if there is one",
         )
     return fetched(_kafka_source(line, line.kafka), cache)
@@ -147,18 +145,14 @@ def _kafka_source(line: SparkVersion, version: str) -> Sequence[Artifact]:
 
 
 def fetched(artifacts: Sequence[Artifact], cache: Path | None) -> list[Path]:
-    """Return the files of jars, in their order. Those missing from the cache are fetched into it.
-
-    Raises:
-        ConfigurationError: E110, see :func:`delta_jars`.
-    """
+    """Return the files of jars, in their order, fetched into the cache if missing (E110, see :func:`delta_jars`)."""
     folder = (cache or cache_directory()) / "jars"
-    wanted = [folder / artifact.file for artifact in artifacts]
-    missing = [artifact for artifact, path in zip(artifacts, wanted, strict=True) if not path.is_file()]
+    paths = [folder / artifact.file for artifact in artifacts]
+    missing = [artifact for artifact, path in zip(artifacts, paths, strict=True) if not path.is_file()]
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
         _fetch(missing, folder)
-    return wanted
+    return paths
 
 
 def _fetch(artifacts: Sequence[Artifact], folder: Path) -> None:
@@ -170,11 +164,7 @@ def _fetch(artifacts: Sequence[Artifact], folder: Path) -> None:
 
 
 def fetch_whole(artifacts: Sequence[Artifact], folder: Path) -> None:
-    """Fetch jars with their dependencies into a new folder, which appears whole or not at all.
-
-    Raises:
-        ConfigurationError: E110, see :func:`delta_jars`.
-    """
+    """Fetch jars with their dependencies into a new folder, which appears whole or not at all (E110)."""
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder.parent) as work:
         _run_ivy(artifacts, Path(work), folder)
         try:
@@ -198,16 +188,16 @@ def _run_ivy(artifacts: Sequence[Artifact], work: Path, folder: Path) -> None:
     command += ["-retrieve", str(work / "lib" / "[artifact]-[revision](-[classifier]).[ext]")]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS)
-        said, failed = answer.stdout[-2000:], answer.returncode != 0
+        output, failed = answer.stdout[-2000:], answer.returncode != 0
     except subprocess.TimeoutExpired:
-        said, failed = f"no answer within {_FETCH_SECONDS:g} s", True
+        output, failed = f"no answer within {_FETCH_SECONDS:g} s", True
     absent = [artifact.file for artifact in artifacts if not (work / "lib" / artifact.file).is_file()]
     if failed or absent:
         names = ", ".join(absent) or f"that {', '.join(artifact.file for artifact in artifacts)} need"
         raise refuse(
             "E110",
             problem=f"The jars {names} could not be fetched from Maven Central.",
-            cause="no network, a proxy that Java does not know, or a registry without them; Ivy said:\n" + said,
+            cause="no network, a proxy that Java does not know, or a registry without them; output of Ivy:\n" + output,
             next=f"open the network once, name a mirror in DEFAULT_ARTIFACT_REPOSITORY, or put the files into {folder}",
         )
 
@@ -219,11 +209,7 @@ def find_java() -> str | None:
 
 
 def java_program() -> str:
-    """Return the path of ``java`` in ``$JAVA_HOME``, else the first on the path.
-
-    Raises:
-        ConfigurationError: E110, there is none.
-    """
+    """Return the path of ``java`` in ``$JAVA_HOME``, else the first on the path (E110: there is none)."""
     java, home = find_java(), os.environ.get("JAVA_HOME")
     if java is None:
         raise refuse(
@@ -237,16 +223,12 @@ def java_program() -> str:
 
 
 def jar_of_pyspark(pattern: str) -> Path:
-    """Return a jar of PySpark, by the pattern of its file name.
-
-    Raises:
-        ConfigurationError: E108, PySpark is not installed, or has no such jar.
-    """
+    """Return a jar of PySpark by its file name's pattern (E108: no PySpark, or it has no such jar)."""
     spec = importlib.util.find_spec("pyspark")
-    for place in spec.submodule_search_locations or () if spec else ():
-        for jar in (Path(place) / "jars").glob(pattern):
+    for location in spec.submodule_search_locations or () if spec else ():
+        for jar in (Path(location) / "jars").glob(pattern):
             return jar
-    raise refuse("E108", what="Fetching jars", package="pyspark", distribution="onceonly", extra="spark")
+    raise refuse("E108", what="Fetching jars", package="pyspark", extra="spark")
 
 
 def fast_options(
@@ -286,14 +268,7 @@ _DELTA_OPTIONS = {
 }
 
 
-def fast_session(
-    builder: Any,
-    delta: bool = True,
-    *,
-    kafka: bool = False,
-    quick_compile: bool = True,
-    cache: Path | None = None,
-) -> SparkSession:
+def fast_session(builder: Any, delta: bool = True, *, kafka: bool = False, quick_compile: bool = True) -> SparkSession:
     """Start a session that is quick on small data, overriding the same keys in ``builder``, which has a master.
 
     Workers run this interpreter, not any other ``python3`` on the path. Other arguments are those of
@@ -306,8 +281,33 @@ def fast_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    options = fast_options(delta=delta, kafka=kafka, quick_compile=quick_compile, cache=cache)
+    options = fast_options(delta=delta, kafka=kafka, quick_compile=quick_compile)
     for name, value in options.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
     return session
+
+
+# ---- Local session for a command, unless the process has one.
+
+
+@contextmanager
+def local_session(name: str, starting: Callable[[], None], *, kafka: bool = False) -> Generator[SparkSession]:
+    """Give a session with Delta's jars, and on request Kafka's, and end it if it was started here.
+
+    ``starting`` is called before a start, which takes seconds. E110: there is no Java, or no way to the jars.
+    """
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+
+    starting()
+    session = fast_session(SparkSession.builder.master("local[*]").appName(name), kafka=kafka, quick_compile=False)
+    session.sparkContext.setLogLevel("OFF")
+    try:
+        yield session
+    finally:
+        session.stop()

@@ -25,12 +25,12 @@ def of_values(data: Bytes, starts: Places, lengths: Places, seeds: Words) -> Wor
     """Hash each value with its own seed, in order. ``starts`` and ``lengths`` are in bytes of ``data``."""
     import numpy as np
 
-    found = np.empty(len(lengths), np.uint64)
+    hashes = np.empty(len(lengths), np.uint64)
     for length in np.unique(lengths).tolist():
         at = np.flatnonzero(lengths == length)
         rows = data[starts[at][:, None] + np.arange(length)]
-        found[at] = of_rows(rows, seeds[at])
-    return found
+        hashes[at] = of_rows(rows, seeds[at])
+    return hashes
 
 
 def of_one(value: bytes, seeds: Words) -> Words:
@@ -81,9 +81,9 @@ def _words(rows: Bytes, at: int, width: int) -> Words:
     return _words_of(cut.view("<u8" if width == 8 else "<u4")[:, 0].astype(np.uint64))
 
 
-def _words_of(found: Any) -> Words:
+def _words_of(array: Any) -> Words:
     """Cast numpy's own types of sums and shifts, which are too general."""
-    words: Words = found
+    words: Words = array
     return words
 
 

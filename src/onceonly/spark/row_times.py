@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors.arguments import checks_arguments
-from onceonly.protocol import EPOCH
+from onceonly.protocol.capabilities import EPOCH
 from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.spark import digest
 from onceonly.spark.digest import quote
@@ -18,17 +18,15 @@ if TYPE_CHECKING:
 _FIRST, _LAST, _LATE, _TIMED = "first time", "last time", "late", "timed"
 
 
-def metrics(clock: Clock | None) -> tuple[Column, ...]:
-    """Build aggregates for ``DataFrame.observe``, besides those of the digest. None without a clock."""
-    if clock is None:
-        return ()
+def metrics(clock: Clock) -> tuple[Column, ...]:
+    """Build aggregates for ``DataFrame.observe``, besides those of the digest."""
     from pyspark.sql import functions as f
 
-    time, whole = _read(clock.column, clock.unit)
+    time, converter = _read(clock.column, clock.unit)
     # A literal of the column's own type would not hold every number that may be noted.
-    late = "false" if clock.horizon is None else f"{whole}({time}) < {clock.horizon}L"
+    late = "false" if clock.horizon is None else f"{converter}({time}) < {clock.horizon}L"
     # As text: each call into the JVM that an expression is built by costs a small epoch a tenth of a millisecond.
-    return tuple(f.expr(text) for text in _aggregates(time, whole, late))
+    return tuple(f.expr(text) for text in _aggregates(time, converter, late))
 
 
 def _read(column: str, unit: Unit) -> tuple[str, str]:
@@ -36,14 +34,14 @@ def _read(column: str, unit: Unit) -> tuple[str, str]:
     return (quote(column), "unix_millis") if unit == "ms" else (f"CAST({quote(column)} AS BIGINT)", "")
 
 
-def _aggregates(time: str, whole: str, late: str) -> Iterator[str]:
-    said = {
-        _FIRST: f"{whole}(min({time}))",
-        _LAST: f"{whole}(max({time}))",
+def _aggregates(time: str, converter: str, late: str) -> Iterator[str]:
+    expressions = {
+        _FIRST: f"{converter}(min({time}))",
+        _LAST: f"{converter}(max({time}))",
         _LATE: f"count(CASE WHEN {late} THEN 1 END)",
         _TIMED: f"count({time})",
     }
-    return (f"{text} AS {quote(name)}" for name, text in said.items())
+    return (f"{text} AS {quote(name)}" for name, text in expressions.items())
 
 
 _HORIZON, _ROWS = "__onceonly_horizon", "rows"
@@ -57,11 +55,11 @@ def by_epoch(rows: DataFrame, column: str, unit: Unit, horizons: Mapping[int, in
     """
     from pyspark.sql import functions as f
 
-    time, whole = _read(column, unit)
+    time, converter = _read(column, unit)
     # A table and no literals: of a thousand epochs each has a horizon of its own.
-    asked = rows.sparkSession.createDataFrame(list(horizons.items()), f"{_HORIZON}_of long, {_HORIZON} long")
-    joined = rows.join(f.broadcast(asked), f.col(quote(EPOCH)) == f.col(f"{_HORIZON}_of"))
-    sums = [f.expr(text) for text in _aggregates(time, whole, f"{whole}({time}) < {_HORIZON}")]
+    horizon_rows = rows.sparkSession.createDataFrame(list(horizons.items()), f"{_HORIZON}_of long, {_HORIZON} long")
+    joined = rows.join(f.broadcast(horizon_rows), f.col(quote(EPOCH)) == f.col(f"{_HORIZON}_of"))
+    sums = [f.expr(text) for text in _aggregates(time, converter, f"{converter}({time}) < {_HORIZON}")]
     counted = joined.groupBy(f"{_HORIZON}_of").agg(f.expr(f"count(1) AS {_ROWS}"), *sums)
     return {row[f"{_HORIZON}_of"]: _times(row.asDict()[_ROWS], row.asDict()) for row in counted.collect()}
 

@@ -27,10 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def java_class(df: DataFrame, name: str) -> Any:
-    """Return a Java class by its full name.
-
-    By path (``jvm.java.util.UUID``), each part of the name would be searched in all jars: milliseconds.
-    """
+    """Return a Java class. By path (``jvm.java.util.UUID``), each part is searched in all jars: milliseconds."""
     return class_in(df.sparkSession.sparkContext, name)
 
 
@@ -60,15 +57,11 @@ def private(instance: Any, name: str) -> Any:
 
 
 def field(instance: Any, name: str) -> Any:
-    """Read a private field that must exist.
-
-    Raises:
-        AttributeError: there is none.
-    """
-    found = private(instance, name)
-    if found is None:
+    """Read a private field that must exist (``AttributeError``)."""
+    value = private(instance, name)
+    if value is None:
         raise AttributeError(f"{_class_of(instance)} has no field {name}")
-    return found
+    return value
 
 
 def items(sequence: Any) -> list[Any]:
@@ -107,7 +100,7 @@ class Brokers:
         self._context, self._client = context, client
         self._reader = reader
         self._cluster: str | None = None
-        self._known: dict[tuple[str, ...], str] = {}
+        self._cluster_ids: dict[tuple[str, ...], str] = {}
 
     def identity(self, topics: Iterable[str]) -> str | None:
         """Identify the topics of these offsets, or ``None`` if brokers do not answer, or not in time."""
@@ -117,9 +110,9 @@ class Brokers:
         try:
             if self._reader is not None:
                 return self._by_source(names) or self._ask(names)
-            if names not in self._known and (found := self._ask(names)):
-                self._known[names] = found
-            return self._known.get(names)
+            if names not in self._cluster_ids and (identity := self._ask(names)):
+                self._cluster_ids[names] = identity
+            return self._cluster_ids.get(names)
         except Py4JError as error:
             log.warning("the identity of topics %s is unknown: no answer (%s)", names, type(error).__name__)
             return None
@@ -147,16 +140,16 @@ class Brokers:
         return class_in(self._context, name)
 
     def _admin(self) -> Any:
-        asked = self._java("java.util.HashMap")(self._client)
-        asked.put("request.timeout.ms", str(_PATIENCE * 500))
-        asked.put("default.api.timeout.ms", str(_PATIENCE * 1000))
-        return self._java("org.apache.kafka.clients.admin.AdminClient").create(asked)
+        config = self._java("java.util.HashMap")(self._client)
+        config.put("request.timeout.ms", str(_PATIENCE * 500))
+        config.put("default.api.timeout.ms", str(_PATIENCE * 1000))
+        return self._java("org.apache.kafka.clients.admin.AdminClient").create(config)
 
     def _described(self, admin: Any, names: tuple[str, ...]) -> str | None:
-        seconds, wanted = self._java("java.util.concurrent.TimeUnit").SECONDS, self._java("java.util.ArrayList")()
+        seconds, topics = self._java("java.util.concurrent.TimeUnit").SECONDS, self._java("java.util.ArrayList")()
         for name in names:
-            wanted.add(name)
-        described = admin.describeTopics(wanted).allTopicNames().get(_PATIENCE, seconds)
+            topics.add(name)
+        described = admin.describeTopics(topics).allTopicNames().get(_PATIENCE, seconds)
         ids = {name: str(described.get(name).topicId().toString()) for name in names}
         if self._cluster is None:  # of one client there is one: it holds to the cluster that it found first
             self._cluster = admin.describeCluster().clusterId().get(_PATIENCE, seconds)
@@ -184,16 +177,16 @@ def passes_over(df: DataFrame, source: Any) -> str | None:
     """Return the setting with which a source in the JVM skips missing files, or ``None`` if it stops."""
     if not _class_of(source).endswith(_READ_FILES):
         return None
-    given = _options(source)
-    return engine.passes_over(df, {name: said for name in engine.PASSING if (said := _option(given, name))})
+    options = _options(source)
+    return engine.passes_over(df, {name: setting for name in engine.PASSING if (setting := _option(options, name))})
 
 
 def clears_up(source: Any) -> str | None:
     """Return a JVM source's treatment of files that it has read: ``archive``, ``delete``, or ``None`` for nothing."""
     if not _class_of(source).endswith("FileStreamSource"):
         return None
-    said = (_option(_options(source), "cleanSource") or "off").lower()
-    return None if said == "off" else said
+    setting = (_option(_options(source), "cleanSource") or "off").lower()
+    return None if setting == "off" else setting
 
 
 def reads_on(source: Any) -> bool:
@@ -214,8 +207,8 @@ def _options(source: Any) -> Any:
 
 
 def _option(options: Any, name: str) -> str | None:
-    found = options.get(name)
-    return None if found.isEmpty() else str(found.get())
+    option = options.get(name)
+    return None if option.isEmpty() else str(option.get())
 
 
 # ---- A checkpoint's files through the running session's own Hadoop: ``hdfs://``, ``s3a://``, ``abfss://`` ...
@@ -249,11 +242,7 @@ class HadoopFiles:
             return ()
 
     def read(self, path: str) -> bytes:
-        """Read a file.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
+        """Read a file. ``FileNotFoundError``: there is none."""
         with _missing_is_missing(path):
             stream = self._fs.open(self._at(path))
         try:

@@ -8,12 +8,15 @@ and never checks the version. The defaults are those of the newest line. Each ol
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import refuse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -191,13 +194,13 @@ def _batches_of_rows(rows: Iterator[Any], schema: pa.Schema) -> Iterator[pa.Reco
     # Before 4.1 PySpark makes a row of each line of the Arrow batches that it has itself.
     import pyarrow as pa
 
-    while piece := _taken(rows):
+    while piece := _collect_rows(rows):
         values = zip(*piece, strict=True)
         columns = [pa.array(column, field.type) for column, field in zip(values, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _taken(rows: Iterator[Any]) -> list[Any]:
+def _collect_rows(rows: Iterator[Any]) -> list[Any]:
     # It gives times by the clock of this machine and without a zone, so that an hour which a clock passes twice would
     # be taken for the one before it. While it makes them, this process has a clock that passes none twice.
     before = os.environ.get("TZ")
@@ -288,3 +291,62 @@ _3_5 = replace(
 
 LINES: Mapping[str, SparkVersion] = MappingProxyType({line.minor: line for line in (_3_5, _4_0, _4_1, _4_2, _4_3)})
 """Lines by minor version, oldest first."""
+
+
+# ---- Check the executors' Python after a task has failed.
+#
+# A job of its own checks whether executors can run Python tasks. It runs only after a failure: most epochs never run
+# Python on executors, depending on their size and sinks.
+
+
+_NEEDED = ("pyarrow", "onceonly", "onceonly_checkpoints", "onceonly_sinks")
+"""What a task imports, whatever it does."""
+
+_NOT_STARTED = ("org.apache.spark.api.python.PythonException", "java.io.IOException")
+"""What Spark makes of an interpreter that is not there, or that is of another release than the driver's."""
+
+
+def refusal(session: SparkSession) -> Exception | None:
+    """Return why executors cannot run Python tasks. ``None``: they can, or it is unknown, as on Spark Connect."""
+    context: Any = getattr(session, "sparkContext", None)
+    if context is None or not (problem := _problem(context)):
+        return None
+    return refuse("E157", python=context.pythonExec, problem=problem, driver=sys.executable)
+
+
+def _problem(context: Any) -> str:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    needed = _NEEDED
+
+    def find_missing(_: Iterator[int]) -> Iterator[tuple[str, list[str]]]:
+        # Within a function, and so sent as it is: over there is perhaps no package of ours to look it up in.
+        import importlib
+        import sys
+
+        lacks: list[str] = []
+        for name in needed:
+            try:
+                importlib.import_module(name)
+            except ImportError as error:
+                lacks.append(f"{name} ({error})")
+        yield sys.executable, lacks
+
+    try:
+        [(executable, lacks)] = context.parallelize([0], 1).mapPartitions(find_missing).collect()
+    except (Py4JError, PySparkException) as error:
+        java = _causes(error)
+        return f"it does not run a task: {java[0]}" if java else ""
+    return f"{executable} cannot import {', '.join(lacks)}" if lacks else ""
+
+
+def _causes(error: Exception) -> list[str]:
+    """List Java's error texts about an interpreter, the outermost first. Of a traceback, its last line."""
+    messages: list[str] = []
+    java: Any = getattr(error, "java_exception", None)
+    while java is not None:
+        if java.getClass().getName() in _NOT_STARTED:
+            messages.append(str(java.getMessage()).strip().splitlines()[-1])
+        java = java.getCause()
+    return messages

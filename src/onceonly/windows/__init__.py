@@ -1,13 +1,13 @@
-"""``panes=Panes(...)``: windows with early, on-time and late results, exactly once.
+"""Windows with early, on-time and late results, each exactly once.
 
-Package ``rules`` has the pure rules. The modules beside it compute with Spark and keep state.
+The decisions are in ``rules``. The modules beside it compute with Spark and keep state.
 """
 
 from __future__ import annotations
 
 from onceonly.errors.arguments import checks_arguments
-from onceonly.windows.rules.assigners import Fixed, Global, Sessions, Sliding, drain
-from onceonly.windows.rules.spec import Panes
+from onceonly.windows.rules.assigners import Global, Sessions, Sliding, Tumbling, drain
+from onceonly.windows.rules.spec import Windows
 from onceonly.windows.rules.triggers import All, Any, AtCount, AtMark, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
 from onceonly.windows.rules.values import Aggregate, Count, Last, Max, Mean, Min, Sum
 
@@ -20,24 +20,24 @@ __all__ = [
     "AtPeriod",
     "AtWatermark",
     "Count",
-    "Fixed",
     "Global",
     "Last",
     "Max",
     "Mean",
     "Min",
     "OrFinally",
-    "Panes",
     "Repeat",
     "Seq",
     "Sessions",
     "Sliding",
     "Sum",
+    "Tumbling",
+    "Windows",
     "drain",
 ]
 
 _TRIGGERS: tuple[type, ...] = (All, Any, AtCount, AtMark, AtPeriod, AtWatermark, OrFinally, Repeat, Seq)
 _VALUES: tuple[type, ...] = (Count, Last, Max, Mean, Min, Sum)
-_WINDOWS: tuple[type, ...] = (Fixed, Global, Sessions, Sliding)
-for _public in (Panes, *_TRIGGERS, *_VALUES, *_WINDOWS):
+_WINDOWS: tuple[type, ...] = (Tumbling, Global, Sessions, Sliding)
+for _public in (Windows, *_TRIGGERS, *_VALUES, *_WINDOWS):
     checks_arguments(_public)

@@ -1,28 +1,37 @@
-"""Step the windows of one epoch from partial results to rows.
+"""One epoch of windows: partial results to state, and result rows.
 
-It recalls state from its sink, applies :mod:`onceonly.windows.rules` and makes rows of Arrow. It digests the new
-state without reading all of it.
+The rules are those of :mod:`onceonly.windows`. Here their answers become rows of Arrow. The state after the epoch is
+counted without being read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from onceonly.protocol.batch import Bound, Notes
-from onceonly.protocol.capabilities import RecallsState, StateRow, StateWanted
+from onceonly.protocol import Batch
+from onceonly.protocol.batch import ArrowBatch, AsOf, Bound, Notes
+from onceonly.protocol.capabilities import StateRow, StateWanted
 from onceonly.protocol.guard import foreign
 from onceonly.protocol.row_times import RowTimes
-from onceonly.windows.result_batch import OutputRows, WindowResultBatch, digest_of, part
+from onceonly.spark import digest, frames
 from onceonly.windows.rules import json_values
-from onceonly.windows.rules.arrow_rows import pane_table, state_table
 from onceonly.windows.rules.spec import Definition
-from onceonly.windows.rules.state import EpochClock, OpenWindowState, Partial, Stepped, WindowKey
-from onceonly.windows.rules.step import step, wanted
-from onceonly_checkpoints.digests import LATE, PANES, STATE, Digest
-from onceonly_checkpoints.epoch_windows import EpochWindows, ResultCounts
+from onceonly.windows.rules.state import (
+    EpochClock,
+    OpenWindowState,
+    Partial,
+    Stepped,
+    WindowKey,
+    pane_table,
+    state_table,
+)
+from onceonly.windows.rules.step import state_request, step
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.digests import LATE, STATE, WINDOWS, Digest, OutputDigest, column_of
+from onceonly_checkpoints.epoch_time import EpochWindows, ResultCounts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,11 +40,140 @@ if TYPE_CHECKING:
     from onceonly.spark.batch import SparkBatch
 
 
+# ---- Result rows of windows, by output, as one batch in memory.
+#
+# They are the union of the outputs' rows. Each row has the structure of one output and null in those of the others.
+# So such an epoch is staged, counted, healed and audited as any epoch with outputs.
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRows:
+    """Rows of one output for the sinks with these ids.
+
+    The digest is of the rows as those sinks hold them. ``schema`` is a fingerprint of the columns.
+    """
+
+    name: str
+    sinks: tuple[str, ...]
+    rows: pa.Table
+    digest: Digest
+    schema: str
+
+
+def part(name: str, sinks: Sequence[str], rows: pa.Table, session: SparkSession | None) -> OutputRows:
+    """Return the rows of one output, counted.
+
+    ``rows`` have Spark's Arrow types. Only ``session`` can hash some columns.
+    """
+    return OutputRows(name, tuple(sinks), rows, digest_of(rows, session), fingerprint(rows.schema))
+
+
+def digest_of(rows: pa.Table, session: SparkSession | None = None) -> Digest:
+    """Return the digest of rows in Arrow, the same that Spark computes of them.
+
+    Raises:
+        TypeError: only Spark can hash such columns, and there is no session.
+    """
+    hashing = digest.hashing(struct_of(rows.schema))
+    if hashing:
+        return sum((hashing(piece) for piece in rows.to_batches()), Digest(0))
+    if session is None:
+        raise TypeError(f"only Spark can hash rows of {rows.schema.names}")
+    from pyspark.sql import functions as f
+
+    df = frames.of_arrow(session, rows)
+    hashed = df.select(digest.row_hash(df.schema).alias("hash"))
+    counted = hashed.select(f.col("hash"), f.lit(1).alias("one")).agg(*digest.sums(f.col("hash"), f.col("one")))
+    return digest.from_metrics(counted.collect()[0].asDict())
+
+
+def fingerprint(schema: pa.Schema) -> str:
+    """Return the fingerprint of columns, as for those of a plan."""
+    return chain.fingerprint((field.name, field.dataType.simpleString()) for field in struct_of(schema).fields)
+
+
+def struct_of(schema: pa.Schema) -> Any:
+    """Return Spark's types of Arrow columns."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+class WindowResultBatch(ArrowBatch):
+    """Rows of all outputs in memory, with event times and windows of the epoch.
+
+    ``times`` come from the aggregated rows and the user's function. The session of ``live`` can read staged files, with
+    ``None`` there is no Spark.
+    """
+
+    def __init__(
+        self, parts: Sequence[OutputRows], times: RowTimes, panes: EpochWindows, live: SparkBatch | None = None
+    ) -> None:
+        super().__init__(_union({column_of(part.name): part.rows for part in parts}), partitions=1)
+        self._parts = tuple(parts)
+        self._times = times
+        self._panes = panes
+        self._live = live
+
+    def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> Batch:
+        """Return a batch over Parquet files of ``schema`` (``TypeError``: there is no session that could read them)."""
+        if self._live is None:
+            raise TypeError("there is no session that reads staged files")
+        return self._live.reread(paths, schema)
+
+    def digest(self) -> Digest:
+        """Digest of the rows of all outputs."""
+        return sum((part.digest for part in self._parts), Digest(0))
+
+    def outputs(self) -> tuple[OutputDigest, ...]:
+        """Digest of each output. A row is in one of them."""
+        total = self._table.num_rows
+        return tuple(
+            OutputDigest(part.name, part.sinks, part.schema, part.digest, total - part.rows.num_rows)
+            for part in self._parts
+        )
+
+    def times(self) -> RowTimes:
+        """Event times from the aggregated rows and the user's function."""
+        return self._times
+
+    def panes(self) -> EpochWindows:
+        """Windows of the epoch."""
+        return self._panes
+
+    def rows_of(self, name: str) -> pa.Table:
+        """Return the rows of one output."""
+        return next(part.rows for part in self._parts if part.name == name)
+
+
+def _union(parts: Mapping[str, pa.Table]) -> pa.Table:
+    """Concatenate rows of all parts, each within the structure of its part."""
+    import pyarrow as pa
+
+    schema = pa.schema([pa.field(name, pa.struct(list(rows.schema))) for name, rows in parts.items()])
+    pieces: list[pa.Table] = []
+    for name, rows in parts.items():
+        if count := rows.num_rows:
+            arrays = [_of(rows, field) if field.name == name else pa.nulls(count, field.type) for field in schema]
+            pieces.append(pa.Table.from_arrays(arrays, schema=schema))
+    return pa.concat_tables(pieces).combine_chunks() if pieces else schema.empty_table()
+
+
+def _of(rows: pa.Table, field: pa.Field[Any]) -> pa.Array[Any]:
+    import pyarrow as pa
+
+    columns = [column.combine_chunks() for column in rows.columns]
+    return pa.StructArray.from_arrays(columns, fields=list(field.type))
+
+
+# ---- One epoch of windows, from partial results to rows and state.
+
+
 @dataclass(frozen=True, slots=True)
 class EpochAggregates:
-    """Result of the one action over a batch.
+    """Result of one action over a batch: partial results by key and window, row count and event times.
 
-    ``times`` are least, greatest and late times of its rows. ``late`` is ``None`` if late rows are only counted.
+    ``late`` has the rows of closed windows if a sink keeps them, or ``None`` if they are only counted.
     """
 
     partials: Sequence[Partial]
@@ -46,61 +184,70 @@ class EpochAggregates:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Ids of the sinks of each output. ``late`` is ``None`` if late rows are only counted."""
+    """Ids of the sinks of panes, of state and of late rows. With ``None`` these are only counted."""
 
     panes: tuple[str, ...]
     state: str
     late: str | None = None
 
 
+class WindowReader(Protocol):
+    """What a stepper needs of a :class:`WindowStore`."""
+
+    def read_windows(self, request: StateWanted, as_of: AsOf) -> Sequence[StateRow]:
+        """As :meth:`WindowStore.read_windows`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class WindowStepper:
-    """Step the windows of one pipeline from epoch to epoch.
+    """Steps the windows of one pipeline from epoch to epoch.
 
-    ``keeper`` holds the state as the newest epoch left it.
+    ``keeper`` holds the state, as the newest epoch left it.
     """
 
     definition: Definition
-    keeper: RecallsState
+    keeper: WindowReader
     targets: Targets
 
     def stepped(
         self, to: Bound, counted: EpochAggregates, notes: Notes, live: SparkBatch | None = None
     ) -> WindowResultBatch:
-        """The rows of an epoch, for each of its outputs.
+        """Return the rows of an epoch, for each of its outputs.
 
-        ``to`` has the state and clock from which its windows go on. ``notes`` gives the time that the epoch notes. The
-        session of ``live`` reads staged files. It is ``None`` without Spark.
+        ``notes`` gives the noted time. The session of ``live`` can read staged files, with ``None`` there is no Spark.
 
         Raises:
-            IdentityError: E226, the state differs from the one that the epoch before left.
+            IdentityError: E226, the state is not as the epoch before left it.
             DestinationError: the keeper does not answer.
-            ConfigurationError: E133, the user's function returns no time.
+            ConfigurationError: E133, the user's function returned something else than a time.
         """
         definition, targets = self.definition, self.targets
-        times, noted = notes(counted.times, counted.rows)
-        moment = EpochClock(to.clock, noted, to.noted_before)
-        found = self._recalled(moment, counted.partials, to)
-        held = [_read(row, targets.state, to) for row in found]
+        times, complete_until = notes(counted.times, counted.rows)
+        moment = EpochClock(to.clock, complete_until, to.noted_before)
+        state_rows = self._recalled(moment, counted.partials, to)
+        held = [_read(row, targets.state, to) for row in state_rows]
         done = step(definition, moment, held, counted.partials)
-        changed = frozenset((*(one.place for one in done.kept), *done.gone))
-        left = _left(to, done, [row for row in found if _place(row) in changed], targets.state)
+        changed = frozenset((*(window.window_key for window in done.changed_windows), *done.gone))
+        left = _left(to, done, [row for row in state_rows if _window_key(row) in changed], targets.state)
         dropped = done.dropped + times.untimed
-        told = (definition.fingerprint, definition.meaning, left, counted.rows, dropped, to.clock, to.since)
+        fields = (definition.fingerprint, definition.meaning, left, counted.rows, dropped, to.clock, to.since)
         results = pane_table(definition, done.rows)
-        panes = EpochWindows(*told, definition.form, _timings(results))
+        panes = EpochWindows(*fields, definition.form, _timings(results))
         session = live.session if live else None
         parts = [
-            part(PANES, targets.panes, results, session),
-            part(STATE, (targets.state,), state_table(done.kept, done.gone), session),
+            part(WINDOWS, targets.panes, results, session),
+            part(STATE, (targets.state,), state_table(done.changed_windows, done.gone), session),
             *_late(counted.late, targets.late, session),
         ]
         return WindowResultBatch(parts, times, panes, live)
 
     def _recalled(self, moment: EpochClock, partials: Sequence[Partial], to: Bound) -> Sequence[StateRow]:
-        asked = wanted(self.definition, moment, partials)
-        places = [(one.key, one.start, one.end) for one in asked.places]
-        return self.keeper.recall(StateWanted(places, asked.keys, asked.wake_clock, asked.wake_time), to.as_of)
+        request = state_request(self.definition, moment, partials)
+        places = [(window_key.key, window_key.start, window_key.end) for window_key in request.places]
+        return self.keeper.read_windows(
+            StateWanted(places, request.keys, request.wake_clock, request.wake_time), to.as_of
+        )
 
 
 def _timings(results: pa.Table) -> ResultCounts:
@@ -108,31 +255,34 @@ def _timings(results: pa.Table) -> ResultCounts:
 
     compute: Any = pc
     counted = compute.value_counts(results.filter(compute.greater(results["sign"], 0))["timing"])
-    found = {one["values"]: one["counts"] for one in counted.to_pylist()}
-    return ResultCounts(found.get("EARLY", 0), found.get("ON_TIME", 0), found.get("LATE", 0))
+    rows_by_timing = {entry["values"]: entry["counts"] for entry in counted.to_pylist()}
+    return ResultCounts(rows_by_timing.get("EARLY", 0), rows_by_timing.get("ON_TIME", 0), rows_by_timing.get("LATE", 0))
 
 
 def _late(rows: pa.Table | None, sink: str | None, session: SparkSession | None) -> list[OutputRows]:
     return [part(LATE, (sink,), rows, session)] if rows is not None and sink is not None else []
 
 
-def _place(row: StateRow) -> WindowKey:
+def _window_key(row: StateRow) -> WindowKey:
     return WindowKey(row.key, row.start, row.stop)
 
 
 def _read(row: StateRow, keeper: str, to: Bound) -> OpenWindowState:
     try:
-        return OpenWindowState.read(_place(row), row.body)
+        return OpenWindowState.read(_window_key(row), row.body)
     except ValueError as error:
         problem = f"the window of key {row.key} from {row.start} on cannot be read"
         raise foreign(keeper, to.as_of, problem) from error
 
 
 def _left(to: Bound, done: Stepped, replaced: Sequence[StateRow], keeper: str) -> Digest:
-    """Digest of all state after the epoch, computed from the changed rows only."""
-    taken = state_digest((row.key, row.start, row.stop, row.body) for row in replaced)
-    written = state_digest((one.place.key, one.place.start, one.place.end, one.body) for one in done.kept)
-    left = to.open - taken + written
+    """Return the digest of all state after the epoch, without reading that state."""
+    removed = state_digest((row.key, row.start, row.stop, row.body) for row in replaced)
+    written = state_digest(
+        (window.window_key.key, window.window_key.start, window.window_key.end, window.body)
+        for window in done.changed_windows
+    )
+    left = to.open - removed + written
     if left.rows < 0:
         raise foreign(keeper, to.as_of, "there are more windows than that epoch left")
     return left
@@ -143,17 +293,17 @@ _PIECE = 10_000
 
 
 def state_digest(rows: Iterable[tuple[str, int, int, str]]) -> Digest:
-    """The digest of rows of state, as epochs record it.
+    """Return the digest of rows of state, as epochs keep it.
 
-    ``rows`` have key, start, end and body of windows, in any order. They are hashed piece by piece.
+    ``rows`` have key, start, end and body, in any order. They are read piece by piece.
     """
     import pyarrow as pa
 
-    left, found = iter(rows), Digest(0)
+    left, digest = iter(rows), Digest(0)
     while piece := list(islice(left, _PIECE)):
         columns = dict(zip(_hashed().names, map(list, zip(*piece, strict=True)), strict=True))
-        found += digest_of(pa.table(columns, schema=_hashed()))
-    return found
+        digest += digest_of(pa.table(columns, schema=_hashed()))
+    return digest
 
 
 def _hashed() -> pa.Schema:

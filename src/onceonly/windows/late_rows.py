@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.spark import frames
-from onceonly.windows.rules.arrow_rows import times_of
-from onceonly.windows.rules.local_partials import Row, key_text
 from onceonly.windows.rules.spec import Definition
-from onceonly.windows.rules.state import Partial
+from onceonly.windows.rules.state import Partial, times_of
+from onceonly.windows.rules.step import Row, key_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,28 +26,28 @@ ADDED = (START, CLOSED, HORIZON)
 
 @dataclass(frozen=True, slots=True)
 class LateRowContext:
-    """The conditions under which a row is late.
+    """Rule for late rows: the windows' definition, the rows' columns and the noted time of the epoch before.
 
-    ``noted`` is the time that the epoch before noted. With ``None``, only rows without a time are wanted.
+    If that is ``None``, only rows without a time are late.
     """
 
     definition: Definition
     columns: StructType
-    noted: int | None
+    complete_until: int | None
 
     def late(self, end: int | None) -> bool:
-        """Whether a window with this end is closed. True for ``None``, a row without a time."""
+        """Whether a window with this end takes no rows any more. ``None`` is for a row without a time."""
         if end is None:
             return True
-        return self.noted is not None and self.definition.closes(end) <= self.noted
+        return self.complete_until is not None and self.definition.closes(end) <= self.complete_until
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
     """Groups of rows from Spark.
 
-    ``spans`` are the windows of each group, or ``None`` for rows without a time. ``rows`` has a list of structures per
-    group, those that may be late.
+    ``spans`` has the windows of each group, or ``None`` for rows without a time. ``rows`` has those of each group that
+    may be late, as a list of structures.
     """
 
     spans: Sequence[Sequence[tuple[int, int]] | None]
@@ -56,25 +55,26 @@ class RowGroup:
 
 
 def of_rows(
-    setting: LateRowContext, rows: Sequence[Row], whole: Sequence[Any], partials: Sequence[Partial]
+    setting: LateRowContext, rows: Sequence[Row], structs: Sequence[Any], partials: Sequence[Partial]
 ) -> pa.Table:
-    """Late rows among rows of the driver.
+    """Return late ones among rows of the driver.
 
-    ``whole`` has the same rows as structures, piece by piece. Sessions take their windows from ``partials``.
+    ``rows`` are as windows took them. ``structs`` has the same rows as structures, piece by piece. ``partials`` are
+    their results, for the windows of sessions.
     """
     import pyarrow as pa
 
     at: list[int] = []
     starts: list[int | None] = []
     ends: list[int | None] = []
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         for start, end in _windows(setting, row, partials):
             if setting.late(end):
-                at.append(place)
+                at.append(index)
                 starts.append(start)
                 ends.append(end)
-    taken = pa.chunked_array(whole).take(pa.array(at, pa.int64())) if whole else None
-    return _table(setting, taken.combine_chunks() if taken is not None else None, starts, ends)
+    selected = pa.chunked_array(structs).take(pa.array(at, pa.int64())) if structs else None
+    return _table(setting, selected.combine_chunks() if selected is not None else None, starts, ends)
 
 
 def _windows(setting: LateRowContext, row: Row, partials: Sequence[Partial]) -> list[tuple[int | None, int | None]]:
@@ -85,28 +85,28 @@ def _windows(setting: LateRowContext, row: Row, partials: Sequence[Partial]) -> 
         return list(definition.panes.window.of(time))
     key = key_text(definition, row.key)
     return [
-        (partial.place.start, partial.place.end)
+        (partial.window_key.start, partial.window_key.end)
         for partial in partials
-        if partial.place.key == key and partial.place.start <= time < partial.place.end
+        if partial.window_key.key == key and partial.window_key.start <= time < partial.window_key.end
     ]
 
 
 def of_pieces(setting: LateRowContext, pieces: Sequence[RowGroup]) -> pa.Table:
-    """Late rows among groups of rows."""
+    """Return late ones among groups of rows."""
     import pyarrow as pa
 
     starts: list[int | None] = []
     ends: list[int | None] = []
-    taken: list[Any] = []
+    selected: list[Any] = []
     for piece in pieces:
         for at, spans in enumerate(piece.spans):
             own: Any = piece.rows.slice(at, 1).flatten()
             for start, end in [(None, None)] if spans is None else spans:
                 if len(own) and setting.late(end):
-                    taken.append(own)
+                    selected.append(own)
                     starts += [start] * len(own)
                     ends += [end] * len(own)
-    return _table(setting, pa.concat_arrays(taken) if taken else None, starts, ends)
+    return _table(setting, pa.concat_arrays(selected) if selected else None, starts, ends)
 
 
 def _table(setting: LateRowContext, rows: Any, starts: Sequence[int | None], ends: Sequence[int | None]) -> pa.Table:
@@ -117,6 +117,6 @@ def _table(setting: LateRowContext, rows: Any, starts: Sequence[int | None], end
         batch = pa.RecordBatch.from_pylist([], schema=schema)
     else:
         batch = frames.cast(pa.RecordBatch.from_arrays(rows.flatten(), names=schema.names), schema)
-    noted = [setting.noted] * len(starts)
-    arrays = [*batch.columns, *(times_of(setting.definition, one) for one in (starts, ends, noted))]
+    horizons = [setting.complete_until] * len(starts)
+    arrays = [*batch.columns, *(times_of(setting.definition, times) for times in (starts, ends, horizons))]
     return pa.Table.from_arrays(arrays, names=[*schema.names, START, CLOSED, HORIZON])

@@ -3,19 +3,70 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
-from onceonly.protocol import Readable, ShowsState, Sink, StandingRows
-from onceonly.protocol.capabilities import OpenWindow, Span
-from onceonly.runtime.read_errors import UNREADABLE, reason_of
-from onceonly.windows import diff
+from onceonly.protocol import ReadsRows, Sink
+from onceonly.protocol.capabilities import GONE, OpenWindow, Span, WindowStore
+from onceonly.runtime.sink_refusals import UNREADABLE, reason_of
 from onceonly.windows.epoch_step import state_digest
-from onceonly.windows.results import Expected, Rows, UnreadableResults, Window, WindowMismatch, expect
-from onceonly_checkpoints.digests import PANES, STATE, Digest
+from onceonly.windows.results import (
+    Expected,
+    Result,
+    Rows,
+    UnreadableResults,
+    Window,
+    WindowMismatch,
+    expect,
+    read,
+    window_of,
+)
+from onceonly_checkpoints.digests import STATE, WINDOWS, Digest
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epoch_windows import ResultSchema
+from onceonly_checkpoints.epoch_time import ResultSchema
+
+# ---- Find windows whose recomputed results or state differ from the committed ones.
+#
+# Pure.
+
+
+Row = Mapping[str, Any]
+
+
+def of_results(form: ResultSchema, computed: Iterable[Row], stand: Iterable[Row]) -> Iterator[Window]:
+    """Return windows whose results differ from all recomputed rows of the epoch.
+
+    ``stand`` has the epoch's stored rows. If rows replace one another, a missing one may have been replaced since.
+
+    Raises:
+        UnreadableResults: a stored row is no row of panes.
+    """
+    now, then = Counter(_results(form, computed)), Counter(_results(form, stand))
+    others = then - now if form.upserts else (now - then) + (then - now)
+    yield from (result.window for result, _ in others)
+
+
+def _results(form: ResultSchema, rows: Iterable[Row]) -> Iterator[tuple[Result, tuple[object, ...]]]:
+    return ((read(form, row), (row.get("timing"), row.get("final"))) for row in rows)
+
+
+def of_state(number: int, computed: Iterable[Row], stand: Iterable[OpenWindow]) -> Iterator[Window]:
+    """Return windows whose state differs. Rows that later epochs wrote or removed prove nothing about this one."""
+    now = {(row["key"], row["start"], row["stop"]): None if row[GONE] else row["body"] for row in computed}
+    for open_window in stand:
+        row = open_window.state
+        window_key = row.key, row.start, row.stop
+        changed, expected_body = window_key in now, now.get(window_key)
+        # One that an earlier epoch wrote was to be changed; one that this epoch wrote must be what was computed.
+        if (row.epoch < number and changed) or (row.epoch == number and row.body != expected_body):
+            yield window_of(*window_key)
+
+
+# ---- Read and judge window state and window results in sinks.
+
 
 log = logging.getLogger(__name__)
 
@@ -27,18 +78,18 @@ _MOST = 100
 
 _NOT_SHOWN = "the sink does not show the state of windows"
 _OLD = "an older version wrote the newest epoch, and it does not say what its rows consist of"
-_NOT_TOLD = "the sink does not tell its rows by their epoch"
+_NOT_TOLD = "the sink does not know the epoch of its rows"
 
 
 @dataclass(frozen=True, slots=True)
 class StateFacts:
-    """The state of windows in a sink.
+    """State of windows in a sink.
 
     Attributes:
-        digest: of the state. ``None`` if it cannot be read.
-        why: reason of that. Empty if it was read, and if a running driver went on.
-        windows: results that the state expects. ``None`` if unknown.
-        chain: of the epoch to which the state belongs.
+        digest: ``None`` if unknown.
+        why: reason for that. Empty if the state was read, and if a running driver continued.
+        windows: expected results by the state, or ``None`` if unknown.
+        chain: of the state's epoch.
     """
 
     digest: Digest | None = None
@@ -49,10 +100,12 @@ class StateFacts:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Judgement of the results of windows in a sink.
+    """Results of windows in a sink.
 
-    ``wrong`` has the first windows with wrong rows, ``more`` the number of others. ``why`` is the reason if they cannot
-    be judged.
+    Attributes:
+        wrong: windows with unexpected rows, or the first of very many.
+        more: number of the others.
+        why: why the results cannot be judged, or empty.
     """
 
     wrong: tuple[WindowMismatch, ...] = ()
@@ -66,39 +119,40 @@ def gets(sink: Sink, name: str, epochs: Sequence[Epoch]) -> bool:
 
 
 def read_state(sink: Sink, epochs: Sequence[Epoch]) -> StateFacts | None:
-    """Read and hash the state of windows in a sink, opened for reading. ``None`` if it keeps none.
+    """Read and hash the state of windows in a sink, or return ``None`` if it keeps none.
 
-    ``epochs`` are those of its markers, oldest first.
+    The sink is open for reading. ``epochs`` are those of its markers, oldest first.
     """
-    panes = epochs[-1].panes if epochs else None
+    panes = epochs[-1].windows if epochs else None
     if panes is None or not gets(sink, STATE, epochs):
         return None
-    if not isinstance(sink, ShowsState):
-        return StateFacts(why=_NOT_SHOWN)
-    read = _Read(panes.form)
+    read = _Read(panes.result_schema)
     try:
-        digest = state_digest(read.rows(sink.open_windows(panes.since)))
+        windows = sink.open_windows(panes.since) if isinstance(sink, WindowStore) else None
+        if windows is None:
+            return StateFacts(why=_NOT_SHOWN)
+        digest = state_digest(read.rows(windows))
         if next(iter(sink.history(epochs[-1].number)), None):
             return StateFacts()  # a running driver went on
     except UNREADABLE as error:
         log.info("state in %s cannot be read: %s", sink.id, type(error).__name__)
         return StateFacts(why=reason_of(error))
     # What hashes to something else is no word on results; that it does is found by itself.
-    if digest != panes.open or read.why or panes.form is None:
+    if digest != panes.open or read.why or panes.result_schema is None:
         return StateFacts(digest, read.why if digest == panes.open else "")
     return StateFacts(digest, windows=read.windows, chain=epochs[-1].chain)
 
 
 class _Read:
-    """Rows of state on their way to the hash, and the results that they expect."""
+    """Rows of state for the hash, with the results that they expect."""
 
     def __init__(self, form: ResultSchema | None) -> None:
         self._form = form
         self.windows: dict[Window, Expected] = {}
         self.why = ""
 
-    def rows(self, found: Iterator[OpenWindow]) -> Iterator[tuple[str, int, int, str]]:
-        for row in (one.state for one in found):
+    def rows(self, open_windows: Iterator[OpenWindow]) -> Iterator[tuple[str, int, int, str]]:
+        for row in (open_window.state for open_window in open_windows):
             try:
                 if self._form and not self.why:
                     expect(self.windows, self._form, row)
@@ -108,23 +162,23 @@ class _Read:
 
 
 def read_results(sink: Sink, epochs: Sequence[Epoch], state: StateFacts | None, unjudged: int = 0) -> Results | None:
-    """Add up the results of windows in a sink, opened for reading. ``None`` if it gets none.
+    """Add up the results of windows in a sink, or return ``None`` if it gets none.
 
-    ``epochs`` are those of its markers, oldest first. ``state`` is ``None`` if no sink has readable state. ``unjudged``
-    is the newest epoch whose rows in the sink are not judged, or 0.
+    The sink is open for reading. ``epochs`` are those of its markers, oldest first. ``state`` is ``None`` without a
+    readable sink of state. Rows of epochs up to ``unjudged`` are not judged, 0 for none.
     """
-    panes = epochs[-1].panes if epochs else None
-    if panes is None or not gets(sink, PANES, epochs):
+    panes = epochs[-1].windows if epochs else None
+    if panes is None or not gets(sink, WINDOWS, epochs):
         return None
-    if panes.form is None:
+    if panes.result_schema is None:
         return Results(why=_OLD)
     compared = state.windows if state and state.chain == epochs[-1].chain else None
     try:
-        wrong = _wrong(sink, epochs, panes.form, compared, unjudged)
-        told, more = tuple(islice(wrong, _MOST)), sum(1 for _ in wrong)
-        if panes.form.upserts and next(iter(sink.history(epochs[-1].number)), None):
+        wrong = _wrong(sink, epochs, panes.result_schema, compared, unjudged)
+        mismatches, more = tuple(islice(wrong, _MOST)), sum(1 for _ in wrong)
+        if panes.result_schema.upserts and next(iter(sink.history(epochs[-1].number)), None):
             return Results()  # a running driver went on, and rows that stood are replaced
-        return Results(told, more)
+        return Results(mismatches, more)
     except UnreadableResults as error:
         return Results(why=str(error))
     except UNREADABLE as error:
@@ -142,12 +196,12 @@ def _wrong(
         for number, row in _rows(sink, span, upserts=form.upserts):
             rows.add(since.get(number, since[oldest.number]), number, row)
         last = next(epoch for epoch in reversed(epochs) if epoch.number <= span[1])
-        yield from rows.closed(last.time.closed if last.time else None)
+        yield from rows.closed(last.time.closed_until if last.time else None)
     yield from rows.left(since[newest.number], state)
 
 
 def _spans(sink: str, epochs: Sequence[Epoch]) -> Iterator[Span]:
-    """Ranges of epochs with a limited number of rows, from the first epoch of the rows. Its marker may be gone."""
+    """Split epochs into ranges with limited rows, from the first one in the sink: its marker may be gone."""
     newest = epochs[-1]
     first, rows = max(newest.series, min(epochs[0].windows_since, newest.number)), 0
     for epoch in epochs:
@@ -160,39 +214,36 @@ def _spans(sink: str, epochs: Sequence[Epoch]) -> Iterator[Span]:
 
 
 def _rows(sink: Sink, span: Span, *, upserts: bool) -> Iterator[tuple[int, Mapping[str, object]]]:
-    found = None
-    if upserts:
-        found = sink.standing_rows(span) if isinstance(sink, StandingRows) else None
-    elif isinstance(sink, Readable):
-        found = sink.read_rows(span)
-    if found is None:
+    rows = None
+    if isinstance(sink, ReadsRows):
+        rows = sink.read_current(span) if upserts else sink.read_by_epoch(span)
+    if rows is None:
         raise UnreadableResults(_NOT_TOLD)
-    yield from found
+    yield from rows
 
 
 def read_differing(
     pipeline: str,
     sinks: Iterable[Sink],
     epoch: Epoch,
-    results: Sequence[diff.Row],
-    state: Sequence[diff.Row],
+    results: Sequence[Row],
+    state: Sequence[Row],
 ) -> list[Window]:
-    """Windows of a recomputed epoch that differ in its sinks, by their start. Empty if the sinks do not answer.
+    """Return windows of a recomputed epoch that differ in its sinks, by their start, without those that do not answer.
 
-    It opens the sinks and leaves them open. ``epoch`` is the recorded one. ``results`` and ``state`` are recomputed
-    rows.
+    Opens the sinks and leaves them open. ``results`` and ``state`` are the recomputed rows.
     """
-    panes, span = epoch.panes, (epoch.number, epoch.number)
-    form = panes.form if panes else None
-    found = set[Window]()
+    panes, span = epoch.windows, (epoch.number, epoch.number)
+    form = panes.result_schema if panes else None
+    differing = set[Window]()
     for sink in sinks if panes and form else ():
         try:
             sink.open(pipeline)
-            if form and gets(sink, PANES, [epoch]):
+            if form and gets(sink, WINDOWS, [epoch]):
                 stand = (row for _, row in _rows(sink, span, upserts=form.upserts))
-                found |= set(diff.of_results(form, results, stand))
-            elif panes and gets(sink, STATE, [epoch]) and isinstance(sink, ShowsState):
-                found |= set(diff.of_state(epoch.number, state, sink.open_windows(panes.since)))
+                differing |= set(of_results(form, results, stand))
+            elif panes and gets(sink, STATE, [epoch]) and isinstance(sink, WindowStore):
+                differing |= set(of_state(epoch.number, state, sink.open_windows(panes.since) or ()))
         except (*UNREADABLE, UnreadableResults) as error:
             log.info("windows of epoch %d in %s cannot be read: %s", epoch.number, sink.id, type(error).__name__)
-    return sorted(found, key=lambda one: (one[1] is not None, one[1] or 0, one[0]))
+    return sorted(differing, key=lambda window: (window[1] is not None, window[1] or 0, window[0]))

@@ -1,8 +1,7 @@
-"""Judge window results against each other and against window state.
+"""Net window results against each other and their state. Pure.
 
-The state of an open window lists its current results. The state of a closed window is gone, so its rows are judged
-alone. A replaced result was taken back, one result remains, and no pane number is missing. The source is not read.
-Pure.
+The state of an open window names its current results. A closed window has no state. There the rows decide: a replaced
+result was retracted, one alone is left, and none of its numbers is missing. The source is not read.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from onceonly.windows.rules import json_values
 from onceonly.windows.rules.assigners import LEAST
 from onceonly.windows.rules.json_values import Json
 from onceonly.windows.rules.state import OpenWindowState, WindowKey
-from onceonly_checkpoints.epoch_time import END
-from onceonly_checkpoints.epoch_windows import ResultSchema
+from onceonly_checkpoints.epoch_time import END, ResultSchema
 from onceonly_checkpoints.model import canonical
 
 Window = tuple[str, int | None, int | None]
@@ -27,12 +25,15 @@ Window = tuple[str, int | None, int | None]
 
 
 class UnreadableResults(Exception):
-    """Rows or state cannot be read as those of windows. The text has the reason."""
+    """Rows or state cannot be read as those of windows, for the reason in the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowMismatch:
-    """A window with wrong rows. ``epoch`` is that of its newest row, or the one that wrote its state."""
+    """A window with unexpected rows.
+
+    ``epoch`` is the newest one with a row in it, or without any the one that wrote its state. ``evidence`` is in words.
+    """
 
     epoch: int
     evidence: str
@@ -40,12 +41,10 @@ class WindowMismatch:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The result that the state of an open window expects.
+    """Expected result of an open window, by the state that ``epoch`` wrote.
 
-    Attributes:
-        epoch: that wrote the state.
-        pane: number of the current result. ``None`` if none was written with these bounds.
-        values: of this result, if the state holds them.
+    ``pane`` is its number, or ``None`` if none was written with these bounds. ``values`` are known if the state has
+    them.
     """
 
     epoch: int
@@ -56,34 +55,34 @@ class Expected:
 # ---- windows by the state
 
 
-def expect(found: dict[Window, Expected], form: ResultSchema, row: StateRow) -> None:
-    """Add the expected results of an open window, from its row of state, to ``found``.
+def expect(expected: dict[Window, Expected], form: ResultSchema, row: StateRow) -> None:
+    """Add the expected results of an open window, by its state.
 
     Raises:
-        Untold: it is no state of a window.
+        UnreadableResults: the row is no state of a window.
     """
-    place = WindowKey(row.key, row.start, row.stop)
+    window_key = WindowKey(row.key, row.start, row.stop)
     try:
-        kept = OpenWindowState.read(place, row.body)
+        state = OpenWindowState.read(window_key, row.body)
     except ValueError as error:
-        raise UnreadableResults(f"the state of {named(window_of(*place))} says: {error}") from error
-    found.setdefault(window_of(*place), Expected(row.epoch))
+        raise UnreadableResults(f"the state of {named(window_of(*window_key))} says: {error}") from error
+    expected.setdefault(window_of(*window_key), Expected(row.epoch))
     if form.accumulation == "retracting":
-        for one in kept.emitted:
-            values = zip(one.values, form.values, strict=True)
-            said = tuple(None if kind in _UNSPELLED else value for value, (_, kind) in values)
-            found[window_of(row.key, one.start, one.end)] = Expected(row.epoch, one.pane, said)
-    elif kept.shown:
-        found[window_of(*place)] = Expected(row.epoch, kept.panes - 1)
+        for output in state.emitted:
+            values = zip(output.values, form.values, strict=True)
+            expected_values = tuple(None if kind in _UNSPELLED else value for value, (_, kind) in values)
+            expected[window_of(row.key, output.start, output.end)] = Expected(row.epoch, output.pane, expected_values)
+    elif state.shown:
+        expected[window_of(*window_key)] = Expected(row.epoch, state.panes - 1)
 
 
 def window_of(key: str, start: int, end: int) -> Window:
-    """A window by its place in state, where a missing bound is the farthest number."""
+    """Return a window by its place in state, where a missing bound is the farthest possible one."""
     return key, None if start in (LEAST, END) else start, None if end in (LEAST, END) else end
 
 
 def named(window: Window) -> str:
-    """A window in words."""
+    """Describe a window in words."""
     key, start, end = window
     return f"the window of key {key} from {_bound(start)} to {_bound(end)}"
 
@@ -96,7 +95,7 @@ def _bound(at: int | None) -> str:
 
 
 class Result(NamedTuple):
-    """Content of a row of panes. Values are encoded as in state. ``sign`` is -1 for a row that takes one back."""
+    """A row of panes. ``kind``: ``+I``, ``-U``, ``+U`` or ``-D``."""
 
     window: Window
     kind: str
@@ -109,7 +108,7 @@ def read(form: ResultSchema, row: Mapping[str, Any]) -> Result:
     """Read a row of panes.
 
     Raises:
-        Untold: it has other columns than a row of panes, or values of other types.
+        UnreadableResults: it has other columns than a row of panes, or other values in them.
     """
     try:
         key = canonical([_coded(name, kind, row[name]) for name, kind in form.key])
@@ -123,7 +122,7 @@ def read(form: ResultSchema, row: Mapping[str, Any]) -> Result:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _WindowRows:
     """Rows of one window so far."""
 
     first: int
@@ -136,105 +135,106 @@ class _Seen:
 
 
 class Rows:
-    """Add up rows of panes, window by window.
+    """Adds up rows of panes, window by window.
 
-    ``unjudged`` is the newest epoch of the sink whose rows are not judged, or 0. A window that began in it or before is
-    known in part.
+    Rows of the sink's epochs up to ``unjudged`` are not judged, 0 for none. Windows that began there are known in part.
     """
 
     def __init__(self, form: ResultSchema, unjudged: int = 0) -> None:
         self._form, self._unjudged = form, unjudged
-        self._seen: dict[tuple[int, Window], _Seen] = {}
+        self._windows: dict[tuple[int, Window], _WindowRows] = {}
 
     def add(self, since: int, epoch: int, row: Mapping[str, Any]) -> None:
-        """Add a row that ``epoch`` wrote. ``since`` is the first epoch of those whose windows continue each other.
+        """Take a row, by the names of its columns.
+
+        ``since`` is the first epoch of the series of windows to which ``epoch``, which brought the row, belongs.
 
         Raises:
-            Untold: it has other columns than a row of panes, or values of other types.
+            UnreadableResults: it has other columns than a row of panes, or other values in them.
         """
         window, kind, sign, pane, values = read(self._form, row)
-        one = self._seen.setdefault((since, window), _Seen(epoch))
-        one.first, one.last = min(one.first, epoch), max(one.last, epoch)
-        one.nets[pane] = one.nets.get(pane, 0) + sign
-        one.absorbed = one.absorbed or kind == "-D"
-        one.begins = one.begins or (kind == "+I" and pane == 0)
+        tally = self._windows.setdefault((since, window), _WindowRows(epoch))
+        tally.first, tally.last = min(tally.first, epoch), max(tally.last, epoch)
+        tally.nets[pane] = tally.nets.get(pane, 0) + sign
+        tally.absorbed = tally.absorbed or kind == "-D"
+        tally.begins = tally.begins or (kind == "+I" and pane == 0)
         if sign != (-1 if kind in ("-U", "-D") else 1):
-            one.odd = one.odd or f"a row of pane {pane} is {kind} and has sign {sign}"
-        if sign > 0 and (one.newest is None or pane >= one.newest[0]):
-            one.newest = pane, values
+            tally.odd = tally.odd or f"a row of pane {pane} is {kind} and has sign {sign}"
+        if sign > 0 and (tally.newest is None or pane >= tally.newest[0]):
+            tally.newest = pane, values
 
     def closed(self, before: int | None) -> Iterator[WindowMismatch]:
-        """Judge windows that get no more rows, and forget them: those that end at ``before`` or earlier."""
+        """Judge and discard windows that get no rows any more: they end at ``before`` or earlier. ``None``: none do."""
         # What a session had written is taken back when the union of it writes: that may be after its own end.
         if before is None or (self._form.merges and self._form.accumulation == "retracting"):
             return
-        over = [one for one in self._seen if (END if one[1][2] is None else one[1][2]) <= before]
-        for place in over:
-            yield from self._judged(place[1], self._seen.pop(place), None)
+        over = [key for key in self._windows if (END if key[1][2] is None else key[1][2]) <= before]
+        for tally_key in over:
+            yield from self._judged(tally_key[1], self._windows.pop(tally_key), None)
 
     def left(self, since: int, state: Mapping[Window, Expected] | None) -> Iterator[WindowMismatch]:
-        """Judge all others.
+        """Judge all other windows.
 
-        ``since`` is the first epoch of those whose windows the state covers. ``state`` has the expected results of open
-        windows, or is ``None``.
+        ``since`` is the first epoch of the series of windows in ``state``, which is ``None`` if unknown.
         """
         state = state or {}
-        for (began, window), one in self._seen.items():
-            yield from self._judged(window, one, state.get(window) if began == since else None)
+        for (began, window), tally in self._windows.items():
+            yield from self._judged(window, tally, state.get(window) if began == since else None)
         if self._unjudged < since:
-            there = {window for began, window in self._seen if began == since}
-            for window, wanted in state.items():
-                if wanted.pane is not None and window not in there:
+            there = {window for began, window in self._windows if began == since}
+            for window, expected in state.items():
+                if expected.pane is not None and window not in there:
                     yield WindowMismatch(
-                        wanted.epoch, f"{named(window)}: by the state pane {wanted.pane} stands, and no row does"
+                        expected.epoch, f"{named(window)}: by the state pane {expected.pane} stands, and no row does"
                     )
 
-    def _judged(self, window: Window, one: _Seen, wanted: Expected | None) -> Iterator[WindowMismatch]:
-        whole = one.begins or self._form.upserts
-        if one.first <= self._unjudged or (self._unjudged and not whole):
+    def _judged(self, window: Window, tally: _WindowRows, expected: Expected | None) -> Iterator[WindowMismatch]:
+        is_complete = tally.begins or self._form.upserts
+        if tally.first <= self._unjudged or (self._unjudged and not is_complete):
             return
-        if said := one.odd or self._wrong(one):
-            yield WindowMismatch(one.last, f"{named(window)}: {said}")
-        elif wanted and (said := _differs(one, wanted)):
-            yield WindowMismatch(max(one.last, wanted.epoch), f"{named(window)}: {said}")
+        if problem := tally.odd or self._wrong(tally):
+            yield WindowMismatch(tally.last, f"{named(window)}: {problem}")
+        elif expected and (problem := _differs(tally, expected)):
+            yield WindowMismatch(max(tally.last, expected.epoch), f"{named(window)}: {problem}")
 
-    def _wrong(self, one: _Seen) -> str:
-        """Contradictions among its own rows."""
+    def _wrong(self, tally: _WindowRows) -> str:
+        """Return a contradiction among its own rows."""
         if self._form.upserts:
             return ""
-        taken = self._form.accumulation == "retracting"
-        for pane, net in sorted(one.nets.items()):
+        retracting = self._form.accumulation == "retracting"
+        for pane, net in sorted(tally.nets.items()):
             if net > 1:
                 return f"pane {pane} stands {net} times"
-            if net < (0 if taken else 1):
+            if net < (0 if retracting else 1):
                 return f"pane {pane} was taken back, and no row says that it was written"
-        return _replaced(one) if taken else _gap(one, begin=min(one.nets) if self._form.merges else 0)
+        return _replaced(tally) if retracting else _gap(tally, begin=min(tally.nets) if self._form.merges else 0)
 
 
-def _replaced(one: _Seen) -> str:
-    """The error of a window whose results are taken back before a replacement."""
-    greatest, stands = max(one.nets), sorted(pane for pane, net in one.nets.items() if net)
-    if len(stands) > 1:
-        return f"panes {', '.join(map(str, stands))} stand, and one alone may"
-    if not stands:
-        return "" if one.absorbed else f"pane {greatest} was taken back, and nothing stands in its place"
-    return f"pane {stands[0]} stands, and pane {greatest} was taken back" if stands[0] < greatest else ""
+def _replaced(tally: _WindowRows) -> str:
+    """Return the fault if a result is retracted before another one replaces it."""
+    greatest, remaining = max(tally.nets), sorted(pane for pane, net in tally.nets.items() if net)
+    if len(remaining) > 1:
+        return f"panes {', '.join(map(str, remaining))} stand, and one alone may"
+    if not remaining:
+        return "" if tally.absorbed else f"pane {greatest} was taken back, and nothing stands in its place"
+    return f"pane {remaining[0]} stands, and pane {greatest} was taken back" if remaining[0] < greatest else ""
 
 
-def _gap(one: _Seen, begin: int) -> str:
-    """The error of a window whose results all remain."""
-    missing = next((pane for pane in range(begin, max(one.nets)) if pane not in one.nets), None)
-    return "" if missing is None else f"pane {missing} is missing, and pane {max(one.nets)} stands"
+def _gap(tally: _WindowRows, begin: int) -> str:
+    """Return the fault if all results are kept."""
+    missing = next((pane for pane in range(begin, max(tally.nets)) if pane not in tally.nets), None)
+    return "" if missing is None else f"pane {missing} is missing, and pane {max(tally.nets)} stands"
 
 
-def _differs(one: _Seen, wanted: Expected) -> str:
-    """Contradictions between the state and rows that are consistent among themselves."""
-    stands = max((pane for pane, net in one.nets.items() if net > 0), default=None)
-    if stands != wanted.pane:
-        return f"{_pane(stands)} stands, and by the state {_pane(wanted.pane)}"
-    if wanted.values is None or one.newest is None or one.newest[1] == wanted.values:
+def _differs(tally: _WindowRows, expected: Expected) -> str:
+    """Return the difference between the state and consistent rows."""
+    current_pane = max((pane for pane, net in tally.nets.items() if net > 0), default=None)
+    if current_pane != expected.pane:
+        return f"{_pane(current_pane)} stands, and by the state {_pane(expected.pane)}"
+    if expected.values is None or tally.newest is None or tally.newest[1] == expected.values:
         return ""
-    return f"pane {stands} says {canonical(list(one.newest[1]))}, and by the state {canonical(list(wanted.values))}"
+    newest_values, state_values = canonical(list(tally.newest[1])), canonical(list(expected.values))
+    return f"pane {current_pane} says {newest_values}, and by the state {state_values}"
 
 
 def _pane(number: int | None) -> str:
@@ -245,7 +245,7 @@ def _pane(number: int | None) -> str:
 
 
 def _time(value: Any) -> int | None:
-    """A bound in the unit of times: milliseconds of an instant, or the number."""
+    """Convert a bound to the unit of times: milliseconds of an instant, or the number."""
     if isinstance(value, datetime):
         micros: Any = json_values.encode("timestamp", value)
         return int(micros) // 1000
@@ -256,10 +256,10 @@ _UNSPELLED = ("float",)
 """Kinds of which no two places spell a value alike."""
 
 
-def _coded(name: str, kind: str, given: Any) -> Json:
-    if given is None:
+def _coded(name: str, kind: str, raw_value: Any) -> Json:
+    if raw_value is None:
         return None
-    value: Any = bytes(given) if isinstance(given, memoryview) else given
+    value: Any = bytes(raw_value) if isinstance(raw_value, memoryview) else raw_value
     if not _is(kind, value):
         raise UnreadableResults(f"column {name} holds {type(value).__name__}, and {kind} was written")
     if kind in _UNSPELLED:

@@ -1,23 +1,183 @@
-"""Join groups of rows from Spark into partial results of windows.
+"""Groups of rows, and their partial results as Spark aggregates.
 
-A group is a slice of time of one key. All its rows are in the same windows. A session is a group by itself.
+A group is a slice of time of one key, whose rows are all in the same windows. A session is a group by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol.row_times import RowTimes
+from onceonly.spark.digest import quote
 from onceonly.windows import late_rows
-from onceonly.windows.rules.assigners import Span
-from onceonly.windows.rules.local_partials import joined, key_text
+from onceonly.windows.rules import json_values
+from onceonly.windows.rules.assigners import DAY, Global, Sessions, Sliding, Span, Tumbling, Window, wrong
+from onceonly.windows.rules.json_values import Json, as_json
 from onceonly.windows.rules.spec import Definition
 from onceonly.windows.rules.state import Partial, WindowKey
-from onceonly.windows.spark_aggregates import Aggregated, cells
+from onceonly.windows.rules.step import joined, key_text
+from onceonly.windows.rules.values import Aggregate, Count, Last, Max, Mean, Min, Sum, Value
+from onceonly_checkpoints.epoch_time import END
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+
+# ---- Partial results of windows as Spark aggregates.
+#
+# Spark gives values in its own types. The driver spells them by the rules of
+# :mod:`onceonly.windows.rules.json_values`, so that a partial result has the same text from Spark and from Python.
+
+Read = Callable[[Sequence[Any]], Json]
+
+_LOW = 2**32
+"""A ``bigint`` is summed up in halves: both sums fit into one, however large the values are."""
+
+_EXACT_DIGITS = 28
+"""Up to which a sum of decimals has Spark's ten digits more; beyond them it may end in null, or in an error."""
+
+_HALF = 19
+"""Digits of the lower half of longer ones."""
+
+_EXACT = Context(prec=96)
+
+_DOUBLE_DIGITS = 17
+"""No double is spelled with more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """Spark's aggregates for a value, in SQL or as Columns. ``read`` makes a partial result of their :func:`cells`."""
+
+    columns: tuple[str | Column, ...]
+    read: Read
+
+
+def aggregated(value: Value, columns: Sequence[str], of: Sequence[str]) -> Aggregated:
+    """Return the aggregates of a value over columns.
+
+    ``columns`` are its inputs in Spark SQL, in order, and ``of`` their kinds. Each should be a column, because each is
+    used more than once.
+
+    Raises:
+        TypeError: the value is of a class that only Python computes.
+    """
+    match value:
+        case Count():
+            return Aggregated((f"count({columns[0] if columns else 1})",), _first_cell)
+        case Sum():
+            return _sum(columns[0], of[0])
+        case Mean():
+            return _mean(columns[0], of[0])
+        case Min() | Max():
+            extreme = "min" if isinstance(value, Min) else "max"
+            return Aggregated((f"{extreme}({columns[0]})",), _encoded(of[0]))
+        case Last():
+            return _last(columns, of)
+        case Aggregate():
+            return Aggregated((value.partial(),), _parsed)
+        case _:
+            raise TypeError(f"{type(value).__name__} is no Aggregate, so Spark does not know how to compute it")
+
+
+def cells(column: pa.Array[Any]) -> list[Any]:
+    """Convert a column of Arrow to Python, with instants as microseconds since 1970."""
+    import pyarrow as pa
+
+    kind: Any = column.type
+    if pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+    listed: list[Any] = column.to_pylist()
+    return listed
+
+
+def _first_cell(row: Sequence[Any]) -> Json:
+    return as_json(row[0])
+
+
+def _encoded(kind: str) -> Read:
+    return lambda row: json_values.encode(kind, row[0])
+
+
+def _parsed(row: Sequence[Any]) -> Json:
+    return None if row[0] is None else as_json(json.loads(row[0], parse_float=_double))
+
+
+def _double(text: str) -> float:
+    """Read a number with a point or an exponent.
+
+    Raises:
+        ConfigurationError: E140, it has more digits than a double, so it was a decimal and would be rounded.
+    """
+    digits = len(Decimal(text).normalize(_EXACT).as_tuple().digits)
+    if digits > _DOUBLE_DIGITS:
+        problem = f"partial() gives a number of {digits} digits, which Python would round to a double"
+        remedy = (
+            "give it as text, to_json(struct(CAST(sum(x) AS STRING))), and read it with Decimal in merge() and value()"
+        )
+        raise wrong(problem, "an Aggregate over a decimal", remedy)
+    return float(text)
+
+
+def _sum(column: str, kind: str) -> Aggregated:
+    size = json_values.decimal(kind)
+    if kind == "bigint":
+        return Aggregated((f"sum(shiftright({column}, 32))", f"sum({column} & {_LOW - 1}L)"), _joined)
+    if size is None:
+        return Aggregated((f"sum({column})",), _encoded("double" if kind in json_values.FLOATS else "bigint"))
+    if size[0] <= _EXACT_DIGITS:
+        return Aggregated((f"sum({column})",), _encoded(kind))
+    return _long_sum(column, *size)
+
+
+def _joined(halves: Sequence[Any]) -> Json:
+    high, low = halves
+    return None if high is None else int(high * _LOW + low)
+
+
+def _long_sum(column: str, digits: int, scale: int) -> Aggregated:
+    # Its unscaled digits, split as text: arithmetic of decimals rounds what has too many of them.
+    text = f"CAST({column} AS STRING)"
+    plain = f"lpad(replace(replace({text}, '-', ''), '.', ''), {digits + 1}, '0')"
+    sign = f"IF({column} < 0, -1, 1)"
+    high = f"CAST(substring({plain}, 1, {digits + 1 - _HALF}) AS DECIMAL(20,0)) * {sign}"
+    low = f"CAST(substring({plain}, {digits + 2 - _HALF}, {_HALF}) AS DECIMAL(20,0)) * {sign}"
+
+    def read(row: Sequence[Any]) -> Json:
+        if row[0] is None:
+            return None
+        unscaled = int(row[0]) * 10**_HALF + int(row[1])
+        return format(Decimal(unscaled).scaleb(-scale, _EXACT), "f")
+
+    return Aggregated((f"sum({high})", f"sum({low})"), read)
+
+
+def _mean(column: str, kind: str) -> Aggregated:
+    total = _sum(column, kind)
+
+    def read(row: Sequence[Any]) -> Json:
+        return [total.read(row[:-1]), row[-1]] if row[-1] else None
+
+    return Aggregated((*total.columns, f"count({column})"), read)
+
+
+def _last(columns: Sequence[str], of: Sequence[str]) -> Aggregated:
+    (value, by), (kind, by_kind) = columns, of
+    # A structure is greater by its first part that is, and null is less than any value.
+    last = f"max(CASE WHEN {by} IS NOT NULL THEN struct({by} AS by, {value} AS value) END)"
+
+    def read(row: Sequence[Any]) -> Json:
+        return None if row[0] is None else [json_values.encode(by_kind, row[0]), json_values.encode(kind, row[1])]
+
+    return Aggregated((f"{last}.by", f"{last}.value"), read)
+
+
+# ---- Time slices and groups of rows as partial results of windows.
 
 KEY, VALUE = "onceonly key ", "onceonly value "
 ROWS, MARKS, FIRST, LAST, LATE, ROW = (f"onceonly {name}" for name in ("rows", "marks", "first", "last", "late", "row"))
@@ -25,7 +185,10 @@ ROWS, MARKS, FIRST, LAST, LATE, ROW = (f"onceonly {name}" for name in ("rows", "
 
 
 class Groups:
-    """All groups of a batch, piece by piece, with number and times of their rows."""
+    """All groups of a batch, read piece by piece, with Spark's aggregates of each value.
+
+    ``rows`` and ``times`` are those of all groups.
+    """
 
     def __init__(self, definition: Definition, values: Sequence[Aggregated]) -> None:
         self._is = definition
@@ -35,25 +198,25 @@ class Groups:
         self.times = RowTimes()
 
     def join(self, piece: pa.RecordBatch) -> None:
-        """Add a piece of groups."""
+        """Add a piece."""
         firsts, lasts, rows = (cells(piece.column(name)) for name in (FIRST, LAST, ROWS))
         self._count(rows, firsts, lasts, cells(piece.column(LATE)))
         keys = [cells(piece.column(f"{KEY}{at}")) for at in range(len(self._is.key_kinds))]
-        told = zip(rows, cells(piece.column(MARKS)), firsts, lasts, strict=True)
-        for key, values, one in zip(side_by_side(keys, len(rows)), self._read(piece), told, strict=True):
-            if one[2] is not None:
-                self._slices.setdefault(key, []).append(Partial(_NOWHERE, values, *one))
+        measures = zip(rows, cells(piece.column(MARKS)), firsts, lasts, strict=True)
+        for key, values, measure in zip(side_by_side(keys, len(rows)), self._read(piece), measures, strict=True):
+            if measure[2] is not None:
+                self._slices.setdefault(key, []).append(Partial(_NOWHERE, values, *measure))
 
     def late(self, piece: pa.RecordBatch) -> late_rows.RowGroup:
-        """The groups of a piece with rows that may be late."""
+        """Return the groups of a piece with rows that may be late."""
         own: Any = piece.column(ROW)
-        at = [place for place, count in enumerate(own.value_lengths().to_pylist()) if count]
+        at = [index for index, count in enumerate(own.value_lengths().to_pylist()) if count]
         firsts, lasts = cells(piece.column(FIRST)), cells(piece.column(LAST))
-        spans = [None if firsts[one] is None else self._spans(firsts[one], lasts[one]) for one in at]
+        spans = [None if firsts[index] is None else self._spans(firsts[index], lasts[index]) for index in at]
         return late_rows.RowGroup(spans, own.take(_numbers(at)))
 
     def partials(self) -> list[Partial]:
-        """One partial result for each window."""
+        """Return one partial result for each window."""
         return [
             window for key, slices in self._slices.items() for window in self._windows(key_text(self._is, key), slices)
         ]
@@ -65,8 +228,8 @@ class Groups:
     def _windows(self, key: str, slices: list[Partial]) -> Iterator[Partial]:
         slices.sort(key=_first)
         ranges: dict[Span, tuple[int, int]] = {}
-        for at, one in enumerate(slices):
-            for span in self._spans(one.first, one.last):
+        for at, partial in enumerate(slices):
+            for span in self._spans(partial.first, partial.last):
                 ranges[span] = (ranges.get(span, (at, at))[0], at + 1)
         begin, end, sum_ = 0, 0, None
         # Neighbours among windows hold nearly the same slices, and where a key has few of them, the very same ones.
@@ -75,7 +238,7 @@ class Groups:
                 sum_, begin, end = slices[first], first, first + 1
             if behind > end:
                 sum_, end = joined(self._is, _NOWHERE, [sum_, *slices[end:behind]]), behind
-            yield sum_._replace(place=WindowKey(key, *span))
+            yield sum_._replace(window_key=WindowKey(key, *span))
 
     def _read(self, piece: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
         each: list[list[Any]] = []
@@ -83,7 +246,7 @@ class Groups:
         for value in self._values:
             end = begin + len(value.columns)
             own = [cells(piece.column(f"{VALUE}{at}")) for at in range(begin, end)]
-            each.append([value.read(one) for one in side_by_side(own, piece.num_rows)])
+            each.append([value.read(row) for row in side_by_side(own, piece.num_rows)])
             begin = end
         return zip(*each, strict=True)
 
@@ -100,8 +263,8 @@ _NOWHERE = WindowKey("", 0, 0)
 """Of a slice, which is a part of windows and none itself."""
 
 
-def _first(one: Partial) -> int:
-    return one.first
+def _first(partial: Partial) -> int:
+    return partial.first
 
 
 def _numbers(at: Sequence[int]) -> pa.Array[Any]:
@@ -111,5 +274,105 @@ def _numbers(at: Sequence[int]) -> pa.Array[Any]:
 
 
 def side_by_side(columns: Sequence[list[Any]], count: int) -> list[tuple[Any, ...]]:
-    """Rows of columns. Without columns, ``count`` empty rows."""
+    """Return rows of columns, or ``count`` empty ones without a column."""
     return list(zip(*columns, strict=True)) if columns else [()] * count
+
+
+# ---- Time slices as Spark columns: rows that share all windows.
+#
+# Sliding windows overlap, and a row in sixty of them would be sixty rows. So Spark groups by slices, of which two lie
+# between one window's beginning and the next. The reader of the partial results joins slices to windows. Days of a
+# zone are cut wherever one of them may begin. The idea is that of paired windows (Krishnamurthy, Wu, Franklin: On-
+# the-fly sharing for streamed aggregation, 2006).
+
+SLICE, NOWHERE = "onceonly slice", "onceonly nowhere"
+"""Columns that rows are grouped by, beside their keys."""
+
+_BEGINS = "onceonly begins"
+
+
+def sliced(window: Window, rows: DataFrame, time: str, keys: Sequence[str]) -> tuple[DataFrame, list[str]]:
+    """Return rows with their slice, and the columns to group them by beside their keys.
+
+    Rows without a time have no window and no key. Otherwise they would be as many groups as there are keys. ``time`` is
+    a column of ``bigint``, quoted as the keys are.
+    """
+    if isinstance(window, Sessions):
+        return _sessions(window, _keyless(rows, time, keys, _spread(time)), time, keys)
+    return _keyless(rows, time, keys).selectExpr("*", f"{_slice(window, time)} AS {quote(SLICE)}"), [quote(SLICE)]
+
+
+def _keyless(rows: DataFrame, time: str, keys: Sequence[str], *more: str) -> DataFrame:
+    rest = [name for name in map(quote, rows.columns) if name not in keys]
+    return rows.selectExpr(*[f"IF({time} IS NULL, NULL, {key}) AS {key}" for key in keys], *rest, *more)
+
+
+def _slice(window: Window, time: str) -> str:
+    """Return the number of a row's slice, in Spark SQL, or null if the row has no time."""
+    match window:
+        case Tumbling(timezone=None):
+            size, offset = window.numbers
+            return f"{time} - pmod({time} - {offset}L, {size}L)"
+        case Tumbling():
+            return _days(time, window.cuts)
+        case Sliding():
+            return _paired(time, *window.numbers)
+        case _:
+            return f"IF({time} IS NULL, NULL, 0L)"
+
+
+def _paired(time: str, size: int, every: int) -> str:
+    # Windows begin at multiples of ``every``, and end where what is over of their size is.
+    past, over = f"pmod({time}, {every}L)", size % every
+    return f"{time} - {past}" + (f" + IF({past} < {over}L, 0L, {over}L)" if over else "")
+
+
+def _days(time: str, cuts: Sequence[int]) -> str:
+    """Cut by Python's database of time zones, as everywhere, from the driver: Java's may be of another year."""
+    past = f"pmod({time}, {DAY}L)"
+    begun = "".join(f" WHEN {past} >= {cut}L THEN {cut}L" for cut in reversed(cuts))
+    return f"{time} - {past} + CASE{begun} ELSE {cuts[-1] - DAY}L END"
+
+
+def _sessions(window: Sessions, rows: DataFrame, time: str, keys: Sequence[str]) -> tuple[DataFrame, list[str]]:
+    """Number the sessions of a key.
+
+    Rows without a time are spread over the tasks that read them, so that one task need not sort them all.
+    """
+    by = f"PARTITION BY {', '.join((*keys, quote(NOWHERE)))} ORDER BY {time}"
+    # An end is not in its session: who comes right then begins another.
+    goes_on = f"{time} IS NULL OR {time} - lag({time}) OVER ({by}) < {window.number}L"
+    begun = rows.selectExpr("*", f"IF({goes_on}, 0, 1) AS {quote(_BEGINS)}")
+    # Rows of one time are all counted for each of them, so it does not matter which of them begins.
+    parted = begun.selectExpr("*", f"sum({quote(_BEGINS)}) OVER ({by}) AS {quote(SLICE)}")
+    return parted, [quote(NOWHERE), quote(SLICE)]
+
+
+def _spread(time: str) -> str:
+    return f"IF({time} IS NULL, spark_partition_id(), -1) AS {quote(NOWHERE)}"
+
+
+def late_before(definition: Definition, complete_until: int | None) -> int | None:
+    """Return the time before which rows are of windows that ``complete_until`` closed, or ``None`` if it closed none.
+
+    It is exact except for sessions. One may end later than a row alone shows, so there it is an upper bound.
+    """
+    if complete_until is None:
+        return None
+    if complete_until >= END:
+        return END
+    return _closed_before(definition.panes.window, complete_until - definition.lateness)
+
+
+def _closed_before(window: Window, passed: int) -> int | None:
+    """Return the same for windows that end at ``passed`` or before it."""
+    match window:
+        case Global():
+            return None
+        case Sessions():
+            return passed - window.number + 1
+        case Sliding():
+            size, every = window.numbers
+            return (passed - size) // every * every + size
+        case Tumbling():
+            return window.of(passed)[0][0]

@@ -1,8 +1,7 @@
-"""Run the one Spark action of a batch with windows.
+"""The Spark action over a batch: partial results by key and window.
 
-It gives partial results for each key and window, and the times of the rows. Few rows come to the driver, in the
-needed columns, and are aggregated there: for them Spark's shuffle takes longer than its reading. Many rows are
-aggregated by Spark, and only partial results come. Both ways give the same.
+The driver aggregates a few rows itself and fetches only the needed columns, because Spark takes longer to shuffle than
+to read them. Spark aggregates many rows, and only partial results reach the driver. Both give the same.
 """
 
 from __future__ import annotations
@@ -20,11 +19,25 @@ from onceonly.spark.digest import quote
 from onceonly.windows import late_rows
 from onceonly.windows.epoch_step import EpochAggregates
 from onceonly.windows.rules.assigners import wrong
-from onceonly.windows.rules.local_partials import Row, partials_of
-from onceonly.windows.rules.spec import INGEST, Definition, Panes
-from onceonly.windows.spark_aggregates import Aggregated, aggregated, cells
-from onceonly.windows.spark_groups import FIRST, KEY, LAST, LATE, MARKS, ROW, ROWS, VALUE, Groups, side_by_side
-from onceonly.windows.spark_slices import late_before, sliced
+from onceonly.windows.rules.spec import INGEST, Definition, Windows
+from onceonly.windows.rules.step import Row, partials_of
+from onceonly.windows.spark_groups import (
+    FIRST,
+    KEY,
+    LAST,
+    LATE,
+    MARKS,
+    ROW,
+    ROWS,
+    VALUE,
+    Aggregated,
+    Groups,
+    aggregated,
+    cells,
+    late_before,
+    side_by_side,
+    sliced,
+)
 from onceonly_checkpoints.epoch_time import END
 
 if TYPE_CHECKING:
@@ -39,45 +52,45 @@ _TASKS = "spark.sql.shuffle.partitions"
 _FARTHEST = END // 2
 
 
-def kinds_of(pipeline: str, rows: DataFrame, panes: Panes) -> dict[str, str]:
-    """Kinds of the expressions in panes that are not the name of a column.
+def kinds_of(pipeline: str, rows: DataFrame, panes: Windows) -> dict[str, str]:
+    """Return the kinds of the expressions in panes that are no column names.
 
-    ``rows`` are those without panes, and may be a stream.
+    ``rows`` are as a query without panes would write them, of a stream as well.
 
     Raises:
-        ConfigurationError: E121, an expression is not one on a row. E140, a condition is none.
+        ConfigurationError: E121, an expression is not one on a row; E140, a condition is none.
     """
-    said = [*panes.expressions, *([panes.marks] if panes.marks else [])]
-    texts = [text for text in said if text not in rows.columns]
-    found = _resolved(pipeline, rows, texts) if texts else {}
-    if panes.marks and {**dict(rows.dtypes), **found}[panes.marks] != "boolean":
-        way = f'say when a row is one: AtMark("{panes.marks} IS NOT NULL")'
-        raise wrong(f"AtMark({panes.marks!r}) is no condition", "it is not true or false", way)
-    return found
+    expressions = [*panes.expressions, *([panes.marks] if panes.marks else [])]
+    texts = [text for text in expressions if text not in rows.columns]
+    kinds = _resolved(pipeline, rows, texts) if texts else {}
+    if panes.marks and {**dict(rows.dtypes), **kinds}[panes.marks] != "boolean":
+        remedy = f'say when a row is one: AtMark("{panes.marks} IS NOT NULL")'
+        raise wrong(f"AtMark({panes.marks!r}) is no condition", "it is not true or false", remedy)
+    return kinds
 
 
 @expression_check.quietly()
 def _resolved(pipeline: str, rows: DataFrame, texts: Sequence[str]) -> dict[str, str]:
     try:
         wide = rows.selectExpr("*", *[f"({text}) AS `onceonly {at}`" for at, text in enumerate(texts)])
-        found = wide.dtypes[len(rows.columns) :]
+        added_columns = wide.dtypes[len(rows.columns) :]
     except Exception as error:  # of Spark's many classes: what it says is what the user needs
-        raise expression_check.unread("Panes(...)", pipeline, rows, error) from error
-    if beyond := beyond_a_row(rows, wide):
-        raise expression_check.beyond("Panes(...)", pipeline, beyond)
-    return {text: kind for text, (_, kind) in zip(texts, found, strict=True)}
+        raise expression_check.unread("Windows(...)", pipeline, rows, error) from error
+    if reason := beyond_a_row(rows, wide):
+        raise expression_check.not_row_by_row("Windows(...)", pipeline, reason)
+    return {text: kind for text, (_, kind) in zip(texts, added_columns, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Parameters of the action over a batch.
+    """The one action over a batch.
 
     Attributes:
-        rows: the batch as it would be written without panes.
-        to: state and clock from which the windows go on.
-        horizon: rows before it are late. ``None`` if nothing was noted yet.
+        rows: the batch, as a query without panes would write it.
+        to: state that the windows continue from.
+        horizon: rows before it are late, or ``None`` if nothing was noted yet.
         keeps_late: whether rows of closed windows are wanted whole.
-        tasks: of the shuffle. ``None`` for the session's number.
+        tasks: of the shuffle, or ``None`` for the session's number.
     """
 
     rows: DataFrame
@@ -89,16 +102,16 @@ class Action:
     tasks: int | None = None
 
     def counted(self, *, few: bool) -> EpochAggregates:
-        """Run it. ``few``: the driver aggregates the rows.
+        """Run it. With ``few`` the driver aggregates the rows.
 
         Raises:
             TooLargeForDriver: there are more rows, or partial results, than Spark brings to a driver.
         """
-        return self._here() if few and not self.definition.by_spark else self._there()
+        return self._aggregate_in_driver() if few and not self.definition.by_spark else self._there()
 
     # ---- what is taken of a row, in SQL
 
-    def _taken(self) -> list[str]:
+    def _selected_columns(self) -> list[str]:
         panes = self.definition.panes
         keys = [f"{quote(name)} AS {own}" for name, own in zip(panes.keys, self._keys, strict=True)]
         inputs = [f"{self._sql(text)} AS {own}" for text, own in self._inputs.items()]
@@ -109,9 +122,9 @@ class Action:
     def _time(self) -> str:
         column = quote(self.definition.panes.time)
         # Numbers so far out stand for no time, and a window around them would not fit a number.
-        whole = f"IF({column} BETWEEN -{_FARTHEST}L AND {_FARTHEST}L, CAST({column} AS BIGINT), NULL)"
-        said = f"unix_millis({column})" if self.definition.unit == "ms" else whole
-        return f"{said if self._stamp is None else f'{self._stamp}L'} AS {quote(_TIME)}"
+        integer_time = f"IF({column} BETWEEN -{_FARTHEST}L AND {_FARTHEST}L, CAST({column} AS BIGINT), NULL)"
+        expression = f"unix_millis({column})" if self.definition.unit == "ms" else integer_time
+        return f"{expression if self._stamp is None else f'{self._stamp}L'} AS {quote(_TIME)}"
 
     @property
     def _stamp(self) -> int | None:
@@ -132,17 +145,17 @@ class Action:
 
     # ---- few rows
 
-    def _here(self) -> EpochAggregates:
+    def _aggregate_in_driver(self) -> EpochAggregates:
         rows: list[Row] = []
-        whole: list[pa.Array[Any]] = []
+        structs: list[pa.Array[Any]] = []
         # A literal that is another in each epoch would have Spark compile the plan anew for each.
         time = [self._time()] if self._stamp is None else []
-        for piece in self.bring(self.rows.selectExpr(*self._taken(), *time)):
+        for piece in self.bring(self.rows.selectExpr(*self._selected_columns(), *time)):
             rows += self._rows_of(piece)
-            whole += [piece.column(ROW)] if self.keeps_late else []
+            structs += [piece.column(ROW)] if self.keeps_late else []
         partials = partials_of(self.definition, rows)
-        late = late_rows.of_rows(self._late_setting(), rows, whole, partials) if self.keeps_late else None
-        return EpochAggregates(partials, len(rows), _told(rows, self.horizon), late)
+        late = late_rows.of_rows(self._late_setting(), rows, structs, partials) if self.keeps_late else None
+        return EpochAggregates(partials, len(rows), _row_times(rows, self.horizon), late)
 
     def _rows_of(self, piece: pa.RecordBatch) -> Iterator[Row]:
         panes, count = self.definition.panes, piece.num_rows
@@ -159,15 +172,15 @@ class Action:
 
     def _there(self) -> EpochAggregates:
         values = self._aggregated()
-        found = Groups(self.definition, values)
+        groups = Groups(self.definition, values)
         late: list[late_rows.RowGroup] = []
         with self._tasks():
             for piece in self.bring(self._grouped(values)):
-                found.join(piece)
+                groups.join(piece)
                 if self.keeps_late:
-                    late.append(found.late(piece))
-        kept = late_rows.of_pieces(self._late_setting(), late) if self.keeps_late else None
-        return EpochAggregates(found.partials(), found.rows, found.times, kept)
+                    late.append(groups.late(piece))
+        late_table = late_rows.of_pieces(self._late_setting(), late) if self.keeps_late else None
+        return EpochAggregates(groups.partials(), groups.rows, groups.times, late_table)
 
     def _tasks(self) -> AbstractContextManager[None]:
         return nullcontext() if self.tasks is None else frames.setting(self.rows, _TASKS, str(self.tasks))
@@ -176,16 +189,16 @@ class Action:
         from pyspark.sql import functions as f
 
         # Aggregates of the user's own may ask for any column.
-        whole = ["*"] if self.definition.by_spark else []
-        taken = self.rows.selectExpr(*whole, *self._taken(), self._time())
-        parted, by = sliced(self.definition.panes.window, taken, quote(_TIME), self._keys)
+        all_columns = ["*"] if self.definition.by_spark else []
+        selected = self.rows.selectExpr(*all_columns, *self._selected_columns(), self._time())
+        parted, by = sliced(self.definition.panes.window, selected, quote(_TIME), self._keys)
         return parted.groupBy(*self._keys, *by).agg(*map(f.expr, self._sums()), *_columns(values))
 
     def _sums(self) -> list[str]:
-        """Sums over rows, not windows, and after the shuffle. Before it, a task that ran twice would count twice."""
+        """Sums over rows, not windows, after the shuffle: before it, a task that ran twice would count twice."""
         time = quote(_TIME)
         marks = f"count_if({quote(_MARK)})" if self.definition.panes.marks else "0L"
-        said = {
+        aggregates = {
             ROWS: "count(1)",
             MARKS: marks,
             FIRST: f"min({time})",
@@ -195,14 +208,14 @@ class Action:
         if self.keeps_late:
             before = late_before(self.definition, self.to.noted_before)
             closed = "" if before is None else f" OR {time} < {before}L"
-            said[ROW] = f"collect_list(CASE WHEN {time} IS NULL{closed} THEN {quote(ROW)} END)"
-        return [f"{text} AS {quote(name)}" for name, text in said.items()]
+            aggregates[ROW] = f"collect_list(CASE WHEN {time} IS NULL{closed} THEN {quote(ROW)} END)"
+        return [f"{text} AS {quote(name)}" for name, text in aggregates.items()]
 
     def _aggregated(self) -> list[Aggregated]:
         own, of = self._inputs, self.definition.input_kinds
         return [
             aggregated(value, [own[text] for text in value.inputs], [of[text] for text in value.inputs])
-            for value in self.definition.panes.values.values()
+            for value in self.definition.panes.aggregates.values()
         ]
 
 
@@ -210,11 +223,11 @@ def _columns(values: Sequence[Aggregated]) -> list[Column]:
     from pyspark.sql import functions as f
 
     columns = [column for value in values for column in value.columns]
-    said = [f.expr(column) if isinstance(column, str) else column for column in columns]
-    return [one.alias(f"{VALUE}{at}") for at, one in enumerate(said)]
+    spark_columns = [f.expr(column) if isinstance(column, str) else column for column in columns]
+    return [column.alias(f"{VALUE}{at}") for at, column in enumerate(spark_columns)]
 
 
-def _told(rows: Sequence[Row], horizon: int | None) -> RowTimes:
-    known = [row.time for row in rows if row.time is not None]
-    late = 0 if horizon is None else sum(time < horizon for time in known)
-    return RowTimes(min(known, default=None), max(known, default=None), late, len(rows) - len(known))
+def _row_times(rows: Sequence[Row], horizon: int | None) -> RowTimes:
+    times = [row.time for row in rows if row.time is not None]
+    late = 0 if horizon is None else sum(time < horizon for time in times)
+    return RowTimes(min(times, default=None), max(times, default=None), late, len(rows) - len(times))

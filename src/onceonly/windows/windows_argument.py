@@ -1,155 +1,264 @@
-"""Check ``panes=`` against sinks, ``note_time=`` and plan."""
+"""Check ``windows=`` against sinks, ``event_time=`` and plan."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.event_time import event_time_argument
-from onceonly.machine.window_rules import WindowsConfig
-from onceonly.protocol import KeepsState, RecallsState, Sink
+from onceonly.machine.division_rules import WindowsConfig
+from onceonly.protocol import Estimate, HostsStores, Sink
+from onceonly.protocol.batch import Bound, Notes, Trim
+from onceonly.protocol.capabilities import WindowStore
+from onceonly.protocol.row_times import Clock
+from onceonly.spark.batch import SparkBatch
 from onceonly.spark.engine import QueryPlan
 from onceonly.windows import late_rows, spark_partials
-from onceonly.windows.epoch_step import Targets
-from onceonly.windows.rules.assigners import Global, Sessions
-from onceonly.windows.rules.spec import Definition, Panes, define
+from onceonly.windows.epoch_step import Targets, WindowResultBatch, WindowStepper
+from onceonly.windows.rules.assigners import Global, Sessions, wrong
+from onceonly.windows.rules.spec import SENT, Definition, Windows, define
+from onceonly.windows.rules.values import Last, Max, Min
+from onceonly.windows.spark_partials import Action
+from onceonly_checkpoints.digests import LATE, STATE, WINDOWS
 
 if TYPE_CHECKING:
-    from onceonly.protocol import DataFrame
+    from pyspark.sql import DataFrame
+
+    from onceonly.event_time.event_time_argument import EventTimeArgument
 
 
-@runtime_checkable
-class StateSink(Sink, RecallsState, Protocol):
-    """A sink that holds the state of windows and can recall it."""
+# ---- Spark's micro-batch with windows.
+#
+# Nothing is executed until the batch is bound to the state of its windows.
+
+
+class WindowedBatch(SparkBatch):
+    """Spark's micro-batch with windows.
+
+    ``rows`` are as a query without panes would write them. ``without`` makes the same rows without those that a trim
+    leaves out.
+    """
+
+    def __init__(
+        self,
+        rows: DataFrame,
+        stepping: WindowStepper,
+        estimate: Estimate,
+        without: Callable[[Trim], DataFrame] | None = None,
+    ) -> None:
+        super().__init__(rows, estimate, without=without)
+        self._stepping = stepping
+
+    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> WindowResultBatch:
+        """Run the batch's one action, and step the state by its result. See ``protocol.batch.Bindable``.
+
+        Raises:
+            IdentityError: E226, the state is not as the epoch before left it.
+            DestinationError: the sink of state does not answer.
+            TooLargeForDriver: there are more partial results than Spark brings to a driver.
+        """
+        horizon = clock.horizon if clock else None
+        stepping, late = self._stepping, self._stepping.targets.late is not None
+        action = Action(self._df, stepping.definition, to, horizon, late, self._brought, self._tasks)
+        return stepping.stepped(to, action.counted(few=self._few), notes, self)
+
+    def trimmed(self, trim: Trim) -> WindowedBatch:
+        """Return the batch without the rows that are left out.
+
+        Raises:
+            TypeError: its rows cannot be distinguished by position.
+        """
+        if self._without is None:
+            raise TypeError("this batch cannot be trimmed")
+        return WindowedBatch(self._without(trim), self._stepping, self._estimate)
+
+
+# ---- Check ``windows=`` against sinks, ``event_time=`` and plan.
 
 
 @dataclass(frozen=True, slots=True)
 class WindowsArgument:
-    """Panes of a call, with the sink of state.
+    """Panes of a call, with the sinks of state and of late rows. Without the latter, late rows are only counted.
 
-    ``late`` is the sink of late rows, or ``None`` if they are only counted. ``records`` is the id of a sink of results
-    that makes records of them, or empty.
+    ``records`` is the id of a sink that makes records of results, or empty for none.
     """
 
-    panes: Panes
-    keeper: StateSink
+    panes: Windows
+    keeper: WindowStore
     late: Sink | None
     records: str = ""
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
-        """The sinks that do not get panes."""
+        """Sinks of other rows than panes."""
         return (*([self.late] if self.late else []), self.keeper)
 
     def targets(self, sinks: Sequence[Sink]) -> Targets:
-        """Ids by output, of all sinks of the call."""
+        """Assign all sinks of the call to panes, state and late rows."""
         panes = tuple(sink.id for sink in sinks if sink not in self.sinks)
         return Targets(panes, self.keeper.id, self.late.id if self.late else None)
 
-    def defined(self, pipeline: str, rows: DataFrame, time: event_time_argument.EventTimeArgument | None) -> Definition:
-        """The windows over rows as they would be written without panes. The rows may be a stream.
+    def defined(self, pipeline: str, rows: DataFrame, time: EventTimeArgument | None) -> Definition:
+        """Return the windows over such rows.
 
-        ``time`` is the ``note_time=`` of the query.
+        ``rows`` are as a query without panes would write them, of a stream as well. ``time`` is how the query notes
+        time.
 
         Raises:
-            ConfigurationError: E121, an expression is not one on a row. E140, the rows or the time of the query do not
-                fit. E144, a sum of floating point.
+            ConfigurationError: E121, an expression is not one on a row; E140, the rows or the time of the query do not
+                fit the windows; E144.
         """
         definition = define(self.panes, dict(rows.dtypes), spark_partials.kinds_of(pipeline, rows, self.panes))
         if time and time.noting.unit != definition.unit and time.noting.column:
-            raise _unmeant(
-                f"windows count time in {definition.unit!r}, and note_time= in {time.noting.unit!r}",
+            raise wrong(
+                f"windows count time in {definition.unit!r}, and event_time= in {time.noting.unit!r}",
                 "one of them is of instants and the other of whole numbers",
                 "give both the same column, and sizes in its unit",
             )
-        if self.late and (taken := next((name for name in rows.columns if name.lower() in late_rows.ADDED), None)):
-            raise _unmeant(
-                f"rows have a column {taken}, and late_rows= adds one of this name",
-                "a late row is kept with its window and with what was noted",
-                f'call it otherwise: before=lambda df: df.withColumnRenamed("{taken}", "{taken}_")',
+        if self.late and (column := next((name for name in rows.columns if name.lower() in late_rows.ADDED), None)):
+            raise wrong(
+                f"rows have a column {column}, and late_rows= adds one of this name",
+                "a late row is kept with its window and the recorded time",
+                f'give it another name: transform=lambda df: df.withColumnRenamed("{column}", "{column}_")',
             )
         self.check_records(definition)
         return definition
 
     def check_records(self, definition: Definition) -> None:
-        """Refuse results whose parts of a record are neither text nor bytes.
-
-        Raises:
-            ConfigurationError: E140.
-        """
+        """Refuse results whose parts of a record are neither text nor bytes (E140)."""
         if not self.records:
             return
         columns = dict(zip(definition.panes.keys, definition.key_kinds, strict=True))
-        columns |= dict(zip(definition.panes.values, definition.value_kinds, strict=True))
+        columns |= dict(zip(definition.panes.aggregates, definition.value_kinds, strict=True))
         for part in ("key", "value"):
             if (kind := columns.get(part, "string")) not in ("string", "binary"):
-                raise _no_record(self.records, f"column {part} of pane rows is {kind}")
+                raise _no_record(self.records, f"column {part} of window results is {kind}")
 
     @staticmethod
     def windows(definition: Definition) -> WindowsConfig:
-        """Windows in the form of the machine."""
-        said = (definition.fingerprint, definition.meaning, definition.lateness, definition.panes.at_most)
-        return WindowsConfig(*said, overlap=definition.overlap, closing=definition.closing)
+        """Return the windows as the machine takes them."""
+        fields = (definition.fingerprint, definition.meaning, definition.lateness, definition.panes.max_open)
+        return WindowsConfig(*fields, overlap=definition.overlap, closing=definition.closing)
 
     @property
     def words(self) -> str:
-        """Its part of the guarantee, in words."""
+        """The part that affects the guarantee, in words."""
         return f"{self.panes.words}; state in {self.keeper.id}"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of results."""
+        return (*self.panes.keys, *self.panes.aggregates, *SENT)
+
+    @property
+    def contents(self) -> dict[str, str]:
+        """Contents of the sinks that do not get panes, in words, by sink id."""
+        return {self.keeper.id: "windows"} | ({self.late.id: "late rows"} if self.late else {})
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """The keyword argument, by name."""
+        return {"windows": self.panes}
+
+    def promise(self, sinks: Sequence[Sink]) -> dict[str, tuple[str, str]]:
+        """By sink id, the name and the words of the rows that it gets. ``sinks`` get panes."""
+        outputs = {sink.id: (WINDOWS, self.words) for sink in sinks}
+        outputs[self.keeper.id] = STATE, "every window that is open, as the newest epoch left it"
+        if self.late:
+            outputs[self.late.id] = LATE, "every row that came after its window was closed"
+        return outputs
+
+    def resolve(self, plan: QueryPlan, pipeline: str, rows: DataFrame, time: EventTimeArgument | None) -> Definition:
+        """The windows over rows of a query, as in :meth:`defined`.
+
+        Raises:
+            ConfigurationError: E141 the plan keeps state of its own. E121, E140 or E144, as :meth:`defined`.
+        """
+        if plan.stateful:
+            raise refuse("E141", query=pipeline)
+        return self.defined(pipeline, rows, time)
+
+    def batch(
+        self,
+        rows: DataFrame,
+        definition: Definition,
+        sinks: Sequence[Sink],
+        size: Estimate,
+        without: Callable[[Trim], DataFrame],
+    ) -> WindowedBatch:
+        """A micro-batch with windows, for all ``sinks`` of a call. ``without`` makes the rows of a trimmed batch."""
+        return WindowedBatch(rows, WindowStepper(definition, self.keeper, self.targets(sinks)), size, without)
+
+    @staticmethod
+    def ordered_by(definition: Definition) -> Iterator[tuple[str, str, str]]:
+        """The columns that order rows: the argument in words, the column, its type."""
+        for name, value in definition.panes.aggregates.items():
+            if isinstance(value, Last | Max | Min):
+                by = value.by if isinstance(value, Last) else value.column
+                yield f"{type(value).__name__} in aggregates= ({name})", by, definition.input_kinds.get(by, "")
+
+    def reword(self, refused: OnceOnlyError) -> OnceOnlyError:
+        """Reword E505 for panes: several results of one window, not several rows of a key."""
+        details = refused.details
+        if refused.code != "E505" or details["sink"] in {sink.id for sink in self.sinks}:
+            return refused
+        remedy = (
+            'append the results: leave key= out; or upsert them, under another name=: Windows(..., results="upserts")'
+        )
+        return refuse("E505", sink=details["sink"], key=details["key"], example=details["example"], next=remedy)
 
 
 def check_windows(
-    panes: Panes | None, sinks: Sequence[Sink], time: event_time_argument.EventTimeArgument | None, others: str = ""
-) -> WindowsArgument | None:
-    """Find the sinks that panes need, and refuse conflicting arguments.
+    panes: object, sinks: Sequence[Sink], time: EventTimeArgument | None, others: str = ""
+) -> WindowsArgument:
+    """Find the sinks that panes take, and refuse arguments that do not fit them.
 
-    ``time`` is the ``note_time=`` of the query. ``others`` names another argument that divides rows, or is empty.
+    ``sinks`` are those of the call, in order. ``others`` names other arguments that split rows, or is empty.
 
     Raises:
         ConfigurationError: E140, E143.
     """
-    if panes is None:
-        return None
-    if not isinstance(panes, Panes):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
-        raise _unmeant(
-            f"panes={panes!r} defines no windows",
-            "panes= takes a Panes",
-            'give Panes(key="team", values={"total": Sum("value")}, time="event_time", window=Fixed("2 minutes"))',
+    if not isinstance(panes, Windows):
+        raise wrong(
+            f"windows={panes!r} defines no windows",
+            "windows= takes a Windows",
+            'give Windows(key="team", aggregates={"total": Sum("value")}, time="event_time", '
+            'window=Tumbling("2 minutes"))',
         )
     if others:
-        raise _unmeant(
-            f"{others} was given beside panes=",
+        raise wrong(
+            f"{others} was given with windows=",
             "rows are aggregated as they come, before anything else could take some of them apart",
             f"leave {others} out, and write good rows by a query of its own that this one reads",
         )
     if panes.needs_time and time is None:
-        raise _unmeant(
-            "panes= closes windows by time, and nobody says what is complete",
-            "note_time= is missing",
-            f'add note_time=EventTime("{panes.time}", delay="2 minutes")',
+        raise wrong(
+            "windows= closes windows by time, and event_time= is missing",
+            "event_time= is missing",
+            f'add event_time=EventTime("{panes.time}", max_delay="2 minutes")',
         )
     if panes.time == "ingest" and (time is None or time.noting.by != "ingest"):
-        said = "panes= takes rows by the moment of their batch, and note_time= does not"
-        raise _unmeant(said, 'time="ingest"', 'add note_time="ingest"')
+        problem = "windows= takes rows by the moment of their batch, and event_time= does not"
+        raise wrong(problem, 'time="ingest"', 'add event_time="ingest"')
     late = panes.late_rows if panes.late_rows != "count" else None
     if late is not None and not isinstance(late, Sink):
-        raise _unmeant(
+        raise wrong(
             f"late_rows={late!r} is no sink", "it takes one, or counts", 'give late_rows=pg.table("late"), or "count"'
         )
     for sink in sinks:
         _check_key(panes, sink)
     keeper, records = _keeper(panes, sinks), next((sink.id for sink in sinks if sink.capabilities.records), "")
-    if records and "value" not in (*panes.keys, *panes.values):
-        raise _no_record(records, "pane rows have no column value")
+    if records and "value" not in (*panes.keys, *panes.aggregates):
+        raise _no_record(records, "window results have no column value")
     return WindowsArgument(panes, keeper, late, records)
 
 
-def _check_key(panes: Panes, sink: Sink) -> None:
-    """Refuse a sink whose key does not identify a window."""
+def _check_key(panes: Windows, sink: Sink) -> None:
+    """Refuse a sink whose rows replace one another by another key than their window."""
     changes = sink.capabilities.changes
     if changes.sequence is not None:
-        raise _unmeant(
+        raise wrong(
             f"{sink.id} has sequence={changes.sequence!r}",
             "results of a window are ordered by their epochs, and seq begins at 0 in each of them",
             "leave sequence= out: the result of the later epoch wins",
@@ -157,67 +266,42 @@ def _check_key(panes: Panes, sink: Sink) -> None:
     if not changes.key:
         return
     window, needed = _named_by(panes)
-    allowed = {*needed, *window} if panes.rows == "upserts" else {*needed, *changes.key}
+    allowed = {*needed, *window} if panes.results == "upserts" else {*needed, *changes.key}
     if not set(needed) <= set(changes.key) <= allowed:
-        raise _unmeant(
+        raise wrong(
             f"{sink.id} has key=({', '.join(changes.key)}), and a window is named by ({', '.join(needed)})",
             "results of other windows would be replaced, or old results of a window would stay",
             f"give the sink key={needed!r}, and its table a unique index on these columns",
         )
 
 
-def _named_by(panes: Panes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Columns of a window's bounds, and those that identify a window."""
+def _named_by(panes: Windows) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns that locate a window, and those that identify one of a key."""
     if isinstance(panes.window, Global):
         return (), panes.keys  # both ends are null
     ends = ("window_start", "window_end")
     return ends, (*panes.keys, *(ends if isinstance(panes.window, Sessions) else ends[:1]))
 
 
-def said_of(chosen: WindowsArgument | None, refused: OnceOnlyError) -> OnceOnlyError:
-    """Reword E505 for panes: several results of one window, not several rows of a key."""
-    said = refused.details
-    if chosen is None or refused.code != "E505" or said["sink"] in {sink.id for sink in chosen.sinks}:
-        return refused
-    way = 'append the results: leave key= out; or upsert them, under another name=: Panes(..., rows="upserts")'
-    return refuse("E505", sink=said["sink"], key=said["key"], example=said["example"], next=way)
-
-
 def _no_record(sink: str, problem: str) -> Exception:
-    return _unmeant(
+    return wrong(
         f"{sink} takes records, and {problem}",
-        "a record is made of the columns key and value, text or bytes; other columns of a pane row are not in it",
-        'call them so: Panes(key="key", values={"value": ...}), with the key from before= and a value that is text: '
-        'Last("name", by="event_time"), or an Aggregate with kind = "string"; or give a sink of Postgres or Delta',
+        "a record is made of the columns key and value, text or bytes; other columns of a window result are not in it",
+        'call them so: Windows(key="key", aggregates={"value": ...}), with the key from transform= and a text as '
+        'value: Last("name", by="event_time"), an Aggregate with kind = "string"; or give a sink of Postgres or Delta',
     )
 
 
-def _keeper(panes: Panes, sinks: Sequence[Sink]) -> StateSink:
-    if panes.state is not None and not isinstance(panes.state, KeepsState):
-        raise refuse("E143", problem=f"state={panes.state!r} cannot hold windows and be asked for them", next=_WAY)
-    keeps = panes.state or next((sink for sink in sinks if isinstance(sink, KeepsState)), None)
-    if not isinstance(keeps, KeepsState):
-        raise refuse("E143", problem="none of the sinks can hold windows and be asked for them", next=_WAY)
-    found = keeps.state_keeper(beside=panes.state is None)
-    if not isinstance(found, StateSink):
-        raise refuse("E143", problem=f"{keeps!r} cannot be asked for windows", next=_WAY)
-    if taken := next((sink.id for sink in sinks if found.id == sink.id), None):
-        raise refuse("E143", problem=f"{taken} takes rows in the same call", next=_WAY)
-    return found
+def _keeper(panes: Windows, sinks: Sequence[Sink]) -> WindowStore:
+    separate, hosts = panes.state_sink is None, sinks if panes.state_sink is None else (panes.state_sink,)
+    stores = (sink.window_store(separate=separate) for sink in hosts if isinstance(sink, HostsStores))
+    keeper = next((store for store in stores if store is not None), None)
+    if keeper is None:
+        hosts_none = "none of the sinks can" if separate else f"state_sink={panes.state_sink!r} cannot"
+        raise refuse("E143", problem=f"{hosts_none} hold windows and be asked for them", next=_STORE_REMEDY)
+    if sink_id := next((sink.id for sink in sinks if keeper.id == sink.id), None):
+        raise refuse("E143", problem=f"{sink_id} takes rows in the same call", next=_STORE_REMEDY)
+    return keeper
 
 
-_WAY = 'name a table of Postgres: Panes(..., state=pg.table("scores_state"))'
-
-
-def refuse_state(plan: QueryPlan, query: str) -> None:
-    """Refuse a plan that keeps state of its own.
-
-    Raises:
-        ConfigurationError: E141.
-    """
-    if plan.stateful:
-        raise refuse("E141", query=query)
-
-
-def _unmeant(problem: str, cause: str, way: str) -> Exception:
-    return refuse("E140", problem=problem, cause=cause, next=way)
+_STORE_REMEDY = 'name a table of Postgres: Windows(..., state_sink=pg.table("scores_state"))'

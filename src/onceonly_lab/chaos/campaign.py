@@ -172,7 +172,9 @@ class Campaign:
 
     def _chosen(self, facts: Facts, only: Action | None, *, thorough: bool) -> Iterable[Schedule]:
         drawn = draw(facts, self.seed, struck=self._struck, elsewhere=self.elsewhere, thorough=thorough)
-        return (one for one in drawn if only is None or any(fault.action is only for fault in one.faults))
+        return (
+            schedule for schedule in drawn if only is None or any(fault.action is only for fault in schedule.faults)
+        )
 
     def _fitting(self, schedule: Schedule, until: float) -> Schedule | None:
         """As many of its drivers as there is time for; the first schedule of all is played whatever it takes."""
@@ -194,7 +196,7 @@ class Campaign:
 
     def _smaller(self, schedule: Schedule, judged: Judgement, until: float) -> Result:
         name = judged.findings[0].anomaly
-        found: dict[Schedule, Judgement] = {schedule: judged}
+        judgements: dict[Schedule, Judgement] = {schedule: judged}
         tries = MOST_SMALLER
 
         def fails(candidate: Schedule) -> Anomaly | None:
@@ -207,11 +209,11 @@ class Campaign:
             tries -= 1
             if (candidate.records, candidate.rows) not in self._golden:
                 self.rehearse(candidate.records, candidate.rows)
-            found[candidate] = self._judged(candidate)
-            return next((finding.anomaly for finding in found[candidate].findings), None)
+            judgements[candidate] = self._judged(candidate)
+            return next((finding.anomaly for finding in judgements[candidate].findings), None)
 
         smallest = shrink(schedule, name, fails).schedule
-        return self._result(found[smallest], smallest)
+        return self._result(judgements[smallest], smallest)
 
     def _missing(self, facts: Facts, only: Action | None) -> Iterator[str]:
         """What a campaign has to go through before it proves anything."""
@@ -227,7 +229,7 @@ class Campaign:
                 yield "never reached: a driver woke up after another had taken over"
         elif not killed & _UNTOLD:
             yield "never reached: killed after the rows were written, before Spark knew"
-        if len(facts.sinks) > 1 and self.stage.level is Level.WARM and not any(one.split for one in self._played):
+        if len(facts.sinks) > 1 and self.stage.level is Level.WARM and not any(played.split for played in self._played):
             yield "never reached: one sink committed, one not, recovered"
 
     def _a_driver(self) -> float:
@@ -250,7 +252,7 @@ class Campaign:
             schedule=schedule,
             folder=self.stage.folder,
         )
-        failed = next((one for one in reversed(self._played) if one.schedule == schedule), None)
+        failed = next((played for played in reversed(self._played) if played.schedule == schedule), None)
         if failed is not None:
             shutil.copy(failed.file, self.stage.folder / "history.jsonl")
         result.save()
@@ -290,9 +292,9 @@ def _check_sinks(job: str, played: Played, history: History) -> None:
 
 def _summed(job: str, played: list[Played], missing: tuple[str, ...]) -> Judgement:
     """All clean runs as one judgement."""
-    reads = sum(1 for one in played for entry in _known(one).entries if entry.sink and entry.rows is not None)
-    rows = sum(one.schedule.records * one.schedule.rows for one in played)
-    epochs = sum(one.schedule.records for one in played)
+    reads = sum(1 for run in played for entry in _known(run).entries if entry.sink and entry.rows is not None)
+    rows = sum(run.schedule.records * run.schedule.rows for run in played)
+    epochs = sum(run.schedule.records for run in played)
     return Judgement(job, (), frozenset(), missing, epochs, rows, reads)
 
 
@@ -308,12 +310,12 @@ def seconds_of(budget: str | float) -> float:
     Raises:
         ConfigurationError: E110, it is none.
     """
-    found = _BUDGET.fullmatch(str(budget).strip())
-    if found is None:
+    match = _BUDGET.fullmatch(str(budget).strip())
+    if match is None:
         raise refuse(
             "E110", problem=f"budget={budget!r} is no time.", cause="a number with s, m or h", next='budget="3m"'
         )
-    return float(found[1]) * _UNITS[found[2]]
+    return float(match[1]) * _UNITS[match[2]]
 
 
 @contextmanager
@@ -347,7 +349,7 @@ def chaos(
     only: Action | None = None,
     most: int | None = None,
     at_least: str | None = None,
-    told: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Result:
     """Break a job again and again, and judge what it leaves.
 
@@ -361,7 +363,7 @@ def chaos(
         most: schedules that are played at most.
         at_least: what proves something, ``"20 kills, 8 cells"``; what went through less is inconclusive. Default: three
             cells, and nothing where ``only`` or ``most`` says what is played.
-        told: is told a line of words after each schedule.
+        progress: is told a line of words after each schedule.
 
     Raises:
         ConfigurationError: E110, E117, E118 or E119, the job cannot be judged.
@@ -378,7 +380,7 @@ def chaos(
     chosen = only is not None or most is not None
     least = Least.parse(at_least or DEFAULT) if at_least or not chosen else _NOTHING
     with staged(job, folder, level) as stage:
-        return Campaign(stage, seed, told).run(longest, only, most=most, least=least)
+        return Campaign(stage, seed, progress).run(longest, only, most=most, least=least)
 
 
 def replay(
@@ -386,7 +388,7 @@ def replay(
     job: Pipeline,
     folder: Path,
     level: Level | None = None,
-    told: Callable[[str], None] = print,
+    progress: Callable[[str], None] = print,
     *,
     smaller: bool = False,
 ) -> Result:
@@ -397,7 +399,7 @@ def replay(
         job: a function under :func:`onceonly_lab.pipeline`.
         folder: for everything that is written.
         level: how real; default ``L4`` where a driver is stopped or its JVM dies, else ``L3``.
-        told: is told a line of words after each schedule.
+        progress: is told a line of words after each schedule.
         smaller: make it smaller, too, if it fails.
 
     Raises:
@@ -406,5 +408,5 @@ def replay(
     check_playable(schedule, level)
     own = any(fault.action in OWN for fault in schedule.faults)
     with staged(job, folder, level or (Level.COLD if own else Level.WARM)) as stage:
-        campaign = Campaign(stage, schedule.seed or 0, told)
+        campaign = Campaign(stage, schedule.seed or 0, progress)
         return campaign.shrink(schedule) if smaller else campaign.replay(schedule)

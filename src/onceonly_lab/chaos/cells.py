@@ -125,11 +125,11 @@ class Matrix:
         """Several jobs: a cell is left out where it is in each of them."""
         several = list(matrices)
         first = several[0].left_out if several else {}
-        out = {cell: why for cell, why in first.items() if all(cell in one.left_out for one in several)}
-        struck = sum((Counter(one.struck) for one in several), Counter[Cell]())
-        passed = sum((Counter(one.passed) for one in several), Counter[Point]())
-        drawn = frozenset[Cell]().union(*(one.drawn for one in several))
-        damage = sum((Counter(one.damage) for one in several), Counter[str]())
+        out = {cell: why for cell, why in first.items() if all(cell in matrix.left_out for matrix in several)}
+        struck = sum((Counter(matrix.struck) for matrix in several), Counter[Cell]())
+        passed = sum((Counter(matrix.passed) for matrix in several), Counter[Point]())
+        drawn = frozenset[Cell]().union(*(matrix.drawn for matrix in several))
+        damage = sum((Counter(matrix.damage) for matrix in several), Counter[str]())
         return cls(out, struck, passed, drawn, damage)
 
     @property
@@ -152,9 +152,9 @@ class Matrix:
     def sentence(self) -> str:
         """The same in words."""
         struck = len(self.cells) - len(self.unstruck)
-        told = f"{struck} of {counted(len(self.cells), 'cell')} struck ({self.share:.0%})"
+        text = f"{struck} of {counted(len(self.cells), 'cell')} struck ({self.share:.0%})"
         unfired = [cell for cell in self.unstruck if cell in self.drawn]
-        return f"{told}; drawn and never fired: {_named(unfired)}" if unfired else told
+        return f"{text}; drawn and never fired: {_named(unfired)}" if unfired else text
 
     def lines(self) -> Iterator[str]:
         """What was damaged, and what did not come to act, by name, and why."""

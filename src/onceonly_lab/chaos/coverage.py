@@ -109,7 +109,7 @@ def covered(
     seed: int,
     folder: Path,
     *,
-    told: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
     most: int | None = None,
 ) -> Covered:
     """Put jobs through every action at every point that they pass.
@@ -120,13 +120,13 @@ def covered(
         budget: seconds for all of them.
         seed: order and moments.
         folder: for everything that is written.
-        told: is told a line of words after each schedule.
+        progress: is told a line of words after each schedule.
         most: schedules of each job that are played at most.
     """
     jobs = [load(job)] if job else [getattr(samples, name) for name in samples.ALL]
     with staged(jobs[0], folder, level) as stage:
-        results = tuple(_went_through(jobs, stage, budget, _Shared(seed, told, most)))
-        return Covered(level, tuple(one.name for one in jobs), results, time.monotonic() - stage.began)
+        results = tuple(_went_through(jobs, stage, budget, _Shared(seed, progress, most)))
+        return Covered(level, tuple(pipeline.name for pipeline in jobs), results, time.monotonic() - stage.began)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +144,11 @@ def _went_through(jobs: list[Pipeline], stage: Stage, budget: float, shared: _Sh
     They share JVM and servers: our own jobs ask for the same settings, and a user's job is alone.
     """
     struck, until = frozenset[Cell](), stage.began + budget
-    for at, one in enumerate(jobs):
+    for at, job in enumerate(jobs):
         began = time.monotonic() if at else stage.began
-        own = replace(stage, job=one, folder=stage.folder / f"job{at}", began=began)
+        own = replace(stage, job=job, folder=stage.folder / f"job{at}", began=began)
         campaign = Campaign(own, shared.seed, shared.told, struck, name=f"job{at}_run")
-        share = 1.0 if one is jobs[-1] else _FIRST_SHARE
+        share = 1.0 if job is jobs[-1] else _FIRST_SHARE
         result = campaign.run((until - began) * share, thorough=True, most=shared.most)
         struck |= {cell for cell, times in result.matrix.struck.items() if times}
         yield result

@@ -96,10 +96,10 @@ class Wires:
         self._let_go(None)
 
     def _let_go(self, now: int | None) -> None:
-        due = [one for one in self._held if now is None or one[0] <= now]
-        for one in due:
-            self._held.remove(one)
-            one[1].end()
+        due = [held_strike for held_strike in self._held if now is None or held_strike[0] <= now]
+        for held_strike in due:
+            self._held.remove(held_strike)
+            held_strike[1].end()
 
 
 # ---- Destinations that a job asks for: made when they are asked for, read from outside of the drivers that are

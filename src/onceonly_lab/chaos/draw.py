@@ -171,7 +171,7 @@ def _chained(faultless: Schedule, cells: Iterable[Cell], chance: random.Random) 
     faults: list[Fault] = []
     number = 0
     for point, action in cells:
-        if (point, action) in {(one, Action.LOSE_LEDGER) for one in _UNOPENED} and not number:
+        if (point, action) in {(unopened_point, Action.LOSE_LEDGER) for unopened_point in _UNOPENED} and not number:
             number += 1
             faults.append(_NEXT)
         number += 1
@@ -222,10 +222,10 @@ def _damages(facts: Facts, faultless: Schedule, chance: random.Random) -> Iterat
 
 def _damaged(faultless: Schedule, what: list[str], chance: random.Random) -> Schedule:
     faults, losses, hit = list[Fault](), list[Loss](), min(_NEXT.hit, faultless.records)
-    for number, one in enumerate(what):
+    for number, damage in enumerate(what):
         first = 2 * number + 1
         faults += [_moment(first, chance), replace(_NEXT, incarnation=first + 1, hit=hit)]
-        losses.append(Loss(first + 2, one))
+        losses.append(Loss(first + 2, damage))
     last = 2 * len(what) + 1
     return replace(faultless, incarnations=last, faults=(*faults, _moment(last, chance)), losses=tuple(losses))
 

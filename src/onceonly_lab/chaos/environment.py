@@ -143,8 +143,8 @@ class Sinks:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"nobody gave the job a destination {kind} {name}")
             time.sleep(_POLL_S)
-        found: list[str] = json.loads(answer.read_text())
-        return found
+        address_parts: list[str] = json.loads(answer.read_text())
+        return address_parts
 
 
 @dataclass(frozen=True, slots=True)

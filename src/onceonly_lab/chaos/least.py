@@ -38,12 +38,12 @@ class Least:
         Raises:
             ConfigurationError: E110, it is something else.
         """
-        found = [_PART.fullmatch(part.strip()) for part in text.split(",")]
-        said = {part[2]: int(part[1]) for part in found if part}
-        if len(said) < len(found):
+        matches = [_PART.fullmatch(part.strip()) for part in text.split(",")]
+        counts = {part[2]: int(part[1]) for part in matches if part}
+        if len(counts) < len(matches):
             problem, cause = f"at_least={text!r} is no number of kills or cells.", "a campaign counts these two"
             raise refuse("E110", problem=problem, cause=cause, next='at_least="20 kills, 8 cells"')
-        return cls(said.get("kill", 0), said.get("cell", 0))
+        return cls(counts.get("kill", 0), counts.get("cell", 0))
 
     def lacking(self, kills: int, cells: int, possible: int) -> Iterator[str]:
         """What a campaign lacks, in words.
@@ -53,11 +53,11 @@ class Least:
             cells: that were struck.
             possible: cells in which something can come to act.
         """
-        wanted = min(self.cells, possible)
+        required = min(self.cells, possible)
         if kills < self.kills:
             yield f"proved little: {counted(kills, 'kill')}, at least {self.kills} were asked for"
-        if cells < wanted:
-            yield f"proved little: {cells} of {counted(possible, 'cell')} struck, at least {wanted} were asked for"
+        if cells < required:
+            yield f"proved little: {cells} of {counted(possible, 'cell')} struck, at least {required} were asked for"
 
 
 DEFAULT = "3 cells"

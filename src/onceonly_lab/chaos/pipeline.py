@@ -72,10 +72,10 @@ class Pipeline:
     def name(self) -> str:
         """Where it is defined, as :func:`load` takes it: ``module:name``, or ``file.py:name``."""
         module, file = self.function.__module__, Path(self.function.__code__.co_filename).resolve()
-        here = Path.cwd()
-        if _found_from(here, module) == file:
+        directory = Path.cwd()
+        if _found_from(directory, module) == file:
             return f"{module}:{self.function.__name__}"
-        return f"{file.relative_to(here) if file.is_relative_to(here) else file}:{self.function.__name__}"
+        return f"{file.relative_to(directory) if file.is_relative_to(directory) else file}:{self.function.__name__}"
 
     def made(self, number: int) -> Mapping[str, Any]:
         """The row of a number."""
@@ -165,24 +165,24 @@ def _check(job: Pipeline) -> None:
         )
 
 
-def load(place: str) -> Pipeline:
+def load(location: str) -> Pipeline:
     """Find a job again.
 
     Args:
-        place: ``module:name`` or ``file.py:name``.
+        location: ``module:name`` or ``file.py:name``.
 
     Raises:
         ConfigurationError: E110, there is none.
     """
-    where, colon, name = place.rpartition(":")
+    where, colon, name = location.rpartition(":")
     try:
         module = _from_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
-        found = getattr(module, name)
+        job = getattr(module, name)
     except (ImportError, OSError, ValueError, AttributeError, SyntaxError) as error:
-        raise _no_job(place, f"{type(error).__name__}: {error}") from error
-    if not colon or not isinstance(found, Pipeline):
-        raise _no_job(place, f"{name} is a {type(found).__name__}, not a function under @pipeline")
-    return found
+        raise _no_job(location, f"{type(error).__name__}: {error}") from error
+    if not colon or not isinstance(job, Pipeline):
+        raise _no_job(location, f"{name} is a {type(job).__name__}, not a function under @pipeline")
+    return job
 
 
 def _from_file(path: Path) -> Any:
@@ -198,22 +198,22 @@ def _from_file(path: Path) -> Any:
     return module
 
 
-def _found_from(here: Path, module: str) -> Path | None:
+def _found_from(directory: Path, module: str) -> Path | None:
     """The file that is imported from a directory: a test runner has put others on the path, for itself alone."""
-    path, found = [str(here)], None
+    path, spec = [str(directory)], None
     names = module.split(".")
     for length in range(1, len(names) + 1):
-        found = PathFinder.find_spec(".".join(names[:length]), path)
-        if found is None:
+        spec = PathFinder.find_spec(".".join(names[:length]), path)
+        if spec is None:
             return None
-        path = list(found.submodule_search_locations or ())
-    return Path(found.origin).resolve() if found and found.origin else None
+        path = list(spec.submodule_search_locations or ())
+    return Path(spec.origin).resolve() if spec and spec.origin else None
 
 
-def _no_job(place: str, cause: str) -> Exception:
+def _no_job(location: str, cause: str) -> Exception:
     return refuse(
         "E110",
-        problem=f"There is no job {place!r}.",
+        problem=f"There is no job {location!r}.",
         cause=cause,
         next="name it as module:function or path/to/file.py:function, and decorate it with onceonly_lab.pipeline",
     )
@@ -254,8 +254,8 @@ def source_entries(job: Pipeline, batches: int, rows: int) -> Iterator[Entry]:
 
 
 def _text(row: Mapping[str, Any], column: str | None) -> str | None:
-    found = row[column] if column is not None else None
-    return None if found is None else str(found)
+    cell = row[column] if column is not None else None
+    return None if cell is None else str(cell)
 
 
 def _cut(batches: int, rows: int) -> Iterator[range]:

@@ -75,8 +75,8 @@ def _rolled_back(commits: int) -> Callable[[Path], bool]:
         done = _batches(checkpoint, "commits")
         if len(done) < commits:
             return False
-        kept = done[-commits]
-        for log, first in (("offsets", kept + 1), ("commits", kept)):
+        last_batch = done[-commits]
+        for log, first in (("offsets", last_batch + 1), ("commits", last_batch)):
             for batch in _batches(checkpoint, log):
                 if batch >= first:
                     _remove(checkpoint, log, batch)
@@ -94,12 +94,12 @@ def _emptied(checkpoint: Path) -> bool:
 
 def _robbed_of(name: str) -> Callable[[Path], bool]:
     def operation(checkpoint: Path) -> bool:
-        place = checkpoint / name
-        if place.is_dir():
-            shutil.rmtree(place)
+        path = checkpoint / name
+        if path.is_dir():
+            shutil.rmtree(path)
             return True
-        existed = place.exists()
-        place.unlink(missing_ok=True)
+        existed = path.exists()
+        path.unlink(missing_ok=True)
         return existed
 
     return operation
@@ -307,8 +307,8 @@ class _Run:
     # ---- readers
 
     def _look_after_a_kill(self) -> None:
-        seen = [self._read(sink) for sink in self._played.sinks]
-        held = {frozenset(row.identity for row in one.rows) for one in seen}
+        snapshots = [self._read(sink) for sink in self._played.sinks]
+        held = {frozenset(row.identity for row in snapshot.rows) for snapshot in snapshots}
         self._played.split = self._played.split or len(held) > 1
 
     def _settled(self) -> None:
@@ -321,18 +321,18 @@ class _Run:
         for sink in self._played.sinks:
             self._last_look(sink)
 
-    def _last_look(self, one: Destination) -> None:
+    def _last_look(self, destination: Destination) -> None:
         """Read a sink for the verdict, once the database has noticed who is dead."""
         deadline = time.monotonic() + _CLEARS_S
-        while self._read(one).leaks and time.monotonic() < deadline:
+        while self._read(destination).leaks and time.monotonic() < deadline:
             time.sleep(0.1)
-        self._read(one, final=True)
+        self._read(destination, final=True)
 
-    def _read(self, one: Destination, *, final: bool = False) -> Seen:
+    def _read(self, destination: Destination, *, final: bool = False) -> Seen:
         try:
-            return self._pollers[one.sink].read(final=final)
+            return self._pollers[destination.sink].read(final=final)
         except SinkUnreachable as silent:
-            raise unpolled(self.name, one.sink, silent.reason) from silent
+            raise unpolled(self.name, destination.sink, silent.reason) from silent
 
     def _header(self) -> Header:
         """What is judged is known once the job has asked for it; see :meth:`_finish`."""

@@ -91,8 +91,8 @@ class DriverPool:
 
     def start(self, task: Task) -> Driver:
         """Give the driver that waits its task, and let another one come up."""
-        driver, told = self._ready or self._hire()
-        task.save(told)
+        driver, task_file = self._ready or self._hire()
+        task.save(task_file)
         self._working.append(driver)
         self._ready = self._hire()
         return driver
@@ -108,11 +108,11 @@ class DriverPool:
     def _hire(self, more: Mapping[str, str] | None = None) -> tuple[Driver, Path]:
         self._hired += 1
         log = self._folder / f"driver-{self._hired:03d}"
-        told = log.with_suffix(".json")
-        said, environment = (told, json.dumps(self._options)), {**self._environment, **(more or {})}
+        task_file = log.with_suffix(".json")
+        arguments, environment = (task_file, json.dumps(self._options)), {**self._environment, **(more or {})}
         if self._fork_server is not None:
-            return Driver.forked(self._fork_server, *said, log=log, env=environment), told
-        return Driver.module(_PROGRAM, *said, log=log, env=environment), told
+            return Driver.forked(self._fork_server, *arguments, log=log, env=environment), task_file
+        return Driver.module(_PROGRAM, *arguments, log=log, env=environment), task_file
 
     def _path(self) -> dict[str, str]:
         return {_PATH: os.pathsep.join(dict.fromkeys([_folder_of(self._job), *filter(None, sys.path)]))}

@@ -124,10 +124,10 @@ class Points:
 
 def lose_ledger(checkpoint: str) -> bool:
     """Remove the ledger that lies beside a checkpoint; whether there was one."""
-    found = _ledger_files(checkpoint)
-    for file in found:
+    files = _ledger_files(checkpoint)
+    for file in files:
         file.unlink()
-    return bool(found)
+    return bool(files)
 
 
 def has_ledger(checkpoint: str) -> bool:
@@ -205,13 +205,13 @@ _QUIET = "Waiting for data to arrive"
 def main(argv: list[str]) -> int:
     """Start, await the task in ``argv[0]``, run it; ``argv[1]`` has Spark's settings as JSON."""
     end_with_parent()
-    told = Path(argv[0])
+    task_file = Path(argv[0])
     _load(_SOON)
     if is_warm():  # its JVM is its predecessor's until the task comes
-        _await(told)
+        _await(task_file)
     spark = _session(json.loads(argv[1]))
-    _await(told)
-    task = Task.load(told)
+    _await(task_file)
+    task = Task.load(task_file)
     with Line(task.recorder) as record:
         code = _run(spark, task, Points(task), record)
     if not is_warm():

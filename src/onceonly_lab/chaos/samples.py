@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from onceonly import Storage
 from onceonly_lab.chaos.pipeline import pipeline
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def two_sinks(env: Env) -> Any:
 
     live = PostgresSink(env.sinks.postgres("live"), table="live")
     history = DeltaSink(env.sinks.delta("history"))
-    write = exactly_once(live, history, ledger=_ledger(env))
+    write = exactly_once(live, history, storage=Storage(ledger=_ledger(env)))
     return env.source.writeStream.queryName("two_sinks").foreachBatch(write)
 
 
@@ -44,7 +45,7 @@ def stateful(env: Env) -> Any:
 
     # One store of state: a batch is to cost what the sink costs.
     env.spark.conf.set("spark.sql.shuffle.partitions", "1")
-    write = exactly_once(PostgresSink(env.sinks.postgres("seen"), table="seen"), ledger=_ledger(env))
+    write = exactly_once(PostgresSink(env.sinks.postgres("seen"), table="seen"), storage=Storage(ledger=_ledger(env)))
     return env.source.dropDuplicates(["id"]).writeStream.queryName("stateful").foreachBatch(write)
 
 
@@ -55,7 +56,7 @@ def topic(env: Env) -> Any:
     from onceonly_sinks.kafka import KafkaSink
 
     servers, name = env.sinks.kafka("orders")
-    write = exactly_once(KafkaSink(servers, topic=name), ledger=_ledger(env))
+    write = exactly_once(KafkaSink(servers, topic=name), storage=Storage(ledger=_ledger(env)))
     rows = env.source.selectExpr("CAST(id AS string) AS key", "to_json(struct(*)) AS value")
     return rows.writeStream.queryName("topic").foreachBatch(write)
 
@@ -65,11 +66,11 @@ def on_workers(env: Env) -> Any:
     """The same two sinks, written by executors on a cluster, which can be killed by themselves."""
     from onceonly import exactly_once
     from onceonly_sinks.delta import DeltaSink
-    from onceonly_sinks.postgres import PostgresSink
+    from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
-    live = PostgresSink(env.sinks.postgres("live"), table="live", via="executors")
+    live = PostgresSink(env.sinks.postgres("live"), table="live", tuning=PostgresTuning(load="executors"))
     history = DeltaSink(env.sinks.delta("history"))
-    write = exactly_once(live, history, ledger=_ledger(env))
+    write = exactly_once(live, history, storage=Storage(ledger=_ledger(env)))
     return env.source.repartition(4).writeStream.queryName("on_workers").foreachBatch(write)
 
 

@@ -149,28 +149,28 @@ def grouped(
         look_ups: the calls that looked for one whose answer was lost.
         inputs: rows of the source with their slices, for commits that do not name their rows.
     """
-    found: dict[tuple[str, int], list[Commit]] = {}
+    commits: dict[tuple[str, int], list[Commit]] = {}
     for call in sent:
         sink, epoch = call.said.sink, call.said.epoch
         if sink is not None and epoch is not None:
             resolved = _looked_up(call, sent, look_ups) if call.outcome is Kind.INFO else None
             rows = _brought(call.said, inputs)
-            found.setdefault((sink, epoch), []).append(_commit((sink, epoch), call, resolved, rows))
-    return {place: tuple(group) for place, group in found.items()}
+            commits.setdefault((sink, epoch), []).append(_commit((sink, epoch), call, resolved, rows))
+    return {sink_epoch: tuple(group) for sink_epoch, group in commits.items()}
 
 
 def grouped_as(
     groups: Mapping[tuple[str, int], tuple[Commit, ...]], change: Callable[[Commit], Commit]
 ) -> dict[tuple[str, int], tuple[Commit, ...]]:
     """The same commits, each changed."""
-    return {place: tuple(change(commit) for commit in group) for place, group in groups.items()}
+    return {sink_epoch: tuple(change(commit) for commit in group) for sink_epoch, group in groups.items()}
 
 
-def _commit(place: tuple[str, int], call: Call, resolved: Call | None, rows: frozenset[str] | None) -> Commit:
+def _commit(sink_epoch: tuple[str, int], call: Call, resolved: Call | None, rows: frozenset[str] | None) -> Commit:
     lost = call.outcome is Kind.INFO
     if resolved is not None:
         call = Call(call.said, call.at, resolved.outcome, resolved.answered, call.announced)
-    return Commit(*place, call, None if call.outcome is Kind.INFO else call.answered, lost, rows)
+    return Commit(*sink_epoch, call, None if call.outcome is Kind.INFO else call.answered, lost, rows)
 
 
 def _looked_up(call: Call, sent: Sequence[Call], look_ups: Sequence[Call]) -> Call | None:
@@ -182,33 +182,36 @@ def _looked_up(call: Call, sent: Sequence[Call], look_ups: Sequence[Call]) -> Ca
     until = min((other.at for other in sent if about(other) and other.at > call.at), default=None)
     return next(
         (
-            one
-            for one in look_ups
-            if about(one) and one.outcome is not Kind.INFO and call.at < one.at and (until is None or one.at < until)
+            look_up
+            for look_up in look_ups
+            if about(look_up)
+            and look_up.outcome is not Kind.INFO
+            and call.at < look_up.at
+            and (until is None or look_up.at < until)
         ),
         None,
     )
 
 
-def _brought(said: Entry, inputs: Sequence[Entry]) -> frozenset[str] | None:
+def _brought(commit_entry: Entry, inputs: Sequence[Entry]) -> frozenset[str] | None:
     """What a commit brings: the rows it names, else those of the input that lie in its slice."""
-    if said.rows is not None:
-        return frozenset(row.identity for row in said.rows)
-    if said.slice is None or not inputs:
+    if commit_entry.rows is not None:
+        return frozenset(row.identity for row in commit_entry.rows)
+    if commit_entry.slice is None or not inputs:
         return None
-    taken = {one.partition: one for one in said.slice}
-    parts = [(entry, _part(entry.slice or (), taken)) for entry in inputs]
+    spans = {span.partition: span for span in commit_entry.slice}
+    parts = [(entry, _part(entry.slice or (), spans)) for entry in inputs]
     if any(part is None for _, part in parts):
         return None
     return frozenset(row.identity for entry, part in parts if part for row in entry.rows or ())
 
 
-def _part(inner: tuple[Range, ...], taken: Mapping[str, Range]) -> bool | None:
+def _part(inner: tuple[Range, ...], spans: Mapping[str, Range]) -> bool | None:
     """Whether a piece of the input lies in a slice; ``None`` if the slice cuts it."""
-    ends = [(one, taken.get(one.partition)) for one in inner if one.start < one.end]
-    if all(out is None or one.end <= out.start or out.end <= one.start for one, out in ends):
+    ends = [(span, spans.get(span.partition)) for span in inner if span.start < span.end]
+    if all(out is None or span.end <= out.start or out.end <= span.start for span, out in ends):
         return False
-    within = all(out is not None and out.start <= one.start and one.end <= out.end for one, out in ends)
+    within = all(out is not None and out.start <= span.start and span.end <= out.end for span, out in ends)
     return True if within else None
 
 
@@ -341,9 +344,9 @@ def lay_out(history: History, golden: History | None = None) -> Case:
         history: the run.
         golden: the same run without faults, whose final reads say what is right.
     """
-    found = calls(history.entries)
+    all_calls = calls(history.entries)
     by_op: dict[Op, list[Call]] = {op: [] for op in Op}
-    for call in found:
+    for call in all_calls:
         by_op[call.said.op or Op.READ].append(call)
     inputs = tuple(call.said for call in by_op[Op.INPUT])
     return Case(
@@ -352,7 +355,7 @@ def lay_out(history: History, golden: History | None = None) -> Case:
         commits=grouped(by_op[Op.COMMIT], by_op[Op.LOOK_UP], inputs),
         installs=_by_sink(by_op[Op.INSTALL]),
         reads=_reads(by_op[Op.READ]),
-        computed=tuple(call for call in found if call.said.op in (Op.STAGE, Op.PREPARE, Op.EXECUTE)),
+        computed=tuple(call for call in all_calls if call.said.op in (Op.STAGE, Op.PREPARE, Op.EXECUTE)),
         told=tuple(call for op in (Op.RECORD, Op.OFFER) for call in by_op[op] if call.outcome is Kind.OK),
         stages=_stages(by_op[Op.STAGE]),
         inputs=inputs,
@@ -363,52 +366,54 @@ def lay_out(history: History, golden: History | None = None) -> Case:
     )
 
 
-def _by_sink(found: Iterable[Call]) -> dict[str, tuple[Call, ...]]:
+def _by_sink(sink_calls: Iterable[Call]) -> dict[str, tuple[Call, ...]]:
     grouped: dict[str, list[Call]] = {}
-    for call in found:
+    for call in sink_calls:
         grouped.setdefault(call.said.sink or "", []).append(call)
     return {sink: tuple(group) for sink, group in grouped.items()}
 
 
-def _stages(found: Iterable[Call]) -> dict[str, Call]:
+def _stages(stage_calls: Iterable[Call]) -> dict[str, Call]:
     """The stagings that may have left a manifest, the earliest of each."""
-    kept: dict[str, Call] = {}
-    for call in found:
+    calls_by_manifest: dict[str, Call] = {}
+    for call in stage_calls:
         if call.said.manifest is not None and call.outcome is not Kind.FAIL:
-            kept.setdefault(call.said.manifest, call)
-    return kept
+            calls_by_manifest.setdefault(call.said.manifest, call)
+    return calls_by_manifest
 
 
-def _reads(found: Iterable[Call]) -> dict[str, tuple[Read, ...]]:
-    answered = sorted((call for call in found if call.outcome is Kind.READ), key=lambda call: call.answered or call.at)
+def _reads(read_calls: Iterable[Call]) -> dict[str, tuple[Read, ...]]:
+    answered = sorted(
+        (call for call in read_calls if call.outcome is Kind.READ), key=lambda call: call.answered or call.at
+    )
     return {sink: tuple(_read(call) for call in group) for sink, group in _by_sink(answered).items()}
 
 
 def _read(call: Call) -> Read:
-    said = call.said
+    entry = call.said
     return Read(
-        sink=said.sink or "",
+        sink=entry.sink or "",
         who=call.who,
         began=call.at if call.announced else None,
         at=call.answered or call.at,
-        rows=said.rows,
-        markers=None if said.markers is None else {mark.epoch: mark for mark in said.markers},
-        final=said.final,
-        leaks=said.leaks,
+        rows=entry.rows,
+        markers=None if entry.markers is None else {mark.epoch: mark for mark in entry.markers},
+        final=entry.final,
+        leaks=entry.leaks,
     )
 
 
-def _golden(found: Iterable[Call], run: History | None) -> dict[str, tuple[Row, ...]]:
-    told = {call.said.sink or "": call.said.rows or () for call in found}
+def _golden(golden_calls: Iterable[Call], run: History | None) -> dict[str, tuple[Row, ...]]:
+    rows_by_sink = {call.said.sink or "": call.said.rows or () for call in golden_calls}
     if run is None:
-        return told
+        return rows_by_sink
     last = {entry.sink or "": entry.rows for entry in run.entries if entry.kind is Kind.READ and entry.final}
-    return {**told, **{sink: rows for sink, rows in last.items() if rows is not None}}
+    return {**rows_by_sink, **{sink: rows for sink, rows in last.items() if rows is not None}}
 
 
 def _restores(entries: Sequence[Entry]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, list[int]] = {}
+    lines_by_sink: dict[str, list[int]] = {}
     for line, entry in enumerate(entries, FIRST_LINE):
         if entry.kind is Kind.FAULT and entry.fault == RESTORE:
-            found.setdefault(entry.sink or "", []).append(line)
-    return {sink: tuple(lines) for sink, lines in found.items()}
+            lines_by_sink.setdefault(entry.sink or "", []).append(line)
+    return {sink: tuple(lines) for sink, lines in lines_by_sink.items()}

@@ -88,10 +88,10 @@ class Judgement:
     def sentence(self) -> str:
         """The verdict with its counts, in one line."""
         names = sorted({str(finding.anomaly) for finding in self.findings})
-        said = f": {', '.join(names)}" if names else ""
+        suffix = f": {', '.join(names)}" if names else ""
         # A job of the user's is seen from outside: its rows are read, but nobody tells of its commits.
         epochs = f"{self.epochs} epochs, " if self.epochs else ""
-        return f"{self.verdict}{said} ({epochs}{self.rows} rows in, {self.reads} reads)"
+        return f"{self.verdict}{suffix} ({epochs}{self.rows} rows in, {self.reads} reads)"
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values, with verdict and version."""
@@ -138,7 +138,7 @@ def _examined(reading: Reading) -> tuple[Finding, ...]:
         for finding in rule(reading):
             first.setdefault((finding.anomaly, finding.sink or "", finding.epoch or 0), finding)
     order = list(Anomaly)
-    return tuple(first[place] for place in sorted(first, key=lambda place: (order.index(place[0]), *place[1:])))
+    return tuple(first[key] for key in sorted(first, key=lambda subject: (order.index(subject[0]), *subject[1:])))
 
 
 def _missing(reading: Reading, went_through: frozenset[Situation]) -> Iterator[str]:

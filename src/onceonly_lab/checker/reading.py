@@ -70,11 +70,11 @@ class Reading:
     def shown(self, read: Read) -> Shown:
         """The rows of a read by their epoch: the one that brought them, else the one they name themselves."""
         if read.at not in self._shown:
-            found: dict[int | None, Counter[str]] = {}
+            rows_by_epoch: dict[int | None, Counter[str]] = {}
             for row in read.rows or ():
                 home = self.home(read.sink, row.identity)
-                found.setdefault(row.epoch if home is None else home, Counter())[row.identity] += 1
-            self._shown[read.at] = found
+                rows_by_epoch.setdefault(row.epoch if home is None else home, Counter())[row.identity] += 1
+            self._shown[read.at] = rows_by_epoch
         return self._shown[read.at]
 
     def part(self, read: Read, epoch: int | None) -> Counter[str]:
@@ -88,8 +88,8 @@ class Reading:
 
 def interpret(case: Case) -> Reading:
     """Choose the reading that explains most."""
-    chosen = {place: _landed(case, place) for place in case.commits}
-    return Reading(case, {place: commits for place, commits in chosen.items() if commits})
+    chosen = {sink_epoch: _landed(case, sink_epoch) for sink_epoch in case.commits}
+    return Reading(case, {sink_epoch: commits for sink_epoch, commits in chosen.items() if commits})
 
 
 def shows(read: Read, commit: Commit) -> bool:
@@ -166,8 +166,8 @@ def staged_too_late(case: Case, commit: Commit) -> bool:
     return commit.at < (stage.answered or stage.at)
 
 
-def _landed(case: Case, place: Place) -> tuple[Commit, ...]:
-    sent = case.commits[place]
+def _landed(case: Case, sink_epoch: Place) -> tuple[Commit, ...]:
+    sent = case.commits[sink_epoch]
     certain = tuple(commit for commit in sent if commit.outcome is Kind.OK)
     unknown = [commit for commit in sent if commit.outcome is Kind.INFO]
     if certain or not unknown:
@@ -183,11 +183,11 @@ def _misfits(case: Case, commit: Commit) -> tuple[bool, bool, bool, int, bool, b
     reads = [read for read in witnesses(case, commit) if shows(read, commit)]
     marks = [read.markers[commit.epoch] for read in reads if read.markers and commit.epoch in read.markers]
     # A sink that shows epochs whole never showed a part of what landed; another one may, until its last read.
-    told = reads if commit.sink in case.whole else reads[-1:]
+    decisive_reads = reads if commit.sink in case.whole else reads[-1:]
     return (
         not reads and commit.rows is not None,  # who does not say what it brings is shown by what another one brings
         not _named_by(marks[-1] if marks else None, commit),
-        not all(_fits(read, commit) for read in told),
+        not all(_fits(read, commit) for read in decisive_reads),
         -len(commit.rows or ()),  # of what fits, the one that explains most
         replaced_by(case, commit) is not None,
         staged_too_late(case, commit),
@@ -250,9 +250,9 @@ def expected(reading: Reading, sink: str) -> Expected:
         return _golden(case.golden[sink], case.settled, keeps=keeps)
     due = Counter(dict.fromkeys(_due(reading, sink), 1))
     sent = {identity for group in case.commits.values() for commit in group for identity in commit.epochs_rows}
-    former = {row.identity for entry in case.former for row in entry.rows or ()}
-    known = Counter(dict.fromkeys({*case.ranks, *former} if case.inputs else sent, 1))
-    return Expected(due, known if case.inputs or sent else None, {})
+    earlier_ids = {row.identity for entry in case.former for row in entry.rows or ()}
+    allowed = Counter(dict.fromkeys({*case.ranks, *earlier_ids} if case.inputs else sent, 1))
+    return Expected(due, allowed if case.inputs or sent else None, {})
 
 
 def _replaced_by(commit: Commit) -> range:
@@ -272,7 +272,7 @@ def _golden(rows: tuple[Row, ...], settled: bool, *, keeps: bool) -> Expected:
     for row in rows:
         if row.value is not None:
             values.setdefault(row.identity, set()).add(row.value)
-    frozen = {identity: frozenset(one) for identity, one in values.items()}
+    frozen = {identity: frozenset(row_values) for identity, row_values in values.items()}
     # A pipeline that stopped for a reason holds rows that were to be replaced.
     return Expected(counts if settled else Counter(), counts, frozen if settled or keeps else {}, keeps)
 
@@ -283,10 +283,10 @@ def _due(reading: Reading, sink: str) -> Iterator[str]:
     if case.settled and case.ranks:
         yield from case.ranks.keys() - _for_others(reading, sink)
         return
-    told = {call.said.epoch for call in case.told if call.said.epoch is not None}
-    gone = {epoch for commits in reading.landed.values() for one in commits for epoch in _replaced_by(one)}
-    for epoch in {*told, *reading.epochs(sink)} - gone:
-        commits = (reading.explains(one, epoch) for one in (sink, *case.sinks))
+    reported_epochs = {call.said.epoch for call in case.told if call.said.epoch is not None}
+    gone = {epoch for commits in reading.landed.values() for commit in commits for epoch in _replaced_by(commit)}
+    for epoch in {*reported_epochs, *reading.epochs(sink)} - gone:
+        commits = (reading.explains(candidate, epoch) for candidate in (sink, *case.sinks))
         told_of = (for_sink(case, commit, sink) for commit in commits if commit)
         yield from next((commit.rows for commit in told_of if commit.rows is not None), ())
 

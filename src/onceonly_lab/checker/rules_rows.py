@@ -32,15 +32,17 @@ def missing_in(reading: Reading, promise: Promise, read: Read) -> dict[int | Non
     """Rows that are due in a sink and that its last read does not show, by epoch; without what other rules say."""
     if not promise.keeps and promise.sink not in reading.case.golden:
         return {}
-    found: dict[int | None, Counter[str]] = {}
-    standing = {reading.case.keys.get(one) for one in read.counts} - {None} if promise.once else set[str | None]()
+    missing_rows: dict[int | None, Counter[str]] = {}
+    held_keys = (
+        {reading.case.keys.get(row_id) for row_id in read.counts} - {None} if promise.once else set[str | None]()
+    )
     for identity, count in (expected(reading, promise.sink).due - read.counts).items():
-        if reading.case.keys.get(identity) in standing:
+        if reading.case.keys.get(identity) in held_keys:
             continue  # left out, because its key was seen before
-        found.setdefault(reading.home(promise.sink, identity), Counter())[identity] = count
-    known = [epoch for epoch in found if epoch is not None]
-    partial = {epoch for epoch in known if _part_of(reading, promise, read, epoch) or strangers(reading, read, epoch)}
-    return {epoch: rows for epoch, rows in found.items() if epoch not in partial}
+        missing_rows.setdefault(reading.home(promise.sink, identity), Counter())[identity] = count
+    epochs = [epoch for epoch in missing_rows if epoch is not None]
+    partial = {epoch for epoch in epochs if _part_of(reading, promise, read, epoch) or strangers(reading, read, epoch)}
+    return {epoch: rows for epoch, rows in missing_rows.items() if epoch not in partial}
 
 
 def strangers(reading: Reading, read: Read, epoch: int) -> set[str]:
@@ -59,7 +61,7 @@ def doubled(reading: Reading) -> Iterator[Finding]:
         right = expected(reading, sink)
         for read in reading.case.seen(sink):
             for epoch, counts in reading.shown(read).items():
-                often = {one: count for one, count in counts.items() if count > right.times(one)}
+                often = {identity: count for identity, count in counts.items() if count > right.times(identity)}
                 if often:
                     what = f"{counted(len(often), 'row')} up to {max(often.values())} times"
                     yield found(Anomaly.DUP, sink, epoch, what, rows=often, lines=_shown_by(reading, read, epoch))
@@ -87,17 +89,17 @@ def phantom(reading: Reading) -> Iterator[Finding]:
 def phantoms(reading: Reading, read: Read, right: Expected) -> dict[str, tuple[str, int | None]]:
     """The rows of a read that should not exist: why, and in which epoch they stand, by identity."""
     reasons = {epoch: _unvouched(reading, read, epoch) for epoch in reading.shown(read) if epoch is not None}
-    found: dict[str, tuple[str, int | None]] = {}
+    phantom_rows: dict[str, tuple[str, int | None]] = {}
     for row in read.rows or ():
         home = reading.home(read.sink, row.identity)
         epoch = row.epoch if home is None else home
         if not right.allows(row, final=read.final):
-            found[row.identity] = ("that nobody wrote like this", epoch)
+            phantom_rows[row.identity] = ("that nobody wrote like this", epoch)
         elif _astray(row, home):
-            found[row.identity] = ("in an epoch that did not bring it", row.epoch)
+            phantom_rows[row.identity] = ("in an epoch that did not bring it", row.epoch)
         elif epoch is not None and reasons[epoch]:
-            found[row.identity] = (reasons[epoch], epoch)
-    return found
+            phantom_rows[row.identity] = (reasons[epoch], epoch)
+    return phantom_rows
 
 
 def _astray(row: Row, home: int | None) -> bool:

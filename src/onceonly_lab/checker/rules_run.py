@@ -97,10 +97,10 @@ def _unlike(case: Case, left: Read, right: Read) -> list[int]:
     return sorted(epoch for epoch in both if not _alike(ours[epoch], theirs[epoch], same_output=same))
 
 
-def _alike(one: Mark, other: Mark, *, same_output: bool = True) -> bool:
+def _alike(mark: Mark, other: Mark, *, same_output: bool = True) -> bool:
     """A digest is that of all good rows, whichever of them a sink gets."""
-    same_digest = None in (one.digest, other.digest) or one.digest == other.digest
-    return same_digest and (not same_output or None in (one.count, other.count) or one.count == other.count)
+    same_digest = None in (mark.digest, other.digest) or mark.digest == other.digest
+    return same_digest and (not same_output or None in (mark.count, other.count) or mark.count == other.count)
 
 
 def misrecorded(reading: Reading) -> Iterator[Finding]:
@@ -123,11 +123,11 @@ def _told_too_soon(reading: Reading) -> Iterator[Finding]:
     case = reading.case
     for sink in case.sinks:
         for call in case.told if sink in case.committing else ():
-            epoch, told = call.said.epoch, call.answered or call.at
+            epoch, reported_at = call.said.epoch, call.answered or call.at
             if epoch is None:
                 continue
             landed = reading.landings(sink, epoch)
-            if not any(not_before(case, commit) < told for commit in landed):
+            if not any(not_before(case, commit) < reported_at for commit in landed):
                 to_whom = "recorded" if call.said.op is Op.RECORD else "reported to the engine"
                 what = f"{to_whom} before it was in the sink"
                 lines = (*call.lines, *(line for commit in landed for line in commit.call.lines))
@@ -238,36 +238,36 @@ def apart(reading: Reading) -> Iterator[Finding]:
     """The slices of a sink's epochs meet: each starts where the one before it ended, a series at the start."""
     begins = _begins(reading)
     for sink in reading.case.sinks:
-        stands: dict[str, int] = dict(begins)
+        ends: dict[str, int] = dict(begins)
         for epoch in reading.epochs(sink):
             commit = reading.explains(sink, epoch)
             if commit is not None:
                 if commit.call.said.replaces:
-                    stands = dict(begins)
-                yield from _unmet(commit, stands)
-                stands.update({one.partition: one.end for one in commit.call.said.slice or ()})
+                    ends = dict(begins)
+                yield from _unmet(commit, ends)
+                ends.update({span.partition: span.end for span in commit.call.said.slice or ()})
 
 
 def _begins(reading: Reading) -> dict[str, int]:
     """The first offset of every partition of the input."""
     begins: dict[str, int] = {}
     for entry in reading.case.inputs:
-        for one in entry.slice or ():
-            begins[one.partition] = min(one.start, begins.get(one.partition, one.start))
+        for span in entry.slice or ():
+            begins[span.partition] = min(span.start, begins.get(span.partition, span.start))
     return begins
 
 
-def _unmet(commit: Commit, stands: dict[str, int]) -> Iterator[Finding]:
-    wrong = [one for one in commit.call.said.slice or () if stands.get(one.partition, one.start) != one.start]
+def _unmet(commit: Commit, ends: dict[str, int]) -> Iterator[Finding]:
+    wrong = [span for span in commit.call.said.slice or () if ends.get(span.partition, span.start) != span.start]
     if wrong:
-        what = "; ".join(_distance(one, stands[one.partition]) for one in wrong)
+        what = "; ".join(_distance(span, ends[span.partition]) for span in wrong)
         yield found(Anomaly.GAP, commit.sink, commit.epoch, what, lines=commit.call.lines)
 
 
-def _distance(one: Range, stands: int) -> str:
-    word = "leaves out" if one.start > stands else "takes again"
-    low, high = sorted((one.start, stands))
-    return f"{one.partition} starts at {one.start}, not at {stands}: {word} {low} to {high}"
+def _distance(span: Range, end: int) -> str:
+    word = "leaves out" if span.start > end else "takes again"
+    low, high = sorted((span.start, end))
+    return f"{span.partition} starts at {span.start}, not at {end}: {word} {low} to {high}"
 
 
 def recomputed(reading: Reading) -> Iterator[Finding]:
@@ -278,11 +278,11 @@ def recomputed(reading: Reading) -> Iterator[Finding]:
     """
     digests: dict[tuple[int | None, tuple[Range, ...] | None, tuple[Part, ...] | None], Call] = {}
     for call in _computations(reading):
-        said = call.said
-        first = digests.setdefault((said.epoch, said.slice, said.outputs), call)
-        if first.said.digest != said.digest:
-            what = f"computed as {first.said.digest}, and again as {said.digest}"
-            yield found(Anomaly.NONDET, None, said.epoch, what, lines=(*first.lines, *call.lines))
+        entry = call.said
+        first = digests.setdefault((entry.epoch, entry.slice, entry.outputs), call)
+        if first.said.digest != entry.digest:
+            what = f"computed as {first.said.digest}, and again as {entry.digest}"
+            yield found(Anomaly.NONDET, None, entry.epoch, what, lines=(*first.lines, *call.lines))
 
 
 def _computations(reading: Reading) -> list[Call]:
@@ -291,8 +291,8 @@ def _computations(reading: Reading) -> list[Call]:
     computed = [call for call in case.computed if call.outcome is Kind.OK and call.said.digest is not None]
     if case.header.deterministic:
         return computed
-    again = {call.said.epoch for call in computed if call.said.op is Op.EXECUTE}
-    brought = [group[0].call for (_, epoch), group in reading.landed.items() if epoch in again]
+    executed_epochs = {call.said.epoch for call in computed if call.said.op is Op.EXECUTE}
+    brought = [group[0].call for (_, epoch), group in reading.landed.items() if epoch in executed_epochs]
     chosen = [call for call in brought if call.said.digest is not None]
     return [*chosen, *(call for call in computed if call.said.op is Op.EXECUTE)]
 
@@ -320,9 +320,11 @@ def denied(reading: Reading) -> Iterator[Finding]:
     """
     for call in reading.case.assertions:
         if call.outcome is Kind.FAIL:
-            said = call.said
-            rows = [row.identity for row in said.rows or ()]
-            yield found(_named(call), said.sink, said.epoch, f"does not hold: {said.note}", rows=rows, lines=call.lines)
+            entry = call.said
+            rows = [row.identity for row in entry.rows or ()]
+            yield found(
+                _named(call), entry.sink, entry.epoch, f"does not hold: {entry.note}", rows=rows, lines=call.lines
+            )
 
 
 def _named(call: Call) -> Anomaly:

@@ -22,10 +22,10 @@ def unbalanced(reading: Reading) -> Iterator[Finding]:
         for read in reading.case.seen(sink):
             for epoch, mark in (read.markers or {}).items():
                 commit = reading.explains(sink, epoch)
-                said = _accounted(mark)
-                if commit is None or commit.rows is None or said is None or said == len(commit.epochs_rows):
+                total = _accounted(mark)
+                if commit is None or commit.rows is None or total is None or total == len(commit.epochs_rows):
                     continue
-                what = f"the marker accounts for {said} of {counted(len(commit.epochs_rows), 'row')}"
+                what = f"the marker accounts for {total} of {counted(len(commit.epochs_rows), 'row')}"
                 yield found(Anomaly.BALANCE, sink, epoch, what, lines=(*commit.call.lines, read.at))
 
 
@@ -55,7 +55,7 @@ def _among_good(reading: Reading, read: Read) -> Iterator[Finding]:
 
 def _doubled(reading: Reading, read: Read) -> Iterator[Finding]:
     for epoch, counts in reading.shown(read).items():
-        if often := [one for one, count in counts.items() if count > 1]:
+        if often := [identity for identity, count in counts.items() if count > 1]:
             what = f"{counted(len(often), 'bad row')} up to {max(counts.values())} times"
             yield found(Anomaly.ASIDE, read.sink, epoch, what, rows=often, lines=(read.at,))
 
@@ -74,8 +74,8 @@ def again(reading: Reading) -> Iterator[Finding]:
     keys = reading.case.keys
     for sink in (promise.sink for promise in reading.case.header.sinks if promise.once):
         for read in reading.case.seen(sink):
-            of_key = Counter(keys[one] for one in read.counts if keys.get(one) is not None)
+            of_key = Counter(keys[identity] for identity in read.counts if keys.get(identity) is not None)
             often = {key for key, count in of_key.items() if count > 1}
-            if rows := sorted(one for one in read.counts if keys.get(one) in often):
+            if rows := sorted(identity for identity in read.counts if keys.get(identity) in often):
                 what = f"{counted(len(often), 'key')} with more than one row"
                 yield found(Anomaly.AGAIN, sink, reading.home(sink, rows[-1]), what, rows=rows, lines=(read.at,))

@@ -34,29 +34,29 @@ def _in_one(read: Read) -> Iterator[Finding]:
 
 def _broken(before: Mark, mark: Mark) -> str:
     """What an epoch takes back of what the one before it said, in words."""
-    stood, now = before.time, mark.time
-    if stood is None:
+    previous, now = before.time, mark.time
+    if previous is None:
         return ""
     if now is None:
         return f"says nothing of time, and epoch {before.epoch} does"
-    back = now.turn < stood.turn or (now.turn == stood.turn and _less(stood, now))
+    back = now.turn < previous.turn or (now.turn == previous.turn and _less(previous, now))
     return f"says {spelled(mark)}, and epoch {before.epoch} {spelled(before)}" if back else ""
 
 
-def _less(stood: MarkTime, now: MarkTime) -> bool:
-    pairs = ((stood.noted, now.noted), (stood.lower, now.lower))
-    return any(was is not None and (stands is None or stands < was) for was, stands in pairs)
+def _less(previous: MarkTime, now: MarkTime) -> bool:
+    pairs = ((previous.noted, now.noted), (previous.lower, now.lower))
+    return any(old is not None and (new is None or new < old) for old, new in pairs)
 
 
 def _said_anew(reading: Reading, sink: str, reads: Sequence[Read]) -> Iterator[Finding]:
     """Markers that say another time than a reader has seen them say; a sink that was restored holds others."""
-    seen: dict[int, tuple[Mark, int]] = {}
+    first_marks: dict[int, tuple[Mark, int]] = {}
     for read in reads:
         restored = reading.case.last_restore(sink, read.at)
         for epoch, mark in (read.markers or {}).items():
-            first, at = seen.setdefault(epoch, (mark, read.at))
+            first, at = first_marks.setdefault(epoch, (mark, read.at))
             if at < restored:
-                seen[epoch] = (mark, read.at)
+                first_marks[epoch] = (mark, read.at)
             elif first.time != mark.time:
                 what = f"says {spelled(mark)}, and said {spelled(first)}"
                 yield found(Anomaly.TIME, sink, epoch, what, lines=(at, read.at))
@@ -66,10 +66,10 @@ def spelled(mark: Mark) -> str:
     """What a marker says of time, in words."""
     if mark.time is None:
         return "nothing of time"
-    noted, lower = (_number(one) for one in (mark.time.noted, mark.time.lower))
+    complete_until, lower = (_number(number) for number in (mark.time.noted, mark.time.lower))
     turn = f" in turn {mark.time.turn}" if mark.time.turn else ""
-    return f"noted {noted}, complete through {lower}{turn}"
+    return f"noted {complete_until}, complete through {lower}{turn}"
 
 
-def _number(said: int | None) -> str:
-    return "nothing" if said is None else str(said)
+def _number(number: int | None) -> str:
+    return "nothing" if number is None else str(number)

@@ -26,15 +26,15 @@ def told_apart(case: Case) -> Case:
     if not starts:
         return case
     newest = len(starts)
-    former = tuple(_input(one, at) for at in range(newest) for one in case.inputs)
+    earlier_inputs = tuple(_input(entry, at) for at in range(newest) for entry in case.inputs)
     return replace(
         case,
         commits=grouped_as(case.commits, lambda commit: _commit(commit, starts)),
         reads={sink: tuple(_read(read, starts) for read in reads) for sink, reads in case.reads.items()},
         computed=tuple(_computed(call, starts) for call in case.computed),
         stages={manifest: _computed(call, starts) for manifest, call in case.stages.items()},
-        inputs=tuple(_input(one, newest) for one in case.inputs),
-        former=former,
+        inputs=tuple(_input(entry, newest) for entry in case.inputs),
+        former=earlier_inputs,
     )
 
 
@@ -52,7 +52,7 @@ def _row(row: Row, series: int) -> Row:
 
 
 def _input(entry: Entry, series: int) -> Entry:
-    return replace(entry, rows=tuple(_row(one, series) for one in entry.rows or ())) if series else entry
+    return replace(entry, rows=tuple(_row(row, series) for row in entry.rows or ())) if series else entry
 
 
 def _commit(commit: Commit, starts: Starts) -> Commit:

@@ -29,8 +29,8 @@ def for_sink(case: Case, commit: Commit, sink: str) -> Commit:
     bad = rows & parts.get(BAD, frozenset[str]())
     if output_of(case, sink) == BAD:
         return replace(commit, rows=bad, bad=frozenset(), unwanted=rows - bad, divided=True)
-    wanted = (rows - bad) & parts.get(output_of(case, sink), rows)
-    return replace(commit, rows=wanted, bad=bad, unwanted=rows - bad - wanted, divided=True)
+    output_rows = (rows - bad) & parts.get(output_of(case, sink), rows)
+    return replace(commit, rows=output_rows, bad=bad, unwanted=rows - bad - output_rows, divided=True)
 
 
 def output_of(case: Case, sink: str) -> str:

@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 from onceonly.cli.errors import DEBUG, tell, without, words_for
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say, talk
+from onceonly_checkpoints.install import hint
 from onceonly_lab.chaos.result import junit as to_junit
 from onceonly_lab.checker import Finding, Judgement, Verdict, judge
 from onceonly_lab.cli import jobs, proof, run
@@ -38,7 +39,7 @@ def demo(context: typer.Context) -> None:
     try:
         from onceonly_lab.demo.command import main
     except ModuleNotFoundError as missing:
-        without(missing, "The demo", "'onceonly-lab[demo]'")()
+        without(missing, "The demo", hint("demo"))()
     raise typer.Exit(main(list(context.args)))
 
 
@@ -78,42 +79,46 @@ def up(
     """
     kinds = frozenset(Kind if only is None else [only])
     topics = _topics(topic or (), kinds)
-    place = None if directory is None else directory.expanduser().absolute()
+    data_folder = None if directory is None else directory.expanduser().absolute()
     with warnings.catch_warnings():
         # The server's package looks for a folder that few machines have, and says so.
         warnings.simplefilter("ignore")
         servers_up.fetch(kinds)
-    with servers_up.Asked() as asked:
+    with servers_up.Asked() as stop_request:
         talk(f"starting {' and '.join(_NAMES[kind] for kind in Kind if kind in kinds)} ...")
         try:
-            with servers_up.running(kinds, asked, place, topics) as servers:
+            with servers_up.running(kinds, stop_request, data_folder, topics) as servers:
                 if servers is not None:
-                    _tell(servers, place, output)
-                    asked.wait(servers)
+                    _tell(servers, data_folder, output)
+                    stop_request.wait(servers)
         except servers_up.ServerEnded as ended:
             talk(str(ended))
             raise typer.Exit(_FAILED) from ended
 
 
-def _topics(wanted: Sequence[str], kinds: frozenset[Kind]) -> Mapping[str, int]:
-    if wanted and Kind.KAFKA not in kinds:
+def _topics(specs: Sequence[str], kinds: frozenset[Kind]) -> Mapping[str, int]:
+    if specs and Kind.KAFKA not in kinds:
         raise typer.BadParameter("--topic needs Kafka; leave out --only postgres")
-    found: dict[str, int] = {}
-    for text in wanted:
+    partitions_by_topic: dict[str, int] = {}
+    for text in specs:
         match = _TOPIC.fullmatch(text)
         if match is None:
             raise typer.BadParameter(f"{text!r} is not NAME or NAME:PARTITIONS", param_hint="--topic")
-        found[match["name"]] = int(match["partitions"] or 1)
-    return found
+        partitions_by_topic[match["name"]] = int(match["partitions"] or 1)
+    return partitions_by_topic
 
 
-def _tell(servers: Servers, place: Path | None, output: Output) -> None:
+def _tell(servers: Servers, data_folder: Path | None, output: Output) -> None:
     if output is Output.JSON:
-        emit_json({"directory": None if place is None else str(place), **servers.to_json()})
+        emit_json({"directory": None if data_folder is None else str(data_folder), **servers.to_json()})
     else:
         emit_pairs(_pairs(servers))
     sys.stdout.flush()
-    talk(f"Ctrl-C stops them; their data stay in {place}" if place else "Ctrl-C stops them and removes their data")
+    talk(
+        f"Ctrl-C stops them; their data stay in {data_folder}"
+        if data_folder
+        else "Ctrl-C stops them and removes their data"
+    )
 
 
 def _pairs(servers: Servers) -> list[tuple[str, object]]:
@@ -159,7 +164,7 @@ class LabGroup(TyperGroup):
         raise typer.Exit(FAILED)
 
 
-app = typer.Typer(cls=LabGroup, no_args_is_help=True, help="The fault lab: break a pipeline on purpose and judge it.")
+app = typer.Typer(cls=LabGroup, no_args_is_help=True, help="The fault lab: inject faults into a pipeline and judge it.")
 
 app.command("up")(up)
 app.command("run")(run.command)
@@ -181,7 +186,7 @@ JunitOption = Annotated[
 
 @app.callback()
 def root() -> None:
-    """The fault lab: break a pipeline on purpose and judge it."""
+    """The fault lab: inject faults into a pipeline and judge it."""
     # What the product logs of the faults that it is given here is no news; without a handler, Python prints it.
     for room in ("onceonly", "onceonly_sinks"):
         logging.getLogger(room).addHandler(logging.NullHandler())

@@ -55,17 +55,17 @@ def report(
     golden: GoldenOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Judge recorded runs, and with --html write a page: verdict, findings, who did what, offsets, what was broken.
+    """Judge recorded runs, and with --html write a page: verdict, findings, actors, offsets, faults.
 
     Needs no server and no Spark. Exit code: 0 all clean, 1 an anomaly, 2 inconclusive, 3 a history cannot be read.
     """
     read = [(str(path), load_history(path)) for path in histories]
     right = None if golden is None else load_history(golden)
-    judged = [(place, judge(history, right)) for place, history in read]
+    judged = [(history_path, judge(history, right)) for history_path, history in read]
     if html is not None:
         _write(html, read, right)
     if output is Output.JSON:
-        emit_json({"runs": [{"history": place, **judgement.to_json()} for place, judgement in judged]})
+        emit_json({"runs": [{"history": history_path, **judgement.to_json()} for history_path, judgement in judged]})
     else:
         _show(judged)
     verdicts = {judgement.verdict for _, judgement in judged}
@@ -74,29 +74,29 @@ def report(
 
 def _write(path: Path, read: Sequence[tuple[str, History]], golden: History | None) -> None:
     try:
-        from onceonly.page import Taken
+        from onceonly.page import Provenance
         from onceonly_lab import report
 
-        report.write(path, [report.run_of(place, history, golden) for place, history in read], Taken.now())
+        report.write(
+            path, [report.run_of(history_path, history, golden) for history_path, history in read], Provenance.now()
+        )
     except ModuleNotFoundError as missing:
         if (missing.name or "").startswith("onceonly"):
             raise
-        raise refuse(
-            "E108", what="The lab's report", package=missing.name, distribution="onceonly", extra="report"
-        ) from missing
+        raise refuse("E108", what="The lab's report", package=missing.name, extra="report") from missing
     talk(f"The report is in {path}")
 
 
 def _show(judged: Sequence[tuple[str, Judgement]]) -> None:
-    emit_table(("history", "verdict", "called", "epochs", "rows", "reads"), [_row(*one) for one in judged])
-    for place, judgement in judged:
+    emit_table(("history", "verdict", "called", "epochs", "rows", "reads"), [_row(*pair) for pair in judged])
+    for history_path, judgement in judged:
         for reason in judgement.missing:
-            say(f"{place} is inconclusive: {reason}")
+            say(f"{history_path} is inconclusive: {reason}")
 
 
-def _row(place: str, judged: Judgement) -> tuple[Any, ...]:
+def _row(history_path: str, judged: Judgement) -> tuple[Any, ...]:
     called = ", ".join(sorted(judged.anomalies))
-    return place, judged.verdict, called, judged.epochs, judged.rows, judged.reads
+    return history_path, judged.verdict, called, judged.epochs, judged.rows, judged.reads
 
 
 # ---- Jobs of users in ``onceonly lab``: run, played again, made smaller; printed, and written for build servers.
@@ -130,13 +130,13 @@ FolderOption = Annotated[
 JunitOption = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdict as JUnit too.")]
 
 
-def demand_none(given: Mapping[str, object], cause: str) -> None:
+def demand_none(flags: Mapping[str, object], cause: str) -> None:
     """Refuse options that do not go with the rest.
 
     Raises:
         ConfigurationError: E110, one of them was given.
     """
-    named = ", ".join(name for name, value in given.items() if value is not None)
+    named = ", ".join(name for name, value in flags.items() if value is not None)
     if named:
         line = "onceonly lab run --level L3 module:job"
         raise refuse("E110", problem=f"{named} cannot be used here.", cause=cause, next=line)
@@ -148,8 +148,8 @@ def demand_job(**options: object) -> None:
     Raises:
         ConfigurationError: E110, one of them was given.
     """
-    given = {f"--{name}": value for name, value in options.items()}
-    demand_none(given, "it is for a job: module:name, or file.py:name")
+    flags = {f"--{name}": value for name, value in options.items()}
+    demand_none(flags, "it is for a job: module:name, or file.py:name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,20 +164,24 @@ class Asked:
     at_least: str | None = None
 
 
-def run(job: str, asked: Asked, to: Path | None, junit: Path | None, output: Output) -> int:
+def run(job: str, request: Asked, to: Path | None, junit: Path | None, output: Output) -> int:
     """Run a job and return the exit code."""
-    found = found_job(job)
+    pipeline = found_job(job)
     with folder(to) as at:
-        chosen: dict[str, Any] = {"only": asked.only, "most": asked.most, "at_least": asked.at_least}
-        result = campaign.chaos(found, at, asked.budget, seed=asked.seed, level=asked.level, told=talk, **chosen)
+        chosen: dict[str, Any] = {"only": request.only, "most": request.most, "at_least": request.at_least}
+        result = campaign.chaos(
+            pipeline, at, request.budget, seed=request.seed, level=request.level, progress=talk, **chosen
+        )
         return _shown(result, junit, output)
 
 
-def run_samples(asked: Asked, to: Path | None, output: Output) -> int:
+def run_samples(request: Asked, to: Path | None, output: Output) -> int:
     """Run jobs of our own and return the exit code."""
     with folder(to) as at:
-        longest = campaign.seconds_of(asked.budget)
-        return shown_all(covered(asked.level, None, longest, asked.seed, at, told=talk, most=asked.most), output)
+        longest = campaign.seconds_of(request.budget)
+        return shown_all(
+            covered(request.level, None, longest, request.seed, at, progress=talk, most=request.most), output
+        )
 
 
 def shown_all(real: Covered, output: Output) -> int:
@@ -211,12 +215,12 @@ def shrink(schedule: Schedule, to: Path | None, output: Output) -> int:
     return _shown(result, None, output)
 
 
-def found_job(place: str) -> Pipeline:
+def found_job(location: str) -> Pipeline:
     """Load a job as Python would from here: the working directory comes first."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    return load(place)
+    directory = str(Path.cwd())
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    return load(location)
 
 
 @contextmanager

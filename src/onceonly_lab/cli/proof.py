@@ -50,29 +50,29 @@ KeepOption = Annotated[
 
 
 def mutants(only: OnlyMutantOption = None, keep: KeepOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Break sinks, runners and readers on purpose, one at a time, and see that the checker reports the anomaly of each.
+    """Break sinks, runners and readers, one at a time, and check that the checker reports the anomaly of each.
 
     Runs on a real Postgres, a real Delta log and a real broker, which are started for it. Each mutant plays the
-    schedule that kills it, and its unbroken twin the same one. Exit code: 0 each is called exactly what it is and its
+    schedule that kills it, and its unbroken twin the same one. Exit code: 0 each is recognised and its
     twin is clean, 1 one is not, 2 a fault of a schedule never came to act, 3 there is no such mutant or a server is
     missing.
     """
-    wanted = chosen(only or ())
+    selected = chosen(only or ())
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-    trials = _all_tried(wanted, keep)
+    trials = _all_tried(selected, keep)
     if output is Output.JSON:
-        found = [trial.to_json() for trial in trials]
-        emit_json({"level": LEVEL, "killed": sum(one.killed for one in trials), "mutants": found})
+        documents = [trial.to_json() for trial in trials]
+        emit_json({"level": LEVEL, "killed": sum(trial.killed for trial in trials), "mutants": documents})
     else:
         _show_mutants(trials)
     raise typer.Exit(_code(trials))
 
 
-def _all_tried(wanted: Sequence[Mutant], keep: Path | None) -> list[Trial]:
+def _all_tried(selected: Sequence[Mutant], keep: Path | None) -> list[Trial]:
     trials: list[Trial] = []
-    with temporary_servers(frozenset(kind for one in wanted for kind in one.kinds)) as servers:
-        for mutant in wanted:
+    with temporary_servers(frozenset(kind for candidate in selected for kind in candidate.kinds)) as servers:
+        for mutant in selected:
             talk(f"{mutant.id}: {mutant.broken}")
             trial = tried(mutant, servers)
             trials.append(trial)
@@ -110,31 +110,31 @@ def _mutant_row(trial: Trial) -> tuple[object, ...]:
 
 
 def necessity(output: OutputOption = Output.TABLE) -> None:
-    """Drop each condition of exactness in a model, and see what breaks.
+    """Drop each condition of exactness in a model, and show which anomaly follows.
 
     Every variant runs through every schedule of up to two crashes. Exit code: 0 each shows what it must, 1 one
     does not.
     """
-    found = shown()
+    summary = shown()
     if output is Output.JSON:
-        emit_json(found.to_json())
+        emit_json(summary.to_json())
     else:
-        _show_necessity(found)
-    raise typer.Exit(1 if found.surprises else 0)
+        _show_necessity(summary)
+    raise typer.Exit(1 if summary.surprises else 0)
 
 
-def _show_necessity(found: Shown) -> None:
-    emit_table(("variant", "condition dropped", "schedules", *Function), crash_rows(found))
+def _show_necessity(summary: Shown) -> None:
+    emit_table(("variant", "condition dropped", "schedules", *Function), crash_rows(summary))
     say()
-    interleaved = ((one.fencing, one.orders, spelled(one.counts)) for one in found.interleaved)
+    interleaved = ((variant.fencing, variant.orders, spelled(variant.counts)) for variant in summary.interleaved)
     emit_table(("a zombie beside its successor", "orders", "seen"), interleaved)
     say()
     for symptom, meaning in MEANING.items():
         say(f"{symptom}: {meaning}")
-    for surprise in found.surprises:
+    for surprise in summary.surprises:
         say(surprise, style="bold red")
-    if not found.surprises:
-        say(f"{found.runs:,} runs; every variant shows what it must, and nothing else", style="bold green")
+    if not summary.surprises:
+        say(f"{summary.runs:,} runs; every variant shows what it must, and nothing else", style="bold green")
 
 
 # ---- ``onceonly lab rules-off``: the product without one of its rules, and which world notices.
@@ -173,29 +173,29 @@ def rules_off(
     page: PageOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Switch each rule of recovery and comparison off, in the source of what ships, and see which world notices.
+    """Switch each rule of recovery and comparison off, in the shipped source, and show which world notices.
 
-    A rule that is not noticed alone is tried beside each that may stand in for it: one that reads the same field or is
-    part of the same proof, and is not noticed at that place by itself. Exit code: 0 each is noticed, 1 one is not, 3
-    there is no such rule.
+    A rule that is not noticed alone is tried together with each that may replace it: one that reads the same field
+    or is part of the same proof, and is not noticed at that place by itself. Exit code: 0 each is noticed, 1 one is
+    not, 3 there is no such rule.
     """
-    known = [rule.name for rule in rules()]
-    if unknown := [name for name in only or () if name not in known]:
+    names = [rule.name for rule in rules()]
+    if unknown := [name for name in only or () if name not in names]:
         line = "onceonly lab rules-off --only comparison.same_batch#1"
-        cause = f"rules are {', '.join(known)}"
+        cause = f"rules are {', '.join(names)}"
         raise refuse("E110", problem=f"There is no rule {unknown[0]!r}.", cause=cause, next=line)
-    wanted = chosen_rules(only or (), new=changed, count=count, seed=seed)
-    talk(f"{len(wanted)} of {len(known)} rules, seed {seed}")
+    selected = chosen_rules(only or (), new=changed, count=count, seed=seed)
+    talk(f"{len(selected)} of {len(names)} rules, seed {seed}")
     trials = tried_rules(
-        wanted, talk, quick=quick, keep=(lambda trial: record((trial,))) if keep else lambda trial: None
+        selected, talk, quick=quick, keep=(lambda trial: record((trial,))) if keep else lambda trial: None
     )
     if page:
         page.write_text(page_of(tuple(recorded().values())), encoding="utf-8")
     if output is Output.JSON:
-        emit_json({"seed": seed, "rules": [one.to_json() for one in trials]})
+        emit_json({"seed": seed, "rules": [trial.to_json() for trial in trials]})
     else:
         _show_rules(trials)
-    raise typer.Exit(0 if all(one.noticed for one in trials) else 1)
+    raise typer.Exit(0 if all(trial.noticed for trial in trials) else 1)
 
 
 def _show_rules(trials: list[RuleTrial]) -> None:
@@ -256,7 +256,9 @@ def points(
     if where.runs_jobs:
         jobs.demand_none({"--schedules": schedules}, "schedules of a job are drawn from what it passes")
         with jobs.folder(None) as at:
-            raise typer.Exit(_show_real(covered(where, job, seconds_of(budget or BUDGET), seed, at, told=talk), output))
+            raise typer.Exit(
+                _show_real(covered(where, job, seconds_of(budget or BUDGET), seed, at, progress=talk), output)
+            )
     jobs.demand_job(budget=budget)
     random = map(draw, range(seed, seed + (SCHEDULES if schedules is None else schedules)))
     fuzzed = fuzz_all(chain((schedule for _, _, schedule in aimed()), random))
@@ -279,7 +281,7 @@ def _real_rows(matrix: Matrix, shown: list[Action]) -> Iterator[tuple[object, ..
     """``-`` stands where nothing can come to act."""
     cells = frozenset(matrix.cells)
     for point in Point:
-        struck = (matrix.struck.get((point, one), 0) if (point, one) in cells else "-" for one in shown)
+        struck = (matrix.struck.get((point, action), 0) if (point, action) in cells else "-" for action in shown)
         yield point, matrix.passed.get(point, 0), *struck
 
 

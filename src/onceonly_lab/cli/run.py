@@ -242,8 +242,8 @@ def command(
 ) -> None:
     """Break the product in a simulated world or on real stores, or a job of yours on a real Spark.
 
-    Without a job, random schedules in a simulated world (L1); with --bound every interleaving (L0), several bounds side
-    by side, each in a process of its own. At L2 the same random schedules run on a real Postgres, a real Delta log and
+    Without a job, random schedules in a simulated world (L1); with --bound every interleaving (L0), several bounds at
+    once, each in its own process. At L2 the same random schedules run on a real Postgres, a real Delta log and
     a real broker, which are started for it.
 
     With a job, or with jobs of our own (L3, L4), drivers that are really killed, until every cell of the matrix of
@@ -255,11 +255,11 @@ def command(
         simulated = {"--bound": bound, "--limit": limit, "--keep": keep}
         jobs.demand_none(simulated, "schedules of a job are drawn from what it passes, and kept with --to")
         where = level_among(level, Level.WARM, Level.COLD)
-        asked = jobs.Asked(budget or jobs.BUDGET, 1 if seed is None else seed, where, only, schedules, at_least)
+        request = jobs.Asked(budget or jobs.BUDGET, 1 if seed is None else seed, where, only, schedules, at_least)
         if job is not None:
-            raise typer.Exit(jobs.run(job, asked, to, junit, output))
+            raise typer.Exit(jobs.run(job, request, to, junit, output))
         jobs.demand_job(only=only, junit=junit, **{"at-least": at_least})
-        raise typer.Exit(jobs.run_samples(asked, to, output))
+        raise typer.Exit(jobs.run_samples(request, to, output))
     jobs.demand_job(budget=budget, only=only, to=to, junit=junit, **{"at-least": at_least})
     if bound is None:
         if limit is not None:
@@ -270,7 +270,7 @@ def command(
             )
         where = level_among(level, Level.SIMULATED, Level.STORES)
         raise typer.Exit(_drawn(where, schedules or SCHEDULES[where], 1 if seed is None else seed, keep, output))
-    if any(given is not None for given in (schedules, seed, level, keep)):
+    if any(option is not None for option in (schedules, seed, level, keep)):
         raise _refused(
             "A search of a bound draws nothing.",
             "--bound with --schedules, --seed, --level or --keep",
@@ -313,22 +313,22 @@ def _progress(report: Report, count: int) -> None:
         talk(f"{report.schedules} of {count} schedules, {60 * report.rate:.0f} a minute")
 
 
-def _search(asked: list[str], limit: float | None, output: Output) -> int:
-    names = [name for one in asked for name in (GROUPS.get(one) or (one,))]
+def _search(bounds: list[str], limit: float | None, output: Output) -> int:
+    names = [name for bound in bounds for name in (GROUPS.get(bound) or (bound,))]
     for name in names:
         if name not in BOUNDS:
             raise _refused(f"There is no bound {name!r}.", f"bounds are {_BOUNDS}", "--bound sinks")
     searched: dict[str, Found] = {}
-    for name, found in _found(names, limit):
-        searched[name] = found
+    for name, exploration in _found(names, limit):
+        searched[name] = exploration
         if output is Output.TABLE:
             say(f"{name}:")
-            for line in explored.lines(found):
+            for line in explored.lines(exploration):
                 say(f"  {line}")
-        if found.violation is not None:
+        if exploration.violation is not None:
             break
     if output is Output.JSON:
-        emit_json({"bounds": [explored.document(name, found) for name, found in searched.items()]})
+        emit_json({"bounds": [explored.document(name, ended_search) for name, ended_search in searched.items()]})
     return _worst(list(searched.values()))
 
 
@@ -346,6 +346,6 @@ def _found(names: list[str], limit: float | None) -> Iterator[tuple[str, Found]]
 
 def _worst(searched: list[Found]) -> int:
     """A violation outweighs a search that is incomplete."""
-    if any(found.violation is not None for found in searched):
+    if any(exploration.violation is not None for exploration in searched):
         return 1
-    return 0 if all(found.complete for found in searched) else 2
+    return 0 if all(exploration.complete for exploration in searched) else 2

@@ -29,45 +29,52 @@ OnlyOption = Annotated[
 def writers(
     *, runs: RunsOption = RUNS, seed: SeedOption = 1, only: OnlyOption = None, output: OutputOption = Output.TABLE
 ) -> None:
-    """Let several writers of one dataset commit, poll late, crash, fall silent and be put back, in random runs.
+    """Let several writers of one dataset commit, poll late, crash, fall idle and be reset, in random runs.
 
     Each run is judged by X-TIME, first with the rules that ship, then with one of them off at a time. Exit code: 0
-    what ships is clean and each mutant is found, 1 not so, 3 there is no such design.
+    what ships is clean and each mutant is found, 1 something differs, 3 there is no such design.
     """
-    found = list(tallies(runs, seed, _chosen(only or ())))
+    all_tallies = list(tallies(runs, seed, _chosen(only or ())))
     if output is Output.JSON:
-        emit_json({"seed": seed, "must_hold": MUST_HOLD, "designs": [_json(one) for one in found]})
+        emit_json({"seed": seed, "must_hold": MUST_HOLD, "designs": [_json(tally) for tally in all_tallies]})
     else:
         say(f"{NAME}: {MUST_HOLD}")
-        emit_table(("design", "broken on purpose", "runs", "found in", "first after", "as"), map(_row, found))
-        good = sum(one.as_expected for one in found)
-        style = "bold green" if good == len(found) else "bold red"
-        say(f"{good} of {len(found)} designs are called what they are, seed {seed}", style=style)
-    raise typer.Exit(0 if all(one.as_expected for one in found) else 1)
+        emit_table(("design", "broken on purpose", "runs", "found in", "first after", "as"), map(_row, all_tallies))
+        good = sum(tally.as_expected for tally in all_tallies)
+        style = "bold green" if good == len(all_tallies) else "bold red"
+        say(f"{good} of {len(all_tallies)} designs are called what they are, seed {seed}", style=style)
+    raise typer.Exit(0 if all(tally.as_expected for tally in all_tallies) else 1)
 
 
 def _chosen(only: list[str] | tuple[str, ...]) -> tuple[Design, ...]:
-    known = {one.id: one for one in (SHIPPED, *MUTANTS)}
+    designs_by_id = {design.id: design for design in (SHIPPED, *MUTANTS)}
     for name in only:
-        if name not in known:
-            cause, line = f"designs are {', '.join(known)}", "onceonly lab writers --only MT1"
+        if name not in designs_by_id:
+            cause, line = f"designs are {', '.join(designs_by_id)}", "onceonly lab writers --only MT1"
             raise refuse("E110", problem=f"There is no design {name!r}.", cause=cause, next=line)
-    return tuple(known[name] for name in only) or tuple(known.values())
+    return tuple(designs_by_id[name] for name in only) or tuple(designs_by_id.values())
 
 
-def _row(one: Tally) -> tuple[object, ...]:
-    first = f"{one.took} runs" if one.took else "never"
-    return one.design.id, one.design.broken or "-", one.runs, one.findings, first, one.first.what if one.first else ""
+def _row(tally: Tally) -> tuple[object, ...]:
+    first = f"{tally.took} runs" if tally.took else "never"
+    return (
+        tally.design.id,
+        tally.design.broken or "-",
+        tally.runs,
+        tally.findings,
+        first,
+        tally.first.what if tally.first else "",
+    )
 
 
-def _json(one: Tally) -> dict[str, Any]:
-    first = one.first
+def _json(tally: Tally) -> dict[str, Any]:
+    first = tally.first
     return {
-        "design": one.design.id,
-        "broken": one.design.broken,
-        "runs": one.runs,
-        "findings": one.findings,
-        "took": one.took or None,
+        "design": tally.design.id,
+        "broken": tally.design.broken,
+        "runs": tally.runs,
+        "findings": tally.findings,
+        "took": tally.took or None,
         "first": {"seed": first.seed, "step": first.step, "what": first.what} if first else None,
-        "as_expected": one.as_expected,
+        "as_expected": tally.as_expected,
     }

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError
-from onceonly.protocol import Changes
+from onceonly.protocol.values import Changes
 from onceonly_lab.conformance.harness import NotTested, SinkHarness, claims_of
 from onceonly_lab.conformance.scenario import Scenario, expect
 
@@ -32,6 +32,7 @@ _STORIES: dict[str, tuple[Change, Change, Change]] = {
     "removed by an equal one": ((1, "a", False), (2, "b", False), (2, "c", True)),
     "back by an equal one": ((1, "a", False), (2, "b", True), (2, "c", False)),
     "late after a removal": ((1, "a", False), (3, "b", True), (2, "c", False)),
+    "one change twice": ((1, "a", False), (2, "b", False), (2, "b", False)),
 }
 """Changes of one key, as the source gives them."""
 
@@ -45,6 +46,8 @@ _CUTS: dict[str, Callable[[list[Change]], list[list[Change]]]] = {
 
 
 _NEEDS_MEMORY = "late after a removal"
+_SENT_AGAIN = "one change twice"
+"""Rows that are equal in every column are one change, and no cut of them is refused."""
 
 
 def the_cut_of_a_batch_decides_nothing(harness: SinkHarness) -> None:
@@ -53,33 +56,38 @@ def the_cut_of_a_batch_decides_nothing(harness: SinkHarness) -> None:
         changes = sink.capabilities.changes
     if "id" not in changes.key:
         raise NotTested("Rows of the target replace one another by no key that the sink knows of.")
-    stories = {name: told for name, told in _STORIES.items() if _promised(changes, name, told)}
-    plain = [name for name, told in stories.items() if len({step for step, *_ in told}) == len(told)]
+    stories = {name: updates for name, updates in _STORIES.items() if _promised(changes, name, updates)}
+    plain = [name for name, updates in stories.items() if len({step for step, *_ in updates}) == len(set(updates))]
     # What is refused of one story is refused of all that share its epochs.
     groups = [plain, *([name] for name in stories if name not in plain)]
     with Scenario(harness) as story:
         player = _Player(story, changes)
         for names, cut in itertools.product(groups, _CUTS):
-            found = player.plays([stories[name] for name in names], cut)
-            expect(found is not None or cut != _SINGLE, f"Of {names} one change alone is refused.")
-            for name, stands in zip(names, found or (), strict=False):
-                wanted = _left(changes, stories[name])
-                expect(stands == wanted, f"Of {stories[name]} ({name}), {cut}, stands {stands}; newest is {wanted}.")
+            actual_rows = player.plays([stories[name] for name in names], cut)
+            taken = cut == _SINGLE or (changes.sequence is not None and names is plain)
+            expect(actual_rows is not None or not taken, f"{names}, {cut}: refused.")
+            for name, actual in zip(names, actual_rows or (), strict=False):
+                expected = _left(changes, stories[name])
+                expect(
+                    actual == expected, f"Of {stories[name]} ({name}), {cut}, stands {actual}; newest is {expected}."
+                )
 
 
-def _promised(changes: Changes, name: str, told: Iterable[Change]) -> bool:
+def _promised(changes: Changes, name: str, updates: Iterable[Change]) -> bool:
     if name == _NEEDS_MEMORY and not changes.remembers:
         return False
-    return changes.delete is not None or not any(gone for *_, gone in told)
+    if name == _SENT_AGAIN and changes.sequence is None:
+        return False
+    return changes.delete is not None or not any(gone for *_, gone in updates)
 
 
-def _left(changes: Changes, told: Iterable[Change]) -> list[tuple[int, str]]:
+def _left(changes: Changes, updates: Iterable[Change]) -> list[tuple[int, str]]:
     """What stands of a key once its changes have come, one after the other."""
-    newest, stands = 0, list[tuple[int, str]]()
-    for step, note, gone in told:
+    newest, remaining = 0, list[tuple[int, str]]()
+    for step, note, gone in updates:
         if changes.sequence is None or step >= newest:
-            newest, stands = step, [] if gone else [(step, note)]
-    return stands
+            newest, remaining = step, [] if gone else [(step, note)]
+    return remaining
 
 
 class _Player:
@@ -94,10 +102,10 @@ class _Player:
     def plays(self, stories: list[tuple[Change, ...]], cut: str) -> list[Any] | None:
         """What stands of each story; ``None`` if an epoch was refused, which leaves what stood."""
         ids = [next(self._ids) for _ in stories]
-        parts = zip(*(_CUTS[cut](list(told)) for told in stories), strict=True)
+        parts = zip(*(_CUTS[cut](list(updates)) for updates in stories), strict=True)
         stand = self._stand(ids)
         for part in parts:
-            rows = [(id_, change) for id_, told in zip(ids, part, strict=True) for change in told]
+            rows = [(id_, change) for id_, updates in zip(ids, part, strict=True) for change in updates]
             try:
                 self._driver.tries(replace(self._driver.plan(rows=len(rows)), table=self._table(rows)))
             except OnceOnlyError:

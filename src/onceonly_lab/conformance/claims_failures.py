@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from onceonly.errors import DestinationError, OnceOnlyError
 from onceonly.faults import Point
-from onceonly.protocol import Demanding, OutcomeUnknown, Sink, Superseded
-from onceonly.protocol.row_rules import Rule
+from onceonly.protocol import OutcomeUnknown, Sink, Superseded
+from onceonly.protocol.row_rules import Condition
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_lab.conformance.child_process import Child, Order
+from onceonly_lab.conformance.claims_rules import breaking, rules_of
 from onceonly_lab.conformance.harness import LANDS_LATE, SHOWS_PARTS, NotTested, SinkHarness, claims_of, told
 from onceonly_lab.conformance.scenario import PIPELINE, Driver, PlannedEpoch, Scenario, expect, plan, refused, unknown
 from onceonly_lab.conformance.type_table import KINDS, Case, Cell, Kind, TypeResult, alike, arrow_type
@@ -143,19 +144,10 @@ def a_row_that_the_destination_refuses_is_refused_with_a_code(harness: SinkHarne
         driver = story.driver()
         first = driver.writes()
         note = harness.forbid()
-        planned = driver.plan(rows=6)
-        poisoned = PlannedEpoch(planned.epoch, _with_note(planned.table, 3, note))
+        poisoned = driver.plan(rows=6).with_note(3, note)
         refused("A row that the destination refuses", lambda: driver.tries(poisoned), DestinationError)
         story.holds(first)
         story.holds(first, driver.writes())
-
-
-def _with_note(table: pa.Table, row: int, note: str) -> pa.Table:
-    import pyarrow as pa
-
-    notes = table.column("note").to_pylist()
-    notes[row] = note
-    return table.set_column(table.schema.get_field_index("note"), "note", pa.array(notes, pa.string()))
 
 
 def a_target_that_is_replaced_after_prepare_takes_nothing_in_silence(harness: SinkHarness) -> str:
@@ -239,9 +231,10 @@ def two_pipelines_beside_each_other_keep_their_own_epochs(harness: SinkHarness) 
                 written[driver].append(planned)
         story.has_rows_of(*written[ours], *written[theirs])
         for driver, plans in written.items():
-            found = [marker.epoch for marker, _ in driver.sink.history()]
+            epochs = [marker.epoch for marker, _ in driver.sink.history()]
             expect(
-                found == [one.epoch for one in plans], f"A pipeline that wrote 3 epochs has {len(found)} in history."
+                epochs == [planned_epoch.epoch for planned_epoch in plans],
+                f"A pipeline that wrote 3 epochs has {len(epochs)} in history.",
             )
 
 
@@ -300,36 +293,35 @@ def _refusal(harness: SinkHarness, kind: Kind, case: Case) -> str:
     """How a value was refused, as it may be; empty: it came back as the sink says."""
     import pyarrow as pa
 
-    what, said = f"{kind.spark}, {case.name}", harness.cell(kind, case)
+    what, cell = f"{kind.spark}, {case.name}", harness.cell(kind, case)
     with Scenario(harness) as story:
         driver = story.driver()
-        one = driver.plan(rows=1)
-        planned = PlannedEpoch(one.epoch, pa.table({"value": pa.array([case.value], arrow_type(kind))}))
+        template = driver.plan(rows=1)
+        planned = PlannedEpoch(template.epoch, pa.table({"value": pa.array([case.value], arrow_type(kind))}))
         error = _tries(driver, planned)
         if error is None:
-            _is_said(what, harness.values(), kind, case, said)
+            _is_said(what, harness.values(), kind, case, cell)
             _is_as_demanded(what, driver.sink, planned.table)
             return ""
         expect(isinstance(error, OnceOnlyError), f"{what} was answered with {told(error)}.")
-        expected = said.code if said else getattr(error, "code", "")
+        expected = cell.code if cell else getattr(error, "code", "")
         expect(getattr(error, "code", "") == expected, f"{what} was refused with {told(error)}, not with {expected}.")
-        expect(said is None or said.answer is TypeResult.REFUSED, f"{what} was refused: {told(error)}.")
+        expect(cell is None or cell.answer is TypeResult.REFUSED, f"{what} was refused: {told(error)}.")
         expect(not list(story.reader().history()), f"{what} was refused, and a marker stands.")
         expect(not harness.values(), f"{what} was refused, and rows stand.")
         return f"{what}, {told(error)}"
 
 
-def _is_said(what: str, values: list[object], kind: Kind, case: Case, said: Cell | None) -> None:
+def _is_said(what: str, values: list[object], kind: Kind, case: Case, cell: Cell | None) -> None:
     expect(len(values) == 1, f"{what}: of one row {len(values)} are there.")
-    expect(said is None or said.answer is not TypeResult.REFUSED, f"{what} was not refused.")
-    wanted = said.becomes if said and said.becomes is not ... else case.value
-    expect(alike(wanted, values[0], kind), f"{what}: {wanted!r} was read back as {values[0]!r}.")
+    expect(cell is None or cell.answer is not TypeResult.REFUSED, f"{what} was not refused.")
+    expected = cell.becomes if cell and cell.becomes is not ... else case.value
+    expect(alike(expected, values[0], kind), f"{what}: {expected!r} was read back as {values[0]!r}.")
 
 
 def _is_as_demanded(what: str, sink: Sink, table: pa.Table) -> None:
-    rules = sink.demands(table.schema) if isinstance(sink, Demanding) else ()
-    for rule in rules:
-        met = not isinstance(rule, Rule) or all(map(rule.met, table.column(rule.column).to_pylist()))
+    for rule in rules_of(sink, table):
+        met = isinstance(rule, Condition) or not breaking(rule, table)
         expect(met, f"{what} is held, and the sink says that it cannot be: {rule.says}.")
 
 

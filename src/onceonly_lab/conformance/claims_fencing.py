@@ -9,7 +9,8 @@ import time
 from contextlib import suppress
 
 from onceonly.faults import Point
-from onceonly.protocol import Identified, OutcomeUnknown, Peek, Superseded, is_default
+from onceonly.protocol import DetectsChanges, OutcomeUnknown, Peek, Superseded
+from onceonly.protocol.sink import is_default
 from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.conformance.harness import FENCES_NOBODY, NotTested, SinkHarness, claims_of
 from onceonly_lab.conformance.scenario import Scenario, expect, refused, superseded, unknown
@@ -40,8 +41,8 @@ def installing_raises_the_fence(harness: SinkHarness) -> None:
             driver = story.driver(generation)
             expect(driver.sink.fence() == driver.fence, f"After {driver.fence} its handle finds {driver.sink.fence()}.")
             expect(reader.fence() == driver.fence, f"After {driver.fence} another handle finds {reader.fence()}.")
-            stands = driver.position().fence
-            expect(stands == driver.fence, f"After {driver.fence} the position is under {stands}.")
+            fence = driver.position().fence
+            expect(fence == driver.fence, f"After {driver.fence} the position is under {fence}.")
 
 
 def a_lower_generation_is_refused(harness: SinkHarness) -> None:
@@ -68,8 +69,8 @@ def reinstalling_our_own_fence_succeeds(harness: SinkHarness) -> None:
         driver = story.driver()
         first = driver.writes()
         driver.fences()
-        again = story.stranger(driver.fence.generation, driver.fence.owner)
-        marker = again.fences().marker
+        second_driver = story.stranger(driver.fence.generation, driver.fence.owner)
+        marker = second_driver.fences().marker
         expect(marker == driver.marker(first.epoch), f"After it the newest marker is {marker}.")
         story.holds(first)
 
@@ -121,8 +122,8 @@ def a_handle_can_be_opened_again(harness: SinkHarness) -> None:
         first = driver.writes()
         driver.prepares(driver.plan()).abandon()
         driver.opens_again(Fence(2, "owner-2"))
-        stands = driver.position()
-        expect(stands.fence == driver.fence, f"Opened again under {driver.fence}, it stands under {stands.fence}.")
+        position = driver.position()
+        expect(position.fence == driver.fence, f"Opened again under {driver.fence}, it stands under {position.fence}.")
         story.holds(first, driver.writes())
 
 
@@ -152,8 +153,8 @@ def closing_may_repeat_and_the_fence_stays(harness: SinkHarness) -> None:
         driver = story.driver()
         driver.sink.close()
         driver.sink.close()
-        stands = story.reader().fence()
-        expect(stands == Fence(driver.fence.generation, driver.fence.owner), f"After closing stands {stands}.")
+        fence = story.reader().fence()
+        expect(fence == Fence(driver.fence.generation, driver.fence.owner), f"After closing stands {fence}.")
 
 
 OPENING_CLAIMS = claims_of(
@@ -185,10 +186,13 @@ def a_look_shows_the_newest_marker(harness: SinkHarness) -> None:
         newest = driver.marker(driver.writes().epoch)
         shown = reader.look()
         expect(shown == Peek(newest, newest.epoch.number), f"After two epochs a look shows {shown}.")
-        if isinstance(reader, Identified):
-            *_, (_, receipt) = reader.history()
-            told = reader.identity_beside(receipt.identity)
-            expect(told == receipt.identity, f"A look tells that the target is {told}, its receipt {receipt.identity}.")
+        *_, (_, receipt) = reader.history()
+        identity = reader.identity_now(receipt.identity) if isinstance(reader, DetectsChanges) else None
+        if identity is not None:
+            expect(
+                identity == receipt.identity,
+                f"A look tells that the target is {identity}, its receipt {receipt.identity}.",
+            )
         shown = story.driver(2).sink.look()
         expect(shown.marker == newest, f"Under the next fence a look shows {shown.marker}, not {newest}.")
         other = story.stranger(1, "other", pipeline="conformance-other").sink.look()
@@ -206,8 +210,8 @@ def a_look_changes_nothing(harness: SinkHarness) -> None:
         prepared = driver.prepares(planned)
         shown = story.stranger(driver.fence.generation + 1, "other").sink.look()
         expect(shown.epoch == first.epoch.number, f"While epoch 2 is being written a look shows epoch {shown.epoch}.")
-        stands = story.reader().fence()
-        expect(stands == driver.fence, f"After a look the fence is {stands}, not {driver.fence}.")
+        fence = story.reader().fence()
+        expect(fence == driver.fence, f"After a look the fence is {fence}, not {driver.fence}.")
         driver.commits(planned, prepared)
         story.holds(first, planned)
 
@@ -328,7 +332,7 @@ def what_a_lost_driver_prepared_never_appears(harness: SinkHarness) -> None:
     with Scenario(harness) as story:
         lost = story.driver(1)
         first = lost.writes()
-        lost.prepares(lost.plan(rows=50, salt=1))
+        left = lost.prepares(lost.plan(rows=50, salt=1))
         lost.sink.close()
         owner = story.driver(2)
         story.holds(first)
@@ -337,6 +341,7 @@ def what_a_lost_driver_prepared_never_appears(harness: SinkHarness) -> None:
         second = owner.writes()
         owner.sink.sweep()
         story.holds(first, second)
+        left.abandon()
 
 
 def a_zombie_cannot_sweep_its_successor_away(harness: SinkHarness) -> None:

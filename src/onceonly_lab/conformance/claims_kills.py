@@ -186,9 +186,9 @@ class Life:
         number = planned.epoch.number
         landed = self.landed(planned)
         rows = sum(row["step"] == number for row in self.story.harness.rows())
-        wanted = _ROWS if landed else 0
-        stands = f"the marker of epoch {number} {'stands' if landed else 'does not stand'}"
-        expect(rows == wanted, f"{when}, {stands} and {rows} of its {_ROWS} rows are there.")
+        expected = _ROWS if landed else 0
+        marker_state = f"the marker of epoch {number} {'stands' if landed else 'does not stand'}"
+        expect(rows == expected, f"{when}, {marker_state} and {rows} of its {_ROWS} rows are there.")
 
     def landed(self, planned: PlannedEpoch) -> bool:
         """Whether the marker of an epoch stands, asked under a new fence: then it is the last."""
@@ -266,17 +266,17 @@ def _killed(moments: int, commits: Callable[[], float], dies: Callable[[float], 
             faster than it was when a commit was measured is measured again.
     """
     died: list[bool] = []
-    told = ""
+    summary = ""
     ends = time.monotonic() + BUDGET_S
     for _ in range(_ROUNDS):
         usual = usual_seconds(commits, moments)
         tried = within_budget(moments, _at_parts_of(usual, dies, died), ends - time.monotonic())
-        told = f"killed at {len(died)} moments of a commit of {usual * 1000:.1f} ms, {sum(died)} epochs were cut off"
+        summary = f"killed at {len(died)} moments of a commit of {usual * 1000:.1f} ms, {sum(died)} epochs were cut off"
         if any(died):
-            return told
+            return summary
         if tried < moments:
             break
-    raise NotTested(f"No driver died between the first row of its epoch and its marker: {told}.")
+    raise NotTested(f"No driver died between the first row of its epoch and its marker: {summary}.")
 
 
 def _at_parts_of(usual: float, dies: Callable[[float], bool], died: list[bool]) -> Callable[[float], object]:
@@ -320,10 +320,12 @@ class _PuttingLife:
 
     def holds_the_newest(self) -> None:
         """Check that each key that was ever written is there once, with the row of its newest epoch."""
-        found = Counter((row["id"], row["step"]) for row in self._story.harness.rows())
-        wanted = Counter(self._newest.items())
-        short, surplus = (wanted - found).total(), (found - wanted).total()
-        expect(found == wanted, f"Of {len(wanted)} keys {short} lack their newest row; {surplus} rows are too many.")
+        actual = Counter((row["id"], row["step"]) for row in self._story.harness.rows())
+        expected = Counter(self._newest.items())
+        short, surplus = (expected - actual).total(), (actual - expected).total()
+        expect(
+            actual == expected, f"Of {len(expected)} keys {short} lack their newest row; {surplus} rows are too many."
+        )
 
     def _planned(self) -> PlannedEpoch:
         planned = _replacing(self._last.epoch if self._last else None, self._next.sink.id)
@@ -358,8 +360,8 @@ def _replacing(after: Epoch | None, sink: str) -> PlannedEpoch:
 
     planned = plan(after, sink, _PUT_ROWS)
     first = planned.epoch.number * _NEW_KEYS
-    place = planned.table.schema.get_field_index("id")
-    table = planned.table.set_column(place, "id", pa.array(range(first, first + _PUT_ROWS), pa.int64()))
+    index = planned.table.schema.get_field_index("id")
+    table = planned.table.set_column(index, "id", pa.array(range(first, first + _PUT_ROWS), pa.int64()))
     return PlannedEpoch(linked(replace(planned.epoch, digest=ArrowBatch(table).digest())), table)
 
 

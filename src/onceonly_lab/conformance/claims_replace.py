@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from onceonly.errors import OnceOnlyError
-from onceonly.protocol import Replaces, Sink, Superseded
+from onceonly.protocol import ReplacesRows, Sink, Superseded
 from onceonly.protocol.capabilities import Span
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch
@@ -30,9 +30,9 @@ def an_epoch_that_replaces_takes_the_old_rows_away_and_brings_its_own(harness: S
         story.has_rows_of(planned)
         following = driver.writes()
         story.has_rows_of(planned, following)
-        again = _replacing(driver)
-        driver.tries(again)
-        story.has_rows_of(again)
+        second_replacement = _replacing(driver)
+        driver.tries(second_replacement)
+        story.has_rows_of(second_replacement)
 
 
 def an_empty_epoch_replaces_too(harness: SinkHarness) -> None:
@@ -75,12 +75,12 @@ def markers_of_replaced_epochs_stand(harness: SinkHarness) -> None:
         planned = _replacing(driver)
         driver.tries(planned)
         successor = story.driver()
-        stands, written = successor.position().marker, driver.marker(planned.epoch)
-        expect(stands == written, f"The next driver finds the marker {stands}, not {written}.")
+        newest, written = successor.position().marker, driver.marker(planned.epoch)
+        expect(newest == written, f"The next driver finds the marker {newest}, not {written}.")
         following = successor.writes()
-        found = [marker.epoch for marker, _ in story.reader().history()]
-        wanted = [one.epoch for one in (*old, planned, following)]
-        expect(found == wanted, f"History lists {_series(found)}; expected {_series(wanted)}.")
+        epochs = [marker.epoch for marker, _ in story.reader().history()]
+        expected = [planned_epoch.epoch for planned_epoch in (*old, planned, following)]
+        expect(epochs == expected, f"History lists {_series(epochs)}; expected {_series(expected)}.")
         counted: Mapping[int, int] | None = story.reader().recount()
         if counted is not None:
             rows = {number: count for number, count in counted.items() if count}
@@ -143,7 +143,7 @@ def _beside(story: Scenario, driver: Driver, theirs: PlannedEpoch) -> str:
     """Replace an epoch beside rows of others; return what became of it."""
     old = driver.writes()
     planned = _replacing(driver)
-    if reason := _able(driver.sink).keeps_from_replacing((1, old.epoch.number)):
+    if reason := _able(driver.sink).cannot_replace((1, old.epoch.number)):
         refused(f"A replacement although {reason}", lambda: driver.tries(planned), OnceOnlyError)
         story.has_rows_of(old, theirs)
         return f"refused: {reason}"
@@ -162,6 +162,7 @@ CLAIMS = claims_of(
     a_zombie_replaces_nothing,
     rows_of_another_pipeline_stay_or_the_replacement_is_refused,
     rows_of_a_stranger_stay_or_the_replacement_is_refused,
+    of=ReplacesRows,
 )
 
 
@@ -193,6 +194,7 @@ KILLING_CLAIMS = claims_of(
     a_driver_killed_while_it_replaces_leaves_all_old_rows_or_all_new_ones,
     a_driver_killed_between_two_statements_of_a_replacement_leaves_all_old_rows_or_all_new_ones,
     transaction=SHOWS_PARTS,
+    of=ReplacesRows,
 )
 
 
@@ -206,24 +208,25 @@ class _Refreshing(Life):
 
     def look(self, planned: PlannedEpoch, when: str) -> None:
         """Fence, and see that the rows are those of the newest marker's epoch, and no others."""
-        stands = f"the marker of epoch {planned.epoch.number} {'stands' if self.landed(planned) else 'does not stand'}"
-        found = Counter(row["id"] for row in self.story.harness.rows())
-        wanted = Counter(self.last.ids if self.last else [])
-        surplus, missing = (found - wanted).total(), (wanted - found).total()
-        expect(found == wanted, f"{when}, {stands}; {surplus} rows are too many and {missing} are missing.")
+        marker_state = (
+            f"the marker of epoch {planned.epoch.number} {'stands' if self.landed(planned) else 'does not stand'}"
+        )
+        actual = Counter(row["id"] for row in self.story.harness.rows())
+        expected = Counter(self.last.ids if self.last else [])
+        surplus, missing = (actual - expected).total(), (expected - actual).total()
+        expect(actual == expected, f"{when}, {marker_state}; {surplus} rows are too many and {missing} are missing.")
 
 
 def _refreshed(story: Scenario) -> Driver:
     """A driver that fenced the target and can replace there."""
     driver = story.driver()
-    if reason := _able(driver.sink).keeps_from_replacing((1, 1)):
+    if reason := _able(driver.sink).cannot_replace((1, 1)):
         raise NotTested(f"The sink says what keeps it from replacing rows: {reason}.")
     return driver
 
 
-def _able(sink: Sink) -> Replaces:
-    if not isinstance(sink, Replaces):
-        raise NotTested("The sink takes no rows away in the transaction that brings others: it is no Replaces.")
+def _able(sink: Sink) -> ReplacesRows:
+    assert isinstance(sink, ReplacesRows)
     return sink
 
 

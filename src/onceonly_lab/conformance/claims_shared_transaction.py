@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
-from onceonly.protocol import Enlists, Prepared, Sink
+from onceonly.protocol import JoinsTransaction, Prepared, Sink
 from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
 from onceonly_lab.conformance.harness import NotTested, SinkHarness, claims_of
 from onceonly_lab.conformance.scenario import Driver, PlannedEpoch, Scenario, expect, plan, refused, superseded, unknown
@@ -35,8 +35,8 @@ def what_is_given_up_leaves_nothing_in_either(harness: SinkHarness) -> None:
     with _pair(harness) as pair:
         driver = pair.driver()
         _, prepared = driver.prepares()
-        for one in prepared:
-            one.abandon()
+        for preparation in prepared:
+            preparation.abandon()
         pair.hold()
         pair.hold(driver.writes())
 
@@ -86,9 +86,11 @@ def a_lost_answer_is_looked_up_in_each(harness: SinkHarness) -> None:
         driver = pair.driver()
         planned, prepared = driver.prepares()
         unknown(Point.COMMIT_SENT, lambda: driver.commits(planned, prepared))
-        for one, each in zip(driver.drivers, planned.plans, strict=True):
-            found = one.looks_up(each)
-            expect(found and found.chain == each.epoch.chain, f"The look-up in {one.sink.id} found {found}.")
+        for sink_driver, each in zip(driver.drivers, planned.plans, strict=True):
+            receipt = sink_driver.looks_up(each)
+            expect(
+                receipt and receipt.chain == each.epoch.chain, f"The look-up in {sink_driver.sink.id} found {receipt}."
+            )
         pair.hold(planned)
         pair.hold(planned, driver.writes())
 
@@ -98,7 +100,7 @@ def one_that_was_in_a_transaction_of_two_goes_on_alone(harness: SinkHarness) -> 
     with _pair(harness) as pair:
         driver = pair.driver()
         first = driver.writes()
-        alone = [one.writes() for one in driver.drivers]
+        alone = [sink_driver.writes() for sink_driver in driver.drivers]
         for story, before, after in zip(pair.stories, first.plans, alone, strict=True):
             story.holds(before, after)
 
@@ -111,6 +113,7 @@ CLAIMS = claims_of(
     both_follow_what_stands_in_them,
     a_lost_answer_is_looked_up_in_each,
     one_that_was_in_a_transaction_of_two_goes_on_alone,
+    of=JoinsTransaction,
 )
 
 
@@ -131,15 +134,15 @@ class _Two:
         self.drivers = tuple(drivers)
         self._harnesses = tuple(harnesses)
         leader = self.drivers[0].sink
-        assert isinstance(leader, Enlists)
+        assert isinstance(leader, JoinsTransaction)
         self._leader = leader
 
     def plan(self, rows: tuple[int, int] = (3, 3), after: Both | None = None) -> Both:
-        found: list[PlannedEpoch] = []
-        for at, (one, count) in enumerate(zip(self.drivers, rows, strict=True)):
-            last = after.plans[at].epoch if after else self._newest(one)
-            found.append(plan(last, one.sink.id, count))
-        return Both((found[0], found[1]))
+        plans: list[PlannedEpoch] = []
+        for at, (driver, count) in enumerate(zip(self.drivers, rows, strict=True)):
+            last = after.plans[at].epoch if after else self._newest(driver)
+            plans.append(plan(last, driver.sink.id, count))
+        return Both((plans[0], plans[1]))
 
     @staticmethod
     def _newest(driver: Driver) -> Epoch | None:
@@ -153,24 +156,24 @@ class _Two:
     def prepared(self, planned: Both) -> list[Prepared]:
         first = self.drivers[0].prepares(planned.plans[0])
         other, each = self.drivers[1].sink, planned.plans[1]
-        assert isinstance(other, Enlists)
+        assert isinstance(other, JoinsTransaction)
         try:
             batch = self._harnesses[1].batch(each.table)
-            return [first, other.prepare_beside(batch, each.epoch.number, [(self.drivers[0].sink, first)])]
+            return [first, other.prepare_joined(batch, each.epoch.number, [(self.drivers[0].sink, first)])]
         except BaseException:
             first.abandon()
             raise
 
     def commits(self, planned: Both, prepared: Sequence[Prepared]) -> tuple[Receipt, ...]:
-        markers = [one.marker(each.epoch) for one, each in zip(self.drivers, planned.plans, strict=True)]
+        markers = [driver.marker(each.epoch) for driver, each in zip(self.drivers, planned.plans, strict=True)]
         other: tuple[Sink, Prepared | None, Marker] = self.drivers[1].sink, prepared[1], markers[1]
-        receipts = self._leader.commit_beside(prepared[0], markers[0], [other])
-        told = [(receipt.sink, receipt.epoch, receipt.chain, receipt.rows) for receipt in receipts]
-        wanted = [
-            (one.sink, one.epoch.number, one.epoch.chain, len(each.ids))
-            for one, each in zip(markers, planned.plans, strict=True)
+        receipts = self._leader.commit_joined(prepared[0], markers[0], [other])
+        actual = [(receipt.sink, receipt.epoch, receipt.chain, receipt.rows) for receipt in receipts]
+        expected = [
+            (marker.sink, marker.epoch.number, marker.epoch.chain, len(each.ids))
+            for marker, each in zip(markers, planned.plans, strict=True)
         ]
-        expect(told == wanted, f"The receipts are {told}; expected {wanted}.")
+        expect(actual == expected, f"The receipts are {actual}; expected {expected}.")
         return receipts
 
     def tries(self, planned: Both) -> tuple[Receipt, ...]:
@@ -178,8 +181,8 @@ class _Two:
         try:
             return self.commits(planned, prepared)
         except BaseException:
-            for one in prepared:
-                one.abandon()
+            for preparation in prepared:
+                preparation.abandon()
             raise
 
     def writes(self, rows: tuple[int, int] = (3, 3)) -> Both:
@@ -209,10 +212,12 @@ class _Pair:
 def _pair(harness: SinkHarness) -> Generator[_Pair]:
     """Two fresh targets whose sinks share a transaction."""
     with closing(harness.another()) as first, closing(harness.another()) as second:
-        with closing(first.connect()) as one, closing(second.connect()) as other:
-            if not (isinstance(one, Enlists) and isinstance(other, Enlists) and one.shares(other)):
-                raise NotTested("Two sinks of this kind share no transaction: the sink is no Enlists.")
-            expect(other.shares(one), "A sink shares a transaction with another one, which does not share it.")
-            expect(one.id != other.id, "Two targets have one id.")
+        with closing(first.connect()) as sink, closing(second.connect()) as other:
+            assert isinstance(sink, JoinsTransaction)
+            assert isinstance(other, JoinsTransaction)
+            if not sink.can_join(other):
+                raise NotTested("Two targets that another() makes share no transaction.")
+            expect(other.can_join(sink), "A sink shares a transaction with another one, which does not share it.")
+            expect(sink.id != other.id, "Two targets have one id.")
         with Scenario(first) as ours, Scenario(second) as theirs:
             yield _Pair(first, second, (ours, theirs))

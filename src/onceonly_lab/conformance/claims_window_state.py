@@ -10,9 +10,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from onceonly.protocol import AsOf, KeepsState, Prepared, RecallsState, Replaces, ShowsState, Sink, Superseded
-from onceonly.protocol.batch import ArrowBatch
-from onceonly.protocol.capabilities import GONE, OpenWindow, StateRow, StateWanted
+from onceonly.protocol import HostsStores, Prepared, ReplacesRows, Sink, Superseded
+from onceonly.protocol.batch import ArrowBatch, AsOf
+from onceonly.protocol.capabilities import GONE, OpenWindow, StateRow, StateWanted, WindowStore
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
 from onceonly_lab.conformance.harness import NotTested, SinkHarness, claims_of
@@ -31,8 +31,10 @@ def windows_are_recalled_by_key_and_bounds(harness: SinkHarness) -> None:
         driver.writes(*first)
         driver.writes(*second)
         driver.recalls(StateWanted(places=[first[1].place, ("a", 0, 30), ("c", 0, 10)]), (first[1], 1))
-        places = [one.place for one in (*first, *second)]
-        driver.recalls(StateWanted(places=places), *((one, 1) for one in first), *((one, 2) for one in second))
+        places = [window.place for window in (*first, *second)]
+        driver.recalls(
+            StateWanted(places=places), *((window, 1) for window in first), *((window, 2) for window in second)
+        )
 
 
 def all_windows_of_a_key_are_recalled(harness: SinkHarness) -> None:
@@ -82,14 +84,14 @@ def windows_that_are_gone_are_not_recalled(harness: SinkHarness) -> None:
             StateRowCase("a", 0, 10, "one", clock=1, time=1),
             StateRowCase("a", 10, 20, "stays", clock=1, time=1),
         )
-        again = replace(first, body="again", clock=None, time=5)
+        replacement = replace(first, body="again", clock=None, time=5)
         driver.writes(first, other)
-        driver.writes(again)
+        driver.writes(replacement)
         everything = StateWanted([first.place], ["a"], 9, 9)
-        driver.recalls(everything, (again, 2), (other, 1))
+        driver.recalls(everything, (replacement, 2), (other, 1))
         driver.recalls(StateWanted(wake_clock=9), (other, 1))
         driver.recalls(StateWanted(wake_time=4), (other, 1))
-        driver.writes(gone=[again, StateRowCase("never", 0, 10, "")])
+        driver.writes(gone=[replacement, StateRowCase("never", 0, 10, "")])
         driver.recalls(everything, (other, 1))
 
 
@@ -117,7 +119,7 @@ def windows_of_an_older_series_are_not_recalled(harness: SinkHarness) -> None:
         driver.writes(old)
         everything = StateWanted([old.place, new.place], ["a", "b"], 9, 9)
         driver.recalls(everything, series=2)
-        if reason := _replaces(driver.sink).keeps_from_replacing((1, 1)):
+        if reason := _replaces(driver.sink).cannot_replace((1, 1)):
             raise NotTested(f"The sink says what keeps it from replacing rows: {reason}.")
         driver.commits(driver.plan([new], refresh=True))
         driver.recalls(everything, (new, 2), series=2)
@@ -132,8 +134,8 @@ def windows_of_a_later_epoch_are_refused(harness: SinkHarness) -> None:
         driver.writes(first)
         driver.writes(second)
         for epoch in (1, 2):
-            for wanted in (StateWanted([second.place]), StateWanted(keys=["b"]), StateWanted(wake_time=9)):
-                refused_as("E226", f"Epoch {epoch} asking for state", lambda: driver.asks(wanted, epoch))  # noqa: B023
+            for request in (StateWanted([second.place]), StateWanted(keys=["b"]), StateWanted(wake_time=9)):
+                refused_as("E226", f"Epoch {epoch} asking for state", lambda: driver.asks(request, epoch))  # noqa: B023
         driver.recalls(StateWanted([first.place]), (first, 1), epoch=2)
 
 
@@ -168,24 +170,24 @@ def windows_that_are_open_are_shown_without_a_fence(harness: SinkHarness) -> Non
         shows.sees(1, (gone, 1), (late, 1), (never, 1), key="a")
         shows.sees(1, (gone, 1), key="a", limit=1)
         shows.sees(1, key="A")
-        again = replace(late, body="again", clock=None, time=10)
-        driver.writes(again, gone=[gone])
+        replacement = replace(late, body="again", clock=None, time=10)
+        driver.writes(replacement, gone=[gone])
         driver.prepares(driver.plan([replace(soon, body="only prepared")])).abandon()
-        shows.sees(1, (soon, 2), (again, 3), (never, 1))
-        driver.writes(replace(again, body="the fence stands"))
+        shows.sees(1, (soon, 2), (replacement, 3), (never, 1))
+        driver.writes(replace(replacement, body="the fence stands"))
 
 
 def windows_that_were_given_up_are_not_shown(harness: SinkHarness) -> None:
     """Of windows that an operator gave up at an epoch only those are shown and counted that were written since."""
     with _state(harness) as state:
         driver, shows = state.driver(), state.viewer()
-        old, kept, new = (StateRowCase(key, 0, 10, "", time=at) for at, key in enumerate("abc"))
-        driver.writes(old, kept)
+        old, renewed, new = (StateRowCase(key, 0, 10, "", time=at) for at, key in enumerate("abc"))
+        driver.writes(old, renewed)
         driver.writes(new)
-        again = replace(kept, body="again")
-        driver.writes(again)
-        shows.sees(2, (again, 3), (new, 2))
-        shows.sees(3, (again, 3))
+        replacement = replace(renewed, body="again")
+        driver.writes(replacement)
+        shows.sees(2, (replacement, 3), (new, 2))
+        shows.sees(3, (replacement, 3))
         shows.sees(4)
 
 
@@ -201,6 +203,7 @@ CLAIMS = claims_of(
     what_a_zombie_recalled_is_of_no_use_to_it,
     windows_that_are_open_are_shown_without_a_fence,
     windows_that_were_given_up_are_not_shown,
+    of=HostsStores,
 )
 
 
@@ -226,11 +229,11 @@ class StateRowCase:
         return self.key, self.start, self.stop
 
 
-def table_of(kept: Sequence[StateRowCase], gone: Sequence[StateRowCase] = ()) -> pa.Table:
+def table_of(written: Sequence[StateRowCase], gone: Sequence[StateRowCase] = ()) -> pa.Table:
     """The batch of state in which some windows are written and others leave."""
     import pyarrow as pa
 
-    windows = [*kept, *gone]
+    windows = [*written, *gone]
     return pa.table(
         {
             "key": pa.array([window.key for window in windows], pa.string()),
@@ -240,7 +243,7 @@ def table_of(kept: Sequence[StateRowCase], gone: Sequence[StateRowCase] = ()) ->
             "wake_clock": pa.array([window.clock for window in windows], pa.int64()),
             "wake_time": pa.array([window.time for window in windows], pa.int64()),
             "bucket": pa.array([0] * len(windows), pa.int16()),
-            GONE: pa.array([False] * len(kept) + [True] * len(gone), pa.bool_()),
+            GONE: pa.array([False] * len(written) + [True] * len(gone), pa.bool_()),
         }
     )
 
@@ -262,13 +265,13 @@ class Holder:
 
     def plan(
         self,
-        kept: Sequence[StateRowCase] = (),
+        written: Sequence[StateRowCase] = (),
         gone: Sequence[StateRowCase] = (),
         *,
         refresh: bool = False,
     ) -> PlannedEpoch:
         """The next epoch: windows that it writes, and those that leave; as ``refresh`` in place of all before."""
-        table = table_of(kept, gone)
+        table = table_of(written, gone)
         made = plan(self.last, self.sink.id, 0).epoch
         if refresh:
             made = replace(made, series=made.number, replaces=(1, made.number - 1))
@@ -278,7 +281,7 @@ class Holder:
         """Run the action of an epoch."""
         batch, epoch = ArrowBatch(planned.table), planned.epoch
         if epoch.replaces:
-            return _replaces(self.sink).prepare_replacing(batch, epoch.number, epoch.replaces)
+            return _replaces(self.sink).prepare_replacement(batch, epoch.number, epoch.replaces)
         return self.sink.prepare(batch, epoch.number)
 
     def commits(self, planned: PlannedEpoch) -> None:
@@ -294,27 +297,27 @@ class Holder:
         """Plan, prepare and commit the next epoch."""
         self.commits(self.plan(kept, gone))
 
-    def asks(self, wanted: StateWanted, epoch: int | None = None, series: int = 1) -> list[StateRow]:
+    def asks(self, request: StateWanted, epoch: int | None = None, series: int = 1) -> list[StateRow]:
         """What an epoch, by default the next one, is told; by key and bounds."""
         number = epoch or (self.last.number if self.last else 0) + 1
-        assert isinstance(self.sink, RecallsState)
-        found = self.sink.recall(wanted, AsOf(series, number, 0, PIPELINE))
-        return sorted(found, key=lambda row: (row.key, row.start, row.stop))
+        assert isinstance(self.sink, WindowStore)
+        rows = self.sink.read_windows(request, AsOf(series, number, 0, PIPELINE))
+        return sorted(rows, key=lambda row: (row.key, row.start, row.stop))
 
     def recalls(
-        self, wanted: StateWanted, *rows: tuple[StateRowCase, int], epoch: int | None = None, series: int = 1
+        self, request: StateWanted, *rows: tuple[StateRowCase, int], epoch: int | None = None, series: int = 1
     ) -> None:
         """Check that these windows are recalled, each of its epoch, and no others."""
-        told = [StateRow(one.key, one.start, one.stop, one.body, of) for one, of in rows]
-        told.sort(key=lambda row: (row.key, row.start, row.stop))
-        found = self.asks(wanted, epoch, series)
-        expect(found == told, f"{wanted} is answered with {found}; expected {told}.")
+        expected = [StateRow(window.key, window.start, window.stop, window.body, of) for window, of in rows]
+        expected.sort(key=lambda row: (row.key, row.start, row.stop))
+        actual = self.asks(request, epoch, series)
+        expect(actual == expected, f"{request} is answered with {actual}; expected {expected}.")
 
 
 class Viewer:
     """Looks at a sink of state and has fenced nobody."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: WindowStore) -> None:
         sink.open(PIPELINE)
         self._sink = sink
 
@@ -322,12 +325,15 @@ class Viewer:
         self, since: int, *rows: tuple[StateRowCase, int], key: str | None = None, limit: int | None = None
     ) -> None:
         """Check that these windows are shown, in this order, each of its epoch, and that all of them are counted."""
-        if not isinstance(self._sink, ShowsState):
-            raise NotTested("The sink of state shows nobody what is open: it is no ShowsState.")
-        told = [OpenWindow(StateRow(*one.place, one.body, of), one.clock, one.time) for one, of in rows]
-        found = list(self._sink.open_windows(since, key=key, limit=limit))
-        asked = f"What is open since epoch {since}, of key {key or 'any'}, at most {limit or 'all'}"
-        expect(found == told, f"{asked}, is told as {found}; expected {told}.")
+        windows = self._sink.open_windows(since, key=key, limit=limit)
+        if windows is None:
+            raise NotTested("The sink of state shows nobody what is open: it has no open_windows().")
+        expected = [
+            OpenWindow(StateRow(*window.place, window.body, of), window.clock, window.time) for window, of in rows
+        ]
+        actual = list(windows)
+        question = f"What is open since epoch {since}, of key {key or 'any'}, at most {limit or 'all'}"
+        expect(actual == expected, f"{question}, is told as {actual}; expected {expected}.")
         if key is None and limit is None:
             counted = self._sink.count_windows(since)
             expect(counted == len(rows), f"{counted} windows are counted since epoch {since}; expected {len(rows)}.")
@@ -341,18 +347,16 @@ class _State:
     sinks: list[Sink] = field(default_factory=list)
 
     def driver(self, generation: int = 1) -> Holder:
-        keeper = self._keeper()
-        expect(isinstance(keeper, RecallsState), f"{keeper!r} cannot be asked for state: it is no RecallsState.")
-        return Holder(keeper, generation)
+        return Holder(self._keeper(), generation)
 
     def viewer(self) -> Viewer:
         return Viewer(self._keeper())
 
-    def _keeper(self) -> Sink:
+    def _keeper(self) -> WindowStore:
         with closing(self.harness.connect()) as target:
-            if not isinstance(target, KeepsState):
-                raise NotTested("No state of windows is held beside the target: the sink is no KeepsState.")
-            keeper = target.state_keeper(beside=True)
+            keeper = target.window_store(separate=True) if isinstance(target, HostsStores) else None
+            if keeper is None:
+                raise NotTested("No state of windows is held beside the target: the sink has no window_store().")
         self.sinks.append(keeper)
         return keeper
 
@@ -367,7 +371,7 @@ def _state(harness: SinkHarness) -> Generator[_State]:
             sink.close()
 
 
-def _replaces(sink: Sink) -> Replaces:
-    if not isinstance(sink, Replaces):
-        raise NotTested("The sink of state takes no rows away in the transaction that brings others: no Replaces.")
+def _replaces(sink: Sink) -> ReplacesRows:
+    if not isinstance(sink, ReplacesRows):
+        raise NotTested("The sink of state takes no rows away in the transaction that brings others: no ReplacesRows.")
     return sink

@@ -9,7 +9,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from onceonly.protocol import Witness, is_default
+from onceonly.protocol import DetectsChanges
+from onceonly.protocol.sink import is_default
 from onceonly_checkpoints.chain import first_break, linked
 from onceonly_checkpoints.epoch import Marker, ResumePoint
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
@@ -75,8 +76,8 @@ def an_empty_epoch_leaves_a_marker(harness: SinkHarness) -> None:
         driver = story.driver()
         epochs = [driver.writes(rows) for rows in (0, 3, 0, 0, 2)]
         story.holds(*epochs)
-        found = driver.position().epoch
-        expect(found == 5, f"After five epochs the sink stands at {found}.")
+        newest_epoch = driver.position().epoch
+        expect(newest_epoch == 5, f"After five epochs the sink stands at {newest_epoch}.")
 
 
 def a_marker_alone_can_be_committed(harness: SinkHarness) -> None:
@@ -110,9 +111,9 @@ def _awkward(planned: PlannedEpoch) -> PlannedEpoch:
     end = SourceOffsets.of({"0": json.dumps({_AWKWARD: 2**63}), "1": _AWKWARD, "2": None})
     slice_ = Slice(planned.epoch.written.start, end)
     sources = (SourceIdentity("0", _AWKWARD), SourceIdentity("1", None, "0" * 16))
-    said = Adoption(AdoptionKind.ACCEPT_LOSS, sinks=(_AWKWARD,), offsets=slice_, reason=_AWKWARD)
-    carried = ResumePoint(planned.epoch.lineage, (said,), slice_)
-    epoch = replace(planned.epoch, written=slice_, sources=sources, adoption=said, offered=slice_, carried=carried)
+    adoption = Adoption(AdoptionKind.ACCEPT_LOSS, sinks=(_AWKWARD,), offsets=slice_, reason=_AWKWARD)
+    carried = ResumePoint(planned.epoch.lineage, (adoption,), slice_)
+    epoch = replace(planned.epoch, written=slice_, sources=sources, adoption=adoption, offered=slice_, carried=carried)
     return replace(planned, epoch=linked(epoch))
 
 
@@ -135,10 +136,10 @@ def a_receipt_says_what_was_committed(harness: SinkHarness) -> None:
         for rows in (3, 0, 5):
             planned = driver.plan(rows)
             receipt = driver.tries(planned)
-            said = (receipt.sink, receipt.epoch, receipt.chain, receipt.rows, receipt.identity)
+            receipt_facts = (receipt.sink, receipt.epoch, receipt.chain, receipt.rows, receipt.identity)
             epoch = planned.epoch
             true = (driver.sink.id, epoch.number, epoch.chain, rows, driver.position().identity)
-            expect(said == true, f"The receipt says {said}; what was committed is {true}.")
+            expect(receipt_facts == true, f"The receipt says {receipt_facts}; what was committed is {true}.")
             repeated = [repeated for _, repeated in story.reader().history(epoch.number - 1)]
             expect(repeated == [receipt], f"The receipt was {receipt}; history says {repeated}.")
 
@@ -149,8 +150,8 @@ def a_replayed_epoch_writes_nothing(harness: SinkHarness) -> None:
         driver = story.driver()
         first = driver.plan()
         receipt = driver.tries(first)
-        again = replayed(driver, first)
-        expect(again in (None, receipt), f"The replay was answered with {again}, not with {receipt}.")
+        answer = replayed(driver, first)
+        expect(answer in (None, receipt), f"The replay was answered with {answer}, not with {receipt}.")
         story.holds(first)
         story.holds(first, driver.writes())
 
@@ -272,8 +273,8 @@ def history_names_the_fence_that_wrote(harness: SinkHarness) -> None:
         second = story.driver(4)
         second.writes()
         story.driver(5)
-        found = [marker.fence for marker, _ in story.reader().history()]
-        expect(found == [first.fence, second.fence], f"History names {found}.")
+        fences = [marker.fence for marker, _ in story.reader().history()]
+        expect(fences == [first.fence, second.fence], f"History names {fences}.")
 
 
 def recount_equals_the_committed_rows(harness: SinkHarness) -> None:
@@ -287,9 +288,9 @@ def recount_equals_the_committed_rows(harness: SinkHarness) -> None:
         story.driver()
         reader = story.reader()
         counted = _without_empty(reader.recount())
-        wanted = {number: rows for number, rows in enumerate(sizes, start=1) if rows}
+        expected = {number: rows for number, rows in enumerate(sizes, start=1) if rows}
         if reader.capabilities.recountable:
-            expect(counted == wanted, f"Recounted {counted}; committed were {wanted}.")
+            expect(counted == expected, f"Recounted {counted}; committed were {expected}.")
         else:
             expect(counted is None, f"The sink declares that it cannot recount, and recounts {counted}.")
 
@@ -326,11 +327,14 @@ def our_own_doings_are_no_disturbance(harness: SinkHarness) -> None:
         harness.maintain()
         later = story.driver()
         for since in (receipt, None):
-            fatal = [found for found in later.sink.position(since).disturbances if found.fatal]
+            fatal = [change for change in later.sink.position(since).disturbances if change.fatal]
             expect(not fatal, f"Since {since} these are reported: {fatal}.")
         reader = story.reader()
-        told = reader.disturbances(receipt) if isinstance(reader, Witness) else ()
-        expect(not [found for found in told if found.fatal], f"To a handle without a fence these are reported: {told}.")
+        changes = reader.external_changes(receipt) if isinstance(reader, DetectsChanges) else ()
+        expect(
+            not [change for change in changes if change.fatal],
+            f"To a handle without a fence these are reported: {changes}.",
+        )
 
 
 def the_reading_half_needs_no_fence(harness: SinkHarness) -> None:
@@ -343,8 +347,8 @@ def the_reading_half_needs_no_fence(harness: SinkHarness) -> None:
         driver = story.driver()
         first = driver.writes()
         prepared = driver.prepares(driver.plan())
-        found = [marker.epoch for marker, _ in reader.history()]
-        expect(found == [first.epoch], f"History lists {len(found)} epochs; one was committed.")
+        epochs = [marker.epoch for marker, _ in reader.history()]
+        expect(epochs == [first.epoch], f"History lists {len(epochs)} epochs; one was committed.")
         expect(reader.fence() == driver.fence, f"It finds the fence {reader.fence()}.")
         reader.recount()
         prepared.abandon()
@@ -357,14 +361,14 @@ def the_address_finds_the_target_again(harness: SinkHarness) -> None:
         if is_default(driver.sink, "from_address"):
             raise NotTested("No address leads to the target: the sink has no from_address().")
         first = driver.writes()
-        found = type(driver.sink).from_address(driver.sink.address)
+        sink = type(driver.sink).from_address(driver.sink.address)
         try:
-            found.open(PIPELINE)
-            expect(found.id == driver.sink.id, f"At {driver.sink.address} the sink is called {found.id}.")
-            history = [marker.epoch for marker, _ in found.history()]
+            sink.open(PIPELINE)
+            expect(sink.id == driver.sink.id, f"At {driver.sink.address} the sink is called {sink.id}.")
+            history = [marker.epoch for marker, _ in sink.history()]
             expect(history == [first.epoch], f"At {driver.sink.address} history lists {len(history)} epochs of 1.")
         finally:
-            found.close()
+            sink.close()
 
 
 def the_marker_survives_maintenance(harness: SinkHarness) -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 from unittest import SkipTest
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from onceonly.protocol.row_rules import Condition
     from onceonly_lab.conformance.type_table import Case, Cell, Kind
 
 
@@ -37,7 +39,7 @@ class NotPromised(NotTested):
     """A claim that hangs on a transaction, of a sink that declares that it has none; the text says what is missing."""
 
 
-FENCES_NOBODY = "The sink takes rows one by one: such a store fences nobody out for certain."
+FENCES_NOBODY = "The sink takes rows one by one: such a store cannot fence a driver out for certain."
 SHOWS_PARTS = "The sink takes rows one by one: parts of an epoch show until it is whole, or put again by its replay."
 LANDS_LATE = "The sink takes rows one by one: a put that is still on its way may land at any time."
 """Why a claim is not promised by a sink that declares ``transactional=False``."""
@@ -79,6 +81,12 @@ class SinkHarness(Protocol):
     """At how many moments of a commit a driver is killed. Fewer take less time, and are sure of less.
 
     With fewer than 50, commits that are watched are fewer, too: four for each moment.
+    """
+
+    answers: frozenset[str] = frozenset()
+    """Members of base classes that this sink must answer, out of ``claims_answers.ANSWERS``.
+
+    A default means "cannot tell", so without this list a member that was lost looks like one that the sink never had.
     """
 
     @abstractmethod
@@ -133,6 +141,25 @@ class SinkHarness(Protocol):
     def forbid(self) -> str:
         """Have the target refuse some rows from now on; return a ``note`` that no row may have."""
         raise NotTested("The target cannot be made to refuse a row: the harness has no forbid().")
+
+    def forbid_by_rule(self) -> str:
+        """As :meth:`forbid`, by a constraint that the sink's ``row_rules`` cover.
+
+        Raise :class:`NotTested` with the reason if they leave every such constraint to the destination.
+        """
+        return self.forbid()
+
+    def evaluate(self, conditions: Sequence[Condition], rows: pa.Table) -> Sequence[list[bool] | None]:
+        """Evaluate conditions of ``row_rules`` on each row. Null counts as false.
+
+        ``None`` for a condition that cannot be evaluated on these columns: a query then leaves it to the destination.
+        By default Spark does it, in the running session or one of its own.
+        """
+        if find_spec("pyspark") is None:
+            raise NotTested("Spark is not installed to evaluate a condition, and the harness has no evaluate().")
+        from onceonly_lab.conformance import spark_conditions
+
+        return spark_conditions.evaluate(conditions, rows)
 
     def replace(self) -> bool:
         """Take the target away and put an empty one in its place.
@@ -194,12 +221,14 @@ class Claim:
         run: raises :class:`ConformanceFailure` with evidence if the claim does not hold, :class:`NotTested` if it
             cannot be tried. May return a note on how it was tried.
         transaction: why a sink that declares ``transactional=False`` does not promise it; empty: every sink does.
+        of: base class of which it is a claim. A sink that does not inherit it is not tried.
     """
 
     name: str
     text: str
     run: Callable[[SinkHarness], str | None]
     transaction: str = ""
+    of: type | None = None
 
     def check(self, harness: SinkHarness, seconds: float = 120.0) -> str | None:
         """Run the claim against a fresh target; a sink that hangs fails it.
@@ -229,6 +258,8 @@ def _run(claim: Claim, harness: SinkHarness, ended: list[Exception | str | None]
     try:
         if claim.transaction and is_idempotent(harness):
             raise NotPromised(claim.transaction)
+        if claim.of and not _inherits(harness, claim.of):
+            raise NotTested(f"The sink does not inherit {claim.of.__name__}.")
         ended.append(claim.run(harness))
     except Exception as error:  # noqa: BLE001  handed to the thread that waits
         ended.append(error)
@@ -253,14 +284,24 @@ def is_idempotent(harness: SinkHarness) -> bool:
     return False
 
 
-def claims_of(*functions: Callable[[SinkHarness], str | None], transaction: str = "") -> tuple[Claim, ...]:
+def _inherits(harness: SinkHarness, base: type) -> bool:
+    """Whether the sink under test inherits this base class. One that cannot even be made is tried all the same."""
+    with suppress(Exception), closing(harness.connect()) as sink:
+        return isinstance(sink, base)
+    return True
+
+
+def claims_of(
+    *functions: Callable[[SinkHarness], str | None], transaction: str = "", of: type | None = None
+) -> tuple[Claim, ...]:
     """Make claims of functions; the first line of a function's text is the claim.
 
     Args:
         functions: which raise what breaks them.
         transaction: as in :class:`Claim`, for all of them.
+        of: likewise.
     """
     return tuple(
-        Claim(function.__name__, (function.__doc__ or "").splitlines()[0], function, transaction)
+        Claim(function.__name__, (function.__doc__ or "").splitlines()[0], function, transaction, of)
         for function in functions
     )

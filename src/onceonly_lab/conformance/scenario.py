@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from onceonly import faults
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import InjectedFault, Point
-from onceonly.protocol import OutcomeUnknown, Position, Prepared, Replaces, Sink, Superseded
+from onceonly.protocol import OutcomeUnknown, Position, Prepared, ReplacesRows, Sink, Superseded
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import GENESIS, fingerprint, linked
 from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker, Receipt
@@ -48,8 +48,8 @@ def refused(what: str, act: Callable[[], object], *kinds: type[Exception]) -> Ex
 def refused_as(code: str, what: str, act: Callable[[], object]) -> None:
     """Do something that must be refused with the code that all sinks have for it: :mod:`onceonly.protocol.guard`."""
     error = refused(what, act, OnceOnlyError)
-    found = getattr(error, "code", None)
-    expect(found == code, f"{what} was refused with {found}; every sink says {code} to it.")
+    actual_code = getattr(error, "code", None)
+    expect(actual_code == code, f"{what} was refused with {actual_code}; every sink says {code} to it.")
 
 
 def replayed(driver: Driver, planned: PlannedEpoch) -> Receipt | None:
@@ -65,8 +65,8 @@ def replayed(driver: Driver, planned: PlannedEpoch) -> Receipt | None:
 def superseded(what: str, act: Callable[[], object], by: Fence) -> None:
     """Do something that must be refused because another fence stands, and check that the refusal names it."""
     error = refused(what, act, Superseded)
-    found = getattr(error, "found", None)
-    expect(found == by, f"{what} was refused naming {found}, but {by} stands.")
+    named_fence = getattr(error, "current_fence", None)
+    expect(named_fence == by, f"{what} was refused naming {named_fence}, but {by} stands.")
 
 
 def unknown(point: Point, act: Callable[[], object]) -> None:
@@ -101,6 +101,15 @@ class PlannedEpoch:
     def ids(self) -> list[int]:
         """The rows' ids."""
         return [row["id"] for row in self.table.to_pylist()]
+
+    def with_note(self, row: int, note: str) -> PlannedEpoch:
+        """The same epoch with another note in a row."""
+        import pyarrow as pa
+
+        notes = self.table.column("note").to_pylist()
+        notes[row] = note
+        index = self.table.schema.get_field_index("note")
+        return PlannedEpoch(self.epoch, self.table.set_column(index, "note", pa.array(notes, pa.string())))
 
 
 def plan(after: Epoch | None, sink: str, rows: int = 3, salt: int = 0, first: int = 1) -> PlannedEpoch:
@@ -182,8 +191,8 @@ class Driver:
         """Run the action of an epoch."""
         batch = self._harness.batch(planned.table, duplicate_attempts=duplicate_attempts, breaks_off=breaks_off)
         span = planned.epoch.replaces
-        if span and isinstance(self.sink, Replaces):
-            return self.sink.prepare_replacing(batch, planned.epoch.number, span)
+        if span and isinstance(self.sink, ReplacesRows):
+            return self.sink.prepare_replacement(batch, planned.epoch.number, span)
         return self.sink.prepare(batch, planned.epoch.number)
 
     def commits(self, planned: PlannedEpoch, prepared: Prepared | None) -> Receipt:
@@ -255,10 +264,12 @@ class Scenario:
 
     def has_rows_of(self, *plans: PlannedEpoch) -> None:
         """Check that the target holds the rows of these epochs once each and nothing else."""
-        found = Counter(row["id"] for row in self.harness.rows())
-        wanted = Counter(id_ for planned in plans for id_ in planned.ids)
-        missing, surplus = sorted((wanted - found).elements()), sorted((found - wanted).elements())
-        expect(found == wanted, f"Of {wanted.total()} rows {_few(missing)} are missing; {_few(surplus)} are too many.")
+        actual = Counter(row["id"] for row in self.harness.rows())
+        expected = Counter(id_ for planned in plans for id_ in planned.ids)
+        missing, surplus = sorted((expected - actual).elements()), sorted((actual - expected).elements())
+        expect(
+            actual == expected, f"Of {expected.total()} rows {_few(missing)} are missing; {_few(surplus)} are too many."
+        )
 
 
 def _few(ids: list[int]) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceonly_lab.conformance import (
+    claims_answers,
     claims_cuts,
     claims_failures,
     claims_fencing,
@@ -18,6 +19,7 @@ from onceonly_lab.conformance import (
     claims_races,
     claims_replace,
     claims_reset,
+    claims_rules,
     claims_shared_transaction,
     claims_window_state,
     claims_writing,
@@ -38,6 +40,7 @@ CLAIMS: tuple[Claim, ...] = (
     *claims_fencing.CLAIMS,
     *claims_failures.UNKNOWN_CLAIMS,
     *claims_writing.READING_CLAIMS,
+    *claims_answers.CLAIMS,
     *claims_cuts.CLAIMS,
     *claims_replace.CLAIMS,
     *claims_reset.CLAIMS,
@@ -47,6 +50,7 @@ CLAIMS: tuple[Claim, ...] = (
     *claims_kills.CLAIMS,
     *claims_replace.KILLING_CLAIMS,
     *claims_failures.CLAIMS,
+    *claims_rules.CLAIMS,
 )
 """Every claim, in the order of the contract."""
 

@@ -112,7 +112,7 @@ class Kind:
 def _cells(
     postgres: Cell = SAME, delta: Cell = SAME, kafka: Cell | None = None, memory: Cell = SAME
 ) -> dict[str, Cell]:
-    other = kafka or refused("E506", "give it as text: to_json(...) AS value")
+    other = kafka or refused("E506")
     return {"memory": memory, "postgres": postgres, "delta": delta, "kafka": other}
 
 
@@ -235,13 +235,13 @@ def _line(kind: Kind, sink: str) -> str:
     return "; ".join([usual.text, *other])
 
 
-def alike(value: Any, found: Any, kind: Kind) -> bool:
+def alike(value: Any, actual: Any, kind: Kind) -> bool:
     """Whether a value was read back as it was; a FLOAT has single precision, and NaN equals itself here."""
-    if kind.arrow == "float" and isinstance(value, float) and isinstance(found, float):
-        value, found = (struct.unpack("f", struct.pack("f", one))[0] for one in (value, found))
+    if kind.arrow == "float" and isinstance(value, float) and isinstance(actual, float):
+        value, actual = (struct.unpack("f", struct.pack("f", number))[0] for number in (value, actual))
     if isinstance(value, float) and math.isnan(value):
-        return isinstance(found, float) and math.isnan(found)
-    return bool(value == found)
+        return isinstance(actual, float) and math.isnan(actual)
+    return bool(value == actual)
 
 
 def arrow_type(kind: Kind) -> pa.DataType:

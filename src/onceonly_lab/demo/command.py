@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
+from onceonly_checkpoints.install import hint
 from onceonly_lab.demo import input, plan, preflight
 from onceonly_lab.demo.input import KINDS, SEVERAL
 from onceonly_lab.demo.stage import Options
@@ -69,24 +70,24 @@ def _parse(argv: Sequence[str]) -> Options:
         action="store_true",
         help="one kill, the first sink, no plain foreachBatch; --kills and --sink take precedence",
     )
-    given = parser.parse_args(argv)
-    acts = given.sink or (ACTS[:1] if given.quick else ACTS)
-    kills = given.kills if given.kills is not None else 1 if given.quick else _DEFAULT_KILLS
+    arguments = parser.parse_args(argv)
+    acts = arguments.sink or (ACTS[:1] if arguments.quick else ACTS)
+    kills = arguments.kills if arguments.kills is not None else 1 if arguments.quick else _DEFAULT_KILLS
     if kills < 1:
         parser.error("--kills: without a kill there is nothing to prove; give 1 or more")
-    if not plan.epochs_for(kills) <= given.rows <= input.AVAILABLE:
+    if not plan.epochs_for(kills) <= arguments.rows <= input.AVAILABLE:
         parser.error(f"--rows: with {kills} kills, from {plan.epochs_for(kills)} to {input.AVAILABLE}")
-    if given.keep is not None and given.keep.exists() and any(given.keep.iterdir()):
-        parser.error(f"--keep: {given.keep} is not empty; name a new folder")
+    if arguments.keep is not None and arguments.keep.exists() and any(arguments.keep.iterdir()):
+        parser.error(f"--keep: {arguments.keep} is not empty; name a new folder")
     return Options(
-        output=given.output,
-        keep=given.keep.resolve() if given.keep else None,
-        rows=given.rows,
+        output=arguments.output,
+        keep=arguments.keep.resolve() if arguments.keep else None,
+        rows=arguments.rows,
         sinks=tuple(kind for kind in KINDS if kind in acts),
         several=SEVERAL in acts,
         kills=kills,
-        seed=given.seed if given.seed is not None else random.randrange(10_000),
-        variants=("onceonly",) if given.quick else ("plain", "onceonly"),
+        seed=arguments.seed if arguments.seed is not None else random.randrange(10_000),
+        variants=("onceonly",) if arguments.quick else ("plain", "onceonly"),
     )
 
 
@@ -152,9 +153,9 @@ def _write_page(path: Path, report: Report) -> None:
 
     runs = [page.LabRun(name, *told(run), tuple(run.kills)) for name, run in report.runs.items()]
     try:
-        page.write(path, [(facts, judge(facts)) for facts in report.facts], page.Taken.now(), runs)
+        page.write(path, [(facts, judge(facts)) for facts in report.facts], page.Provenance.now(), runs)
     except ModuleNotFoundError as missing:
-        print(f"The audit page was left out: it needs {missing.name}: pip install 'onceonly[report]'", file=sys.stderr)
+        print(f"The audit page was left out: it needs {missing.name}: {hint('report')}", file=sys.stderr)
         return
     print(f"The audit page is in {path}", file=sys.stderr)
 

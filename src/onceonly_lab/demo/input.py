@@ -129,10 +129,10 @@ class Target:
 
     def sink(self) -> Sink:
         """The sink of the wrapped job."""
-        (found,) = entry_points(group="onceonly.sinks", name=self.kind)
-        made = found.load()
-        place = {"table": self.table} if self.kind == "postgres" else {"topic": self.table} if self.table else {}
-        sink: Sink = made(self.address, **place)
+        (entry_point,) = entry_points(group="onceonly.sinks", name=self.kind)
+        made = entry_point.load()
+        options = {"table": self.table} if self.kind == "postgres" else {"topic": self.table} if self.table else {}
+        sink: Sink = made(self.address, **options)
         return sink
 
     def read(self) -> pa.Table:

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from onceonly import exactly_once, faults
+from onceonly import Storage, exactly_once, faults
 from onceonly.faults import Point
 from onceonly.spark.jars import fast_session
 from onceonly_lab.chaos.environment import say
@@ -132,10 +132,10 @@ class Batches:
 
     def _pull(self, aim: Kill, point: Point) -> None:
         # All queries pass the same points, each in its own thread. A batch that is already written passes few of them.
-        here, begun = getattr(self._here, "batch", ("", 0))
-        if here == aim.sink and begun >= aim.batch:
+        sink, begun = getattr(self._here, "batch", ("", 0))
+        if sink == aim.sink and begun >= aim.batch:
             self._here.passed += 1
-        if here != aim.sink or begun < aim.batch or self._here.passed < max(aim.written, 1):
+        if sink != aim.sink or begun < aim.batch or self._here.passed < max(aim.written, 1):
             faults.arm(point, partial(self._pull, aim, point))
             return
         say("struck", fault=0)
@@ -200,7 +200,9 @@ def _session(delta: bool) -> SparkSession:
 def wrapped(targets: Sequence[Target]) -> ForeachBatch:
     """What it takes to have each row in every sink exactly once."""
     before = with_value if any(target.kind == "kafka" for target in targets) else None
-    return exactly_once(*(target.sink() for target in targets), ledger=targets[0].ledger, before=before)
+    return exactly_once(
+        *(target.sink() for target in targets), storage=Storage(ledger=targets[0].ledger), transform=before
+    )
 
 
 def with_value(frame: DataFrame) -> DataFrame:

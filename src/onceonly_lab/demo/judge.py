@@ -40,12 +40,12 @@ class Finding:
         return self.missing == self.doubled == self.foreign == 0
 
 
-def judge(given: pa.Table, found: pa.Table) -> Finding:
+def judge(source_rows: pa.Table, sink_rows: pa.Table) -> Finding:
     """Compare all columns of all rows.
 
     Args:
-        given: the input; column ``row`` counts 1, 2, 3 ... in order.
-        found: the sink's rows in any order, with at least the columns of ``given``.
+        source_rows: the input; column ``row`` counts 1, 2, 3 ... in order.
+        sink_rows: the sink's rows in any order, with at least the columns of ``source_rows``.
 
     Raises:
         KeyError: a column is missing in the sink.
@@ -54,22 +54,24 @@ def judge(given: pa.Table, found: pa.Table) -> Finding:
     import pyarrow as pa
 
     pc = _compute()
-    if given["row"].to_pylist() != list(range(1, given.num_rows + 1)):
+    if source_rows["row"].to_pylist() != list(range(1, source_rows.num_rows + 1)):
         raise ValueError("the input's rows are not numbered 1, 2, 3 ...")
-    found = found.select(given.column_names).cast(given.schema)
-    numbered = pc.and_kleene(pc.greater_equal(found["row"], 1), pc.less_equal(found["row"], given.num_rows))
-    candidates = found.filter(pc.fill_null(numbered, False))
-    expected = given.take(pc.subtract(candidates["row"], 1))
+    sink_rows = sink_rows.select(source_rows.column_names).cast(source_rows.schema)
+    numbered = pc.and_kleene(
+        pc.greater_equal(sink_rows["row"], 1), pc.less_equal(sink_rows["row"], source_rows.num_rows)
+    )
+    candidates = sink_rows.filter(pc.fill_null(numbered, False))
+    expected = source_rows.take(pc.subtract(candidates["row"], 1))
     same = pa.repeat(True, candidates.num_rows)
-    for column in given.column_names:
+    for column in source_rows.column_names:
         same = pc.and_(same, _equal(candidates[column], expected[column]))
     genuine = candidates.filter(same)
     distinct = pc.count_distinct(genuine["row"]).as_py()
     return Finding(
-        rows=found.num_rows,
-        missing=given.num_rows - distinct,
+        rows=sink_rows.num_rows,
+        missing=source_rows.num_rows - distinct,
         doubled=genuine.num_rows - distinct,
-        foreign=found.num_rows - genuine.num_rows,
+        foreign=sink_rows.num_rows - genuine.num_rows,
     )
 
 
@@ -246,8 +248,8 @@ class Report:
     def runs(self) -> dict[str, RunResult]:
         """What was run, by name, in order."""
         several = self.several.run if self.several else None
-        found = {"plain": self.plain, "onceonly": self.onceonly, "several": several}
-        return {name: run for name, run in found.items() if run}
+        runs_by_name = {"plain": self.plain, "onceonly": self.onceonly, "several": several}
+        return {name: run for name, run in runs_by_name.items() if run}
 
     @property
     def facts(self) -> tuple[Facts, ...]:
@@ -258,9 +260,9 @@ class Report:
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of what is wrapped."""
-        found = [_worst(self.onceonly)] if self.onceonly else []
-        found += [self.several.verdict] if self.several else []
-        return min(found, key=_WORST_FIRST.index)
+        verdicts = [_worst(self.onceonly)] if self.onceonly else []
+        verdicts += [self.several.verdict] if self.several else []
+        return min(verdicts, key=_WORST_FIRST.index)
 
     @property
     def exit_code(self) -> int:
@@ -271,10 +273,10 @@ class Report:
     @property
     def sentence(self) -> str:
         """The verdict with its counts, in one line."""
-        said = [_after(self.onceonly)] if self.onceonly else []
-        said += [self.several.sentence] if self.several else []
+        sentences = [_after(self.onceonly)] if self.onceonly else []
+        sentences += [self.several.sentence] if self.several else []
         contrast = f" {_contrast(self.plain)}" if self.plain else ""
-        return f"{self.verdict}: {self.rows_in:,} flights in; {'; '.join(said)}.{contrast}"
+        return f"{self.verdict}: {self.rows_in:,} flights in; {'; '.join(sentences)}.{contrast}"
 
     def to_json(self) -> dict[str, Any]:
         """The document that ``--output json`` prints."""

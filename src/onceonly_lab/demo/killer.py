@@ -124,12 +124,12 @@ def torment(job: Job, kills: Sequence[Kill], folder: Path, watcher: Watcher, arc
 
 
 def _live(job: Job, log: Path, environment: dict[str, str], run: Run, watcher: Watcher) -> None:
-    told = log.with_suffix(".json")
-    job.save(told)
+    job_file = log.with_suffix(".json")
+    job.save(job_file)
     for tally in run.tallies.values():
         tally.offered.append(set())
     watched = _Watched(run, job.aim, watcher)
-    with Driver.module("onceonly_lab.demo.job", told, log=log, env=environment) as driver:
+    with Driver.module("onceonly_lab.demo.job", job_file, log=log, env=environment) as driver:
         try:
             ended = DriverMonitor(watched, driver, len(run.fired) + 1, renewed=True).attend()
         except DriverEnded:

@@ -74,9 +74,9 @@ class _Witness:
     def _standing(self) -> str:
         with opened(self.targets) as sinks:
             newest = {target.kind: _newest(sink) for target, sink in zip(self.targets, sinks, strict=True)}
-        said = ", ".join(f"{kind} holds {epoch}" for kind, epoch in newest.items())
-        self.stage.screen.say(f"{SEVERAL:8} epochs now: {said}")
-        return said
+        summary = ", ".join(f"{kind} holds {epoch}" for kind, epoch in newest.items())
+        self.stage.screen.say(f"{SEVERAL:8} epochs now: {summary}")
+        return summary
 
 
 def _newest(sink: Sink) -> int:
@@ -144,9 +144,9 @@ def _play(options: Options, folder: Path, screen: Screen) -> Report:
     with postgres(options, folder, screen) as dsn:
         stage = Stage(options, folder, dsn, input.read(folder / "input"), screen)
         results = {variant: _variant(stage, variant) for variant in options.variants if options.sinks}
-        together = several(stage) if options.several else None
+        several_result = several(stage) if options.several else None
     seconds = time.monotonic() - started
-    return Report(options.seed, options.rows, results.get("onceonly"), results.get("plain"), seconds, together)
+    return Report(options.seed, options.rows, results.get("onceonly"), results.get("plain"), seconds, several_result)
 
 
 def _variant(stage: Stage, variant: str) -> RunResult:
@@ -168,8 +168,8 @@ def _targets(stage: Stage, variant: str) -> tuple[Target, ...]:
     return tuple(made[kind] for kind in stage.options.sinks)
 
 
-def _result(target: Target, run: Run, given: pa.Table) -> SinkResult:
-    finding, tally = judge(given, target.read()), run.tallies[target.kind]
+def _result(target: Target, run: Run, source_rows: pa.Table) -> SinkResult:
+    finding, tally = judge(source_rows, target.read()), run.tallies[target.kind]
     if not target.ledger:
         return SinkResult(finding, tally.batches, tally.replayed, skipped=0)
     facts, skipped = audited(target.kind, [target])

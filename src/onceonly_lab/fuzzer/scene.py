@@ -70,8 +70,8 @@ class Known:
     def of(cls, targets: Mapping[str, Target], ledger: SimulatedLedger) -> Known:
         """As it is now."""
         held = tuple((target.held, target.harm) for target in targets.values())
-        told = {receipt.sink: receipt.epoch for receipt in ledger.head.receipts} if ledger.head else {}
-        lacking = (name for name, target in targets.items() if _newest(target) < told.get(name, 0))
+        epochs_by_sink = {receipt.sink: receipt.epoch for receipt in ledger.head.receipts} if ledger.head else {}
+        lacking = (name for name, target in targets.items() if _newest(target) < epochs_by_sink.get(name, 0))
         hidden = any(targets[name].kind is Kind.KAFKA for name in lacking)
         return cls(held, frozenset(record.epoch.chain for record in ledger.records), hidden)
 
@@ -114,21 +114,21 @@ def marked(
         targets: sinks by name.
         ledger: the index.
     """
-    found = dict(targets)
+    marked_targets = dict(targets)
     if code in OVERTAKEN and watched.met is not None:
         sink, by = watched.met
-        found[sink] = replace(found[sink], stopped_by=by)
+        marked_targets[sink] = replace(marked_targets[sink], stopped_by=by)
     if code.startswith("E2") and _could_have_known(watched, targets, ledger):
         for name, target in targets.items():
             if target.fence is not None and target.fence.owner == owner:
-                found[name] = replace(found[name], barren=owner)
-    return found
+                marked_targets[name] = replace(marked_targets[name], barren=owner)
+    return marked_targets
 
 
 def _could_have_known(watched: Watched, targets: Mapping[str, Target], ledger: SimulatedLedger) -> bool:
     """Whether all that counts at the end was there before the look: nobody has written since, nor lost anything."""
-    known, now = watched.known, Known.of(targets, ledger)
-    return known is not None and not known.hidden and now.held == known.held and known.recorded <= now.recorded
+    before, now = watched.known, Known.of(targets, ledger)
+    return before is not None and not before.hidden and now.held == before.held and before.recorded <= now.recorded
 
 
 # ---- What the drivers of one schedule share: targets, staging, ledger, checkpoints, a clock of steps, what goes
@@ -177,10 +177,10 @@ class SimulatedInput:
         self._keys = keys
         self._ends: dict[str, int] = {}
 
-    def told(self, taken: Range) -> tuple[Row, ...]:
+    def told(self, span: Range) -> tuple[Row, ...]:
         """The rows of a range, in order."""
         return tuple(
-            Row(identity, key=self._key(identity)) for identity in self.identities(between(taken.start, taken.end))
+            Row(identity, key=self._key(identity)) for identity in self.identities(between(span.start, span.end))
         )
 
     def _key(self, identity: str) -> str | None:
@@ -191,8 +191,8 @@ class SimulatedInput:
         """Where an epoch stands in the source, and the rows that it is."""
         brought, before = records_of(epoch), self._ends.get(epoch.previous_chain, 0)
         if self._keys:  # what it brings does not say where it begins and ends
-            taken = Range(PARTITION, record_at(epoch.written.start), record_at(epoch.written.end))
-            return taken, tuple(Row(identity) for identity in self.identities(brought))
+            span = Range(PARTITION, record_at(epoch.written.start), record_at(epoch.written.end))
+            return span, tuple(Row(identity) for identity in self.identities(brought))
         before = 0 if epoch.replaces else before
         begin = (brought & -brought).bit_length() - 1 if brought else before
         end = max(before, brought.bit_length())
@@ -201,8 +201,8 @@ class SimulatedInput:
 
     def identities(self, brought: Records) -> tuple[str, ...]:
         """Of the rows of some records."""
-        found = (record for record in range(brought.bit_length()) if brought >> record & 1)
-        return tuple(f"{record}.{row}" for record in found for row in range(self._rows))
+        records = (record for record in range(brought.bit_length()) if brought >> record & 1)
+        return tuple(f"{record}.{row}" for record in records for row in range(self._rows))
 
     def seen(self, target: Target) -> Seen:
         """What a reader of a target sees."""
@@ -212,9 +212,9 @@ class SimulatedInput:
 
     def _mark(self, marker: Marker, sink: str) -> Mark:
         epoch, time = marker.epoch, marker.epoch.time
-        said = MarkTime(time.noted, time.lower, time.turn) if time else None
-        windows = self._rows * epoch.panes.open.rows if epoch.panes and not epoch.adoption else None
-        named = Mark(epoch.number, marker.fence.generation, digest=epoch.digest.text, time=said, windows=windows)
+        mark_time = MarkTime(time.complete_until, time.dataset_complete_until, time.resets) if time else None
+        windows = self._rows * epoch.windows.open.rows if epoch.windows and not epoch.adoption else None
+        named = Mark(epoch.number, marker.fence.generation, digest=epoch.digest.text, time=mark_time, windows=windows)
         if not epoch.outputs:
             return named
         output, bad = epoch.output(sink), epoch.bad
@@ -224,15 +224,15 @@ class SimulatedInput:
 
     def parts(self, outputs: tuple[OutputDigest, ...]) -> tuple[Part, ...] | None:
         """Outputs as a history tells them."""
-        told = (Part(output.name, tuple(sorted(self.identities(records_in(output.digest))))) for output in outputs)
-        return tuple(told) or None
+        parts = (Part(output.name, tuple(sorted(self.identities(records_in(output.digest))))) for output in outputs)
+        return tuple(parts) or None
 
     def _seen(self, held: Held) -> tuple[Row, ...]:
         if held.content is None:
             return ()
         identities = self.identities(records_in(held.content))
-        seen = identities if held.whole else identities[: len(identities) // 2]
-        return tuple(Row(one, held.epoch.number, value=str(computation(held.content))) for one in seen)
+        visible_ids = identities if held.whole else identities[: len(identities) // 2]
+        return tuple(Row(identity, held.epoch.number, value=str(computation(held.content))) for identity in visible_ids)
 
 
 class Scene(World):
@@ -311,8 +311,8 @@ class Scene(World):
 
     def change(self, target: Target) -> None:
         """A target is another one now."""
-        was, self.targets[target.name] = self.targets[target.name], target
-        if was.held != target.held:
+        previous, self.targets[target.name] = self.targets[target.name], target
+        if previous.held != target.held:
             self.read(target)
 
     def read(self, target: Target, *, final: bool = False) -> None:
@@ -334,8 +334,8 @@ class Scene(World):
                 for each in self.targets.values()
                 for landing in self.wire.landings(each)
             )
-            beside = self.wire.landings_beside([self.targets[one] for one in self.bound.group])
-            words, targets = next(chain(alone, beside), ("", ()))
+            group_landings = self.wire.landings_beside([self.targets[sink] for sink in self.bound.group])
+            words, targets = next(chain(alone, group_landings), ("", ()))
             for target in targets:
                 self.change(target)
             if words:
@@ -371,13 +371,13 @@ class Scene(World):
         """The way in which a call goes."""
         for fault in faults:
             fate = _FATES.get(fault.action)
-            found = next((reply for reply in replies if reply.fate is fate), None)
-            if found is not None:
+            match = next((reply for reply in replies if reply.fate is fate), None)
+            if match is not None:
                 self.struck.acted.add(fault)
                 self.recorder.fault(f"{fault.point}:{fault.action}")
                 if fault.action in (Action.DELAY, Action.HIDE):
                     self._landings.append(len(self.steps) + fault.steps)
-                return found
+                return match
         return next(reply for reply in replies if reply.fate is Fate.ANSWERED)
 
     def lose_ledger(self) -> None:
@@ -411,10 +411,10 @@ class Scene(World):
 
     def obey(self, stop: Stop, choice: int) -> bool:
         """Have the operator obey one of the commands that a refusal prints; whether there is one."""
-        found = ways(stop, self.wreck)
-        if not found:
+        remedies = ways(stop, self.wreck)
+        if not remedies:
             return False
-        obeyed = obey(found[choice % len(found)], stop, self.wreck)
+        obeyed = obey(remedies[choice % len(remedies)], stop, self.wreck)
         after = obeyed.wreck
         self.targets = {target.name: target for target in after.targets}
         self.ledger, self.desk, self.checkpoints[-1] = after.ledger, after.desk, after.checkpoint

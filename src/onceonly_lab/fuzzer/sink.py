@@ -10,18 +10,21 @@ from dataclasses import dataclass
 
 from onceonly import faults
 from onceonly.faults import Point
-from onceonly.machine.commands import Absent, Again, Committed, Installed, Outcome, Overtaken, Unknown
+from onceonly.machine.commands import Absent, Committed, Installed, Outcome, Overtaken, RolledBack, Unknown
 from onceonly.machine.facts import Reading
 from onceonly.protocol import (
     Batch,
     Capabilities,
     Conflict,
+    DetectsChanges,
     Estimate,
+    JoinsTransaction,
     OutcomeUnknown,
     Peek,
     Position,
     Prepared,
     Recorder,
+    ReplacesRows,
     SinkBase,
     Superseded,
 )
@@ -118,25 +121,25 @@ class SceneSink(SinkBase):
         scene, process = self._scene, self._process
         scene.step(process)
         scene.watched[process.number].opens = True
-        found = scene.wire.fence(self._target)
+        newest_fence = scene.wire.fence(self._target)
         if Rule.HIGHEST in scene.off:
-            found = Fence(scene.ledger.generation, "")
+            newest_fence = Fence(scene.ledger.generation, "")
         if Rule.FENCE_FIRST in scene.off:
             self._early = self._target
         scene.looks_early(process, self.id)
         if Rule.SWEPT_LAST in scene.off and self.id == scene.bound.sinks[-1]:
             SceneStaging(scene, process).sweep_early()
-        words = f"generation {found.generation}" if found else "no fence"
+        words = f"generation {newest_fence.generation}" if newest_fence else "no fence"
         scene.told(f"{process.name} looks at sink '{self.id}' and finds {words}")
-        return found
+        return newest_fence
 
     def look(self) -> Peek:
         """The newest marker."""
         scene, process = self._scene, self._process
         scene.step(process)
-        found = scene.wire.look(self._target)
-        scene.told(f"{process.name} looks at sink '{self.id}' and finds {_found(found)}")
-        return found
+        peek = scene.wire.look(self._target)
+        scene.told(f"{process.name} looks at sink '{self.id}' and finds {_found(peek)}")
+        return peek
 
     def install(self, fence: Fence) -> None:
         """Make a fence the newest.
@@ -188,10 +191,10 @@ class SceneSink(SinkBase):
             return receipt(marker)
         self._asks(Op.COMMIT, marker.fence.generation, marker.epoch)
         healing = self._healing(marker)
-        said = asked_again(marker) if healing and Rule.TIME_COPIED in scene.off else marker
-        outcome = self._call(self._asking(said, content, healing=healing), Point.COMMIT_SENT)
+        sent_marker = asked_again(marker) if healing and Rule.TIME_COPIED in scene.off else marker
+        outcome = self._call(self._asking(sent_marker, content, healing=healing), Point.COMMIT_SENT)
         self._answered(Op.COMMIT, outcome, marker.epoch)
-        return receipt(said)
+        return receipt(sent_marker)
 
     def _asking(self, marker: Marker, content: Digest, *, healing: bool) -> Ask:
         """A commit, in two transactions where a rule that makes them one is off."""
@@ -231,8 +234,8 @@ class SceneSink(SinkBase):
 
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
         """Markers with receipts."""
-        seen = self._early or self._target
-        yield from ((marker, receipt(marker)) for marker in seen.markers if marker.epoch.number > after)
+        target = self._early or self._target
+        yield from ((marker, receipt(marker)) for marker in target.markers if marker.epoch.number > after)
 
     # ---- helpers
 
@@ -254,7 +257,7 @@ class SceneSink(SinkBase):
             for changed in (reply.target, *reply.beside):
                 self._scene.change(changed)
             self._scene.told(f"{self._process.name} {reply.words}")
-            self._scene.suffer(self._process, tuple(one for one in due if one.action not in SENDING))
+            self._scene.suffer(self._process, tuple(fault for fault in due if fault.action not in SENDING))
             if reply.outcome is not None:
                 return reply.outcome
             memory = reply.memory
@@ -276,7 +279,7 @@ class SceneSink(SinkBase):
                 return Superseded(self.id, found)
             case Unknown(reason):
                 return OutcomeUnknown(self.id, reason)
-            case Again(reason, blocker):
+            case RolledBack(reason, blocker):
                 return Conflict(self.id, reason, blocker)
             case Raised(code):
                 return SinkRefused(code)
@@ -284,55 +287,55 @@ class SceneSink(SinkBase):
                 raise AssertionError(f"{type(outcome).__name__} answers nothing that was asked")
 
 
-class TellingSink(SceneSink):
+class TellingSink(SceneSink, ReplacesRows, DetectsChanges):
     """A handle on a target whose look is whole, and whose rows can leave: all but a topic.
 
     It also tells, without a fence, what the target is.
     """
 
-    def keeps_from_replacing(self, span: tuple[int, int]) -> str:
+    def cannot_replace(self, span: tuple[int, int]) -> str:
         """Nobody else writes there."""
         return ""
 
-    def prepare_replacing(self, batch: Batch, epoch: int, span: tuple[int, int]) -> PreparedContent:
+    def prepare_replacement(self, batch: Batch, epoch: int, span: tuple[int, int]) -> PreparedContent:
         """Take the rows; what leaves is said by the marker."""
         return self.prepare(batch, epoch)
 
-    def identity_beside(self, known: str) -> str:
+    def identity_now(self, recorded: str) -> str:
         """What the target is."""
         return self._target.identity
 
-    def content(self) -> int:
+    def content_epoch(self) -> int:
         """The epoch whose rows stand."""
         return self._target.content
 
-    def stand_at(self, fence: Fence, epoch: int) -> None:
+    def reset_to(self, fence: Fence, epoch: int) -> None:
         """Never by a driver: operators put a sink elsewhere, and theirs are another handle."""
         raise AssertionError("a driver puts no sink at another epoch")
 
 
-class EnlistingSink(TellingSink):
+class EnlistingSink(TellingSink, JoinsTransaction):
     """A handle on a target that shares a transaction with others of its kind."""
 
-    def shares(self, other: object) -> bool:
+    def can_join(self, other: object) -> bool:
         """With every one of the same scene."""
         return isinstance(other, EnlistingSink) and other is not self
 
-    def holds(self, size: Estimate) -> bool:
+    def fits_in_driver(self, size: Estimate) -> bool:
         """Never: there are no rows that a driver could hold, so they are staged as what is too large is."""
         return False
 
-    def prepare_beside(
-        self, batch: Batch, epoch: int, beside: object, span: tuple[int, int] | None = None
+    def prepare_joined(
+        self, batch: Batch, epoch: int, siblings: object, span: tuple[int, int] | None = None
     ) -> PreparedContent:
         """Take the rows."""
         return self.prepare(batch, epoch)
 
-    def commit_beside(
+    def commit_joined(
         self,
         prepared: Prepared | None,
         marker: Marker,
-        beside: Sequence[tuple[Contract, Prepared | None, Marker]],
+        siblings: Sequence[tuple[Contract, Prepared | None, Marker]],
         ledger: Recorder | None = None,
     ) -> tuple[Receipt, ...]:
         """Rows and markers of several targets.
@@ -342,21 +345,23 @@ class EnlistingSink(TellingSink):
             OutcomeUnknown: the answer was lost.
         """
         scene = self._scene
-        others = [(sink, rows, one) for sink, rows, one in beside if isinstance(sink, EnlistingSink)]
+        others = [(sink, rows, sink_marker) for sink, rows, sink_marker in siblings if isinstance(sink, EnlistingSink)]
         parts = [(self, prepared, marker), *others]
-        markers = [one for _, _, one in parts]
-        contents = [sink._brought(rows, one) for sink, rows, one in parts]
-        for sink, _, one in parts:
-            sink._asks(Op.COMMIT, one.fence.generation, one.epoch)
+        markers = [sink_marker for _, _, sink_marker in parts]
+        contents = [sink._brought(rows, sink_marker) for sink, rows, sink_marker in parts]
+        for sink, _, sink_marker in parts:
+            sink._asks(Op.COMMIT, sink_marker.fence.generation, sink_marker.epoch)
         healing = self._healing(marker)
 
         def ask(target: Target, _: int | None) -> Replies:
             targets = [target, *(sink._target for sink, _, _ in parts[1:])]
-            return scene.wire.commit_beside(targets, markers, contents, healing=healing)
+            return scene.wire.commit_joined(targets, markers, contents, healing=healing)
 
         outcome = self._call(ask, Point.COMMIT_SENT)
-        for sink, _, one in parts[1:]:
-            scene.recorder.answers(self._process.number, Op.COMMIT, kind_of(Op.COMMIT, outcome), sink.id, one.epoch)
+        for sink, _, sink_marker in parts[1:]:
+            scene.recorder.answers(
+                self._process.number, Op.COMMIT, kind_of(Op.COMMIT, outcome), sink.id, sink_marker.epoch
+            )
         self._answered(Op.COMMIT, outcome, marker.epoch)
         return tuple(map(receipt, markers))
 

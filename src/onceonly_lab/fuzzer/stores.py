@@ -16,7 +16,7 @@ from onceonly.protocol.row_times import NO_TIMES, Clock, RowTimes
 from onceonly.runtime.staging import StagedData
 from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, KeptPlan, LedgerConflict, Pin, Pipeline, RemovedEpoch
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
 from onceonly_checkpoints.model import Slice
@@ -174,7 +174,7 @@ class StillBatch(SimulatedBatch):
     Args:
         content: which computation they are.
         process: reads them.
-        meant: what the marker that names them says; what they are, unless manifests are found by number.
+        original: what the marker that names them says; what they are, unless manifests are found by number.
         outputs: what some sinks get of them.
 
     Attributes:
@@ -182,12 +182,12 @@ class StillBatch(SimulatedBatch):
     """
 
     def __init__(
-        self, content: Digest, process: Process, meant: Digest | None = None, outputs: tuple[OutputDigest, ...] = ()
+        self, content: Digest, process: Process, original: Digest | None = None, outputs: tuple[OutputDigest, ...] = ()
     ) -> None:
         super().__init__(records_in(content), process)
         self.rows = together(content, outputs).rows
         self._content = content
-        self._computed = meant or content
+        self._computed = original or content
         self.outputs = outputs
         self.given = content, outputs
 
@@ -202,8 +202,8 @@ class StillBatch(SimulatedBatch):
     def output(self, name: str | None) -> StillBatch:
         """What a sink gets: an output by its name, or all rows."""
         content, outputs = self.given
-        found = next((one.digest for one in outputs if one.name == name), content)
-        return self if found == self._content else StillBatch(found, self._process)
+        digest = next((output_digest.digest for output_digest in outputs if output_digest.name == name), content)
+        return self if digest == self._content else StillBatch(digest, self._process)
 
 
 class SceneStaging:
@@ -256,18 +256,18 @@ class SceneStaging:
         """
         scene, process = self._scene, self._process
         scene.step(process)
-        meant = scene.ever_staged[reference]
-        found = scene.staging.holds(reference)
+        original = scene.ever_staged[reference]
+        staged_epoch = scene.staging.holds(reference)
         if Rule.NAMED in scene.off:
-            found = next((epoch for epoch in scene.staging.epochs if epoch.number == meant.number), None)
-        if found is None:
+            staged_epoch = next((epoch for epoch in scene.staging.epochs if epoch.number == original.number), None)
+        if staged_epoch is None:
             scene.told(f"{process.name} does not find the staged bytes")
             raise UnreadableManifest(f"{reference} is gone")
-        scene.told(f"{process.name} takes the staged bytes {found.reference}")
-        still = StillBatch(found.content, process, meant.content, found.outputs)
+        scene.told(f"{process.name} takes the staged bytes {staged_epoch.reference}")
+        batch = StillBatch(staged_epoch.content, process, original.content, staged_epoch.outputs)
         if Rule.MARKERS_OUTPUT in scene.off:
-            still.given = self.divided(together(found.content, found.outputs))
-        return still
+            batch.given = self.divided(together(staged_epoch.content, staged_epoch.outputs))
+        return batch
 
     def drop(self, reference: str) -> None:
         """Remove an epoch's bytes. A process that is dead does not."""
@@ -365,17 +365,19 @@ class SceneLedger:
 
     def epochs(self, pipeline: str, first: int = 1, last: int | None = None) -> Sequence[EpochRecord]:
         """Records by number."""
-        found = self._scene.ledger.records
-        return [one for one in found if one.epoch.number >= first and (not last or one.epoch.number <= last)]
+        records = self._scene.ledger.records
+        return [
+            record for record in records if record.epoch.number >= first and (not last or record.epoch.number <= last)
+        ]
 
     def find(self, pipeline: str, query_id: str, batch_id: int) -> EpochRecord | None:
         """The newest epoch that a batch of a query became."""
         scene, process = self._scene, self._process
         scene.step(process)
-        found = [epoch for epoch in self.epochs(pipeline) if _is_of(epoch.epoch, query_id, batch_id)]
-        words = f"epoch {found[-1].epoch.number}" if found else "no epoch"
+        records = [epoch for epoch in self.epochs(pipeline) if _is_of(epoch.epoch, query_id, batch_id)]
+        words = f"epoch {records[-1].epoch.number}" if records else "no epoch"
         scene.told(f"{process.name} asks the ledger for batch {batch_id}: {words}")
-        return found[-1] if found else None
+        return records[-1] if records else None
 
     def pin(self, pin: Pin) -> None:
         """Nothing: nobody reads here by epoch."""
@@ -397,14 +399,14 @@ class SceneLedger:
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before``."""
         ledger = self._scene.ledger
-        kept = tuple(record for record in ledger.records if record.epoch.number >= before)
-        self._scene.ledger = replace(ledger, records=kept)
+        records = tuple(record for record in ledger.records if record.epoch.number >= before)
+        self._scene.ledger = replace(ledger, records=records)
 
     def discard(self, pipeline: str, first: int) -> None:
         """Forget epochs from ``first`` on."""
         ledger = self._scene.ledger
-        kept = tuple(record for record in ledger.records if record.epoch.number < first)
-        self._scene.ledger = replace(ledger, records=kept)
+        records = tuple(record for record in ledger.records if record.epoch.number < first)
+        self._scene.ledger = replace(ledger, records=records)
 
     def supersede(self, pipeline: str, first: int, why: str) -> Sequence[RemovedEpoch]:
         """Set epochs from ``first`` on aside."""

@@ -170,10 +170,10 @@ class SimulatedWorld(Scene):
 
     def passes(self, process: Process, point: Point) -> tuple[Fault, ...]:
         """What strikes a request is decided where it is sent, see sink.py."""
-        here = process.number, point
-        self.struck.passed[here] += 1
-        self.struck.hits[here] += 1
-        due = self.struck.due(*here)
+        key = process.number, point
+        self.struck.passed[key] += 1
+        self.struck.hits[key] += 1
+        due = self.struck.due(*key)
         if point not in SENT:
             return due
         process.due = due
@@ -215,11 +215,11 @@ class StagingRunner(Runner):
         process: whose it is.
         sinks: in commit order, as all that follows.
         ledger: its index.
-        said: the rest.
+        options: the rest.
     """
 
-    def __init__(self, process: Process, sinks: Sequence[Sink], ledger: Ledger, **said: Any) -> None:
-        super().__init__(sinks, ledger, **said)
+    def __init__(self, process: Process, sinks: Sequence[Sink], ledger: Ledger, **options: Any) -> None:
+        super().__init__(sinks, ledger, **options)
         self._process = process
 
     def _carry_out(self, state: State, command: c.Command) -> c.Outcome:

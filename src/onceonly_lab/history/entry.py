@@ -28,8 +28,8 @@ def line(value: Mapping[str, Any]) -> str:
 
 def sparse(value: Any) -> dict[str, Any]:
     """Fields of a frozen dataclass to JSON values, without those that are at their default."""
-    found = {field.name: (getattr(value, field.name), field.default) for field in fields(value)}
-    return {name: _plain(cell) for name, (cell, default) in found.items() if cell != default}
+    cells = {field.name: (getattr(value, field.name), field.default) for field in fields(value)}
+    return {name: _plain(cell) for name, (cell, default) in cells.items() if cell != default}
 
 
 def _plain(cell: Any) -> Any:
@@ -38,22 +38,22 @@ def _plain(cell: Any) -> Any:
     return cell.to_json() if hasattr(cell, "to_json") else cell
 
 
-def decoded(found: Mapping[str, Any], readers: Mapping[str, Reader], wanted: tuple[str, ...]) -> dict[str, Any]:
+def decoded(cells: Mapping[str, Any], readers: Mapping[str, Reader], required: tuple[str, ...]) -> dict[str, Any]:
     """Read every field of an object.
 
     Args:
-        found: the object.
+        cells: the object.
         readers: how to read a field, by name.
-        wanted: fields that must be there.
+        required: fields that must be there.
 
     Raises:
         ValueError: a field is unknown, missing, or not what it should be.
     """
-    unknown = sorted(found.keys() - readers.keys())
-    missing = [name for name in wanted if name not in found]
+    unknown = sorted(cells.keys() - readers.keys())
+    missing = [name for name in required if name not in cells]
     if unknown or missing:
         raise ValueError(f"unknown field {unknown[0]!r}" if unknown else f"no {missing[0]!r}")
-    return {name: _read(name, readers[name], cell) for name, cell in found.items()}
+    return {name: _read(name, readers[name], cell) for name, cell in cells.items()}
 
 
 def _read(name: str, reader: Reader, cell: Any) -> Any:
@@ -388,10 +388,10 @@ class Entry:
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values, without those at their default."""
-        found = sparse(self)
+        document = sparse(self)
         if self.slice is not None:
-            found["slice"] = {part.partition: [part.start, part.end] for part in self.slice}
-        return found
+            document["slice"] = {part.partition: [part.start, part.end] for part in self.slice}
+        return document
 
     @property
     def text(self) -> str:

@@ -88,10 +88,10 @@ class Header:
         Raises:
             ValueError: not a header, or one of another version.
         """
-        found = mapping(value)
-        if found.get("history") != FORMAT:
-            raise ValueError(f"not a history of version {FORMAT}: 'history' is {found.get('history')!r}")
-        return cls(**decoded({name: cell for name, cell in found.items() if name != "history"}, _HEADER, ("sinks",)))
+        document = mapping(value)
+        if document.get("history") != FORMAT:
+            raise ValueError(f"not a history of version {FORMAT}: 'history' is {document.get('history')!r}")
+        return cls(**decoded({name: cell for name, cell in document.items() if name != "history"}, _HEADER, ("sinks",)))
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values, with the version first."""
@@ -151,8 +151,8 @@ class History:
         Raises:
             OSError: it cannot be written.
         """
-        kept = replace(self, header=replace(self.header, again=again))
-        path.write_text(kept.text, encoding="utf-8")
+        history = replace(self, header=replace(self.header, again=again))
+        path.write_text(history.text, encoding="utf-8")
 
 
 def parse(text: str) -> History:
@@ -186,9 +186,9 @@ def load(path: Path) -> History:
 
 
 def _parsed(lines: Iterable[str]) -> Iterator[Any]:
-    for number, said in enumerate(lines, 1):
+    for number, json_line in enumerate(lines, 1):
         read = Header.from_json if number == 1 else Entry.from_json
         try:
-            yield read(json.loads(said))
+            yield read(json.loads(json_line))
         except ValueError as wrong:
             raise UnreadableHistory(f"line {number}: {wrong}") from None

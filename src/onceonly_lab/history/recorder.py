@@ -249,15 +249,17 @@ class Poller:
         actor = f"reader-{self.sink}" + ("-final" if final else "")
         self._record.append(Entry(actor, Kind.INVOKE, Op.READ, sink=self.sink))
         try:
-            seen = self._look()
+            snapshot = self._look()
         except SinkUnreachable as silent:
             self._record.append(Entry(actor, Kind.FAIL, Op.READ, sink=self.sink, note=silent.reason))
             raise
-        leaks = seen.leaks if final else ()
+        leaks = snapshot.leaks if final else ()
         self._record.append(
-            Entry(actor, Kind.READ, sink=self.sink, rows=seen.rows, markers=seen.markers, final=final, leaks=leaks)
+            Entry(
+                actor, Kind.READ, sink=self.sink, rows=snapshot.rows, markers=snapshot.markers, final=final, leaks=leaks
+            )
         )
-        return seen
+        return snapshot
 
     def _poll(self) -> None:
         while not self._over.is_set():

@@ -11,7 +11,18 @@ from typing import Any
 
 from onceonly.machine.commands import Committed, Installed, Overtaken
 from onceonly.machine.facts import Reading
-from onceonly.protocol import Batch, Capabilities, Peek, Position, Prepared, Recorder, SinkBase, Superseded
+from onceonly.protocol import (
+    Batch,
+    Capabilities,
+    Peek,
+    Position,
+    Prepared,
+    ReadsRows,
+    Recorder,
+    ReplacesRows,
+    SinkBase,
+    Superseded,
+)
 from onceonly.protocol.guard import elsewhere
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
@@ -85,11 +96,11 @@ class Bench:
     @property
     def sinks(self) -> tuple[BenchSink, ...]:
         """Handles on the targets; of one that was taken out as long as the others' newest epoch still lists it."""
-        told = [target.newest.epoch for target in self.targets.values() if target.newest and target.harm != DROPPED]
-        newest = max(told, key=lambda epoch: epoch.number, default=None)
+        epochs = [target.newest.epoch for target in self.targets.values() if target.newest and target.harm != DROPPED]
+        newest = max(epochs, key=lambda epoch: epoch.number, default=None)
         listed = dict(newest.sinks) if newest else self.targets
-        kept = (target.name for target in self.targets.values() if target.harm != DROPPED or target.name in listed)
-        return tuple(BenchSink(self, name) for name in kept)
+        names = (target.name for target in self.targets.values() if target.harm != DROPPED or target.name in listed)
+        return tuple(BenchSink(self, name) for name in names)
 
     def fetch(self, staging: StagingArea) -> Callable[[str, Batch | None], Any]:
         """How the runner of a stopped driver asks whether staged bytes are still there; it reads none of them."""
@@ -149,7 +160,7 @@ class Lying:
         """Nothing is held."""
 
 
-class BenchSink(SinkBase):
+class BenchSink(SinkBase, ReplacesRows, ReadsRows):
     """A handle on a target of a bench.
 
     Args:
@@ -195,23 +206,23 @@ class BenchSink(SinkBase):
         fence = self._bench.owned(fence)
         reply = next(self._wire.install(self._target, fence, None))
         if isinstance(reply.outcome, Overtaken):
-            raise Superseded(self.id, reply.outcome.found)
+            raise Superseded(self.id, reply.outcome.current_fence)
         assert isinstance(reply.outcome, Installed)
         self._fence = fence
         self._bench.targets[self.id] = reply.target
 
-    def content(self) -> int | None:
+    def content_epoch(self) -> int | None:
         """The epoch whose rows stand; of a topic nobody knows it."""
         return None if self._target.kind is Kind.KAFKA else self._target.content
 
-    def stand_at(self, fence: Fence, epoch: int) -> None:
+    def reset_to(self, fence: Fence, epoch: int) -> None:
         """As :meth:`install`, with that epoch as the newest one.
 
         Raises:
             Superseded: the fence is not greater.
             ConfigurationError: E110, rows of another epoch stand.
         """
-        if (holds := self.content()) != epoch:
+        if (holds := self.content_epoch()) != epoch:
             raise elsewhere(self.id, epoch, holds)
         self.install(fence)
         self._bench.targets[self.id] = stood(self._target, epoch)
@@ -226,11 +237,11 @@ class BenchSink(SinkBase):
         """Rows of an epoch that the sink is brought level with; commands bring no others."""
         return Lying(batch.digest())
 
-    def prepare_replacing(self, batch: Batch, epoch: int, span: tuple[int, int]) -> Prepared:
+    def prepare_replacement(self, batch: Batch, epoch: int, span: tuple[int, int]) -> Prepared:
         """The same; what leaves is said by the marker."""
         return self.prepare(batch, epoch)
 
-    def keeps_from_replacing(self, span: tuple[int, int]) -> str:
+    def cannot_replace(self, span: tuple[int, int]) -> str:
         """Nothing does."""
         return ""
 
@@ -245,9 +256,9 @@ class BenchSink(SinkBase):
         if marker.epoch.adoption:
             reply = next(self._wire.adopt(self._target, owned))
         else:
-            said = marker.epoch.digest_in(self.id)
+            digest = marker.epoch.digest_in(self.id)
             # A digest here tells the columns of no rows, too.
-            content = prepared.content if isinstance(prepared, Lying) else Digest(0) if said.rows else said
+            content = prepared.content if isinstance(prepared, Lying) else Digest(0) if digest.rows else digest
             reply = next(self._wire.commit(self._target, owned, content, None, healing=True))
         if not isinstance(reply.outcome, Committed):
             raise Turned(str(reply.outcome))
@@ -260,16 +271,23 @@ class BenchSink(SinkBase):
 
     def recount(self) -> Mapping[int, int]:
         """Rows that stand of each epoch."""
-        stand = (one for one in self._target.held if one.marker and one.content and one.whole and not one.replaced)
-        return {one.epoch.number: one.content.rows for one in stand if one.content}
+        stand = (
+            held_epoch
+            for held_epoch in self._target.held
+            if held_epoch.marker and held_epoch.content and held_epoch.whole and not held_epoch.replaced
+        )
+        return {held_epoch.epoch.number: held_epoch.content.rows for held_epoch in stand if held_epoch.content}
 
-    def read_back(self, spark: object) -> None:
+    def read_by_epoch(self, span: tuple[int, int]) -> None:
+        """Rows here are counted, not kept."""
+
+    def read_with_spark(self, spark: object) -> None:
         """There is no Spark here; see :meth:`lying`."""
 
     def lying(self, epoch: int) -> Lying:
         """The rows of an epoch, whatever became of them."""
-        found = next((one for one in self._target.held if one.epoch.number == epoch), None)
-        return Lying(found.content if found and found.content and found.whole else Digest(0))
+        held = next((held_epoch for held_epoch in self._target.held if held_epoch.epoch.number == epoch), None)
+        return Lying(held.content if held and held.content and held.whole else Digest(0))
 
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
         """Markers with receipts."""
@@ -334,8 +352,10 @@ class BenchLedger:
 
     def epochs(self, pipeline: str, first: int = 1, last: int | None = None) -> Sequence[EpochRecord]:
         """Records by number."""
-        found = self._bench.ledger.records
-        return [one for one in found if one.epoch.number >= first and (not last or one.epoch.number <= last)]
+        records = self._bench.ledger.records
+        return [
+            record for record in records if record.epoch.number >= first and (not last or record.epoch.number <= last)
+        ]
 
     def find(self, pipeline: str, query_id: str, batch_id: int) -> EpochRecord | None:
         """Nobody asks."""
@@ -361,21 +381,21 @@ class BenchLedger:
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before``."""
         self._bench.step()
-        kept = tuple(record for record in self._bench.ledger.records if record.epoch.number >= before)
-        self._bench.ledger = replace(self._bench.ledger, records=kept)
+        records = tuple(record for record in self._bench.ledger.records if record.epoch.number >= before)
+        self._bench.ledger = replace(self._bench.ledger, records=records)
 
     def discard(self, pipeline: str, first: int) -> None:
         """Forget epochs from ``first`` on."""
         self._bench.step()
-        kept = tuple(record for record in self._bench.ledger.records if record.epoch.number < first)
-        self._bench.ledger = replace(self._bench.ledger, records=kept)
+        records = tuple(record for record in self._bench.ledger.records if record.epoch.number < first)
+        self._bench.ledger = replace(self._bench.ledger, records=records)
 
     def supersede(self, pipeline: str, first: int, why: str) -> Sequence[SetAside]:
         """Set epochs from ``first`` on aside, with their intents forgotten."""
         aside = [SetAside(pipeline, epoch.epoch, why) for epoch in self.epochs(pipeline, first)]
         self._bench.step()
         self._bench.ledger = self._bench.ledger.supersede(first)
-        self._intents = {number: one for number, one in self._intents.items() if number < first}
+        self._intents = {number: intent for number, intent in self._intents.items() if number < first}
         return aside
 
     def superseded(self, pipeline: str, after: int = 0) -> Sequence[SetAside]:

@@ -82,7 +82,7 @@ class Carrier:
         return self._bound.sinks.index(command.sink), self._bound.unknowns_left
 
     def _at_sinks(self, command: c.Commit | c.LookUp) -> tuple[int, ...]:
-        return self._at([one.sink for one in (command.marker, *command.beside)])
+        return self._at([marker.sink for marker in (command.marker, *command.sibling_markers)])
 
     def _at(self, sinks: Sequence[str]) -> tuple[int, ...]:
         return (*(self._bound.sinks.index(sink) for sink in sinks), self._bound.unknowns_left)
@@ -124,8 +124,8 @@ class Carrier:
         command = self._command(driver.state)
         if isinstance(command, c.Return):
             checkpoint, desk = cast(tuple[Checkpoint, Desk], parts)
-            again = self._again(driver, checkpoint, desk) if driver.rest else self._return(driver, checkpoint, desk)
-            yield from again
+            changes = self._again(driver, checkpoint, desk) if driver.rest else self._return(driver, checkpoint, desk)
+            yield from changes
             return
         if not self._tells_why(command):
             yield from self._handlers[type(command)](driver, driver.state, command, *parts)
@@ -171,10 +171,10 @@ class Carrier:
         assert planned is not None
         call = Call(planned.batch_id, planned.batch_id, planned.batch_id, other)
         driver = replace(driver, hands=driver.rest, rest=0)
-        again = self._handed(driver, checkpoint, planned, desk, call)
+        next_driver = self._handed(driver, checkpoint, planned, desk, call)
         whom = "another wrapper" if other else "the wrapper"
         words = f"{driver.name}'s program hands records {spelled(driver.hands)} of batch {planned.batch_id} to {whom}"
-        yield Change(f"{words}{end(again)}", (again, checkpoint, desk))
+        yield Change(f"{words}{end(next_driver)}", (next_driver, checkpoint, desk))
 
     def _handed(self, driver: Driver, checkpoint: Checkpoint, planned: Planned, desk: Desk, call: Call) -> Driver:
         """A call of a wrapper with what the driver hands; ``planned`` is the batch that it is said to be."""

@@ -66,8 +66,8 @@ class Events:
                         yield Change(f"{ends}{words}", (*logs, chosen, fresh, None, left))
                         continue
                     if len(living) < len(drivers):
-                        kept = (*living, fresh, None)[: len(drivers)]
-                        yield Change(words, (*logs, chosen, *kept, left))
+                        slots = (*living, fresh, None)[: len(drivers)]
+                        yield Change(words, (*logs, chosen, *slots, left))
                         continue
                     for killed, stays in ((living[0], living[1]), (living[1], living[0])):
                         yield Change(f"{killed.name} is killed; {words}", (*logs, chosen, stays, fresh, left))

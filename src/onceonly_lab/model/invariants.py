@@ -13,7 +13,7 @@ from operator import or_
 from typing import cast
 
 from onceonly.errors import ConfigurationError, IdentityError
-from onceonly.reading.read_point import ReadPoint, read_point
+from onceonly.reading.points import ReadPoint, read_point
 from onceonly_checkpoints.digests import Digest
 from onceonly_lab.checker.finding import Anomaly
 from onceonly_lab.model.bench import Bench, BenchLedger
@@ -106,29 +106,31 @@ def _complaints(target: Target, desk: Desk, keys: tuple[int, ...]) -> Iterator[t
 
 def _rows(target: Target, desk: Desk, keys: tuple[int, ...]) -> Iterator[tuple[Anomaly, str]]:
     """Each record once, and none left out before another, but for what accepted commands named."""
-    seen, given_up = 0, desk.given_up(target.name)
+    records, given_up = 0, desk.given_up(target.name)
     yield from _standing(target)
     for held in target.held:
         if held.epoch.replaces:
-            seen = 0  # all that stood before has left with it
+            records = 0  # all that stood before has left with it
         # What a marker names, whether its rows are there or not: rows without a marker, or the reverse, are told apart.
         brought = records_of(held.epoch)
-        if again := seen & brought & ~desk.doubled:
-            series = (one for one in target.held if one.epoch.series == held.epoch.series)
-            earlier = next(other.epoch.number for other in series if records_of(other.epoch) & again)
-            words = f"records {spelled(again)} are in epoch {earlier} and again in epoch {held.epoch.number}"
+        if duplicates := records & brought & ~desk.doubled:
+            series = (held_epoch for held_epoch in target.held if held_epoch.epoch.series == held.epoch.series)
+            earlier = next(other.epoch.number for other in series if records_of(other.epoch) & duplicates)
+            words = f"records {spelled(duplicates)} are in epoch {earlier} and again in epoch {held.epoch.number}"
             yield Anomaly.DUP, words
         before = (1 << brought.bit_length()) - 1
-        if lacking := before & ~alike(seen | brought | given_up, keys):
+        if lacking := before & ~alike(records | brought | given_up, keys):
             yield Anomaly.LOSS, f"records {spelled(lacking)} are missing before epoch {held.epoch.number}"
-        seen |= brought
-        if again := doubled(seen, keys):
-            yield Anomaly.AGAIN, f"records {spelled(again)} have a key in common"
+        records |= brought
+        if duplicates := doubled(records, keys):
+            yield Anomaly.AGAIN, f"records {spelled(duplicates)} have a key in common"
 
 
 def _standing(target: Target) -> Iterator[tuple[Anomaly, str]]:
     """Rows that an epoch replaces leave with its marker: neither later nor before."""
-    spans = [(one.epoch.number, one.epoch.replaces) for one in target.held if one.epoch.replaces]
+    spans = [
+        (held_epoch.epoch.number, held_epoch.epoch.replaces) for held_epoch in target.held if held_epoch.epoch.replaces
+    ]
     for held in target.held:
         number = held.epoch.number
         by = next((other for other, (first, last) in spans if first <= number <= last), None)
@@ -153,10 +155,10 @@ def _older_than_its_marker(target: Target) -> Iterator[tuple[Anomaly, str]]:
     marked = 0
     for held in target.held:
         marked |= records_in(held.epoch.digest)
-    for key, (said, stands) in enumerate(zip(newest_of_each_key(marked), target.rows, strict=True), start=1):
-        if stands < said:
-            what = f"record {stands}" if stands else "nothing"
-            yield Anomaly.LOSS, f"key {key} holds {what}, and a marker stands above record {said}"
+    for key, (expected, current) in enumerate(zip(newest_of_each_key(marked), target.rows, strict=True), start=1):
+        if current < expected:
+            what = f"record {current}" if current else "nothing"
+            yield Anomaly.LOSS, f"key {key} holds {what}, and a marker stands above record {expected}"
 
 
 def _in_itself(held: Held, sink: str, *, newest: bool, altered: bool) -> Iterator[tuple[Name, str]]:
@@ -181,14 +183,17 @@ def _time(target: Target) -> Iterator[tuple[Anomaly, str]]:
         if not held.epoch.time and not held.epoch.adoption:  # every batch of the lab's pipelines notes time
             yield Anomaly.TIME, f"the rows of epoch {held.epoch.number} are there, and nothing is said of their time"
     for earlier, later in pairwise(target.held):
-        said, now, number = earlier.epoch.time, later.epoch.time, later.epoch.number
-        if said and not now:
+        previous, now, number = earlier.epoch.time, later.epoch.time, later.epoch.number
+        if previous and not now:
             yield Anomaly.TIME, f"epoch {number} says nothing of time, and the one before it did"
-        if not said or not now or now.turn > said.turn:
+        if not previous or not now or now.resets > previous.resets:
             continue  # a new series begins, or numbers come again: another turn, in which all of it begins anew
-        for name, was, stands in (("noted", said.noted, now.noted), ("lower", said.lower, now.lower)):
-            if now.turn < said.turn or (was is not None and (stands is None or stands < was)):
-                yield Anomaly.TIME, f"{name} goes back from {was} to {stands} with epoch {number}"
+        for name, old, new in (
+            ("noted", previous.complete_until, now.complete_until),
+            ("lower", previous.dataset_complete_until, now.dataset_complete_until),
+        ):
+            if now.resets < previous.resets or (old is not None and (new is None or new < old)):
+                yield Anomaly.TIME, f"{name} goes back from {old} to {new} with epoch {number}"
 
 
 def _windows(target: Target) -> Iterator[tuple[Anomaly, str]]:
@@ -198,10 +203,10 @@ def _windows(target: Target) -> Iterator[tuple[Anomaly, str]]:
         if held.epoch.replaces:
             brought = 0
         brought |= records_of(held.epoch)
-        state = held.epoch.panes
+        state = held.epoch.windows
         if state and not held.epoch.adoption and (state.open.rows, state.open.high) != (brought.bit_count(), brought):
-            told = f"windows hold {state.open.rows} records, {spelled(state.open.high)}"
-            yield Anomaly.PANE, f"behind epoch {held.epoch.number} {told}, and {spelled(brought)} came"
+            text = f"windows hold {state.open.rows} records, {spelled(state.open.high)}"
+            yield Anomaly.PANE, f"behind epoch {held.epoch.number} {text}, and {spelled(brought)} came"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,14 +226,14 @@ def checks(bound: Bound) -> tuple[Check, ...]:
             for target in targets
         ),
         *(Check(pair, _cross) for pair in combinations(targets, 2)),
-        *([Check(tuple(bound.sinks.index(one) for one in bound.group), _apart)] if bound.group else []),
+        *([Check(tuple(bound.sinks.index(sink) for sink in bound.group), _apart)] if bound.group else []),
         *(Check((target, bound.ledger), _numbered_again) for target in targets),
-        Check((*targets, bound.staging), partial(_behind, again=bound.deterministic)),
+        Check((*targets, bound.staging), partial(_behind, deterministic=bound.deterministic)),
         *(Check((target, bound.ledger), partial(_audit, rebuilt=bound.reads)) for target in targets),
         *([Check((*targets, bound.ledger, bound.desk), _split)] if bound.reads else []),
         *(
-            Check((target, place, bound.desk), partial(_returned, keys=bound.keys))
-            for place in bound.checkpoints
+            Check((target, checkpoint, bound.desk), partial(_returned, keys=bound.keys))
+            for checkpoint in bound.checkpoints
             for target in targets
         ),
     )
@@ -244,24 +249,24 @@ def of_world(bound: Bound, shared: World) -> Violation | None:
     return first_broken(checks(bound), shared)
 
 
-def first_broken(asked: Iterable[Check], shared: World) -> Violation | None:
+def first_broken(invariants: Iterable[Check], shared: World) -> Violation | None:
     """The first of some invariants that does not hold; see :func:`of_world`."""
-    found = (check.judge(tuple([shared[place] for place in check.places])) for check in asked)
-    return next((violation for violation in found if violation is not None), None)
+    violations = (check.judge(tuple([shared[index] for index in check.places])) for check in invariants)
+    return next((violation for violation in violations if violation is not None), None)
 
 
 def _cross(parts: World) -> Violation | None:
-    one, other = cast(tuple[Target, Target], parts)
-    if {DROPPED, Harm.ASTRAY} & {one.harm, other.harm}:
+    target, other = cast(tuple[Target, Target], parts)
+    if {DROPPED, Harm.ASTRAY} & {target.harm, other.harm}:
         return None
-    altered = Harm.ALTERED in (one.harm, other.harm)
-    known = {held.epoch.number: held for held in reversed(one.held)}
+    altered = Harm.ALTERED in (target.harm, other.harm)
+    held_by_number = {held.epoch.number: held for held in reversed(target.held)}
     for held in other.held:
-        first = known.get(held.epoch.number, held)
-        whole = not (altered or first.epoch.output(one.name) or held.epoch.output(other.name))
-        differ = first.epoch.chain != held.epoch.chain or (whole and first.content != held.content)
+        first = held_by_number.get(held.epoch.number, held)
+        comparable = not (altered or first.epoch.output(target.name) or held.epoch.output(other.name))
+        differ = first.epoch.chain != held.epoch.chain or (comparable and first.content != held.content)
         if differ and None not in (first.content, held.content):
-            what = "another epoch" if whole and first.content == held.content else "other rows for epoch"
+            what = "another epoch" if comparable and first.content == held.content else "other rows for epoch"
             return Violation(Anomaly.CROSS, f"sink '{other.name}' holds {what} {held.epoch.number}")
     return None
 
@@ -278,10 +283,10 @@ def _apart(parts: World) -> Violation | None:
     return None
 
 
-def _behind(parts: World, *, again: bool) -> Violation | None:
+def _behind(parts: World, *, deterministic: bool) -> Violation | None:
     """A sink may be behind by one epoch, and only while the bytes for it are there, or come out the same again."""
-    *found, area = parts
-    targets, staging = cast(list[Target], found), cast(StagingArea, area)
+    *target_parts, area = parts
+    targets, staging = cast(list[Target], target_parts), cast(StagingArea, area)
     if any(target.broken for target in targets):
         return None
     lowest = min(len(target.held) for target in targets)
@@ -291,7 +296,7 @@ def _behind(parts: World, *, again: bool) -> Violation | None:
     if lowest == len(highest.held) or not highest.newest:
         return None
     reference = highest.newest.epoch.manifest
-    if reference and not again and staging.holds(reference) is None:
+    if reference and not deterministic and staging.holds(reference) is None:
         words = f"a sink is behind, and the bytes of epoch {len(highest.held)} are gone"
         return Violation(Anomaly.STUCK, words)
     return None
@@ -314,7 +319,7 @@ def _numbered_again(parts: World) -> Violation | None:
     aside = {epoch.number: epoch for epoch in ledger.aside}
     for held in target.held:
         before, time = aside.get(held.epoch.number), held.epoch.time
-        if before and before.time and time and before.chain != held.epoch.chain and time.turn <= before.time.turn:
+        if before and before.time and time and before.chain != held.epoch.chain and time.resets <= before.time.resets:
             words = f"sink '{target.name}': epoch {held.epoch.number} was set aside, and comes again in the same turn"
             return Violation(Anomaly.TIME, words)
     return None
@@ -327,17 +332,17 @@ def _split(parts: World) -> Violation | None:
     if point is None:
         return None
     listed = {sink for record in ledger.records if record.epoch.number == point.epoch for sink, _ in record.epoch.sinks}
-    seen = dict[str, int]()
-    for target in (one for one in targets if one.name in listed):
+    records_by_sink = dict[str, int]()
+    for target in (candidate for candidate in targets if candidate.name in listed):
         if all(held.epoch.chain != point.chain for held in target.held):
             if target.broken:
                 return None  # its epoch is gone, and the reader is told so
             return Violation(Breach.SPLIT, f"epoch {point.epoch} is a read point, and sink '{target.name}' lacks it")
-        seen[target.name] = shown(target, point.epoch)
-    given_up = reduce(or_, map(desk.given_up, seen), 0)
-    if len({records & ~given_up for records in seen.values()}) > 1:
-        told = ", ".join(f"'{name}' records {spelled(records)}" for name, records in seen.items())
-        return Violation(Breach.SPLIT, f"as of epoch {point.epoch} a reader sees different records: {told}")
+        records_by_sink[target.name] = shown(target, point.epoch)
+    given_up = reduce(or_, map(desk.given_up, records_by_sink), 0)
+    if len({records & ~given_up for records in records_by_sink.values()}) > 1:
+        text = ", ".join(f"'{name}' records {spelled(records)}" for name, records in records_by_sink.items())
+        return Violation(Breach.SPLIT, f"as of epoch {point.epoch} a reader sees different records: {text}")
     return None
 
 
@@ -353,20 +358,20 @@ def newest_point(targets: Sequence[Target], ledger: SimulatedLedger) -> ReadPoin
 
 def shown(target: Target, epoch: int) -> int:
     """The records that a reader sees in a sink as of an epoch, with those that are not for it."""
-    seen = 0
+    records = 0
     for held in target.held:
-        seen |= accounted(held, target.name) if held.epoch.number <= epoch and not held.replaced else 0
-    return seen
+        records |= accounted(held, target.name) if held.epoch.number <= epoch and not held.replaced else 0
+    return records
 
 
 def _returned(parts: World, *, keys: tuple[int, ...]) -> Violation | None:
     target, checkpoint, desk = cast(tuple[Target, Checkpoint | None, Desk], parts)
     held = desk.given_up(target.name)
-    for one in target.held:
-        held |= accounted(one, target.name)
+    for held_epoch in target.held:
+        held |= accounted(held_epoch, target.name)
         # Of a query that was refreshed what it has brought has left; of the new one it has not.
-        ours = checkpoint and one.epoch.lineage and one.epoch.lineage.query_id == checkpoint.query
-        held |= records_of(one.epoch) if one.replaced and ours else 0
+        ours = checkpoint and held_epoch.epoch.lineage and held_epoch.epoch.lineage.query_id == checkpoint.query
+        held |= records_of(held_epoch.epoch) if held_epoch.replaced and ours else 0
     for batch in checkpoint.returned if checkpoint and not target.broken else ():
         if batch.records & ~alike(held, keys):
             words = f"batch {batch.batch_id} is logged as done, and sink '{target.name}' does not hold it"

@@ -30,9 +30,9 @@ def alike(records: Records, keys: Sequence[int]) -> Records:
     return sum(1 << record for record, key in enumerate(keys) if key in held)
 
 
-def first_of_each(records: Records, seen: Records, keys: Sequence[int]) -> Records:
+def first_of_each(records: Records, earlier: Records, keys: Sequence[int]) -> Records:
     """Of a batch the records whose key was not seen: of each key the first by place."""
-    left = records & ~alike(seen, keys)
+    left = records & ~alike(earlier, keys)
     for record in range(left.bit_length()):
         if left >> record & 1:
             left &= ~(alike(1 << record, keys) & ~((2 << record) - 1))
@@ -41,8 +41,8 @@ def first_of_each(records: Records, seen: Records, keys: Sequence[int]) -> Recor
 
 def doubled(records: Records, keys: Sequence[int]) -> Records:
     """Records whose key another one of these has as well; none where records have no keys."""
-    others = (alike(1 << one, keys) & records & ~(1 << one) for one in range(len(keys)))
-    return records & sum(1 << one for one, other in enumerate(others) if other)
+    others = (alike(1 << record, keys) & records & ~(1 << record) for record in range(len(keys)))
+    return records & sum(1 << record for record, other in enumerate(others) if other)
 
 
 def catalogue(keeper: Target, series: int, number: int, off: frozenset[Rule]) -> Records:
@@ -54,12 +54,12 @@ def catalogue(keeper: Target, series: int, number: int, off: frozenset[Rule]) ->
         number: of the epoch; a recomputation must not see what it has itself brought.
         off: rules that are not kept.
     """
-    seen = 0
+    records = 0
     for held in keeper.held:
         after = held.epoch.number >= series or Rule.SEEN_ANEW in off
         before = held.epoch.number < number or Rule.SEEN_BEFORE in off
-        seen |= records_of(held.epoch) if held.seen and before and after else 0
-    return seen
+        records |= records_of(held.epoch) if held.seen and before and after else 0
+    return records
 
 
 def series_of(state: State) -> int:
@@ -70,9 +70,13 @@ def series_of(state: State) -> int:
 
 def early(keeper: Target, before: Target | None, owner: str) -> Target:
     """The keeper as somebody knows it who has read it before his fence: as it was, and what he has brought since."""
-    known = before.held if before else ()
-    ours = (one for one in keeper.held[len(known) :] if one.marker and one.marker.fence.owner == owner)
-    return replace(keeper, held=(*known, *ours))
+    earlier = before.held if before else ()
+    ours = (
+        held_epoch
+        for held_epoch in keeper.held[len(earlier) :]
+        if held_epoch.marker and held_epoch.marker.fence.owner == owner
+    )
+    return replace(keeper, held=(*earlier, *ours))
 
 
 def in_two(replies: Replies, target: Target, marker: Marker, memory: int | None) -> Replies:

@@ -32,7 +32,7 @@ _OPENING = frozenset({Phase.PROBE, Phase.RECALL, Phase.LOOK, Phase.INSTALL, Phas
 def forgetful(state: State) -> State:
     """The same state, as far as its future goes."""
     if state.phase is Phase.DONE:
-        return State(Phase.DONE, state.job.of(None), state.opening.standing)
+        return State(Phase.DONE, state.job.of(None), state.opening.for_next_batch)
     opening, work = _opening(state), _work(state)
     if opening is state.opening and work is state.work:
         return state
@@ -45,12 +45,12 @@ def _opening(state: State) -> Opening:
         opening = replace(opening, before=None)  # only an event tells of it
     if state.phase is Phase.PROBE and (opening.lost or opening.held):
         return replace(opening, lost=0, held=None)
-    read = state.phase in _OPENING or opening.seen is not None
+    read = state.phase in _OPENING or opening.peek is not None
     return opening if read or not (opening.head or opening.readings) else replace(opening, head=None, readings=())
 
 
 def _work(state: State) -> Work:
-    read = state.phase in _OPENING or state.opening.seen is not None
+    read = state.phase in _OPENING or state.opening.peek is not None
     return state.work if read or state.work.descent is None else replace(state.work, descent=None)
 
 
@@ -78,15 +78,15 @@ class Machine:
         """The driver after an outcome. The machine is pure: the same to whoever is told the same."""
         # Asked by identity first: values are deep, and mostly the same object comes back. It is kept, and so its id.
         same = (id(driver), id(outcome))
-        if (seen := self._seen.get(same)) is not None:
-            return seen[2]
+        if (cached := self._seen.get(same)) is not None:
+            return cached[2]
         key = (driver, outcome)
-        found = self._advanced.get(key)
-        if found is None:
+        next_driver = self._advanced.get(key)
+        if next_driver is None:
             after = self.through(replace(driver, memory=None), coordinator.apply(state, outcome))
-            found = self._advanced[key] = after
-        self._seen[same] = (driver, outcome, found)
-        return found
+            next_driver = self._advanced[key] = after
+        self._seen[same] = (driver, outcome, next_driver)
+        return next_driver
 
     def through(self, driver: Driver, state: State) -> Driver:
         """Carry out what only the driver sees."""
@@ -114,10 +114,10 @@ class Machine:
     def computed(self, driver: Driver, state: State) -> Digest:
         """What an execution of the batch gives: the same rows again only where the plan is deterministic."""
         assert driver.planned is not None
-        found = kept((driver.hands or driver.planned.records) & ~missing(state.offered), state.work.trim)
+        records = kept((driver.hands or driver.planned.records) & ~missing(state.offered), state.work.trim)
         if self.bound.deterministic or self.bound.source.stateful:
-            return computed(found)
-        return computed(found, salt(driver, state))
+            return computed(records)
+        return computed(records, salt(driver, state))
 
     def divided(self, driver: Driver, content: Digest) -> tuple[Digest, tuple[OutputDigest, ...]]:
         """What the program of a driver has all sinks get of rows, and what some of them."""
@@ -126,10 +126,10 @@ class Machine:
     def known(self, call: Callable[..., wire.Replies], *asked: Any) -> tuple[wire.Reply, ...]:
         """What a sink replies: the same to whoever asks the same."""
         key = (call.__name__, *asked)
-        found = self._replies.get(key)
-        if found is None:
-            found = self._replies[key] = tuple(call(*asked))
-        return found
+        replies = self._replies.get(key)
+        if replies is None:
+            replies = self._replies[key] = tuple(call(*asked))
+        return replies
 
     def said(self, driver: Driver, state: State, replies: Iterable[wire.Reply], left: Left) -> Changes:
         """What each reply of a sink makes of the driver; one that is lost uses up what may be lost."""
@@ -139,7 +139,7 @@ class Machine:
                 continue
             after, target = self._after(driver, state, reply), reply.target
             if self.bound.watched and after.refusal and isinstance(reply.outcome, c.Overtaken):
-                target = replace(target, stopped_by=reply.outcome.found.owner)
+                target = replace(target, stopped_by=reply.outcome.current_fence.owner)
             yield Change(
                 f"{driver.name} {reply.words}{end(after)}",
                 (after, target, *reply.beside, left.less if lost else left),

@@ -9,10 +9,10 @@ for ``tests/panes``; here only where their state comes from, and with what it is
 
 from __future__ import annotations
 
-from onceonly.machine.window_rules import WindowsConfig
+from onceonly.machine.division_rules import WindowsConfig
 from onceonly.protocol.batch import Bound
 from onceonly_checkpoints.digests import Digest
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_lab.model.parts import Records, records_in
 
 WINDOWS = WindowsConfig("a running sum", "a running sum")

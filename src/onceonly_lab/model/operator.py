@@ -83,14 +83,14 @@ def ways(stop: Stop, wreck: Wreck) -> tuple[Way, ...]:
 
 
 def _ways(text: str, wreck: Wreck) -> tuple[Way, ...]:
-    return tuple(way for way in printed(text) if _can_be(way, wreck))
+    return tuple(remedy for remedy in printed(text) if _can_be(remedy, wreck))
 
 
-def _can_be(way: Way, wreck: Wreck) -> bool:
+def _can_be(remedy: Way, wreck: Wreck) -> bool:
     """Whether the checkpoint that a command is about can be written in these worlds."""
-    if way.cuts_back:
-        return _rebuilt(wreck, way.at) is not None
-    return not way.verb.startswith("checkpoint") or _anew(way, wreck) is not None
+    if remedy.cuts_back:
+        return _rebuilt(wreck, remedy.at) is not None
+    return not remedy.on_checkpoint or _anew(remedy, wreck) is not None
 
 
 def stop_of(state: State, planned: Planned, wreck: Wreck) -> tuple[Stop, Wreck]:
@@ -102,8 +102,8 @@ def stop_of(state: State, planned: Planned, wreck: Wreck) -> tuple[Stop, Wreck]:
     bench = Bench(wreck.targets, wreck.ledger)
     ledger = BenchLedger(bench)
     try:
-        known = [sink for sink in bench.sinks if sink.id in state.job.sinks]
-        Runner(known, ledger, fetch=bench.fetch(wreck.staging)).run(state)
+        sinks = [sink for sink in bench.sinks if sink.id in state.job.sinks]
+        Runner(sinks, ledger, fetch=bench.fetch(wreck.staging)).run(state)
     except OnceOnlyError as error:
         gone = missing(state.job.offer) if state.job.offer else 0
         return Stop(error.code, str(error), planned, gone, ledger.intents), replace(wreck, ledger=bench.ledger)
@@ -129,29 +129,29 @@ class Obeyed:
     intents: tuple[Intent, ...] = ()
 
 
-def obey(way: Way, stop: Stop, wreck: Wreck, most: int | None = None) -> Obeyed:
+def obey(remedy: Way, stop: Stop, wreck: Wreck, most: int | None = None) -> Obeyed:
     """Carry a command out.
 
     Args:
-        way: the command.
+        remedy: the command.
         stop: the refusal that has printed it.
         wreck: the world.
         most: how many changes the command lives to make; ``None``: all.
     """
-    words, desk = f"the operator obeys `{way.words}`", wreck.desk
+    words, desk = f"the operator obeys `{remedy.words}`", wreck.desk
     after = replace(wreck, desk=replace(desk, obeyed=desk.obeyed + 1))
-    if way.verb.startswith("checkpoint"):
-        checkpoint = _anew(way, wreck)
+    if remedy.on_checkpoint:
+        checkpoint = _anew(remedy, wreck)
         assert checkpoint is not None
         return Obeyed(words, replace(after, checkpoint=checkpoint))
-    kept = [target for target in wreck.targets if target.name != way.dropped]
-    bench = Bench(kept, wreck.ledger, most, who=f"command {desk.obeyed + desk.cut + 1}")
-    if way.verb != "ledger rebuild":
-        bench.heal(wreck.staging, way.sinks if way.kind is AdoptionKind.ACCEPT_CHANGE else ())
+    remaining = [target for target in wreck.targets if target.name != remedy.dropped]
+    bench = Bench(remaining, wreck.ledger, most, who=f"command {desk.obeyed + desk.cut + 1}")
+    if remedy.verb != "recover rebuild-ledger":
+        bench.heal(wreck.staging, remedy.sinks if remedy.kind is AdoptionKind.ACCEPT_CHANGE else ())
     ledger, checkpoint = BenchLedger(bench, stop.intents), wreck.checkpoint
     try:
-        accepted = carry_out(way, bench.sinks, ledger, wreck.desk.gone)
-        if way.cuts_back and (anew := _cut_back(way, wreck, bench)):
+        accepted = carry_out(remedy, bench.sinks, ledger, wreck.desk.gone)
+        if remedy.cuts_back and (anew := _cut_back(remedy, wreck, bench)):
             bench.step()
             checkpoint = anew
     except (OnceOnlyError, Turned) as error:
@@ -162,8 +162,8 @@ def obey(way: Way, stop: Stop, wreck: Wreck, most: int | None = None) -> Obeyed:
         accepted, desk = True, replace(desk, cut=desk.cut + 1)
     else:
         desk = after.desk
-    targets = tuple(_left(way, bench, target) for target in wreck.targets)
-    desk = _named(way, stop, wreck, desk) if accepted else desk
+    targets = tuple(_left(remedy, bench, target) for target in wreck.targets)
+    desk = _named(remedy, stop, wreck, desk) if accepted else desk
     return Obeyed(
         words,
         replace(wreck, targets=targets, ledger=bench.ledger, desk=desk, checkpoint=checkpoint),
@@ -172,23 +172,23 @@ def obey(way: Way, stop: Stop, wreck: Wreck, most: int | None = None) -> Obeyed:
     )
 
 
-def _cut_back(way: Way, wreck: Wreck, bench: Bench) -> Checkpoint | None:
+def _cut_back(remedy: Way, wreck: Wreck, bench: Bench) -> Checkpoint | None:
     """The checkpoint, set back as far as the ledger was; ``None`` where it cannot be rebuilt, and stays."""
-    back = _rebuilt(replace(wreck, targets=tuple(bench.targets.values()), ledger=bench.ledger), way.at)
+    back = _rebuilt(replace(wreck, targets=tuple(bench.targets.values()), ledger=bench.ledger), remedy.at)
     if back is None:
         return None
     return replace(back, unlisted=wreck.desk.gone & ~between(0, back.entries[-1].end))
 
 
-def _left(way: Way, bench: Bench, target: Target) -> Target:
+def _left(remedy: Way, bench: Bench, target: Target) -> Target:
     """The target after a command; one that is taken out is not touched, and nothing is promised of it any more."""
-    return bench.targets[target.name] if target.name != way.dropped else replace(target, harm=DROPPED)
+    return bench.targets[target.name] if target.name != remedy.dropped else replace(target, harm=DROPPED)
 
 
-def _anew(way: Way, wreck: Wreck) -> Checkpoint | None:
+def _anew(remedy: Way, wreck: Wreck) -> Checkpoint | None:
     """The checkpoint after a command about it: rebuilt, or a new one that begins where the newest epoch ended."""
-    if way.verb == "checkpoint rebuild":
-        return _rebuilt(wreck, way.at)
+    if remedy.verb == "recover rebuild-checkpoint":
+        return _rebuilt(wreck, remedy.at)
     newest = max(_epochs(wreck), key=lambda epoch: epoch.number, default=None)
     if newest is None or reads_files(newest.sources) or newest.written.end.unset:
         return None  # a directory has no starting offsets
@@ -199,36 +199,36 @@ def _anew(way: Way, wreck: Wreck) -> Checkpoint | None:
     return Checkpoint(old.name, f"{old.query}+", plans=2000 + old.plans, begin=begin)
 
 
-def _named(way: Way, stop: Stop, wreck: Wreck, desk: Desk) -> Desk:
+def _named(remedy: Way, stop: Stop, wreck: Wreck, desk: Desk) -> Desk:
     """The desk with what an accepted command names: no other row may be lost or doubled."""
-    named, before = _in_epochs(*way.epochs, wreck), between(0, stop.planned.start)
-    if way.kind is AdoptionKind.ACCEPT_DUPLICATES:
+    named, before = _in_epochs(*remedy.epochs, wreck), between(0, stop.planned.start)
+    if remedy.kind is AdoptionKind.ACCEPT_DUPLICATES:
         return replace(desk, doubled=desk.doubled | named & ~before)
-    if way.kind is AdoptionKind.ACCEPT_CHANGE:
-        taken = ((target.name, _taken_back(target)) for target in wreck.targets if target.name in way.sinks)
-        return replace(desk, lost=(*desk.lost, *taken))
-    if not way.loses:
+    if remedy.kind is AdoptionKind.ACCEPT_CHANGE:
+        losses = ((target.name, _taken_back(target)) for target in wreck.targets if target.name in remedy.sinks)
+        return replace(desk, lost=(*desk.lost, *losses))
+    if not remedy.loses:
         return desk
-    if way.cuts_back:
+    if remedy.cuts_back:
         return replace(desk, lost=(*desk.lost, ("", named & desk.gone)))  # the rest is read again
     # Of an epoch that neither a sink nor the ledger remembers it is known only that its rows lie before the batch.
-    between_epochs = stop.code in {"E204", "E229"} or not _all_known(*way.epochs, wreck)
-    given = named | stop.missing | (before & ~_in_epochs(1, 1 << 30, wreck) if between_epochs else 0)
-    return replace(desk, lost=(*desk.lost, *((sink, given) for sink in way.sinks or ("",))))
+    between_epochs = stop.code in {"E204", "E229"} or not _all_known(*remedy.epochs, wreck)
+    lost_records = named | stop.missing | (before & ~_in_epochs(1, 1 << 30, wreck) if between_epochs else 0)
+    return replace(desk, lost=(*desk.lost, *((sink, lost_records) for sink in remedy.sinks or ("",))))
 
 
 def _taken_back(target: Target) -> Records:
-    found = 0
+    records = 0
     for held in target.held:
-        found |= records_of(held.epoch) if held.back else 0
-    return found
+        records |= records_of(held.epoch) if held.back else 0
+    return records
 
 
 def _in_epochs(first: int, last: int, wreck: Wreck) -> Records:
-    found = 0
+    records = 0
     for epoch in _epochs(wreck):
-        found |= records_of(epoch) if first <= epoch.number <= last else 0
-    return found
+        records |= records_of(epoch) if first <= epoch.number <= last else 0
+    return records
 
 
 def _all_known(first: int, last: int, wreck: Wreck) -> bool:
@@ -241,15 +241,15 @@ def _epochs(wreck: Wreck) -> list[Epoch]:
 
 
 def _rebuilt(wreck: Wreck, at: int = 0) -> Checkpoint | None:
-    """What ``checkpoint rebuild`` writes from ledger and sinks; ``None`` where they lack a batch of the query.
+    """What ``recover rebuild-checkpoint`` writes from ledger and sinks; ``None`` where they lack a batch of the query.
 
     Args:
         wreck: the world.
         at: the last epoch that counts as done; 0: the newest.
     """
-    known = {record.epoch.number: record.epoch for record in wreck.ledger.records}
-    known |= {marker.epoch.number: marker.epoch for target in wreck.targets for marker in target.markers}
-    epochs = [known[number] for number in sorted(known) if not at or number <= at]
+    epochs_by_number = {record.epoch.number: record.epoch for record in wreck.ledger.records}
+    epochs_by_number |= {marker.epoch.number: marker.epoch for target in wreck.targets for marker in target.markers}
+    epochs = [epochs_by_number[number] for number in sorted(epochs_by_number) if not at or number <= at]
     if not epochs or any(epoch.adoption or epoch.lineage is None for epoch in epochs):
         return None
     listed = {record.epoch.number for record in wreck.ledger.records if record.files}
@@ -292,40 +292,46 @@ def after_each(
     Yields:
         Whether it was printed, what is done in words, the world after it.
     """
-    told = ways(stop, wreck)
+    printed_remedies = ways(stop, wreck)
     bench = Bench(wreck.targets, wreck.ledger)
     accepted = every(bench.sinks, BenchLedger(bench, stop.intents)) if errs else ()
-    others = [way for way in accepted if way.kind not in {one.kind for one in told}]
-    for way in (*told, *others):
-        whole = obey(way, stop, wreck)
-        if further := _ways(whole.refused, whole.wreck):
+    others = [
+        candidate
+        for candidate in accepted
+        if candidate.kind not in {printed_remedy.kind for printed_remedy in printed_remedies}
+    ]
+    for remedy in (*printed_remedies, *others):
+        outcome = obey(remedy, stop, wreck)
+        if further := _ways(outcome.refused, outcome.wreck):
             for other in further:
-                after = obey(other, replace(stop, intents=whole.intents), _asked(wreck, whole))
-                yield way in told, f"{whole.words}; {after.words}", after.wreck
+                after = obey(other, replace(stop, intents=outcome.intents), _asked(wreck, outcome))
+                yield remedy in printed_remedies, f"{outcome.words}; {after.words}", after.wreck
             continue
-        yield way in told, whole.words, whole.wreck
-        if way.verb == "queries rewind":
-            for words, woken in _woken(wreck, whole.wreck):
-                yield True, f"{whole.words}; {words}", woken
-        if way.then is not None and not whole.refused and _anew(way.then, whole.wreck):
-            both = obey(way.then, stop, replace(whole.wreck, desk=replace(whole.wreck.desk, obeyed=wreck.desk.obeyed)))
-            yield True, f"{whole.words}, and after it `{way.then.words}`", both.wreck
-        if cuts and not whole.refused and not wreck.desk.cut:
-            yield from _cut_short(way, stop, wreck, whole.changes)
-    for way in told:
-        for words, hurt in (*_hurt(wreck, meanwhile), *(_vanished(wreck) if vanish and way.cuts_back else ())):
-            if not way.verb.startswith("checkpoint"):
-                yield from _late(way, stop, hurt, words)
+        yield remedy in printed_remedies, outcome.words, outcome.wreck
+        if remedy.verb == "recover rewind":
+            for words, woken in _woken(wreck, outcome.wreck):
+                yield True, f"{outcome.words}; {words}", woken
+        if remedy.then is not None and not outcome.refused and _anew(remedy.then, outcome.wreck):
+            both = obey(
+                remedy.then, stop, replace(outcome.wreck, desk=replace(outcome.wreck.desk, obeyed=wreck.desk.obeyed))
+            )
+            yield True, f"{outcome.words}, and after it `{remedy.then.words}`", both.wreck
+        if cuts and not outcome.refused and not wreck.desk.cut:
+            yield from _cut_short(remedy, stop, wreck, outcome.changes)
+    for remedy in printed_remedies:
+        for words, hurt in (*_hurt(wreck, meanwhile), *(_vanished(wreck) if vanish and remedy.cuts_back else ())):
+            if not remedy.on_checkpoint:
+                yield from _late(remedy, stop, hurt, words)
 
 
 def _woken(before: Wreck, after: Wreck) -> Iterator[tuple[str, Wreck]]:
     """A driver that a rewind should have fenced out sends the epoch again whose answer it waits for, and it lands."""
-    known = {epoch.number: epoch for epoch in _epochs(before)}
-    for at, (was, now) in enumerate(zip(before.targets, after.targets, strict=True)):
-        epoch = known.get(now.newest.epoch.number + 1) if now.newest else None
-        if epoch is None or was.newest is None:
+    epochs_by_number = {epoch.number: epoch for epoch in _epochs(before)}
+    for at, (previous, now) in enumerate(zip(before.targets, after.targets, strict=True)):
+        epoch = epochs_by_number.get(now.newest.epoch.number + 1) if now.newest else None
+        if epoch is None or previous.newest is None:
             continue
-        theirs = was.newest.fence
+        theirs = previous.newest.fence
         # Where no fence is said to stand it is that of the newest epoch: a restored sink has no other one.
         open_ = now if now.fence else replace(now, fence=theirs)
         marker = Marker(PIPELINE, now.name, theirs, epoch)
@@ -337,9 +343,9 @@ def _woken(before: Wreck, after: Wreck) -> Iterator[tuple[str, Wreck]]:
             yield words, replace(after, targets=(*after.targets[:at], target, *after.targets[at + 1 :]))
 
 
-def _late(way: Way, stop: Stop, wreck: Wreck, words: str) -> Iterator[tuple[bool, str, Wreck]]:
+def _late(remedy: Way, stop: Stop, wreck: Wreck, words: str) -> Iterator[tuple[bool, str, Wreck]]:
     """A command in a world that has changed since it was printed."""
-    after = obey(way, stop, wreck)
+    after = obey(remedy, stop, wreck)
     further = _ways(after.refused, after.wreck)
     if not further:
         yield True, f"{words}; {after.words}", after.wreck
@@ -353,19 +359,19 @@ def _asked(wreck: Wreck, refused: Obeyed) -> Wreck:
     return replace(refused.wreck, desk=replace(refused.wreck.desk, obeyed=wreck.desk.obeyed))
 
 
-def _cut_short(way: Way, stop: Stop, wreck: Wreck, changes: int) -> Iterator[tuple[bool, str, Wreck]]:
+def _cut_short(remedy: Way, stop: Stop, wreck: Wreck, changes: int) -> Iterator[tuple[bool, str, Wreck]]:
     """A command that is killed after each of its changes, and the same command once more."""
     for most in range(1, changes):
-        cut = obey(way, stop, wreck, most)
+        cut = obey(remedy, stop, wreck, most)
         yield True, cut.words, cut.wreck
-        again = obey(way, replace(stop, intents=cut.intents), cut.wreck)
-        yield True, f"{cut.words}; {again.words}", again.wreck
+        retry = obey(remedy, replace(stop, intents=cut.intents), cut.wreck)
+        yield True, f"{cut.words}; {retry.words}", retry.wreck
 
 
 def _vanished(wreck: Wreck) -> Iterator[tuple[str, Wreck]]:
     """The file of a record that an epoch has read is gone; of another one nobody could know."""
     read = _in_epochs(1, 1 << 30, wreck) if not wreck.desk.gone else 0
-    for record in (one for one in range(read.bit_length()) if read >> one & 1):
+    for record in (bit for bit in range(read.bit_length()) if read >> bit & 1):
         words = f"the file of record {record + 1} is gone"
         yield words, replace(wreck, desk=replace(wreck.desk, gone=1 << record))
 

@@ -73,9 +73,9 @@ def offsets(record: int | None) -> SourceOffsets:
     return SourceOffsets.of({"0": None if record is None else canonical({_TOPIC: {"0": record}})})
 
 
-def record_at(said: SourceOffsets) -> int:
+def record_at(source_offsets: SourceOffsets) -> int:
     """Inverse of :func:`offsets`; 0 where there is no offset yet."""
-    text = said.entries[0][1]
+    text = source_offsets.entries[0][1]
     return int(json.loads(text)[_TOPIC]["0"]) if text else 0
 
 
@@ -164,10 +164,10 @@ PICKED = "picked"
 """Name of the lab's one output beside that of bad rows."""
 
 
-def picked(content: Digest, wanted: Records, *sinks: str) -> OutputDigest:
+def picked(content: Digest, records: Records, *sinks: str) -> OutputDigest:
     """What sinks get instead of all rows: of the records that are wanted, in columns that no other call has."""
-    found = computed(records_in(content) & wanted, content.low + _COLUMNS * wanted)
-    return OutputDigest(PICKED, sinks, "", found, content.rows - found.rows)
+    digest = computed(records_in(content) & records, content.low + _COLUMNS * records)
+    return OutputDigest(PICKED, sinks, "", digest, content.rows - digest.rows)
 
 
 def computation(content: Digest) -> int:
@@ -178,8 +178,10 @@ def computation(content: Digest) -> int:
 def set_aside(content: Digest, bad: Records, sink: str) -> tuple[Digest, OutputDigest]:
     """What the good records of rows are, and the output of the others, whose columns no other call has."""
     good = computed(records_in(content) & ~bad, content.low)
-    found = computed(records_in(content) & bad, content.low + _COLUMNS * bad)
-    return good, OutputDigest(BAD, (sink,), "", found, good.rows, (("expected", found.rows),) if found.rows else ())
+    bad_digest = computed(records_in(content) & bad, content.low + _COLUMNS * bad)
+    return good, OutputDigest(
+        BAD, (sink,), "", bad_digest, good.rows, (("expected", bad_digest.rows),) if bad_digest.rows else ()
+    )
 
 
 def together(content: Digest, outputs: tuple[OutputDigest, ...]) -> Digest:
@@ -337,13 +339,14 @@ def cleared(target: Target, replaces: tuple[int, int] | None) -> Target:
         return target
     first, last = replaces
     left = tuple(
-        replace(one, content=None, replaced=True) if first <= one.epoch.number <= last else one for one in target.held
+        replace(held_epoch, content=None, replaced=True) if first <= held_epoch.epoch.number <= last else held_epoch
+        for held_epoch in target.held
     )
     return replace(target, held=left)
 
 
 DROPPED = "taken out of the pipeline"
-"""What ``queries drop-sink`` makes of a target: it keeps what it holds, and nothing is promised of it."""
+"""What ``recover drop-sink`` makes of a target: it keeps what it holds, and nothing is promised of it."""
 
 RESTORED = frozenset({Harm.BACK_ONE, Harm.BACK_TWO})
 RESTORING = RESTORED | {Harm.ASTRAY}
@@ -389,7 +392,9 @@ def _taken_back(target: Target, harm: Harm) -> Target | None:
 
 def stood(target: Target, epoch: int) -> Target:
     """The target whose newest epoch is an older one, by a fence that has just been installed."""
-    return replace(target, held=tuple(one for one in target.held if one.epoch.number <= epoch), changed=None)
+    return replace(
+        target, held=tuple(held_epoch for held_epoch in target.held if held_epoch.epoch.number <= epoch), changed=None
+    )
 
 
 def _of_before(held: Held) -> Held:
@@ -445,8 +450,8 @@ class StagingArea:
 
     def add(self, staged: StagedEpoch) -> StagingArea:
         """One epoch more."""
-        kept = self.drop(staged.reference).epochs
-        return StagingArea(tuple(sorted((*kept, staged), key=lambda one: one.reference)))
+        epochs = self.drop(staged.reference).epochs
+        return StagingArea(tuple(sorted((*epochs, staged), key=lambda epoch: epoch.reference)))
 
     def drop(self, reference: str | None) -> StagingArea:
         """Without that epoch."""
@@ -494,19 +499,19 @@ class SimulatedLedger:
         Raises:
             Conflict: another chain is recorded under this number.
         """
-        known = {record.epoch.number: record for record in self.records}
-        earlier = known.get(epoch.number)
+        records_by_number = {record.epoch.number: record for record in self.records}
+        earlier = records_by_number.get(epoch.number)
         if earlier and earlier.epoch.chain != epoch.chain:
             raise Conflict(epoch.number)
         if earlier:
             receipts, files = receipts or earlier.receipts, files or earlier.files
-        known[epoch.number] = EpochRecord(PIPELINE, NOBODY, epoch, receipts, files)
-        return replace(self, records=tuple(known[number] for number in sorted(known)))
+        records_by_number[epoch.number] = EpochRecord(PIPELINE, NOBODY, epoch, receipts, files)
+        return replace(self, records=tuple(records_by_number[number] for number in sorted(records_by_number)))
 
     def supersede(self, first: int) -> SimulatedLedger:
         """With the epochs from ``first`` on set aside."""
-        beyond = tuple(record.epoch for record in self.records if record.epoch.number >= first)
-        return replace(self, records=self.records[: len(self.records) - len(beyond)], aside=(*self.aside, *beyond))
+        epochs = tuple(record.epoch for record in self.records if record.epoch.number >= first)
+        return replace(self, records=self.records[: len(self.records) - len(epochs)], aside=(*self.aside, *epochs))
 
     def superseded(self, after: int) -> tuple[RemovedEpoch, ...]:
         """What was ever set aside of epochs beyond ``after``."""
@@ -514,20 +519,20 @@ class SimulatedLedger:
 
     def completed(self, number: int, files: tuple[InputFile, ...]) -> SimulatedLedger:
         """With the files of an epoch whose record was read back from a marker, which names none."""
-        found = next((record for record in self.records if record.epoch.number == number), None)
-        return self if found is None or found.files or not files else self.record(found.epoch, (), files)
+        match = next((record for record in self.records if record.epoch.number == number), None)
+        return self if match is None or match.files or not files else self.record(match.epoch, (), files)
 
     def descent(self, query_id: str, batch_id: int, last: int) -> tuple[Epoch, ...]:
         """The newest epoch that a batch of a query became, with those after it up to ``last``."""
-        found = [
+        numbers = [
             record.epoch.number
             for record in self.records
             if record.epoch.lineage
             and (record.epoch.lineage.query_id, record.epoch.lineage.batch_id) == (query_id, batch_id)
         ]
-        if not found:
+        if not numbers:
             return ()
-        return tuple(record.epoch for record in self.records if found[-1] <= record.epoch.number <= last)
+        return tuple(record.epoch for record in self.records if numbers[-1] <= record.epoch.number <= last)
 
     def held(self, last: Epoch) -> HeldFiles:
         """The input files of all recorded epochs, as far as they are known."""
@@ -535,8 +540,8 @@ class SimulatedLedger:
 
     def alike(self, offered: Offer, last: int) -> tuple[Epoch, ...]:
         """What a ledger answers that goes by the text of a slice: the epoch, whichever batch it was."""
-        found = [record.epoch.number for record in self.records if record.epoch.written == offered.slice]
-        return tuple(record.epoch for record in self.records if found and found[-1] <= record.epoch.number <= last)
+        numbers = [record.epoch.number for record in self.records if record.epoch.written == offered.slice]
+        return tuple(record.epoch for record in self.records if numbers and numbers[-1] <= record.epoch.number <= last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -563,10 +568,10 @@ class Desk:
 
     def given_up(self, sink: str) -> Records:
         """Records that a sink need not hold."""
-        found = 0
+        lost_records = 0
         for name, records in self.lost:
-            found |= records if name in ("", sink) else 0
-        return found
+            lost_records |= records if name in ("", sink) else 0
+        return lost_records
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from onceonly.machine.commands import Absent, Again, Committed, Installed, Outcome, Overtaken, Unknown
+from onceonly.machine.commands import Absent, Committed, Installed, Outcome, Overtaken, RolledBack, Unknown
 from onceonly.machine.facts import Reading
-from onceonly.protocol import ExternalChange, Peek, Position
+from onceonly.protocol import Peek, Position
+from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_lab.model.parts import (
@@ -38,7 +39,7 @@ from onceonly_lab.model.rules import Rule
 from onceonly_lab.strenum import StrEnum
 
 _LOST, _INSTALLED, _ABSENT = Unknown("no answer"), Installed(), Absent()
-_AGAIN = Again("deadlock detected", "another writer")
+_AGAIN = RolledBack("deadlock detected", "another writer")
 
 
 REFUSED_ROW = "E503"
@@ -121,11 +122,13 @@ class Wire:
             yield from self._look(target, words)
             return
         target = self._settled(target, memory)
-        found = self.fence(target)
-        if found is not None and self._same(found, fence) and not self._claimless(target):
+        newest_fence = self.fence(target)
+        if newest_fence is not None and self._same(newest_fence, fence) and not self._claimless(target):
             yield Reply(f"finds generation {fence.generation} its own in sink '{target.name}'", target, _INSTALLED)
-        elif found is not None and not self._lower(found, fence, target):
-            yield Reply(f"finds generation {found.generation} in sink '{target.name}'", target, Overtaken(found))
+        elif newest_fence is not None and not self._lower(newest_fence, fence, target):
+            yield Reply(
+                f"finds generation {newest_fence.generation} in sink '{target.name}'", target, Overtaken(newest_fence)
+            )
         elif self._conflicts(target, memory):
             yield Reply(f"is too late for {words}", target, _LOST)
         else:
@@ -133,11 +136,11 @@ class Wire:
 
     def position(self, target: Target, fence: Fence, since: Receipt | None, after: int) -> Replies:
         """Where the target stands, under our fence."""
-        seen = self._settled(target, None)
-        if (refused := self._refused(seen, fence)) is not None:
-            yield Reply(f"finds sink '{target.name}' fenced", seen, refused)
+        settled_target = self._settled(target, None)
+        if (refused := self._refused(settled_target, fence)) is not None:
+            yield Reply(f"finds sink '{target.name}' fenced", settled_target, refused)
             return
-        yield Reply(f"reads sink '{target.name}'", seen, reading(seen, fence, since, after))
+        yield Reply(f"reads sink '{target.name}'", settled_target, reading(settled_target, fence, since, after))
 
     # ---- one epoch
 
@@ -194,32 +197,35 @@ class Wire:
         if self._conflicting and target.kind is Kind.POSTGRES:
             yield Reply(f"{words}; it is taken back for another writer", target, _AGAIN, fate=Fate.TAKEN_BACK)
 
-    def commit_beside(
+    def commit_joined(
         self, targets: Sequence[Target], markers: Sequence[Marker], contents: Sequence[Digest], *, healing: bool
     ) -> Replies:
         """Rows and markers of several sinks in one transaction; each of them is what a commit of its own demands."""
-        seen = tuple(self._settled(target, None) for target in targets)
-        words = f"commits epoch {markers[0].epoch.number} to sinks {', '.join(one.name for one in targets)} at once"
-        looked = zip(seen, markers, strict=True)
+        target_states = tuple(self._settled(target, None) for target in targets)
+        listed = ", ".join(target.name for target in targets)
+        words = f"commits epoch {markers[0].epoch.number} to sinks {listed} at once"
+        looked = zip(target_states, markers, strict=True)
         for target, marker in list(looked)[: 1 if Rule.EVERY_HEAD in self._off else None]:
             if (refused := self._refused(target, marker.fence) or self._misplaced(target, marker)) is not None:
-                yield _of_all(f"cannot: {words}", seen, refused)
+                yield _of_all(f"cannot: {words}", target_states, refused)
                 return
         clears = not (healing and Rule.HEALER_DELETES in self._off)
-        names = tuple(target.name for target in seen)
+        names = tuple(target.name for target in target_states)
         flights = [
-            Flight(one.fence, Held(one.epoch, one, content), clears=clears, beside=names)
-            for one, content in zip(markers, contents, strict=True)
+            Flight(marker.fence, Held(marker.epoch, marker, content), clears=clears, beside=names)
+            for marker, content in zip(markers, contents, strict=True)
         ]
-        after = tuple(landed(target, flight) for target, flight in zip(seen, flights, strict=True))
-        first, *beside = (receipt(one, target.identity) for one, target in zip(markers, seen, strict=True))
-        yield _of_all(words, after, Committed(first, beside=tuple(beside)))
+        after = tuple(landed(target, flight) for target, flight in zip(target_states, flights, strict=True))
+        first, *other_receipts = (
+            receipt(marker, target.identity) for marker, target in zip(markers, target_states, strict=True)
+        )
+        yield _of_all(words, after, Committed(first, sibling_receipts=tuple(other_receipts)))
         yield _of_all(f"{words}; the answer is lost", after, _LOST, Fate.ANSWER_LOST)
-        yield _of_all(f"{words}; the request is lost", seen, _LOST, Fate.REQUEST_LOST)
-        flying = tuple(_flying(target, flight) for target, flight in zip(seen, flights, strict=True))
+        yield _of_all(f"{words}; the request is lost", target_states, _LOST, Fate.REQUEST_LOST)
+        flying = tuple(_flying(target, flight) for target, flight in zip(target_states, flights, strict=True))
         yield _of_all(f"{words}; no answer, it is still in flight", flying, _LOST, Fate.IN_FLIGHT)
         if self._conflicting:
-            yield _of_all(f"{words}; it is taken back for another writer", seen, _AGAIN, Fate.TAKEN_BACK)
+            yield _of_all(f"{words}; it is taken back for another writer", target_states, _AGAIN, Fate.TAKEN_BACK)
 
     def _puts(self, target: Target, marker: Marker, content: Digest, memory: int | None) -> Replies:
         """One put more of an epoch: its rows, and then its marker. What stands is looked at before the first one."""
@@ -270,17 +276,21 @@ class Wire:
 
     def adopt(self, target: Target, marker: Marker) -> Replies:
         """A marker without rows, by a command that nobody interrupts."""
-        seen = self._settled(target, None)
+        settled_target = self._settled(target, None)
         words = f"writes the adoption {marker.epoch.number} to sink '{target.name}'"
-        refused = self._refused(seen, marker.fence)
-        if refused is None and seen.newest is not None and seen.newest.epoch.number >= marker.epoch.number:
+        refused = self._refused(settled_target, marker.fence)
+        if (
+            refused is None
+            and settled_target.newest is not None
+            and settled_target.newest.epoch.number >= marker.epoch.number
+        ):
             refused = Raised("E210")
         if refused is not None:
-            yield Reply(f"cannot: {words}", seen, refused)
+            yield Reply(f"cannot: {words}", settled_target, refused)
             return
         held = Held(marker.epoch, marker, marker.epoch.digest)
-        answer = Committed(receipt(marker, seen.identity))
-        yield Reply(words, landed(seen, Flight(marker.fence, held)), answer)
+        answer = Committed(receipt(marker, settled_target.identity))
+        yield Reply(words, landed(settled_target, Flight(marker.fence, held)), answer)
 
     def look_up(self, target: Target, marker: Marker) -> Replies:
         """Whether an epoch landed; afterwards it cannot land any more."""
@@ -288,31 +298,33 @@ class Wire:
         if Rule.LOOKED_UP in self._off:
             yield Reply(f"takes the lost answer of sink '{target.name}' for a yes", target, Committed(receipt(marker)))
             return
-        seen = self._settled(target, None, closing=True)
-        if (refused := self._refused(seen, marker.fence)) is not None:
-            yield Reply(f"{words}: fenced", seen, refused)
-        elif seen.newest is not None and self._is(seen.newest, marker):
-            yield Reply(f"{words}: it is there", seen, Committed(receipt(marker, target.identity)))
+        settled_target = self._settled(target, None, closing=True)
+        if (refused := self._refused(settled_target, marker.fence)) is not None:
+            yield Reply(f"{words}: fenced", settled_target, refused)
+        elif settled_target.newest is not None and self._is(settled_target.newest, marker):
+            yield Reply(f"{words}: it is there", settled_target, Committed(receipt(marker, target.identity)))
         else:
-            yield Reply(f"{words}: it is not there", seen, _ABSENT)
+            yield Reply(f"{words}: it is not there", settled_target, _ABSENT)
 
     def look_up_beside(self, targets: Sequence[Target], markers: Sequence[Marker]) -> Replies:
         """Whether an epoch of several sinks landed; afterwards it cannot land any more."""
-        seen = tuple(self._settled(target, None, closing=True) for target in targets)
-        words = f"looks epoch {markers[0].epoch.number} up in sinks {', '.join(one.name for one in targets)}"
-        for target, marker in zip(seen, markers, strict=True):
+        settled_targets = tuple(self._settled(target, None, closing=True) for target in targets)
+        words = f"looks epoch {markers[0].epoch.number} up in sinks {', '.join(sink.name for sink in targets)}"
+        for target, marker in zip(settled_targets, markers, strict=True):
             if (refused := self._refused(target, marker.fence)) is not None:
-                yield _of_all(f"{words}: fenced", seen, refused)
+                yield _of_all(f"{words}: fenced", settled_targets, refused)
                 return
-        found = [
+        receipts = [
             receipt(marker, target.identity)
-            for target, marker in zip(seen, markers, strict=True)
+            for target, marker in zip(settled_targets, markers, strict=True)
             if target.newest is not None and self._is(target.newest, marker)
         ]
-        if len(found) == len(seen):
-            yield _of_all(f"{words}: it is there", seen, Committed(found[0], beside=tuple(found[1:])))
+        if len(receipts) == len(settled_targets):
+            yield _of_all(
+                f"{words}: it is there", settled_targets, Committed(receipts[0], sibling_receipts=tuple(receipts[1:]))
+            )
         else:
-            yield _of_all(f"{words}: it is not there", seen, _ABSENT)
+            yield _of_all(f"{words}: it is not there", settled_targets, _ABSENT)
 
     # ---- what happens by itself
 
@@ -346,16 +358,16 @@ class Wire:
 
     # ---- helpers
 
-    def _same(self, found: Fence, ours: Fence) -> bool:
+    def _same(self, newest_fence: Fence, ours: Fence) -> bool:
         if Rule.OWNER in self._off:
-            return found.generation == ours.generation
-        return found == ours
+            return newest_fence.generation == ours.generation
+        return newest_fence == ours
 
-    def _lower(self, found: Fence, ours: Fence, target: Target) -> bool:
+    def _lower(self, newest_fence: Fence, ours: Fence, target: Target) -> bool:
         lenient = self._claimless(target)
         if Rule.HIGHEST in self._off:
-            return found != ours
-        return found.generation < ours.generation or (lenient and found.generation == ours.generation)
+            return newest_fence != ours
+        return newest_fence.generation < ours.generation or (lenient and newest_fence.generation == ours.generation)
 
     def _claimless(self, target: Target) -> bool:
         return Rule.CLAIM in self._off and target.kind is Kind.KAFKA
@@ -399,9 +411,9 @@ class Wire:
             for flight in target.flights:
                 target = landed(target, flight) if flight.decided else target
         if self._lingers(target):
-            return replace(target, flights=tuple(one for one in target.flights if not one.decided))
+            return replace(target, flights=tuple(candidate for candidate in target.flights if not candidate.decided))
         hidden = Rule.SETTLED in self._off and target.kind is Kind.KAFKA
-        return replace(target, flights=tuple(one for one in target.flights if one.decided and hidden))
+        return replace(target, flights=tuple(candidate for candidate in target.flights if candidate.decided and hidden))
 
     def _lingers(self, target: Target) -> bool:
         """Whether what is in flight survives what others do."""
@@ -416,10 +428,14 @@ class Wire:
         if self._claimless(target):
             newest = target.newest
             return Overtaken(newest.fence) if newest and newest.fence.generation > fence.generation else None
-        found = target.fence
-        if found is not None and self._same(found, fence):
+        newest_fence = target.fence
+        if newest_fence is not None and self._same(newest_fence, fence):
             return None
-        return Overtaken(found) if found is not None and found.generation >= fence.generation else Raised("E508")
+        return (
+            Overtaken(newest_fence)
+            if newest_fence is not None and newest_fence.generation >= fence.generation
+            else Raised("E508")
+        )
 
     def _misplaced(self, target: Target, marker: Marker) -> Raised | None:
         """Whether the epoch does not continue what stands there."""
@@ -476,8 +492,19 @@ def _of_all(
 
 def _copy(target: Target, flight: Flight) -> Flight | None:
     """What is in flight to a target of the same transaction."""
-    same = (one for one in target.flights if (one.fence, one.beside) == (flight.fence, flight.beside))
-    return next((one for one in same if one.held and flight.held and one.held.epoch == flight.held.epoch), None)
+    same = (
+        candidate
+        for candidate in target.flights
+        if (candidate.fence, candidate.beside) == (flight.fence, flight.beside)
+    )
+    return next(
+        (
+            candidate
+            for candidate in same
+            if candidate.held and flight.held and candidate.held.epoch == flight.held.epoch
+        ),
+        None,
+    )
 
 
 def _put(target: Target, record: int) -> Target:

@@ -12,7 +12,7 @@ from functools import cache
 from onceonly.machine.facts import Offer
 from onceonly_checkpoints.epoch import Lineage
 from onceonly_checkpoints.model import Slice
-from onceonly_checkpoints.spark.previous_checkpoints import PreviousBatch
+from onceonly_checkpoints.spark.offsets import PreviousBatch
 from onceonly_lab.model.parts import SOURCE, Records, between, directory, entries, files, is_there, offsets
 from onceonly_lab.strenum import StrEnum
 
@@ -184,8 +184,10 @@ def offer(
         )
     begins = offsets(planned.start) if source.begins and planned.first else None
     start = offsets(None if planned.first else planned.start)
-    slice_, beside = Slice(start, offsets(planned.end)), checkpoint.beside if planned.first else ()
-    return Offer(slice_, lineage, (SOURCE,), _SCHEMA, source.stateful, begins=begins, earlier_checkpoints=beside)
+    slice_, previous_batches = Slice(start, offsets(planned.end)), checkpoint.beside if planned.first else ()
+    return Offer(
+        slice_, lineage, (SOURCE,), _SCHEMA, source.stateful, begins=begins, earlier_checkpoints=previous_batches
+    )
 
 
 class Damage(StrEnum):

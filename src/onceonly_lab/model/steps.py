@@ -73,12 +73,12 @@ class Opening:
             after = replace(after, seen=targets[self._bound.keeper[0]])
         if Rule.SWEPT_LAST in self._off and after.state:
             named = {target.newest.epoch.manifest for target in targets if target.newest}
-            kept = tuple(
+            epochs = tuple(
                 epoch
                 for epoch in staging.epochs
                 if epoch.reference in named or epoch.generation >= after.state.opening.fence.generation
             )
-            staging = StagingArea(kept)
+            staging = StagingArea(epochs)
         generation = after.state.opening.fence.generation if after.state else 0
         words = f"{driver.name} looks at every sink and proposes generation {generation}"
         if self._bound.whole_steps and after.state:
@@ -94,7 +94,7 @@ class Opening:
             match coordinator.next(driver.state):
                 case c.Look() as command:
                     (change,) = self.look(driver, driver.state, command, *targets)
-                case c.Recollect() as command if driver.state.opening.seen:
+                case c.Recollect() as command if driver.state.opening.peek:
                     (change,) = self.recollect(driver, driver.state, command, ledger)
                 case _:
                     break
@@ -106,10 +106,10 @@ class Opening:
         called = _called(targets, state)
         receipts = receipts_of(state.opening.head)
         sights = tuple(self._sight(target, receipts.get(target.name)) for target in called)
-        known = state.opening.head.epoch.number if state.opening.head else 0
-        ahead = [marker.epoch for target in called for marker in target.markers if marker.epoch.number > known]
+        head_number = state.opening.head.epoch.number if state.opening.head else 0
+        ahead = [marker.epoch for target in called for marker in target.markers if marker.epoch.number > head_number]
         after = self._machine.on(
-            driver, state, c.Looked(sights, tuple(ahead) if precheck.lacks(sights, known) else None)
+            driver, state, c.Looked(sights, tuple(ahead) if precheck.lacks(sights, head_number) else None)
         )
         yield Change(f"{driver.name} compares its batch with what it sees{end(after)}", (after, *targets))
 
@@ -136,8 +136,8 @@ class Opening:
         words += ", then reads every sink"
         while driver.state is not None and isinstance(command := coordinator.next(driver.state), c.Read):
             target = targets[self._bound.sinks.index(command.sink)]
-            (said,) = self.read(driver, driver.state, command, target, left)
-            driver = cast(Driver, said.parts[0])
+            (change,) = self.read(driver, driver.state, command, target, left)
+            driver = cast(Driver, change.parts[0])
         return Change(words + end(driver), (driver, *targets, left))
 
     def recall(self, driver: Driver, state: State, _: c.Recall, ledger: SimulatedLedger) -> Changes:
@@ -156,19 +156,19 @@ class Opening:
         descent = ledger.descent(command.query_id, command.batch_id, last)
         if Rule.LINEAGE in self._off and state.job.offer and (descent := ledger.alike(state.job.offer, last)):
             lineage = descent[0].lineage or state.job.offer.lineage
-            taken = replace(state.job.offer, lineage=lineage, sources=descent[0].sources)  # for the batch that it was
-            state = replace(state, job=replace(state.job, offer=taken))
+            offer = replace(state.job.offer, lineage=lineage, sources=descent[0].sources)  # for the batch that it was
+            state = replace(state, job=replace(state.job, offer=offer))
         after = self._machine.on(driver, state, c.Recollected(descent))
-        found = f"epoch {descent[0].number}" if descent else "no epoch"
-        words = f"{driver.name} asks the ledger for batch {command.batch_id}: {found}"
+        answer = f"epoch {descent[0].number}" if descent else "no epoch"
+        words = f"{driver.name} asks the ledger for batch {command.batch_id}: {answer}"
         yield Change(words + end(after), (after, ledger))
 
     def gather(self, driver: Driver, state: State, command: c.Gather, ledger: SimulatedLedger) -> Changes:
         """Ask the ledger for the input files of all epochs."""
         held = ledger.held(command.newest)
         after = self._machine.on(driver, state, c.Gathered(held))
-        found = held.lacking or "all are known"
-        yield Change(f"{driver.name} asks the ledger for all input files: {found}{end(after)}", (after, ledger))
+        answer = held.lacking or "all are known"
+        yield Change(f"{driver.name} asks the ledger for all input files: {answer}{end(after)}", (after, ledger))
 
     def install(self, driver: Driver, state: State, command: c.Install, target: Target, left: Left) -> Changes:
         """Install a fence."""
@@ -178,9 +178,9 @@ class Opening:
     def read(self, driver: Driver, state: State, command: c.Read, target: Target, left: Left) -> Changes:
         """Read where a sink stands."""
         if driver.early:
-            seen = driver.early[self._bound.sinks.index(command.sink)]
+            early_target = driver.early[self._bound.sinks.index(command.sink)]
             after = self._machine.on(
-                driver, state, wire.reading(seen, state.opening.fence, command.since, command.after)
+                driver, state, wire.reading(early_target, state.opening.fence, command.since, command.after)
             )
             yield Change(f"{driver.name} goes by what it read in sink '{command.sink}' before", (after, target, left))
             return
@@ -197,7 +197,7 @@ class Opening:
         except Conflict:
             yield Change(f"{driver.name} stops: E511", (replace(driver, refusal="E511"), ledger, staging))
             return
-        staging = staging.sweep(command.fence.generation, command.kept)
+        staging = staging.sweep(command.fence.generation, command.newest_manifest)
         if Rule.HIGHEST in self._off:
             ledger = replace(ledger, generation=command.fence.generation)
         after = self._machine.on(driver, state, c.Done())
@@ -238,21 +238,21 @@ class Writing:
 
     def fetch(self, driver: Driver, state: State, command: c.Fetch, staging: StagingArea) -> Changes:
         """Read staged bytes back."""
-        for found in self._manifests(command.manifest, state.work.number, staging):
-            usable = found is not None and (not found.torn or Rule.WHOLE in self._off)
-            if found is None or not usable:
+        for staged_epoch in self._manifests(command.manifest, state.work.number, staging):
+            usable = staged_epoch is not None and (not staged_epoch.torn or Rule.WHOLE in self._off)
+            if staged_epoch is None or not usable:
                 after = self._machine.on(driver, state, c.Missing("gone or torn"))
                 yield Change(f"{driver.name} does not find the staged bytes{end(after)}", (after, staging))
                 continue
-            content = replace(found.content, rows=0) if found.torn else found.content
+            content = replace(staged_epoch.content, rows=0) if staged_epoch.torn else staged_epoch.content
             # Without the hash of the manifest nothing tells that these are other bytes than the marker's.
-            digest = state.work.epoch.digest if state.work.epoch and Rule.NAMED in self._off else found.content
-            rows = together(digest, found.outputs).rows
-            staged, outputs = c.Staged(command.manifest, rows, digest, found.outputs), found.outputs
+            digest = state.work.epoch.digest if state.work.epoch and Rule.NAMED in self._off else staged_epoch.content
+            rows = together(digest, staged_epoch.outputs).rows
+            staged, outputs = c.Staged(command.manifest, rows, digest, staged_epoch.outputs), staged_epoch.outputs
             if Rule.MARKERS_OUTPUT in self._off:
                 content, outputs = self._machine.divided(driver, together(content, outputs))
             after = self._machine.on(replace(driver, content=content, outputs=outputs), state, staged)
-            yield Change(f"{driver.name} takes the staged bytes {found.reference}{end(after)}", (after, staging))
+            yield Change(f"{driver.name} takes the staged bytes {staged_epoch.reference}{end(after)}", (after, staging))
 
     def _manifests(self, reference: str, number: int, staging: StagingArea) -> tuple[StagedEpoch | None, ...]:
         if Rule.NAMED not in self._off:
@@ -263,8 +263,8 @@ class Writing:
         """Stage an epoch, without what a catalogue of keys says was seen before it, or with what windows hold then."""
         rows = self._fresh(driver, state, command, *keeper)
         content, outputs = self._machine.divided(driver, rows)
-        again = "-again" if command.healing else ""
-        reference = f"e{command.number}-g{command.fence.generation}-{command.fence.owner}{again}"
+        suffix = "-again" if command.healing else ""
+        reference = f"e{command.number}-g{command.fence.generation}-{command.fence.owner}{suffix}"
         staged = StagedEpoch(
             reference,
             command.number,
@@ -277,16 +277,16 @@ class Writing:
         manifest = reference if command.lasting else None
         answer = c.Staged(manifest, rows.rows, content, outputs, times_of(rows), windows)
         after = self._machine.on(replace(driver, content=content, outputs=outputs), state, answer)
-        kept = staging.add(staged) if command.lasting and Rule.KEPT not in self._off else staging
+        new_staging = staging.add(staged) if command.lasting and Rule.KEPT not in self._off else staging
         where = f"stages epoch {command.number} as {reference}" if command.lasting else "takes the rows into its memory"
-        yield Change(f"{driver.name} {where}{end(after)}", (after, kept, *keeper))
+        yield Change(f"{driver.name} {where}{end(after)}", (after, new_staging, *keeper))
 
     def _fresh(self, driver: Driver, state: State, command: c.Stage, *keeper: Target) -> Digest:
         rows = self._machine.computed(driver, state)
         if not self._bound.keys:
             return rows
-        seen = self._kept(driver, state, command, *keeper)
-        return computed(first_of_each(records_in(rows), seen, self._bound.keys), rows.low)
+        earlier_records = self._kept(driver, state, command, *keeper)
+        return computed(first_of_each(records_in(rows), earlier_records, self._bound.keys), rows.low)
 
     def _kept(self, driver: Driver, state: State, command: c.Stage, *keeper: Target) -> Records:
         """What the keeper holds of epochs before this one."""
@@ -309,14 +309,16 @@ class Writing:
     def commit(self, driver: Driver, state: State, command: c.Commit, *parts: Part) -> Changes:
         """Commit an epoch to a sink, or to several in one transaction."""
         *targets, left = cast(tuple[Any, ...], parts)
-        markers, healing = (command.marker, *command.beside), bool(state.work.healing)
+        markers, healing = (command.marker, *command.sibling_markers), bool(state.work.healing)
         if healing and Rule.TIME_COPIED in self._off:
             markers = tuple(map(asked_again, markers))
-        contents = [self._content(driver, state, one, target) for one, target in zip(markers, targets, strict=True)]
-        if command.beside and Rule.TOGETHER in self._off:
+        contents = [
+            self._content(driver, state, marker, target) for marker, target in zip(markers, targets, strict=True)
+        ]
+        if command.sibling_markers and Rule.TOGETHER in self._off:
             replies = self._one_more(targets, markers, contents, driver.memory or 0)
-        elif command.beside:
-            replies = self._wire.commit_beside(targets, markers, contents, healing=healing)
+        elif command.sibling_markers:
+            replies = self._wire.commit_joined(targets, markers, contents, healing=healing)
         elif Rule.EVERY_SINK in self._off and state.work.index:
             after = self._machine.on(driver, state, c.Committed(receipt(command.marker)))
             yield Change(f"{driver.name} does not wait for sink '{targets[0].name}'", (after, targets[0], left))
@@ -338,8 +340,10 @@ class Writing:
             now = [*targets[:at], reply.target, *targets[at + 1 :]]
             outcome, memory = reply.outcome, None
             if isinstance(outcome, c.Committed):
-                first, *beside = (receipt(marker) for marker in markers)
-                outcome, memory = (c.Committed(first, beside=tuple(beside)), None) if last else (None, at + 1)
+                first, *sibling_receipts = (receipt(marker) for marker in markers)
+                outcome, memory = (
+                    (c.Committed(first, sibling_receipts=tuple(sibling_receipts)), None) if last else (None, at + 1)
+                )
             yield replace(reply, target=now[0], beside=tuple(now[1:]), outcome=outcome, memory=memory)
 
     def _content(self, driver: Driver, state: State, marker: Marker, target: Target) -> Digest:
@@ -354,8 +358,8 @@ class Writing:
     def look_up(self, driver: Driver, state: State, command: c.LookUp, *parts: Part) -> Changes:
         """Look an epoch up in a sink, or in all those of a transaction."""
         *targets, left = cast(tuple[Any, ...], parts)
-        if command.beside:
-            replies = self._wire.look_up_beside(targets, (command.marker, *command.beside))
+        if command.sibling_markers:
+            replies = self._wire.look_up_beside(targets, (command.marker, *command.sibling_markers))
         else:
             replies = self._wire.look_up(targets[0], command.marker)
         yield from self._machine.said(driver, state, replies, left)

@@ -20,7 +20,7 @@ BY_RECORDS = EventTimeConfig("function", "integer")
 def times_of(content: Digest) -> RowTimes:
     """What is said once these rows are written: that all records before the last of them are."""
     records = records_in(content)
-    return RowTimes(said=records.bit_length() or None)
+    return RowTimes(callback_time=records.bit_length() or None)
 
 
 def drawn(seed: int) -> Callable[[TimedEpoch], int]:

@@ -45,7 +45,9 @@ def asked_again(marker: Marker) -> Marker:
 
 
 def _later(epoch: Epoch) -> Epoch:
-    if epoch.time is None or epoch.time.noted is None:
+    if epoch.time is None or epoch.time.complete_until is None:
         return epoch
-    noted = epoch.time.noted + 1
-    return chain.linked(replace(epoch, time=replace(epoch.time, noted=noted, lower=noted)))
+    complete_until = epoch.time.complete_until + 1
+    return chain.linked(
+        replace(epoch, time=replace(epoch.time, complete_until=complete_until, dataset_complete_until=complete_until))
+    )

@@ -44,21 +44,20 @@ from onceonly_lab.model.world import MISUSED, Program
 # ---- The ways out that a refusal prints, read off its text as a person would, and what each of them does.
 
 _COMMAND = re.compile(
-    r"(?P<then>and after it: (?:[^\n]*: )?)?\bonceonly (?P<words>(?:queries|ledger|checkpoint|txn) .*)$", re.MULTILINE
+    r"(?P<then>and after it: (?:[^\n]*: )?)?\bonceonly (?P<words>(?:recover|epochs) .*)$", re.MULTILINE
 )
-_REWIND = "queries rewind"
+_REWIND = "recover rewind"
 _VERBS = frozenset(
     {
-        "queries adopt",
-        "queries drop-sink",
+        "recover adopt",
+        "recover drop-sink",
         _REWIND,
-        "ledger rebuild",
-        "checkpoint rebuild",
-        "checkpoint offsets",
-        "txn resolve",
+        "recover rebuild-ledger",
+        "recover rebuild-checkpoint",
+        "recover resolve",
     }
 )
-_NAMED = frozenset({"queries adopt", "queries drop-sink", _REWIND, "checkpoint rebuild"})
+_NAMED = frozenset({"recover adopt", "recover drop-sink", _REWIND, "recover rebuild-checkpoint"})
 """Commands whose first word is the pipeline's name, or a path."""
 _PLACES = frozenset({"--ledger", "--query"})
 _TO_FILL_IN = "MODULE:FUNCTION"
@@ -82,7 +81,7 @@ class Way:
     """One printed command.
 
     Attributes:
-        verb: ``queries adopt``.
+        verb: ``recover adopt``.
         options: the words after the pipeline's name, without those that say where things are.
         then: the command that is printed to be obeyed after it; ``None`` for none.
     """
@@ -99,7 +98,7 @@ class Way:
     @property
     def kind(self) -> AdoptionKind | None:
         """What is accepted; ``None`` where nothing is."""
-        if self.verb != "queries adopt":
+        if self.verb != "recover adopt":
             return None
         named = [word.removeprefix("--") for word in self.options if word.startswith("--") and word != "--sink"]
         return AdoptionKind(named[0]) if named else None
@@ -112,7 +111,7 @@ class Way:
         else:
             words = list(self.options)
         spans = [_SPAN.fullmatch(word) for word in words]
-        return next(((int(found[1]), int(found[2] or found[1])) for found in spans if found), (0, 0))
+        return next(((int(match[1]), int(match[2] or match[1])) for match in spans if match), (0, 0))
 
     @property
     def sinks(self) -> tuple[str, ...]:
@@ -141,9 +140,19 @@ class Way:
         return self.verb == _REWIND and not self.sinks
 
     @property
+    def can_be_obeyed(self) -> bool:
+        """Whether the model knows the verb, and nothing is to be filled in."""
+        return (self.verb in _VERBS or self.on_checkpoint) and _TO_FILL_IN not in self.options
+
+    @property
+    def on_checkpoint(self) -> bool:
+        """Whether it rebuilds the checkpoint, or says where a new one begins."""
+        return self.verb == "recover rebuild-checkpoint" or "--offsets" in self.options
+
+    @property
     def dropped(self) -> str:
         """The sink that it takes out; empty for none."""
-        return self.options[0] if self.verb == "queries drop-sink" else ""
+        return self.options[0] if self.verb == "recover drop-sink" else ""
 
     @property
     def accepted(self) -> Adoption:
@@ -161,9 +170,9 @@ class Way:
 def every(sinks: Sequence[Sink], ledger: Ledger) -> tuple[Way, ...]:
     """What can be accepted, for an operator who takes the wrong one: each kind, naming all that it can name here."""
     stop, end = _stopped(sinks, ledger)
-    found = {kind: acceptance.applicable(kind, stop, end) for kind in KINDS if kind not in _LIES}
-    options = {kind: acceptance.option(wanted or Adoption(kind)) for kind, wanted in found.items()}
-    return tuple(Way("queries adopt", tuple(shlex.split(typed))) for typed in options.values())
+    adoptions = {kind: acceptance.applicable(kind, stop, end) for kind in KINDS if kind not in _LIES}
+    options = {kind: acceptance.option(adoption or Adoption(kind)) for kind, adoption in adoptions.items()}
+    return tuple(Way("recover adopt", tuple(shlex.split(typed))) for typed in options.values())
 
 
 def printed(text: str, *, knowing: bool = False) -> tuple[Way, ...]:
@@ -173,34 +182,36 @@ def printed(text: str, *, knowing: bool = False) -> tuple[Way, ...]:
         text: the message.
         knowing: whether the reader also knows what only the owner of a source does.
     """
-    found = list[Way]()
+    all_remedies = list[Way]()
     for match in _COMMAND.finditer(text):
-        way = _way(shlex.split(match["words"]))
+        remedy = _way(shlex.split(match["words"]))
         if match["then"]:
-            found[-1] = replace(found[-1], then=way)
+            all_remedies[-1] = replace(all_remedies[-1], then=remedy)
         else:
-            found.append(way)
-    whole = [way for way in found if way.verb in _VERBS and _TO_FILL_IN not in way.options]
-    return tuple(dict.fromkeys(way for way in whole if knowing or way.kind not in _LIES))
+            all_remedies.append(remedy)
+    complete_remedies = [
+        candidate for candidate in all_remedies if candidate.can_be_obeyed and (knowing or candidate.kind not in _LIES)
+    ]
+    return tuple(dict.fromkeys(complete_remedies))
 
 
 def _way(words: list[str]) -> Way:
-    verb, rest, kept = " ".join(words[:2]), iter(words[2:]), list[str]()
+    verb, rest, options = " ".join(words[:2]), iter(words[2:]), list[str]()
     if verb in _NAMED:
         next(rest, None)
     for word in rest:
         if word in _PLACES:
             next(rest, None)
         else:
-            kept.append(word)
-    return Way(verb, tuple(kept))
+            options.append(word)
+    return Way(verb, tuple(options))
 
 
-def carry_out(way: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records = 0) -> bool:
-    """Do what a command does, by the code that does it; of ``ledger rebuild`` in the same steps.
+def carry_out(remedy: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records = 0) -> bool:
+    """Do what a command does, by the code that does it; of ``recover rebuild-ledger`` in the same steps.
 
     Args:
-        way: the command.
+        remedy: the command.
         sinks: of the pipeline.
         ledger: of the pipeline.
         gone: records whose input files are gone.
@@ -211,32 +222,32 @@ def carry_out(way: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records = 0
     Raises:
         OnceOnlyError: it is refused.
     """
-    if way.verb == "txn resolve":
+    if remedy.verb == "recover resolve":
         operator.resolve(sinks, ledger, PIPELINE)
         return False
-    if way.verb == "ledger rebuild":
+    if remedy.verb == "recover rebuild-ledger":
         reread(sinks, ledger)
         return False
-    if way.verb == _REWIND:
-        _rewind(way, sinks, ledger, gone)
-        return way.loses
-    if way.dropped:
-        others = [sink for sink in sinks if sink.id != way.dropped]
-        operator.drop_sink(others, ledger, PIPELINE, Adoption(AdoptionKind.DROP_SINK, sinks=(way.dropped,)))
+    if remedy.verb == _REWIND:
+        _rewind(remedy, sinks, ledger, gone)
+        return remedy.loses
+    if remedy.dropped:
+        others = [sink for sink in sinks if sink.id != remedy.dropped]
+        operator.drop_sink(others, ledger, PIPELINE, Adoption(AdoptionKind.DROP_SINK, sinks=(remedy.dropped,)))
         return True
-    accepted = way.accepted
-    wanted = acceptance.applicable(accepted.kind, *_stopped(sinks, ledger))
-    if wanted is None or not acceptance.same(accepted, wanted):
+    accepted = remedy.accepted
+    expected = acceptance.applicable(accepted.kind, *_stopped(sinks, ledger))
+    if expected is None or not acceptance.same(accepted, expected):
         raise operator.not_applicable(PIPELINE, accepted.kind)
-    return operator.adopt(sinks, ledger, PIPELINE, acceptance.complete(accepted, wanted)) is not None
+    return operator.adopt(sinks, ledger, PIPELINE, acceptance.complete(accepted, expected)) is not None
 
 
-def _rewind(way: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records) -> None:
-    asked = RewindRequest(way.at, way.sinks, lost=way.epochs if way.loses else None)
+def _rewind(remedy: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records) -> None:
+    request = RewindRequest(remedy.at, remedy.sinks, lost=remedy.epochs if remedy.loses else None)
     where = remedies.CommandContext(PIPELINE, "")
     of = rewind.Pipeline(PIPELINE, tuple(sinks), ledger, where, lambda path: is_there(path, gone))
-    planned = rewind.plan(of, asked)
-    if isinstance(planned.way, CutBack):
+    planned = rewind.plan(of, request)
+    if isinstance(planned.direction, CutBack):
         rewind.cut_back(of, planned)
         return
     held = {sink.id: sink for sink in sinks if isinstance(sink, Lies)}
@@ -245,23 +256,23 @@ def _rewind(way: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records) -> N
         for step in steps:
             take(step, held[step.origin.sink].lying(step.epoch.number))
 
-    rewind.bring_up(of, planned, asked, give)
+    rewind.bring_up(of, planned, request, give)
 
 
 def reread(sinks: Sequence[Sink], ledger: Ledger) -> None:
     """Forget what markers tell again, and record that."""
-    told = by_epoch([pair for sink in sinks for pair in sink.history()])
-    if told:
-        ledger.discard(PIPELINE, told[0][0].epoch.number)
-    for marker, receipts in told:
+    history = by_epoch([pair for sink in sinks for pair in sink.history()])
+    if history:
+        ledger.discard(PIPELINE, history[0][0].epoch.number)
+    for marker, receipts in history:
         ledger.record(EpochRecord(PIPELINE, marker.fence, marker.epoch, receipts))
 
 
 def _stopped(sinks: Sequence[Sink], ledger: Ledger) -> tuple[Stop | None, SourceOffsets | None]:
     """Why the pipeline stopped, and where it stands, by the ledger and by all that sinks hold."""
-    known = [marker.epoch for sink in sinks for marker, _ in sink.history()]
-    known += [record.epoch for record in ledger.epochs(PIPELINE)]
-    newest = max(known, key=lambda epoch: epoch.number, default=None)
+    epochs = [marker.epoch for sink in sinks for marker, _ in sink.history()]
+    epochs += [record.epoch for record in ledger.epochs(PIPELINE)]
+    newest = max(epochs, key=lambda epoch: epoch.number, default=None)
     return remedies.last(ledger, PIPELINE), newest.written.end if newest else None
 
 
@@ -317,7 +328,7 @@ class Situation:
     @property
     def before(self) -> Lineage | None:
         """The engine's names for the newest batch that a sink holds."""
-        return self.highest.standing.lineage if self.highest else None
+        return self.highest.resume_point.lineage if self.highest else None
 
     @property
     def elsewhere(self) -> bool:
@@ -333,10 +344,10 @@ class Situation:
         """Where a batch begins, counted like :attr:`end`."""
         return planned.batch_id if self.source.files else planned.start
 
-    def _place(self, said: SourceOffsets) -> int:
-        text = said.entries[0][1]
+    def _place(self, source_offsets: SourceOffsets) -> int:
+        text = source_offsets.entries[0][1]
         if not self.source.files:
-            return record_at(said)
+            return record_at(source_offsets)
         return int(json.loads(text)["logOffset"]) + 1 if text else 0
 
     def is_known(self, planned: Planned) -> bool:
@@ -359,7 +370,7 @@ def _number(target: Target) -> int:
 
 
 def _replaced(now: Situation, _: Planned) -> bool:
-    return any(was != target.identity for target in now.targets for was in now.identities(target))
+    return any(old_identity != target.identity for target in now.targets for old_identity in now.identities(target))
 
 
 def _set_back(now: Situation, _: Planned) -> bool:
@@ -372,11 +383,13 @@ def _changed(now: Situation, _: Planned) -> bool:
 
 def _ends_early(now: Situation, target: Target) -> bool:
     head, highest = now.ledger.head, now.highest
-    told = max((one.epoch for one in (head.receipts if head else ()) if one.sink == target.name), default=0)
+    receipt_epoch = max(
+        (receipt.epoch for receipt in (head.receipts if head else ()) if receipt.sink == target.name), default=0
+    )
     first = dict(highest.sinks).get(target.name) if highest else None
     behind = highest is not None and first is not None and max(_number(target), first - 1) < highest.number - 1
-    replaced = any(was != target.identity for was in now.identities(target))
-    return not replaced and (_number(target) < told or behind)
+    replaced = any(old_identity != target.identity for old_identity in now.identities(target))
+    return not replaced and (_number(target) < receipt_epoch or behind)
 
 
 def _other_history(now: Situation, _: Planned) -> bool:
@@ -384,7 +397,9 @@ def _other_history(now: Situation, _: Planned) -> bool:
     for epoch in now.known:
         chains.setdefault(epoch.number, set()).add(epoch.chain)
     follows = ((epoch.previous_chain, chains.get(epoch.number - 1)) for epoch in now.known)
-    return any(len(chain) > 1 for chain in chains.values()) or any(one and was not in one for was, one in follows)
+    return any(len(chain) > 1 for chain in chains.values()) or any(
+        earlier_chains and previous_chain not in earlier_chains for previous_chain, earlier_chains in follows
+    )
 
 
 def _not_from_the_start(now: Situation, planned: Planned) -> bool:
@@ -397,7 +412,7 @@ def _not_healed(now: Situation, _: Planned) -> bool:
         return False
     behind = [target for target in now.targets if _number(target) == highest.number - 1]
     staged = now.staging.holds(highest.manifest) if highest.manifest else None
-    return bool(behind) and (staged is None or staged.torn or any(one.harm == Harm.HOLLOW for one in behind))
+    return bool(behind) and (staged is None or staged.torn or any(target.harm == Harm.HOLLOW for target in behind))
 
 
 def _ends_before_checkpoint(now: Situation, planned: Planned) -> bool:
@@ -423,9 +438,9 @@ def _provable(now: Situation, planned: Planned) -> bool:
     assert now.highest is not None
     names = (now.checkpoint.query, planned.batch_id, planned.clock)
     same = [(epoch.number, _names(epoch.lineage)) for epoch in now.known if epoch.lineage]
-    number, was = max((one for one in same if one[1][:2] == names[:2]), default=(0, None))
+    number, recorded_names = max((pair for pair in same if pair[1][:2] == names[:2]), default=(0, None))
     recorded = {record.epoch.number for record in now.ledger.records} | {now.highest.number}
-    return was == names and set(range(number, now.highest.number + 1)) <= recorded
+    return recorded_names == names and set(range(number, now.highest.number + 1)) <= recorded
 
 
 def _names(lineage: Lineage) -> tuple[str, int, int]:
@@ -434,7 +449,11 @@ def _names(lineage: Lineage) -> tuple[str, int, int]:
 
 def _another_batch(now: Situation, planned: Planned) -> bool:
     names = (now.checkpoint.query, planned.batch_id)
-    same = [one for one in (epoch.lineage for epoch in now.known) if one and (one.query_id, one.batch_id) == names]
+    same = [
+        lineage
+        for lineage in (epoch.lineage for epoch in now.known)
+        if lineage and (lineage.query_id, lineage.batch_id) == names
+    ]
     return bool(same) and not now.is_known(planned)
 
 

@@ -65,10 +65,10 @@ class Call:
 
 def refusal(call: Call) -> str:
     """The code with which the product refuses a call before anything is compared; empty where it does not."""
-    found = _entry(call) or callback_rules.decide_call(
+    verdict = _entry(call) or callback_rules.decide_call(
         callback_rules.Call(PIPELINE, call.batch_id, call.planned, call.finished)
     )
-    return found.code if found else ""
+    return verdict.code if verdict else ""
 
 
 def _entry(call: Call) -> Refusal | None:
@@ -301,7 +301,7 @@ class Bound:
 
     def keeps(self, sink: str) -> bool:
         """Whether a sink keeps the catalogue of keys or the state of windows."""
-        return any(self.sinks[place] == sink for place in self.keeper)
+        return any(self.sinks[index] == sink for index in self.keeper)
 
     @cached_property
     def checkpoints(self) -> tuple[int, int]:

@@ -21,8 +21,8 @@ _ONE_EPOCH_FIRST = Fault(1, Point.RETURN_BEFORE, Action.KILL)
 
 def _on(*kinds: Kind, faults: tuple[Fault, ...], rows: int = 2, **more: object) -> Schedule:
     drivers = max(fault.incarnation for fault in faults)
-    said = {"records": 3, "incarnations": drivers, **more}
-    return Schedule(kinds, rows=rows, faults=faults, **said)  # type: ignore[arg-type]
+    options = {"records": 3, "incarnations": drivers, **more}
+    return Schedule(kinds, rows=rows, faults=faults, **options)  # type: ignore[arg-type]
 
 
 _P, _D, _K = Kind.POSTGRES, Kind.DELTA, Kind.KAFKA

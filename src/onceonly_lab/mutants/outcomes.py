@@ -12,7 +12,8 @@ from onceonly import faults
 from onceonly.faults import Point
 from onceonly.machine.facts import Offer
 from onceonly.machine.state import State
-from onceonly.protocol import Batch, ExternalChange, OutcomeUnknown, Prepared, Recorder, Sink, Superseded
+from onceonly.protocol import Batch, OutcomeUnknown, Prepared, Recorder, Sink, Superseded
+from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.model import Slice
 from onceonly_lab.model.parts import PIPELINE, record_at
@@ -20,7 +21,7 @@ from onceonly_lab.mutants import wrapped
 from onceonly_lab.mutants.wrapped import Held, Wrapped, held
 from onceonly_lab.play.driver import Driver
 from onceonly_lab.stores.places import Place
-from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.delta import DeltaSink, DeltaTuning
 from onceonly_sinks.delta.head import SinkState, accepted
 from onceonly_sinks.delta.marker import Note
 from onceonly_sinks.delta.prepared import Rows
@@ -102,8 +103,8 @@ class TrustsTheLedger(Wrapped):
 
     def install(self, fence: Fence) -> None:
         """A lower generation is taken like any other."""
-        standing = super().fence()
-        super().install(Fence(standing.generation + 1, fence.owner) if standing else fence)
+        newest_fence = super().fence()
+        super().install(Fence(newest_fence.generation + 1, fence.owner) if newest_fence else fence)
         wrapped.force_fence(self.place, fence.generation, fence.owner)
         self.inner._fence = fence
 
@@ -114,9 +115,9 @@ class TrustsTheLedger(Wrapped):
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
         """Only a *higher* generation keeps one from writing."""
         assert isinstance(prepared, Held)
-        standing = super().fence()
-        if standing and standing.generation > marker.fence.generation:
-            raise Superseded(self.id, standing)
+        newest_fence = super().fence()
+        if newest_fence and newest_fence.generation > marker.fence.generation:
+            raise Superseded(self.id, newest_fence)
         wrapped.into(self.place, prepared.table, marker)
         return self.receipt(marker)
 
@@ -127,9 +128,9 @@ class CountsInTheLedger(Driver):
     def opening(self, offer: Offer) -> State:
         """What the sinks say is not asked."""
         self.ledger.open()
-        known = [pipeline.generation for pipeline in self.ledger.pipelines()]
+        generations = [pipeline.generation for pipeline in self.ledger.pipelines()]
         state = super().opening(offer)
-        proposed = Fence(max(known, default=0), state.job.owner)
+        proposed = Fence(max(generations, default=0), state.job.owner)
         return replace(state, opening=replace(state.opening, fence=proposed))
 
 
@@ -156,10 +157,10 @@ class ByPath(DeltaSink):
         self._opened = replace(opened, writer=writer)
 
 
-def by_path(place: Place) -> Sink:
+def by_path(store: Place) -> Sink:
     """M16's sink."""
-    known: Any = place
-    sink: Any = ByPath(known.root, committer="log")
+    delta_store: Any = store
+    sink: Any = ByPath(delta_store.root, tuning=DeltaTuning(committer="log"))
     made: Sink = sink
     return made
 
@@ -181,8 +182,8 @@ class SkipsByBatchId(Remembering):
 
     def taken(self, offer: Offer) -> Offer | None:
         """The id alone decides."""
-        known = {one.epoch.lineage.batch_id for one in self.recorded() if one.epoch.lineage}
-        if offer.lineage.batch_id in known:
+        batch_ids = {record.epoch.lineage.batch_id for record in self.recorded() if record.epoch.lineage}
+        if offer.lineage.batch_id in batch_ids:
             return None
         return _continued(self.recorded(), offer)
 
@@ -203,8 +204,8 @@ class SkipsByText(Remembering):
 
     def taken(self, offer: Offer) -> Offer | None:
         """The spelling alone decides."""
-        known = {one.epoch.written.text for one in self.recorded()}
-        return None if offer.slice.text in known else offer
+        texts = {record.epoch.written.text for record in self.recorded()}
+        return None if offer.slice.text in texts else offer
 
 
 class NamedByQueryId(Driver):
@@ -222,6 +223,6 @@ def _continued(recorded: list[EpochRecord], offer: Offer) -> Offer:
     if not recorded:
         return offer
     last = recorded[-1].epoch
-    said = replace(offer.lineage, query_id=last.lineage.query_id) if last.lineage else offer.lineage
-    batch = max(one.epoch.lineage.batch_id for one in recorded if one.epoch.lineage) + 1
-    return replace(offer, slice=Slice(last.written.end, offer.slice.end), lineage=replace(said, batch_id=batch))
+    lineage = replace(offer.lineage, query_id=last.lineage.query_id) if last.lineage else offer.lineage
+    batch = max(record.epoch.lineage.batch_id for record in recorded if record.epoch.lineage) + 1
+    return replace(offer, slice=Slice(last.written.end, offer.slice.end), lineage=replace(lineage, batch_id=batch))

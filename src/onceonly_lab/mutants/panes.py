@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.machine import commands as c
 from onceonly.machine.state import State
-from onceonly.protocol import AsOf, Batch, Prepared, Sink
-from onceonly.protocol.batch import ArrowBatch, Bound, Paned
+from onceonly.protocol import Batch, Prepared, Sink
+from onceonly.protocol.batch import ArrowBatch, AsOf, Bound, Paned
 from onceonly.protocol.capabilities import StateRow, StateWanted
 from onceonly.runtime.ledger_sync import LedgerAttachment
 from onceonly_checkpoints.digests import STATE
@@ -54,15 +54,15 @@ class WritesStateAfterwards(RecordingRunner):
         import psycopg
         from psycopg import sql
 
-        place: Any = self._world.wire(self._all[-1].id)
+        store: Any = self._world.wire(self._all[-1].id)
         names = [sql.Identifier(name) for name in _NAMES]
         write = sql.SQL(_WRITE).format(
-            sql.Identifier(f"{place.table}_state"),
+            sql.Identifier(f"{store.table}_state"),
             sql.SQL(", ").join(names),
             sql.SQL(", ").join(map(sql.Placeholder, _NAMES)),
             sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in names),
         )
-        with psycopg.connect(place.direct) as connection, connection.cursor() as cursor:
+        with psycopg.connect(store.direct) as connection, connection.cursor() as cursor:
             cursor.executemany(write, [{**row, "_epoch": epoch} for row in rows.to_pylist()])
 
 
@@ -75,7 +75,7 @@ class ReadsStateEarly(RecordingRunner):
     def _carry_out(self, state: State, command: c.Command) -> c.Outcome:
         if isinstance(command, c.Install) and self._early is None:
             keeper: Any = self._all[-1]
-            self._early = keeper.recall(StateWanted(wake_time=END), AsOf(1, END, 0, PIPELINE))
+            self._early = keeper.read_windows(StateWanted(wake_time=END), AsOf(1, END, 0, PIPELINE))
         return super()._carry_out(state, command)
 
     def _stepped(self, state: State, command: c.Stage, to: Bound, rows: Batch) -> Paned:
@@ -91,6 +91,6 @@ class _Remembered:
     def __init__(self, rows: Sequence[StateRow]) -> None:
         self._rows = rows
 
-    def recall(self, wanted: StateWanted, as_of: AsOf) -> Sequence[StateRow]:
+    def read_windows(self, request: StateWanted, as_of: AsOf) -> Sequence[StateRow]:
         """All of it: an epoch may be shown more than it asks for."""
         return self._rows

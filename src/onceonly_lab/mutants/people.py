@@ -32,7 +32,7 @@ from onceonly_lab.stores.operator import Operator
 from onceonly_lab.stores.places import PATIENCE, DeltaPlace, Place, PostgresPlace
 from onceonly_lab.stores.runner import RecordingRunner
 from onceonly_lab.stores.world import Stores
-from onceonly_sinks.postgres import PostgresSink, load, schema
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning, load, schema
 from onceonly_sinks.postgres.server import TableName
 
 # ---- M23, M24, M25: a program that calls twice is not told, an operator's word covers too much, or is taken down
@@ -54,10 +54,10 @@ class SkipsASecondCall(Driver):
 class TakesAWordForAll(Operator):
     """M24: while something is accepted, no rule of the opening speaks, whatever it is about."""
 
-    def carry_out(self, way: Way, sinks: Sequence[Sink], ledger: Ledger) -> None:
+    def carry_out(self, remedy: Way, sinks: Sequence[Sink], ledger: Ledger) -> None:
         """The command's own opening asks no rule either."""
         with _any_word():
-            super().carry_out(way, sinks, ledger)
+            super().carry_out(remedy, sinks, ledger)
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def _any_word() -> Generator[None]:
     def covers(accepted: Adoption | None, _: Stop) -> bool:
         return accepted is not None
 
-    kept: Any = acceptance.covers
+    original: Any = acceptance.covers
     changed: tuple[Any, ...] = (acceptance, opening, transitions)  # the one that decides, and who has it by name
     for module in changed:
         module.covers = covers
@@ -73,7 +73,7 @@ def _any_word() -> Generator[None]:
         yield
     finally:
         for module in changed:
-            module.covers = kept
+            module.covers = original
 
 
 class RemembersNoStart(RecordingRunner):
@@ -86,17 +86,17 @@ class RemembersNoStart(RecordingRunner):
 
 @contextmanager
 def _remembered(offered: Slice | None) -> Generator[None]:
-    kept = remedies.remember
+    original = remedies.remember
 
     def remember(ledger: Ledger, pipeline: str, fence: Fence, stop: Stop) -> None:
-        kept(ledger, pipeline, fence, replace(stop, offered=offered))
+        original(ledger, pipeline, fence, replace(stop, offered=offered))
 
     changed: Any = remedies
     changed.remember = remember
     try:
         yield
     finally:
-        changed.remember = kept
+        changed.remember = original
 
 
 # ---- what people do
@@ -107,28 +107,28 @@ def move_table(world: Stores) -> None:
     import psycopg
     from psycopg import sql
 
-    place = _of(world, PostgresPlace)
-    table = sql.Identifier(place.table)
-    with psycopg.connect(place.direct) as connection:
+    store = _of(world, PostgresPlace)
+    table = sql.Identifier(store.table)
+    with psycopg.connect(store.direct) as connection:
         connection.execute(sql.SQL("ALTER TABLE {} RENAME TO moved").format(table))
         connection.execute(sql.SQL("CREATE TABLE {} (LIKE moved INCLUDING ALL)").format(table))
         connection.execute(sql.SQL("INSERT INTO {} SELECT * FROM moved").format(table))
         connection.execute("DROP TABLE moved")
-    world.recorder.fault(f"the table of {place.id} is replaced by a copy")
+    world.recorder.fault(f"the table of {store.id} is replaced by a copy")
 
 
 def back_up(world: Stores) -> None:
     """Copy a Delta table, as it is now."""
-    place = _of(world, DeltaPlace)
-    shutil.copytree(place.root, _backup(place))
+    store = _of(world, DeltaPlace)
+    shutil.copytree(store.root, _backup(store))
 
 
 def restore(world: Stores) -> None:
     """Put the copy in its place."""
-    place = _of(world, DeltaPlace)
-    shutil.rmtree(place.root)
-    shutil.copytree(_backup(place), place.root)
-    world.recorder.fault(RESTORE, place.id)
+    store = _of(world, DeltaPlace)
+    shutil.rmtree(store.root)
+    shutil.copytree(_backup(store), store.root)
+    world.recorder.fault(RESTORE, store.id)
 
 
 def move_topic(world: Stores) -> None:
@@ -139,12 +139,12 @@ def move_topic(world: Stores) -> None:
     world.recorder.fault("the topic is moved to another cluster, and the checkpoint is new")
 
 
-def _backup(place: DeltaPlace) -> Path:
-    return place.root.with_name(f"{place.root.name}-backup")
+def _backup(store: DeltaPlace) -> Path:
+    return store.root.with_name(f"{store.root.name}-backup")
 
 
 def _of(world: Stores, kind: type[P]) -> P:
-    return next(place for place in world.places.values() if isinstance(place, kind))
+    return next(store for store in world.places.values() if isinstance(store, kind))
 
 
 # ---- M26, M27: what a destination refuses, or would lose, is not seen for what it is.
@@ -184,10 +184,12 @@ class AsksTheParentAlone(PostgresSink):
         return Unseeing(**{field.name: getattr(aim, field.name) for field in fields(aim)})
 
 
-def careless(place: Place) -> Sink:
+def careless(store: Place) -> Sink:
     """M27's sink."""
-    known: Any = place
-    sink: Any = AsksTheParentAlone(known.dsn, known.table, patience=PATIENCE)
+    postgres_store: Any = store
+    sink: Any = AsksTheParentAlone(
+        postgres_store.dsn, postgres_store.table, tuning=PostgresTuning(commit_timeout=PATIENCE)
+    )
     made: Sink = sink
     return made
 
@@ -200,11 +202,11 @@ def forbid(world: Stores) -> None:
     import psycopg
     from psycopg import sql
 
-    for place in _tables(world):
-        with psycopg.connect(place.direct) as connection:
-            table = sql.Identifier(place.table)
+    for store in _tables(world):
+        with psycopg.connect(store.direct) as connection:
+            table = sql.Identifier(store.table)
             connection.execute(sql.SQL("ALTER TABLE {} ADD CHECK (amount < 20)").format(table))
-        world.recorder.fault(f"{place.id} refuses a row from now on")
+        world.recorder.fault(f"{store.id} refuses a row from now on")
 
 
 def unlogged_partition(world: Stores) -> None:
@@ -212,9 +214,9 @@ def unlogged_partition(world: Stores) -> None:
     import psycopg
     from psycopg import sql
 
-    for place in _tables(world):
-        names = {"table": sql.Identifier(place.table), "part": sql.Identifier(f"{place.table}_k0")}
-        with psycopg.connect(place.direct) as connection:
+    for store in _tables(world):
+        names = {"table": sql.Identifier(store.table), "part": sql.Identifier(f"{store.table}_k0")}
+        with psycopg.connect(store.direct) as connection:
             for statement in _PARTITIONED:
                 connection.execute(sql.SQL(statement).format(**names))
 
@@ -229,11 +231,11 @@ _PARTITIONED = (
 
 def crash(world: Stores) -> None:
     """Every process of the server is killed, and it starts again."""
-    for place in _tables(world):
-        place.server.kill()
-        place.server.start()
-        world.recorder.fault(f"the server of {place.id} is killed and starts again")
+    for store in _tables(world):
+        store.server.kill()
+        store.server.start()
+        world.recorder.fault(f"the server of {store.id} is killed and starts again")
 
 
 def _tables(world: Stores) -> list[PostgresPlace]:
-    return [place for place in world.places.values() if isinstance(place, PostgresPlace)]
+    return [store for store in world.places.values() if isinstance(store, PostgresPlace)]

@@ -74,7 +74,7 @@ class Trial:
     @property
     def verdict(self) -> tuple[Anomaly, ...]:
         """The anomalies that were found, in their own order."""
-        return tuple(one for one in Anomaly if one in self.judgement.anomalies)
+        return tuple(anomaly for anomaly in Anomaly if anomaly in self.judgement.anomalies)
 
     @property
     def killed(self) -> bool:
@@ -95,8 +95,8 @@ class Trial:
             "level": LEVEL,
             "sinks": list(self.mutant.schedule.sinks),
             "killed": self.killed,
-            "verdict": [str(one) for one in self.verdict],
-            "expected": [str(one) for one in self.mutant.expected],
+            "verdict": [str(anomaly) for anomaly in self.verdict],
+            "expected": [str(anomaly) for anomaly in self.mutant.expected],
             "twin": str(self.twin.verdict),
             "unstruck": list(self.unstruck),
             "schedule": self.mutant.schedule.to_json(),
@@ -109,33 +109,37 @@ def mutants() -> tuple[Mutant, ...]:
     Raises:
         ConfigurationError: E110, none are.
     """
-    found: list[Mutant] = []
+    all_mutants: list[Mutant] = []
     for point in entry_points(group=GROUP):
-        found += point.load()
-    if not found:
+        all_mutants += point.load()
+    if not all_mutants:
         raise refuse(
             "E110",
             problem="No mutants are installed.",
             cause=f"nothing is registered under the entry-point group {GROUP}",
             next="install the package again",
         )
-    return tuple(sorted(found, key=lambda one: int(one.id[1:])))
+    return tuple(sorted(all_mutants, key=lambda mutant: int(mutant.id[1:])))
 
 
-def chosen(wanted: Sequence[str]) -> tuple[Mutant, ...]:
+def chosen(mutant_ids: Sequence[str]) -> tuple[Mutant, ...]:
     """Those that are asked for by id; all if nothing is asked.
 
     Raises:
         ConfigurationError: E110, there is no such id.
     """
-    known = {mutant.id: mutant for mutant in mutants()}
-    unknown = [name for name in wanted if name.upper() not in known]
+    mutants_by_id = {mutant.id: mutant for mutant in mutants()}
+    unknown = [name for name in mutant_ids if name.upper() not in mutants_by_id]
     if unknown:
-        cause = f"mutants are {', '.join(known)}"
+        cause = f"mutants are {', '.join(mutants_by_id)}"
         raise refuse(
             "E110", problem=f"There is no mutant {unknown[0]!r}.", cause=cause, next="onceonly lab mutants --only M1"
         )
-    return tuple(known[name.upper()] for name in dict.fromkeys(wanted)) if wanted else tuple(known.values())
+    return (
+        tuple(mutants_by_id[name.upper()] for name in dict.fromkeys(mutant_ids))
+        if mutant_ids
+        else tuple(mutants_by_id.values())
+    )
 
 
 def tried(mutant: Mutant, servers: Servers) -> Trial:

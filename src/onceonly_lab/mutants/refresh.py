@@ -13,7 +13,7 @@ from onceonly import faults
 from onceonly.faults import Point
 from onceonly.machine import commands as c
 from onceonly.machine.state import State
-from onceonly.protocol import Batch, Prepared, Recorder
+from onceonly.protocol import Batch, Prepared, Recorder, ReplacesRows
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_lab.mutants.wrapped import Wrapped
 from onceonly_lab.stores.runner import RecordingRunner
@@ -31,14 +31,14 @@ class HealsWithoutDeleting(RecordingRunner):
         return outcome
 
 
-class ClearsFirst(Wrapped):
+class ClearsFirst(Wrapped, ReplacesRows):
     """M30: old rows leave in a transaction of their own, before the one that brings the new ones and the marker."""
 
-    def keeps_from_replacing(self, span: tuple[int, int]) -> str:
+    def cannot_replace(self, span: tuple[int, int]) -> str:
         """Handed on."""
-        return str(self.inner.keeps_from_replacing(span))
+        return str(self.inner.cannot_replace(span))
 
-    def prepare_replacing(self, batch: Batch, epoch: int, span: tuple[int, int]) -> Prepared:
+    def prepare_replacement(self, batch: Batch, epoch: int, span: tuple[int, int]) -> Prepared:
         """As ever."""
         return self.prepare(batch, epoch)
 

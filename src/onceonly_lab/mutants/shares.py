@@ -39,9 +39,9 @@ class HealsByTheCall(RecordingRunner):
 
         outcome = super()._carry_out(state, command)
         if isinstance(command, c.Fetch) and isinstance(self._batch, DividedTable):
-            again = DividedTable(_narrow(self._staged), self._batch.division)
-            wide = pa.Table.from_batches(list(again.arrow()), again.schema)
-            self._staged = InMemory(wide, again.digest(), again.outputs())
+            divided_table = DividedTable(_narrow(self._staged), self._batch.division)
+            wide = pa.Table.from_batches(list(divided_table.arrow()), divided_table.schema)
+            self._staged = InMemory(wide, divided_table.digest(), divided_table.outputs())
         return outcome
 
 
@@ -65,8 +65,8 @@ class CountsWhatIsWanted(RecordingRunner):
 
         batch = super()._rows(state)
         assert isinstance(batch, DividedTable)
-        wanted = [bool(batch.division.wanted >> record & 1) for record in batch.records]
-        return DividedTable(batch.narrow.filter(pa.array(wanted, pa.bool_())), batch.division)
+        mask = [bool(batch.division.wanted >> record & 1) for record in batch.records]
+        return DividedTable(batch.narrow.filter(pa.array(mask, pa.bool_())), batch.division)
 
 
 def _believed(prepared: Prepared, rows: int) -> Prepared:

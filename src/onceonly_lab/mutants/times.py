@@ -38,8 +38,8 @@ class SaysTimeAfterwards(Wrapped):
     def _say(self, marker: Marker) -> None:
         import psycopg
 
-        place: Any = self.place
-        with psycopg.connect(place.direct) as connection:
+        store: Any = self.place
+        with psycopg.connect(store.direct) as connection:
             where = (PIPELINE, self.id)
             connection.execute(_LATER, (marker.text, marker.epoch.chain, *where, marker.epoch.number))
             connection.execute(_HEAD, (marker.epoch.chain, *where))

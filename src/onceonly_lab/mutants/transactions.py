@@ -228,7 +228,7 @@ class CommitsOneByOne(RecordingRunner):
         return sink.prepare(batch, command.number)
 
     def _committed_in(self, sink: Sink, command: c.Commit, recorder: LedgerAttachment | None) -> tuple[Receipt, ...]:
-        markers = (command.marker, *command.beside)
+        markers = (command.marker, *command.sibling_markers)
         return tuple(self._sinks[marker.sink].commit(self._prepared.get(marker.sink), marker) for marker in markers)
 
 
@@ -298,9 +298,9 @@ class TakesEveryAttempt(Wrapped):
         received: list[pa.RecordBatch] = []
 
         def receive(attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
-            found = list(rows)
-            received.extend(found)
-            return {"rows": sum(one.num_rows for one in found)}
+            batches = list(rows)
+            received.extend(batches)
+            return {"rows": sum(record_batch.num_rows for record_batch in batches)}
 
         answers = batch.on_executors(receive)
         table = pa.Table.from_batches(received, batch.schema)
@@ -321,7 +321,7 @@ class WritesInParallel(Wrapped):
         parts: list[list[dict[str, Any]]] = []
 
         def receive(attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
-            parts.append([row for one in rows for row in one.to_pylist()])
+            parts.append([row for record_batch in rows for row in record_batch.to_pylist()])
             return {}
 
         batch.on_executors(receive)
@@ -330,7 +330,7 @@ class WritesInParallel(Wrapped):
         return super().prepare(ArrowBatch(pa.Table.from_pylist(mixed, batch.schema)), epoch)
 
 
-def uncommitted(place: Place) -> Look:
+def uncommitted(store: Place) -> Look:
     """M20's reader: it sees what is in open transactions, and in those that were aborted."""
-    found: Any = place
-    return KafkaReader(found.id, found.direct, found.topic, COLUMNS, isolation="read_uncommitted")
+    kafka_store: Any = store
+    return KafkaReader(kafka_store.id, kafka_store.direct, kafka_store.topic, COLUMNS, isolation="read_uncommitted")

@@ -36,32 +36,32 @@ _NEWEST = "SELECT coalesce(max(epoch), 0) FROM onceonly.epoch WHERE pipeline = %
 _FORCE = "UPDATE onceonly.head SET generation = %s, owner = %s WHERE pipeline = %s AND sink = %s"
 
 
-def into(place: Any, rows: pa.Table, marker: Marker | None = None) -> None:
+def into(store: Any, rows: pa.Table, marker: Marker | None = None) -> None:
     """Write rows in a transaction of their own; into Postgres a marker, too, whatever stands there.
 
     Raises:
         psycopg.Error, KafkaException: the transaction failed, or its answer was lost.
     """
-    if isinstance(place, KafkaPlace):
-        _into_kafka(place, rows)
+    if isinstance(store, KafkaPlace):
+        _into_kafka(store, rows)
     else:
-        _into_postgres(place, rows, marker)
+        _into_postgres(store, rows, marker)
 
 
-def _into_postgres(place: PostgresPlace, rows: pa.Table, marker: Marker | None) -> None:
+def _into_postgres(store: PostgresPlace, rows: pa.Table, marker: Marker | None) -> None:
     import psycopg
     from psycopg import sql
 
-    insert = sql.SQL(_INSERT).format(sql.Identifier(place.table))
-    with psycopg.connect(place.dsn, sslmode="disable") as connection, connection.cursor() as cursor:
+    insert = sql.SQL(_INSERT).format(sql.Identifier(store.table))
+    with psycopg.connect(store.dsn, sslmode="disable") as connection, connection.cursor() as cursor:
         cursor.executemany(insert, rows.to_pylist())
         if marker is not None:
-            said = _said(place, marker, rows.num_rows)
-            cursor.execute(_HEAD, said)
-            cursor.execute(_EPOCH, said)
+            parameters = _said(store, marker, rows.num_rows)
+            cursor.execute(_HEAD, parameters)
+            cursor.execute(_EPOCH, parameters)
 
 
-def _said(place: PostgresPlace, marker: Marker, rows: int) -> dict[str, object]:
+def _said(store: PostgresPlace, marker: Marker, rows: int) -> dict[str, object]:
     return {
         "pipeline": marker.pipeline,
         "sink": marker.sink,
@@ -69,39 +69,39 @@ def _said(place: PostgresPlace, marker: Marker, rows: int) -> dict[str, object]:
         "chain": marker.epoch.chain,
         "rows": rows,
         "marker": marker.text,
-        "table": f'"{place.table}"',
+        "table": f'"{store.table}"',
         **marker.fence.to_json(),
     }
 
 
-def _into_kafka(place: KafkaPlace, rows: pa.Table) -> None:
+def _into_kafka(store: KafkaPlace, rows: pa.Table) -> None:
     from confluent_kafka import Producer
 
-    settings = {"bootstrap.servers": place.servers, "transactional.id": f"raw-{uuid.uuid4().hex}", "log_level": 0}
+    settings = {"bootstrap.servers": store.servers, "transactional.id": f"raw-{uuid.uuid4().hex}", "log_level": 0}
     producer = Producer(settings)
     producer.list_topics(timeout=PATIENCE)
     producer.init_transactions(PATIENCE)
     producer.begin_transaction()
     for row in rows.to_pylist():
-        producer.produce(place.topic, row["value"], row["key"])
+        producer.produce(store.topic, row["value"], row["key"])
     producer.commit_transaction(PATIENCE)
 
 
-def newest(place: PostgresPlace) -> int:
+def newest(store: PostgresPlace) -> int:
     """Number of the newest epoch, read without any lock."""
     import psycopg
 
-    with psycopg.connect(place.direct) as connection:
-        found = connection.execute(_NEWEST, (PIPELINE, place.id)).fetchone()
-    return int(found[0]) if found else 0
+    with psycopg.connect(store.direct) as connection:
+        row = connection.execute(_NEWEST, (PIPELINE, store.id)).fetchone()
+    return int(row[0]) if row else 0
 
 
-def force_fence(place: PostgresPlace, generation: int, owner: str) -> None:
+def force_fence(store: PostgresPlace, generation: int, owner: str) -> None:
     """Make a fence the one that stands, whatever stood there."""
     import psycopg
 
-    with psycopg.connect(place.direct) as connection:
-        connection.execute(_FORCE, (generation, owner, PIPELINE, place.id))
+    with psycopg.connect(store.direct) as connection:
+        connection.execute(_FORCE, (generation, owner, PIPELINE, store.id))
 
 
 # ---- A sink that hands everything on to the one it wraps; a mutant overrides what it breaks.
@@ -111,13 +111,13 @@ class Wrapped(SinkBase):
     """A real sink on a real place.
 
     Args:
-        place: where it writes to.
+        store: where it writes to.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, store: Place) -> None:
         # Mutants reach for what only their own kind of place and sink has.
-        self.place: Any = place
-        self.inner: Any = place.sink()
+        self.place: Any = store
+        self.inner: Any = store.sink()
         super().__init__(str(self.inner.id))
 
     @property
@@ -128,8 +128,8 @@ class Wrapped(SinkBase):
     @property
     def capabilities(self) -> Capabilities:
         """The wrapped sink's."""
-        found: Capabilities = self.inner.capabilities
-        return found
+        capabilities: Capabilities = self.inner.capabilities
+        return capabilities
 
     def open(self, pipeline: str) -> None:
         """Handed on, as all that follows."""
@@ -138,13 +138,13 @@ class Wrapped(SinkBase):
 
     def fence(self) -> Fence | None:
         """Handed on."""
-        found: Fence | None = self.inner.fence()
-        return found
+        fence: Fence | None = self.inner.fence()
+        return fence
 
     def look(self) -> Peek:
         """Handed on."""
-        found: Peek = self.inner.look()
-        return found
+        peek: Peek = self.inner.look()
+        return peek
 
     def install(self, fence: Fence) -> None:
         """Handed on."""
@@ -152,8 +152,8 @@ class Wrapped(SinkBase):
 
     def position(self, since: Receipt | None) -> Position:
         """Handed on."""
-        found: Position = self.inner.position(since)
-        return found
+        position: Position = self.inner.position(since)
+        return position
 
     def prepare(self, batch: Batch, epoch: int) -> Prepared:
         """Handed on."""
@@ -167,8 +167,8 @@ class Wrapped(SinkBase):
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """Handed on."""
-        found: Receipt | None = self.inner.look_up(marker)
-        return found
+        receipt: Receipt | None = self.inner.look_up(marker)
+        return receipt
 
     def sweep(self) -> None:
         """Handed on."""

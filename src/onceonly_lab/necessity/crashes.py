@@ -176,8 +176,10 @@ def tallies(variants: tuple[Variant, ...] = VARIANTS) -> tuple[Tally, ...]:
 
 def _tally(variant: Variant, function: Function) -> Tally:
     schedules = list(_schedules(variant, function))
-    seen = Counter(symptom for crashes in schedules for symptom in _run(variant, function, crashes))
-    return Tally(variant, function, len(schedules), {one: seen[one] for one in Symptom if seen[one]})
+    counts = Counter(symptom for crashes in schedules for symptom in _run(variant, function, crashes))
+    return Tally(
+        variant, function, len(schedules), {symptom: counts[symptom] for symptom in Symptom if counts[symptom]}
+    )
 
 
 def _schedules(variant: Variant, function: Function) -> Iterator[Crashes]:
@@ -230,18 +232,36 @@ class Shown:
     @property
     def surprises(self) -> tuple[str, ...]:
         """Where something else was seen than must be, in words; empty where nothing was."""
-        crashed = [_surprise(f"{one.variant.name}, {one.function}", one) for one in self.crashed if not one.as_expected]
-        return (*crashed, *(_surprise(one.fencing, one) for one in self.interleaved if not one.as_expected))
+        crashed = [
+            _surprise(f"{tally.variant.name}, {tally.function}", tally)
+            for tally in self.crashed
+            if not tally.as_expected
+        ]
+        return (
+            *crashed,
+            *(
+                _surprise(interleaving.fencing, interleaving)
+                for interleaving in self.interleaved
+                if not interleaving.as_expected
+            ),
+        )
 
     @property
     def runs(self) -> int:
         """How many runs were judged."""
-        return sum(one.schedules for one in self.crashed) + sum(one.orders for one in self.interleaved)
+        return sum(tally.schedules for tally in self.crashed) + sum(
+            interleaving.orders for interleaving in self.interleaved
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values, with the meaning left to the table's heads."""
-        crashed = [_document(one, one.schedules, name=one.variant.name, function=one.function) for one in self.crashed]
-        zombies = [_document(one, one.orders, name=one.fencing) for one in self.interleaved]
+        crashed = [
+            _document(tally, tally.schedules, name=tally.variant.name, function=tally.function)
+            for tally in self.crashed
+        ]
+        zombies = [
+            _document(interleaving, interleaving.orders, name=interleaving.fencing) for interleaving in self.interleaved
+        ]
         return {"runs": self.runs, "variants": crashed, "zombies": zombies, "surprises": list(self.surprises)}
 
 
@@ -250,12 +270,17 @@ def shown() -> Shown:
     return Shown(tallies(), interleavings())
 
 
-def crash_rows(found: Shown) -> Iterator[tuple[str, ...]]:
+def crash_rows(summary: Shown) -> Iterator[tuple[str, ...]]:
     """A row for each variant: name, dropped condition, schedules, and what each kind of F showed."""
     for variant in VARIANTS:
-        mine = {one.function: one for one in found.crashed if one.variant is variant}
+        mine = {tally.function: tally for tally in summary.crashed if tally.variant is variant}
         schedules = str(mine[Function.DETERMINISTIC].schedules)
-        yield variant.name, variant.drops or "none", schedules, *(spelled(mine[one].counts) for one in Function)
+        yield (
+            variant.name,
+            variant.drops or "none",
+            schedules,
+            *(spelled(mine[function].counts) for function in Function),
+        )
 
 
 def spelled(counts: Mapping[Symptom, int]) -> str:
@@ -263,10 +288,16 @@ def spelled(counts: Mapping[Symptom, int]) -> str:
     return ", ".join(f"{symptom} {count}" for symptom, count in counts.items()) or "clean"
 
 
-def _surprise(name: str, one: Tally | Interleavings) -> str:
-    return f"{name}: must show {', '.join(sorted(one.expected)) or 'nothing'}, showed {spelled(one.counts)}"
+def _surprise(name: str, outcome: Tally | Interleavings) -> str:
+    return f"{name}: must show {', '.join(sorted(outcome.expected)) or 'nothing'}, showed {spelled(outcome.counts)}"
 
 
-def _document(one: Tally | Interleavings, runs: int, **named: str) -> dict[str, Any]:
-    expected = sorted(one.expected)
-    return {**named, "runs": runs, "counts": dict(one.counts), "expected": expected, "as_expected": one.as_expected}
+def _document(outcome: Tally | Interleavings, runs: int, **named: str) -> dict[str, Any]:
+    expected = sorted(outcome.expected)
+    return {
+        **named,
+        "runs": runs,
+        "counts": dict(outcome.counts),
+        "expected": expected,
+        "as_expected": outcome.as_expected,
+    }

@@ -99,9 +99,9 @@ def staged(design: Design) -> Design:
     """A design that goes on with the results that are staged, and stages them first where none are."""
 
     def steps(world: World, result: Result) -> Steps:
-        kept = world.staged
-        if kept and kept.epoch == result.epoch:
-            return design(world, kept)
+        staged_result = world.staged
+        if staged_result and staged_result.epoch == result.epoch:
+            return design(world, staged_result)
         return (stage(result), *design(world, result))
 
     return steps

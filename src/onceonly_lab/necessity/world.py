@@ -167,7 +167,9 @@ def append(*rows: Row) -> Write:
 
 def upsert(row: Row) -> Write:
     """Put a row into the sink in place of the one with its key."""
-    return lambda world: replace(world, rows=(*(one for one in world.rows if one.key != row.key), row))
+    return lambda world: replace(
+        world, rows=(*(other_row for other_row in world.rows if other_row.key != row.key), row)
+    )
 
 
 def mark(result: Result) -> Write:
@@ -254,8 +256,8 @@ def symptoms(views: Iterable[View], end: World, last: View) -> frozenset[Symptom
         end: the world after the run.
         last: what the reader sees in it.
     """
-    seen = set(views)
-    return frozenset((*_at_the_end(last), *_seen(seen), *([Symptom.DISAGREE] if _disagree(end) else [])))
+    distinct_views = set(views)
+    return frozenset((*_at_the_end(last), *_seen(distinct_views), *([Symptom.DISAGREE] if _disagree(end) else [])))
 
 
 def _at_the_end(last: View) -> Iterator[Symptom]:

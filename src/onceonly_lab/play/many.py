@@ -93,8 +93,8 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
 
 def _fewer_records(schedule: Schedule, records: int) -> Schedule:
     """With the first ones only, and what becomes of those."""
-    left, gone = (1 << records) - 1, tuple(one for one in schedule.gone if one < records)
-    wants, bad = (tuple(one & left for one in sets) for sets in (schedule.wants, schedule.bad))
+    left, gone = (1 << records) - 1, tuple(record for record in schedule.gone if record < records)
+    wants, bad = (tuple(mask & left for mask in sets) for sets in (schedule.wants, schedule.bad))
     return replace(schedule, records=records, gone=gone, wants=wants, bad=bad, keys=schedule.keys[:records])
 
 
@@ -217,7 +217,7 @@ class Report:
     @property
     def missing(self) -> tuple[Situation, ...]:
         """Situations that no run went through: without them the runs prove little."""
-        return tuple(one for one in Situation if not self.reached[one])
+        return tuple(situation for situation in Situation if not self.reached[situation])
 
     @property
     def unreached(self) -> tuple[Point, ...]:
@@ -345,7 +345,7 @@ def lines(seed: int, report: Report) -> Iterator[str]:
     else:
         yield f"{played} on real stores, {report.seconds:.0f} s, {60 * report.rate:.0f} schedules a minute"
         yield acted
-        yield "reached: " + ", ".join(f"{one} {report.reached[one]:,}" for one in Situation)
+        yield "reached: " + ", ".join(f"{situation} {report.reached[situation]:,}" for situation in Situation)
         if report.refused:
             yield f"ended by a refusal: {_counted(report.refused)}"
     yield from _outcome(report)
@@ -409,6 +409,6 @@ def document(seed: int, report: Report) -> dict[str, Any]:
         "per_minute": round(60 * report.rate, 1),
         "passed": {str(point): times for point, times in report.passed.items()},
         "acted": acted,
-        "reached": {str(one): report.reached[one] for one in Situation},
+        "reached": {str(situation): report.reached[situation] for situation in Situation},
         "refused": dict(report.refused),
     }

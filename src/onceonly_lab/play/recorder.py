@@ -22,7 +22,7 @@ PARTITION = "0"
 class Input(Protocol):
     """What the source of a run holds."""
 
-    def told(self, taken: Range) -> tuple[Row, ...]:
+    def told(self, span: Range) -> tuple[Row, ...]:
         """The rows of a range, in order."""
         ...
 
@@ -52,8 +52,8 @@ class HistoryRecorder:
         self._source = source
         self._entries: list[Entry] = []
         for record in range(records):
-            taken = Range(PARTITION, record, record + 1)
-            self.append(Entry("source", Kind.OK, Op.INPUT, slice=(taken,), rows=source.told(taken)))
+            span = Range(PARTITION, record, record + 1)
+            self.append(Entry("source", Kind.OK, Op.INPUT, slice=(span,), rows=source.told(span)))
 
     @property
     def history(self) -> History:
@@ -118,29 +118,29 @@ class HistoryRecorder:
         if not isinstance(epoch, Epoch):
             self.append(Entry("driver", Kind.INVOKE, op, number, sink=sink, epoch=epoch, generation=generation))
             return
-        taken, rows = self._source.brought(epoch)
-        asked = Entry(
+        span, rows = self._source.brought(epoch)
+        entry = Entry(
             "driver",
             Kind.INVOKE,
             op,
             number,
             sink=sink,
             epoch=epoch.number,
-            slice=(taken,),
+            slice=(span,),
             rows=rows,
             digest=epoch.digest.text,
             generation=generation,
             manifest=epoch.manifest,
             replaces=epoch.replaces,
         )
-        self.append(asked)
+        self.append(entry)
 
     def answers(
         self, number: int, op: Op, kind: Kind, sink: str | None = None, epoch: Epoch | int | None = None
     ) -> None:
         """A driver was answered."""
-        said = epoch.number if isinstance(epoch, Epoch) else epoch
-        self.append(Entry("driver", kind, op, number, sink=sink, epoch=said))
+        epoch_number = epoch.number if isinstance(epoch, Epoch) else epoch
+        self.append(Entry("driver", kind, op, number, sink=sink, epoch=epoch_number))
 
     def staged(
         self,
@@ -149,7 +149,7 @@ class HistoryRecorder:
         content: Digest,
         manifest: str | None,
         *,
-        taken: Range | None = None,
+        span: Range | None = None,
         outputs: tuple[Part, ...] | None = None,
     ) -> None:
         """A driver was told what is staged where.
@@ -159,7 +159,7 @@ class HistoryRecorder:
             epoch: its number.
             content: digest of the rows.
             manifest: names the bytes; ``None`` for rows in the driver's memory.
-            taken: what of the source they are. Rows computed again must be the same for the same range only: on
+            span: what of the source they are. Rows computed again must be the same for the same range only: on
                 another checkpoint a batch may be cut otherwise. ``None`` where no plan promises the same rows.
             outputs: what some sinks get instead, as the program says.
         """
@@ -169,7 +169,7 @@ class HistoryRecorder:
             Op.STAGE,
             number,
             epoch=epoch,
-            slice=None if taken is None else (taken,),
+            slice=None if span is None else (span,),
             digest=content.text,
             manifest=manifest,
             outputs=outputs,
@@ -182,13 +182,15 @@ class HistoryRecorder:
         """A reader looks at a sink."""
         self.append(Entry("reader", Kind.INVOKE, Op.READ, sink=sink))
         try:
-            seen = look()
+            snapshot = look()
         except SinkUnreachable as silent:
             self.append(Entry("reader", Kind.FAIL, Op.READ, sink=sink, note=silent.reason))
             return
-        leaks = seen.leaks if final else ()
+        leaks = snapshot.leaks if final else ()
         self.append(
-            Entry("reader", Kind.READ, sink=sink, rows=seen.rows, markers=seen.markers, final=final, leaks=leaks)
+            Entry(
+                "reader", Kind.READ, sink=sink, rows=snapshot.rows, markers=snapshot.markers, final=final, leaks=leaks
+            )
         )
 
     def read_ledger(self, records: Iterable[tuple[int, Digest]]) -> None:

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from onceonly.faults import Point
 from onceonly.machine.callback_rules import Call
+from onceonly.machine.division_rules import WindowsConfig
 from onceonly.machine.facts import Offer
 from onceonly.machine.state import State
-from onceonly.machine.window_rules import WindowsConfig
 from onceonly.protocol import Batch, Sink
 from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.ledger import Ledger
@@ -140,8 +140,8 @@ class Struck:
     def due(self, number: int, point: Point) -> tuple[Fault, ...]:
         """What goes wrong in an incarnation at a point this time."""
         now = (number, point, self.hits[number, point])
-        at = (one for one in self.planned if (one.incarnation, one.point, one.hit) == now)
-        return tuple(one for one in at if one not in self.acted)
+        at = (fault for fault in self.planned if (fault.incarnation, fault.point, fault.hit) == now)
+        return tuple(fault for fault in at if fault not in self.acted)
 
 
 class World(ABC):

@@ -72,20 +72,20 @@ def partitions(reading: Reading) -> tuple[Partition, ...]:
     """Every partition, broken ones first; none where the history tells no slices."""
     ends = _input(reading)
     for commits in reading.landed.values():
-        for one in commits[0].call.said.slice or ():
-            ends.setdefault(one.partition, (one.start, one.start))
+        for span in commits[0].call.said.slice or ():
+            ends.setdefault(span.partition, (span.start, span.start))
     lanes = (INPUT, *reading.case.sinks)
-    found = [Partition(name, lanes, tuple(_bars(reading, name, ends[name]))) for name in ends]
-    return tuple(sorted(found, key=lambda one: one.sound))
+    all_partitions = [Partition(name, lanes, tuple(_bars(reading, name, ends[name]))) for name in ends]
+    return tuple(sorted(all_partitions, key=lambda partition: partition.sound))
 
 
 def _input(reading: Reading) -> dict[str, tuple[int, int]]:
-    found: dict[str, tuple[int, int]] = {}
+    ends: dict[str, tuple[int, int]] = {}
     for entry in reading.case.inputs:
-        for one in entry.slice or ():
-            low, high = found.get(one.partition, (one.start, one.end))
-            found[one.partition] = (min(low, one.start), max(high, one.end))
-    return found
+        for span in entry.slice or ():
+            low, high = ends.get(span.partition, (span.start, span.end))
+            ends[span.partition] = (min(low, span.start), max(high, span.end))
+    return ends
 
 
 def _bars(reading: Reading, partition: str, ends: tuple[int, int]) -> Iterator[Bar]:
@@ -93,13 +93,13 @@ def _bars(reading: Reading, partition: str, ends: tuple[int, int]) -> Iterator[B
     if last > first:
         yield Bar(INPUT, first, last, Stretch.INPUT)
     for sink in reading.case.sinks:
-        taken = _taken(reading, sink, partition)
-        yield from _stretches(sink, taken, first)
+        epoch_spans = _taken(reading, sink, partition)
+        yield from _stretches(sink, epoch_spans, first)
         yield from _doubled(reading, sink, partition)
-        stands = max((end for _, end in taken.values()), default=first)
+        position = max((end for _, end in epoch_spans.values()), default=first)
         # A sink of which the history tells no commit is judged by its rows alone: nothing says what it took.
-        if reading.case.settled and sink in reading.case.committing and stands < last:
-            yield Bar(sink, stands, last, Stretch.LEFT_OUT)
+        if reading.case.settled and sink in reading.case.committing and position < last:
+            yield Bar(sink, position, last, Stretch.LEFT_OUT)
 
 
 def _doubled(reading: Reading, sink: str, partition: str) -> Iterator[Bar]:
@@ -108,31 +108,31 @@ def _doubled(reading: Reading, sink: str, partition: str) -> Iterator[Bar]:
         first, *more = reading.landings(sink, epoch)
         for commit in more:
             if reading.case.last_restore(sink, commit.at) < first.at:
-                for one in commit.call.said.slice or ():
-                    if one.partition == partition:
-                        yield Bar(sink, one.start, one.end, Stretch.AGAIN, epoch)
+                for span in commit.call.said.slice or ():
+                    if span.partition == partition:
+                        yield Bar(sink, span.start, span.end, Stretch.AGAIN, epoch)
 
 
 def _taken(reading: Reading, sink: str, partition: str) -> Mapping[int, tuple[int, int]]:
-    found: dict[int, tuple[int, int]] = {}
+    epoch_spans: dict[int, tuple[int, int]] = {}
     for epoch in reading.epochs(sink):
         commit = reading.explains(sink, epoch)
-        for one in (commit.call.said.slice or ()) if commit else ():
-            if one.partition == partition:
-                found[epoch] = (one.start, one.end)
-    return found
+        for span in (commit.call.said.slice or ()) if commit else ():
+            if span.partition == partition:
+                epoch_spans[epoch] = (span.start, span.end)
+    return epoch_spans
 
 
-def _stretches(sink: str, taken: Mapping[int, tuple[int, int]], stands: int) -> Iterator[Bar]:
-    for epoch, (start, end) in taken.items():
-        if start > stands:
-            yield Bar(sink, stands, start, Stretch.LEFT_OUT, epoch)
-        again = min(stands, end)
-        if start < again:
-            yield Bar(sink, start, again, Stretch.AGAIN, epoch)
-        if max(start, again) < end:
-            yield Bar(sink, max(start, again), end, Stretch.TAKEN, epoch)
-        stands = max(stands, end)
+def _stretches(sink: str, epoch_spans: Mapping[int, tuple[int, int]], position: int) -> Iterator[Bar]:
+    for epoch, (start, end) in epoch_spans.items():
+        if start > position:
+            yield Bar(sink, position, start, Stretch.LEFT_OUT, epoch)
+        overlap_end = min(position, end)
+        if start < overlap_end:
+            yield Bar(sink, start, overlap_end, Stretch.AGAIN, epoch)
+        if max(start, overlap_end) < end:
+            yield Bar(sink, max(start, overlap_end), end, Stretch.TAKEN, epoch)
+        position = max(position, end)
 
 
 # ---- The pictures of the report as Vega-Lite specifications. Pure: lanes and bars in, plain dictionaries out.
@@ -285,10 +285,12 @@ def offsets(partition: Partition) -> Spec:
     y = _lane(partition.lanes, grid=False)
     mark = {"type": "bar", "stroke": "var(--surface)", "strokeWidth": 1.5}
     numbers = {"type": "text", "fontSize": 10, "color": "var(--surface)", "fontWeight": "bold"}
-    taken = [value for value in values if value["what"] is Stretch.TAKEN]
+    labelled_bars = [value for value in values if value["what"] is Stretch.TAKEN]
     layers = [
         *layer(values, mark, x=x, x2={"field": "to"}, y=y, color=_STRETCHES, description=TIP),
-        *layer(taken if len(values) <= 60 else [], numbers, x={**x, "field": "middle"}, y=y, text={"field": "said"}),
+        *layer(
+            labelled_bars if len(values) <= 60 else [], numbers, x={**x, "field": "middle"}, y=y, text={"field": "said"}
+        ),
     ]
     height = _LANE * len(partition.lanes)
     return {"width": _WIDTH, "height": height, "padding": room(partition.lanes), "layer": layers}

@@ -45,7 +45,7 @@ def call_words(entry: Entry) -> str:
 
 def taken(slice_: tuple[Range, ...]) -> str:
     """A slice: partitions with their ends."""
-    return ", ".join(f"{one.partition}: {one.start} to {one.end}" for one in slice_)
+    return ", ".join(f"{span.partition}: {span.start} to {span.end}" for span in slice_)
 
 
 def line_words(entry: Entry) -> str:
@@ -63,8 +63,8 @@ def line_words(entry: Entry) -> str:
     words += [f"left behind {', '.join(entry.leaks)}"] if entry.leaks else []
     words += [entry.code] if entry.code else []
     words += [entry.note] if entry.note else []
-    said = " ".join(words)
-    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
+    text = " ".join(words)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 # ---- What was broken where, over all runs: fault points by actions, and everything that strikes at no point. Pure.
@@ -122,8 +122,8 @@ def coverage(histories: Iterable[History]) -> Coverage:
 def pair_of(fault: str) -> tuple[Point, Action] | None:
     """Point and action of a fault that names both, ``commit.sent:kill``; ``None`` for any other."""
     point, _, action = fault.partition(":")
-    known = point in Point.__members__.values() and action in Action.__members__.values()
-    return (Point(point), Action(action)) if known else None
+    is_valid = point in Point.__members__.values() and action in Action.__members__.values()
+    return (Point(point), Action(action)) if is_valid else None
 
 
 # ---- A history as lanes: who called what and where it went, over the lines of the history. Pure.
@@ -309,25 +309,25 @@ def _own(who: Who) -> str:
 
 
 def _lives(entries: Iterable[tuple[int, Entry]]) -> Mapping[Who, tuple[int, int]]:
-    found: dict[Who, tuple[int, int]] = {}
+    lives: dict[Who, tuple[int, int]] = {}
     for line, entry in entries:
         if entry.actor not in _OUTSIDE:
             who = (entry.actor, entry.incarnation)
-            found[who] = (found[who][0] if who in found else line, line)
-    return found
+            lives[who] = (lives[who][0] if who in lives else line, line)
+    return lives
 
 
 def _bars(call: Call, lives: Mapping[Who, tuple[int, int]], last: int) -> Iterator[Bar]:
-    said = call.said
-    if said.actor not in _OUTSIDE or said.actor == ENGINE:
+    entry = call.said
+    if entry.actor not in _OUTSIDE or entry.actor == ENGINE:
         open_ = call.announced and call.answered is None
         outcome = Outcome.OPEN if open_ else _OUTCOMES.get(call.outcome, Outcome.YES)
         end = _ends(call.who, lives, last) if open_ else (call.answered or call.at)
-        wide = said.op is Op.COMMIT
-        tip = f"line {call.at}: {actor_words(said)} {call_words(said)} = {outcome}"
-        own = ENGINE if said.actor == ENGINE else _own(call.who)
-        for lane in (own, *([_place(said.sink)] if said.sink else [])):
-            yield Bar(lane, call.at, max(call.at, end), outcome, wide, said.epoch, tip)
+        wide = entry.op is Op.COMMIT
+        tip = f"line {call.at}: {actor_words(entry)} {call_words(entry)} = {outcome}"
+        own = ENGINE if entry.actor == ENGINE else _own(call.who)
+        for lane in (own, *([_place(entry.sink)] if entry.sink else [])):
+            yield Bar(lane, call.at, max(call.at, end), outcome, wide, entry.epoch, tip)
 
 
 def _ends(who: Who, lives: Mapping[Who, tuple[int, int]], last: int) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from onceonly.page import Shell, Taken, facts, put, svg
+from onceonly.page import Provenance, Shell, facts, put, svg
 from onceonly_lab.anomalies import PAGES
 from onceonly_lab.checker import Finding, Judgement, Verdict, judge
 from onceonly_lab.checker.case import FIRST_LINE, lay_out
@@ -55,8 +55,8 @@ class Run:
 
         A history may come from anybody, so it names arguments of ``onceonly lab`` and never a command.
         """
-        again = self.history.header.again
-        return shlex.join(("onceonly", "lab", *again)) if again else ""
+        arguments = self.history.header.again
+        return shlex.join(("onceonly", "lab", *arguments)) if arguments else ""
 
     @property
     def recheck(self) -> str:
@@ -67,18 +67,18 @@ class Run:
 _ORDER = (Verdict.ANOMALY, Verdict.INCONCLUSIVE, Verdict.CLEAN)
 
 
-def run_of(place: str, history: History, golden: History | None = None) -> Run:
+def run_of(history_path: str, history: History, golden: History | None = None) -> Run:
     """Judge a history.
 
     Args:
-        place: where it was read from.
+        history_path: where it was read from.
         history: the run.
         golden: the same run without faults: its final reads say what every sink must hold.
 
     Raises:
         UnreadableHistory: an assertion names an anomaly that does not exist.
     """
-    return Run(place, history, interpret(told_apart(lay_out(history, golden))), judge(history, golden))
+    return Run(history_path, history, interpret(told_apart(lay_out(history, golden))), judge(history, golden))
 
 
 def worst(runs: Sequence[Run]) -> Verdict:
@@ -240,29 +240,29 @@ def view_of(run: Run, *, pictures: bool) -> View:
     """Draw and lay out one run."""
     laid = lanes_of(run.history, run.judgement)
     strips = laid.strips(STRIP) if pictures else ()
-    drawn = sorted(sorted(strips, key=lambda one: not one.eventful)[:STRIPS], key=lambda one: one.first)
-    found = partitions(run.reading) if pictures else ()
+    drawn = sorted(sorted(strips, key=lambda strip: not strip.eventful)[:STRIPS], key=lambda strip: strip.first)
+    all_partitions = partitions(run.reading) if pictures else ()
     findings = run.judgement.findings
     return View(
         run=run,
         cases=tuple(_case(run, finding) for finding in findings[:FINDINGS]),
         hidden=max(0, len(findings) - FINDINGS),
         faults=tuple(_faults(run)),
-        outcomes=tuple(one for one in Outcome if any(bar.outcome is one for bar in laid.bars)),
-        signs=tuple(one for one in Glyph if any(sign.glyph is one for sign in laid.signs)),
-        strips=tuple(Strip(one.first, one.last, _swim(run, one)) for one in drawn),
+        outcomes=tuple(outcome for outcome in Outcome if any(bar.outcome is outcome for bar in laid.bars)),
+        signs=tuple(glyph for glyph in Glyph if any(sign.glyph is glyph for sign in laid.signs)),
+        strips=tuple(Strip(strip.first, strip.last, _swim(run, strip)) for strip in drawn),
         undrawn=len(strips) - len(drawn),
-        offsets=tuple(Offsets(one, _offsets(one)) for one in found[:PARTITIONS]),
-        unshown=max(0, len(found) - PARTITIONS),
+        offsets=tuple(Offsets(partition, _offsets(partition)) for partition in all_partitions[:PARTITIONS]),
+        unshown=max(0, len(all_partitions) - PARTITIONS),
     )
 
 
 def _case(run: Run, finding: Finding) -> Case:
     entries = run.history.entries
-    known = [line for line in finding.lines if 0 <= line - FIRST_LINE < len(entries)]
-    quoted = tuple((line, lanes.line_words(entries[line - FIRST_LINE])) for line in known[:QUOTED])
+    valid_lines = [line for line in finding.lines if 0 <= line - FIRST_LINE < len(entries)]
+    quoted = tuple((line, lanes.line_words(entries[line - FIRST_LINE])) for line in valid_lines[:QUOTED])
     remedy = PAGES[finding.anomaly].remedy
-    return Case(finding, remedy, witnesses(run.reading, finding), quoted, len(known) - len(quoted))
+    return Case(finding, remedy, witnesses(run.reading, finding), quoted, len(valid_lines) - len(quoted))
 
 
 def _faults(run: Run) -> Iterator[tuple[int, str]]:
@@ -295,7 +295,7 @@ _SHELL = Shell("onceonly_lab.report", "report")
 _LEGEND = {"paints": PAINTS, "shapes": SHAPES, "tones": TONES, "fault": FAULT, "stretches": STRETCHES}
 
 
-def render(runs: Sequence[Run], taken: Taken) -> str:
+def render(runs: Sequence[Run], taken: Provenance) -> str:
     """The page over one or several runs.
 
     Args:
@@ -320,10 +320,10 @@ def render(runs: Sequence[Run], taken: Taken) -> str:
     )
 
 
-def write(path: Path, runs: Sequence[Run], taken: Taken) -> None:
+def write(path: Path, runs: Sequence[Run], provenance: Provenance) -> None:
     """Render into a file, which is there completely or not at all.
 
     Raises:
         OSError: it cannot be written.
     """
-    put(path, render(runs, taken))
+    put(path, render(runs, provenance))

@@ -45,11 +45,11 @@ AGAIN = "+"
 
 
 def _by_number(facts: PublishFacts) -> Epoch | Refusal:
-    known = facts.epochs.get(facts.held[-1][1].last) if facts.held else None
-    if known is None:
+    last_epoch = facts.epochs.get(facts.held[-1][1].last) if facts.held else None
+    if last_epoch is None:
         return publish.decide(facts)
     *before, (epoch, ran) = facts.held
-    return publish.decide(replace(facts, held=(*before, (epoch, replace(ran, chain=known.chain)))))
+    return publish.decide(replace(facts, held=(*before, (epoch, replace(ran, chain=last_epoch.chain)))))
 
 
 def _once_more(facts: PublishFacts) -> Epoch | Refusal:
@@ -58,8 +58,8 @@ def _once_more(facts: PublishFacts) -> Epoch | Refusal:
 
 def _whatever_came_since(facts: PublishFacts) -> Epoch | Refusal:
     last = facts.held[-1][1].last if facts.held else 0
-    kept = {number: epoch for number, epoch in facts.epochs.items() if number <= last or epoch.lineage is None}
-    return publish.decide(replace(facts, epochs=kept))
+    epochs = {number: epoch for number, epoch in facts.epochs.items() if number <= last or epoch.lineage is None}
+    return publish.decide(replace(facts, epochs=epochs))
 
 
 def _a_part(facts: PublishFacts) -> Epoch | Refusal:

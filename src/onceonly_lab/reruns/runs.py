@@ -38,9 +38,9 @@ class Finding:
 def findings(design: Design, runs: int, seed: int) -> Iterator[Finding]:
     """What is found in runs with the seeds ``seed``, ``seed + 1`` and so on: one for each that breaks something."""
     for each in range(seed, seed + runs):
-        found = play(World(design, Random(each)), each)
-        if found is not None:
-            yield found
+        finding = play(World(design, Random(each)), each)
+        if finding is not None:
+            yield finding
 
 
 def play(world: World, seed: int) -> Finding | None:
@@ -58,9 +58,9 @@ def _judged(world: World) -> Iterator[tuple[Anomaly, str]]:
         yield Anomaly.DUP, f"records {doubled} stand twice"
     if lacking := sorted(set(range(world.end)) - set(stand)):
         yield Anomaly.LOSS, f"records {lacking} stand nowhere, and the pipeline has taken {world.end}"
-    seen = dict[str, int]()
+    numbers_by_key = dict[str, int]()
     for number, rerun in world.published():
-        said = f"{rerun.pipeline.rstrip(AGAIN)} {rerun.chain}"
-        if said in seen:
-            yield Anomaly.DUP, f"epoch {number} publishes what epoch {seen[said]} has published"
-        seen[said] = number
+        key = f"{rerun.pipeline.rstrip(AGAIN)} {rerun.chain}"
+        if key in numbers_by_key:
+            yield Anomaly.DUP, f"epoch {number} publishes what epoch {numbers_by_key[key]} has published"
+        numbers_by_key[key] = number

@@ -83,7 +83,7 @@ class Table:
 
     def _without(self, span: tuple[int, int] | None) -> tuple[Held, ...]:
         first, last = span or (0, -1)
-        return tuple(replace(one, rows=()) if first <= one.epoch.number <= last else one for one in self.line)
+        return tuple(replace(held, rows=()) if first <= held.epoch.number <= last else held for held in self.line)
 
 
 @dataclass(slots=True)
@@ -196,12 +196,15 @@ class World:
         Where they tell different stories it stops (E207, E210), and what it prints makes the ledger the table's.
         """
         self.table.generation += 1
-        told = {held.epoch.number: held.epoch for held in self.table.line}
-        if any(number not in told or told[number].chain != epoch.chain for number, epoch in self.ledger.items()):
+        table_epochs = {held.epoch.number: held.epoch for held in self.table.line}
+        if any(
+            number not in table_epochs or table_epochs[number].chain != epoch.chain
+            for number, epoch in self.ledger.items()
+        ):
             self.happened.add("stopped")
-            self.ledger = told
+            self.ledger = table_epochs
         head = max(self.ledger, default=0)
-        self.ledger |= {number: epoch for number, epoch in told.items() if number > head}
+        self.ledger |= {number: epoch for number, epoch in table_epochs.items() if number > head}
         return self.table.generation
 
     def _recorded(self, epoch: Epoch) -> bool:
@@ -215,8 +218,8 @@ class World:
             return
         del self.table.versions[-back:]
         self._driver = None
-        stands = self.table.newest.number if self.table.newest else 0
-        self.ledger = {number: epoch for number, epoch in self.ledger.items() if number <= stands}
+        newest_number = self.table.newest.number if self.table.newest else 0
+        self.ledger = {number: epoch for number, epoch in self.ledger.items() if number <= newest_number}
         self._fence()
         self.happened.add("cut back")
 
@@ -271,8 +274,8 @@ class World:
         by.generation = self._fence()
         if not self.design.chained:
             return
-        again = self._decided()
-        if not isinstance(again, Epoch) or again.chain != by.epoch.chain:
+        decision = self._decided()
+        if not isinstance(decision, Epoch) or decision.chain != by.epoch.chain:
             self._publisher = None
             self.happened.add("went on")
 
@@ -293,11 +296,13 @@ class World:
 
     def _decided(self) -> Epoch | Refusal:
         held = tuple(self.rerun.held)
-        last, known = self.table.newest, dict(self.ledger)
-        found = self.design.decide(PublishFacts(PIPELINE, SINK, last, known, self.rerun.name, held, "", "", ""))
-        if isinstance(found, Refusal):
-            self.happened.add(found.code)
-        return found
+        last, ledger_epochs = self.table.newest, dict(self.ledger)
+        decision = self.design.decide(
+            PublishFacts(PIPELINE, SINK, last, ledger_epochs, self.rerun.name, held, "", "", "")
+        )
+        if isinstance(decision, Refusal):
+            self.happened.add(decision.code)
+        return decision
 
     # ---- what is true
 

@@ -58,22 +58,22 @@ class _Finder(MetaPathFinder):
 
 
 def _install(names: frozenset[str]) -> None:
-    found = _rules_module()
+    rules_module = _rules_module()
     texts: dict[str, tuple[str, str]] = {}
     package = next(Path(entry) for entry in sys.path if (Path(entry) / "onceonly" / "machine").is_dir())
-    for module in found.MODULES:
+    for module in rules_module.MODULES:
         path = package.joinpath(*module.split(".")).with_suffix(".py")
-        texts[module] = (found.without(module, names, path.read_text(encoding="utf-8")), str(path))
+        texts[module] = (rules_module.without(module, names, path.read_text(encoding="utf-8")), str(path))
     sys.meta_path.insert(0, _Finder(texts))
 
 
-def main(names: str, world: str, place: str = "", most: str = "1") -> None:
+def main(names: str, world: str, case_id: str = "", most: str = "1") -> None:
     """Switch the rules off, and search."""
     _install(frozenset(names.split(",")))
     logging.disable(logging.CRITICAL)
     from onceonly_lab.rulesoff.trial import searched
 
-    print(json.dumps([notice.to_json() for notice in islice(searched(world, place), int(most))]))
+    print(json.dumps([notice.to_json() for notice in islice(searched(world, case_id), int(most))]))
 
 
 if __name__ == "__main__":

@@ -12,22 +12,23 @@ from typing import Any
 
 from onceonly.errors import OnceOnlyError
 from onceonly.machine import coordinator
+from onceonly.machine.division_rules import WindowsConfig
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Offer, Overlap
 from onceonly.machine.state import State
-from onceonly.machine.window_rules import WindowsConfig
 from onceonly.machine.writer_progress import TimedMarker
-from onceonly.protocol import Batch, Conflict, ExternalChange, OutcomeUnknown, Peek, Position, Prepared, Recorder
+from onceonly.protocol import Batch, Conflict, OutcomeUnknown, Peek, Position, Prepared, Recorder
 from onceonly.protocol.batch import Bound, Notes
 from onceonly.protocol.row_times import NO_TIMES, Clock, RowTimes, TimedEpoch
+from onceonly.protocol.values import ExternalChange
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedData
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import STATE, Digest, OutputDigest
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.model import Slice
-from onceonly_checkpoints.spark.previous_checkpoints import PreviousBatch
+from onceonly_checkpoints.spark.offsets import PreviousBatch
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.fuzzer.sink import PreparedContent, SceneSink, SinkRefused, TellingSink
@@ -134,7 +135,7 @@ class Stage:
         checkpoint = self.scene.checkpoints[-1]
         refreshed = damaged(checkpoint, Damage.REFRESHED)
         assert refreshed is not None
-        return next(one for one in reversed(refreshed.beside) if one.end == offsets(checkpoint.entries[-1].end))
+        return next(batch for batch in reversed(refreshed.beside) if batch.end == offsets(checkpoint.entries[-1].end))
 
     def starts(
         self,
@@ -157,18 +158,21 @@ class Stage:
         """
         self._starts += 1
         named = names or self.scene.bound.sinks
-        said: dict[str, Any] = {"notes": notes, "peers": tuple(peers), "windows": windows}
-        return Start(self.scene, self._starts, named, sinks or {}, changes, **said)
+        options: dict[str, Any] = {"notes": notes, "peers": tuple(peers), "windows": windows}
+        return Start(self.scene, self._starts, named, sinks or {}, changes, **options)
 
     def holds(self, records: Records) -> str:
         """What is wrong where every sink should hold these records once; empty: nothing."""
-        found = (wrong(name, [records_in(one.content) for one in self._held(name)], records) for name in self._names)
-        return next(filter(None, found), "")
+        problems = (
+            wrong(name, [records_in(held_epoch.content) for held_epoch in self._held(name)], records)
+            for name in self._names
+        )
+        return next(filter(None, problems), "")
 
     def goes_back(self) -> str:
         """What is wrong where what was said of time must stand in every sink; empty: nothing."""
-        found = (of_target(self.scene.targets[name], self.scene.desk) for name in self._names)
-        return next((f"{one.name}: {one.words}" for one in found if one), "")
+        violations = (of_target(self.scene.targets[name], self.scene.desk) for name in self._names)
+        return next((f"{violation.name}: {violation.words}" for violation in violations if violation), "")
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -180,15 +184,15 @@ class Stage:
 
 def wrong(name: str, parts: list[Records], records: Records) -> str:
     """What is wrong with the parts of a sink that should hold these records once; empty: nothing."""
-    seen = twice = 0
+    sink_records = twice = 0
     for part in parts:
-        twice |= seen & part
-        seen |= part
+        twice |= sink_records & part
+        sink_records |= part
     if twice:
         return f"X-DUP: records {spelled(twice)} stand twice in sink '{name}'"
-    if lacking := records & ~seen:
+    if lacking := records & ~sink_records:
         return f"X-LOSS: records {spelled(lacking)} are not in sink '{name}'"
-    return f"X-PHANTOM: records {spelled(seen & ~records)} in sink '{name}'" if seen & ~records else ""
+    return f"X-PHANTOM: records {spelled(sink_records & ~records)} in sink '{name}'" if sink_records & ~records else ""
 
 
 class Start:
@@ -224,7 +228,7 @@ class Start:
             staging=staging if staged else None,
             fetch=staging.fetch,
             says=says,
-            peers=lambda name, known: (peers, ""),
+            peers=lambda name, writers: (peers, ""),
             sleep=lambda _: None,
         )
         self._changes = changes or (lambda offered: offered)
@@ -360,15 +364,15 @@ def short_files(stage: Stage) -> None:
     stage.scene.desk = replace(stage.scene.desk, program=_SHORT)
 
 
-def output(stage: Stage, wanted: Records, uncounted: int = 0) -> None:
+def output(stage: Stage, records: Records, uncounted: int = 0) -> None:
     """From now on the program gives the last sink an output.
 
     Args:
         stage: where.
-        wanted: the records that it wants.
+        records: the records that it wants.
         uncounted: how many rows it neither holds nor counts.
     """
-    stage.scene.wanted, stage.scene.uncounted = wanted, uncounted
+    stage.scene.wanted, stage.scene.uncounted = records, uncounted
 
 
 def keeper(stage: Stage) -> None:
@@ -395,8 +399,8 @@ class Changed(SceneSink):
 
     def position(self, since: Receipt | None) -> Position:
         """Where the target stands."""
-        told = ExternalChange("deleted", "a DELETE that was none of ours", fatal=True, at=7)
-        return replace(super().position(since), disturbances=(told,))
+        change = ExternalChange("deleted", "a DELETE that was none of ours", fatal=True, at=7)
+        return replace(super().position(since), disturbances=(change,))
 
 
 class Filled(SceneSink):
@@ -404,8 +408,8 @@ class Filled(SceneSink):
 
     def look(self) -> Peek:
         """The newest marker."""
-        found = super().look()
-        return replace(found, strangers=found.marker is None)
+        peek = super().look()
+        return replace(peek, strangers=peek.marker is None)
 
     def position(self, since: Receipt | None) -> Position:
         """Where the target stands."""
@@ -466,9 +470,9 @@ class Sieve(SceneSink):
 
     def prepare(self, batch: Batch, epoch: int) -> PreparedContent:
         """Take the rows, but one."""
-        whole = super().prepare(batch, epoch).content
-        rows = records_in(whole)
-        less = computed(rows & (rows - 1), whole.low)
+        content = super().prepare(batch, epoch).content
+        rows = records_in(content)
+        less = computed(rows & (rows - 1), content.low)
         return PreparedContent(less.rows, less)
 
 
@@ -481,13 +485,13 @@ class _Other(SceneSink):
 
     def look(self) -> Peek:
         """The newest marker."""
-        found = super().look()
-        return replace(found, marker=self.another(found.marker)) if found.marker else found
+        peek = super().look()
+        return replace(peek, marker=self.another(peek.marker)) if peek.marker else peek
 
     def position(self, since: Receipt | None) -> Position:
         """Where the target stands."""
-        found = super().position(since)
-        return replace(found, marker=self.another(found.marker)) if found.marker else found
+        position = super().position(since)
+        return replace(position, marker=self.another(position.marker)) if position.marker else position
 
     def history(self, after: int = 0) -> Any:
         """Markers with receipts."""

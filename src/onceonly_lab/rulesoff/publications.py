@@ -19,7 +19,7 @@ from onceonly.machine.publish import PublishFacts
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch, Lineage, ReplayedEpochs
-from onceonly_checkpoints.epoch_windows import EpochWindows
+from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice
 from onceonly_lab.model.parts import PIPELINE, offsets
 
@@ -65,7 +65,7 @@ class _Line:
     standing: set[int] = field(default_factory=set)
     kept: bool = False
 
-    def grow(self, kind: str, rows: int, again: ReplayedEpochs | None = None) -> None:
+    def grow(self, kind: str, rows: int, replays: ReplayedEpochs | None = None) -> None:
         """One more epoch, of a kind."""
         number, last = len(self.epochs) + 1, self.epochs[-1] if self.epochs else None
         anew = kind in {"refresh", "published"}
@@ -82,9 +82,9 @@ class _Line:
             adoption=Adoption(AdoptionKind.ACCEPT_CHANGE) if kind == "operator" else None,
             series=number if anew else last.series if last else 1,
             replaces=(1, number - 1) if anew and last else None,
-            replays=again,
+            replays=replays,
             outputs=outputs,
-            panes=panes,
+            windows=panes,
         )
         self.epochs.append(chain.linked(epoch))
         self.kept = kind in {"outputs", "panes"} or (self.kept and not anew)
@@ -141,14 +141,16 @@ def drawn(chance: Random) -> Case:
         last = line.epochs[-1] = chain.linked(replace(last, sinks=((SINK, 1), (OTHER, 1))))
     if chance.random() < 0.05:  # the table was made anew
         last, line.standing = None, set()
-    known = {epoch.number: epoch for epoch in line.epochs}
-    first = chance.randint(1, len(known)) if known and not line.kept and chance.random() < 0.15 else 1
-    records = _Records({number: epoch for number, epoch in known.items() if number >= first})
+    epochs_by_number = {epoch.number: epoch for epoch in line.epochs}
+    first = (
+        chance.randint(1, len(epochs_by_number)) if epochs_by_number and not line.kept and chance.random() < 0.15 else 1
+    )
+    records = _Records({number: epoch for number, epoch in epochs_by_number.items() if number >= first})
     unfit = "it has a key" if chance.random() < 0.1 else ""
     facts = PublishFacts(PIPELINE, SINK, last, records, RERUN, held, unfit, "ledger.db", "rerun's table")
-    kept = line.kept or any(epoch.outputs or epoch.panes for epoch, _ in held)
-    gone = frozenset(known) - frozenset(records)
-    return Case(facts, frozenset(line.standing), frozenset(chosen), astray, published, kept, gone)
+    has_extras = line.kept or any(epoch.outputs or epoch.windows for epoch, _ in held)
+    gone = frozenset(epochs_by_number) - frozenset(records)
+    return Case(facts, frozenset(line.standing), frozenset(chosen), astray, published, has_extras, gone)
 
 
 def _drawn(chance: Random) -> _Line:
@@ -158,8 +160,8 @@ def _drawn(chance: Random) -> _Line:
         kind = chance.choice(_KINDS[:5] if plain else _KINDS) if number > began else "batch"
         if kind == "published" and (line.kept or not line.standing):
             kind = "operator"
-        again = ReplayedEpochs(f"{PIPELINE}~v1", 1, 1, "v1") if kind == "published" or number <= began else None
-        line.grow(kind, chance.randint(0, 1), again)
+        replays = ReplayedEpochs(f"{PIPELINE}~v1", 1, 1, "v1") if kind == "published" or number <= began else None
+        line.grow(kind, chance.randint(0, 1), replays)
     return line
 
 
@@ -204,16 +206,16 @@ def _published(chance: Random, line: _Line, held: tuple[tuple[Epoch, ReplayedEpo
 # ---- Whether a verdict is right.
 
 
-def judged(case: Case, found: object) -> Iterator[str]:
+def judged(case: Case, verdict: object) -> Iterator[str]:
     """What is wrong with a verdict."""
-    match found:
+    match verdict:
         case Epoch():
             yield from _of_rows(case)
-            yield from _of_epoch(case, found)
+            yield from _of_epoch(case, verdict)
         case Refusal():
-            yield from _of_refusal(case, found)
+            yield from _of_refusal(case, verdict)
         case _:
-            yield f"X-STUCK: {found!r} is no verdict"
+            yield f"X-STUCK: {verdict!r} is no verdict"
 
 
 def _of_rows(case: Case) -> Iterator[str]:
@@ -241,24 +243,26 @@ def _of_epoch(case: Case, epoch: Epoch) -> Iterator[str]:
         yield "X-STUCK: an epoch of no rows, or after none"
         return
     follows = (epoch.number, epoch.previous_chain, epoch.replaces) == (last.number + 1, last.chain, (1, last.number))
-    if not follows or not chain.sound(epoch) or epoch.standing != last.standing:
+    if not follows or not chain.sound(epoch) or epoch.resume_point != last.resume_point:
         yield f"X-GAP: epoch {epoch.number} does not follow {last.number}"
-    if epoch.digest != reduce(add, (one.digest for one, _ in held)):
+    if epoch.digest != reduce(add, (rerun_epoch.digest for rerun_epoch, _ in held)):
         yield "X-BALANCE: the epoch does not account for the rerun's rows"
 
 
-def _of_refusal(case: Case, found: Refusal) -> Iterator[str]:
-    said = dict(found.details)
-    reason = str(said.get("reason", ""))
+def _of_refusal(case: Case, refusal: Refusal) -> Iterator[str]:
+    details = dict(refusal.details)
+    reason = str(details.get("reason", ""))
     unknown = bool(case.forgotten) and "has forgotten" in reason
     right = {"E240": _lags(case), "E241": bool(case.published), "E242": _unfit(case) or unknown}
-    if not right[found.code]:
-        yield f"X-STUCK: refused by {found.code}: {reason}"
-    if found.code == "E242" and "also writes" in reason and SINK in reason:
+    if not right[refusal.code]:
+        yield f"X-STUCK: refused by {refusal.code}: {reason}"
+    if refusal.code == "E242" and "also writes" in reason and SINK in reason:
         yield f"X-UNNAMED: {reason}"
     newest = max(case.standing, default=0)
-    if found.code == "E240" and not (said["first"] == case.facts.held[0][1].first and newest <= int(str(said["last"]))):
-        yield f"X-UNNAMED: epochs {said['first']}..{said['last']} are named, and {newest} is the newest batch"
+    if refusal.code == "E240" and not (
+        details["first"] == case.facts.held[0][1].first and newest <= int(str(details["last"]))
+    ):
+        yield f"X-UNNAMED: epochs {details['first']}..{details['last']} are named, and {newest} is the newest batch"
 
 
 def _lags(case: Case) -> bool:

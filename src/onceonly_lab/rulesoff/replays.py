@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
-from onceonly.machine import rerun
+from onceonly.machine import publish
 from onceonly.machine.facts import BatchFacts, NewEpoch, Offer, Refusal, Replays, Skip
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
@@ -64,7 +64,7 @@ class Case:
 def play(chance: Random) -> str:
     """What is wrong in one case; empty: nothing."""
     case = drawn(chance)
-    return next(judged(case, rerun.replayed(case.facts)), "")
+    return next(judged(case, publish.replayed(case.facts)), "")
 
 
 def drawn(chance: Random) -> Case:
@@ -94,39 +94,39 @@ def _epoch(number: int, ran: _Span | None) -> Epoch:
     return chain.linked(replace(made, replays=ran.replayed if ran else None))
 
 
-def judged(case: Case, found: object) -> Iterator[str]:
+def judged(case: Case, verdict: object) -> Iterator[str]:
     """What is wrong with a verdict."""
-    match found:
+    match verdict:
         case None:
             if case.offered:
                 yield f"X-DUP: {_spelled(case.offered)}: taken for a batch of the query's own"
         case _ if case.offered is None:
             yield "X-STUCK: a batch of the query's own is taken for one that runs epochs again"
         case NewEpoch():
-            yield from _of_new(case, found)
+            yield from _of_new(case, verdict)
         case Skip():
-            yield from _of_skip(case, found)
+            yield from _of_skip(case, verdict)
         case Refusal():
             if case.held or case.follows:
                 yield f"X-STUCK: {_spelled(case.offered)}: refused after {_spelled(case.newest)}"
         case _:
-            yield f"X-STUCK: {found!r} is no verdict"
+            yield f"X-STUCK: {verdict!r} is no verdict"
 
 
-def _of_new(case: Case, found: NewEpoch) -> Iterator[str]:
+def _of_new(case: Case, new_epoch: NewEpoch) -> Iterator[str]:
     last = case.facts.last
     if case.held:
         yield f"X-DUP: {_spelled(case.offered)}: written twice"
     elif not case.follows:
         yield f"X-LOSS: {_spelled(case.offered)}: written after {_spelled(case.newest)}"
-    if found.number != (last.number + 1 if last else 1):
-        yield f"X-GAP: epoch {found.number} follows {last.number if last else 'none'}"
+    if new_epoch.number != (last.number + 1 if last else 1):
+        yield f"X-GAP: epoch {new_epoch.number} follows {last.number if last else 'none'}"
 
 
-def _of_skip(case: Case, found: Skip) -> Iterator[str]:
+def _of_skip(case: Case, skip: Skip) -> Iterator[str]:
     if not case.held:
         yield f"X-LOSS: {_spelled(case.offered)}: skipped, and the newest epoch is {_spelled(case.newest)}"
-    if found.execute != case.facts.offer.stateful:
+    if skip.execute != case.facts.offer.stateful:
         yield "X-LOSS: what a skipped batch leaves in the state is not asked for"
 
 

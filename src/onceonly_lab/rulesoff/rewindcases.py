@@ -49,27 +49,27 @@ class Case:
 
     def sources(self, sink: str, number: int) -> set[Origin]:
         """Where the rows of an epoch lie for a sink, of the places that may be asked."""
-        facts, wanted = self.facts, self.held.get((number, sink))
-        if wanted is None:
+        facts, rows = self.facts, self.held.get((number, sink))
+        if rows is None:
             return {Origin(OriginKind.NONE)}
-        found = {
-            Origin(OriginKind.SINK, other) for other in self._others(number) if self.held.get((number, other)) == wanted
+        origins = {
+            Origin(OriginKind.SINK, other) for other in self._others(number) if self.held.get((number, other)) == rows
         }
         if number in facts.staged:
-            found.add(Origin(OriginKind.STAGED))
-        if facts.code and number not in facts.gone and self.given.get(number) == wanted:
-            found.add(Origin(OriginKind.SOURCE))
-        return found if facts.asked.origin is None else found & {facts.asked.origin}
+            origins.add(Origin(OriginKind.STAGED))
+        if facts.code and number not in facts.gone and self.given.get(number) == rows:
+            origins.add(Origin(OriginKind.SOURCE))
+        return origins if facts.request.origin is None else origins & {facts.request.origin}
 
     def lacks(self, sink: str, newest: int) -> list[int]:
         """Epochs that a sink has to get to stand at ``newest``."""
-        return list(range(max(self.facts.stands[sink] + 1, self.joined[sink]), newest + 1))
+        return list(range(max(self.facts.sink_epochs[sink] + 1, self.joined[sink]), newest + 1))
 
     def _others(self, number: int) -> list[str]:
         """Sinks that can be read, are not written themselves, and hold an epoch."""
         facts = self.facts
-        there = [one for one in facts.readable if self.joined[one] <= number <= facts.stands[one]]
-        return [one for one in there if one not in facts.asked.sinks]
+        there = [sink for sink in facts.readable if self.joined[sink] <= number <= facts.sink_epochs[sink]]
+        return [sink for sink in there if sink not in facts.request.sinks]
 
 
 def drawn(chance: Random) -> Case:
@@ -79,27 +79,27 @@ def drawn(chance: Random) -> Case:
     joined = {sink: chance.choice((1, 1, 1, chance.randint(1, newest))) for sink in names}
     kinds = [chance.choice(_KINDS) for _ in range(newest)]
     line = _line(kinds, joined)
-    stands = _stands(chance, joined, newest)
-    asked = _asked(chance, stands, newest)
-    known, ruined = _ruined(chance, line)
-    chains, astray = _chains(chance, line, stands, asked)
+    sink_epochs = _stands(chance, joined, newest)
+    request = _asked(chance, sink_epochs, newest)
+    epochs_by_number, ruined = _ruined(chance, line)
+    chains, astray = _chains(chance, line, sink_epochs, request)
     numbers = range(1, newest + 2)
     facts = RewindFacts(
-        asked,
-        stands,
-        known,
+        request,
+        sink_epochs,
+        epochs_by_number,
         staged={number for number in numbers if chance.random() < 0.3},
         readable=[sink for sink in chance.sample(names, len(names)) if chance.random() < 0.6],
         code=chance.random() < 0.4,
         gone={number: f"file {number}" for number in numbers if chance.random() < 0.15},
         chains=chains,
-        outlived={sink: f"another {sink}" for sink in names if stands[sink] and chance.random() < 0.05},
+        outlived={sink: f"another {sink}" for sink in names if sink_epochs[sink] and chance.random() < 0.05},
     )
     held = {
         (epoch.number, sink): _held(kinds[epoch.number - 1], sink, epoch.number) for epoch in line for sink in names
     }
-    given = {number: f"{number} as the query gives them" for number in numbers if kinds[number - 1 : number]}
-    return Case(facts, line, {at: rows for at, rows in held.items() if rows}, given, joined, ruined, astray)
+    query_rows = {number: f"{number} as the query gives them" for number in numbers if kinds[number - 1 : number]}
+    return Case(facts, line, {at: rows for at, rows in held.items() if rows}, query_rows, joined, ruined, astray)
 
 
 def _held(kind: str, sink: str, number: int) -> str:
@@ -139,50 +139,50 @@ def _stands(chance: Random, joined: Mapping[str, int], newest: int) -> dict[str,
     common, other = chance.randint(1, newest), chance.randint(0, newest)
     how = chance.random()
     among = (common,) if how < 0.3 else (common, other) if how < 0.8 else range(newest + 1)
-    stands = {sink: chance.choice(among) for sink in joined}
-    return {sink: at if at >= joined[sink] else 0 for sink, at in stands.items()}
+    sink_epochs = {sink: chance.choice(among) for sink in joined}
+    return {sink: at if at >= joined[sink] else 0 for sink, at in sink_epochs.items()}
 
 
-def _asked(chance: Random, stands: Mapping[str, int], newest: int) -> RewindRequest:
+def _asked(chance: Random, sink_epochs: Mapping[str, int], newest: int) -> RewindRequest:
     """What leads on where they stand, or anything."""
-    least, most = min(stands.values()), max(stands.values())
-    asked = RewindRequest(least, tuple(sink for sink, at in stands.items() if at < most))
+    least, most = min(sink_epochs.values()), max(sink_epochs.values())
+    request = RewindRequest(least, tuple(sink for sink, at in sink_epochs.items() if at < most))
     if chance.random() < 0.3:
-        among = [*stands, STRANGER] if chance.random() < 0.1 else [*stands]
-        some = chance.sample(among, chance.randint(0, len(stands)))
-        asked = RewindRequest(chance.randint(0, newest + 1), tuple(some))
+        among = [*sink_epochs, STRANGER] if chance.random() < 0.1 else [*sink_epochs]
+        some = chance.sample(among, chance.randint(0, len(sink_epochs)))
+        request = RewindRequest(chance.randint(0, newest + 1), tuple(some))
     if chance.random() < 0.3:
-        others = [Origin(OriginKind.SINK, sink) for sink in stands]
+        others = [Origin(OriginKind.SINK, sink) for sink in sink_epochs]
         origin = chance.choice((Origin(OriginKind.STAGED), Origin(OriginKind.SOURCE), *others))
-        asked = replace(asked, origin=origin)
+        request = replace(request, origin=origin)
     if chance.random() < 0.3:
         first = chance.randint(1, newest + 1)
-        asked = replace(asked, lost=(first, chance.randint(first, newest + 1)))
-    return asked
+        request = replace(request, lost=(first, chance.randint(first, newest + 1)))
+    return request
 
 
 def _ruined(chance: Random, line: tuple[Epoch, ...]) -> tuple[dict[int, Epoch], frozenset[int]]:
     """What is known of epochs: one of them may be forgotten, altered by hand, or be of another history."""
-    known = {epoch.number: epoch for epoch in line}
+    epochs_by_number = {epoch.number: epoch for epoch in line}
     if chance.random() < 0.6 or len(line) == 1:
-        return known, frozenset()
-    one = chance.choice(line)
+        return epochs_by_number, frozenset()
+    ruined_epoch = chance.choice(line)
     how = chance.choice(("forgotten", "altered", "other"))
     if how == "forgotten":
-        del known[one.number]
+        del epochs_by_number[ruined_epoch.number]
     elif how == "altered":
-        known[one.number] = replace(one, schema="other columns")
+        epochs_by_number[ruined_epoch.number] = replace(ruined_epoch, schema="other columns")
     else:  # of the first nobody can tell
-        one = line[-1] if one.number == 1 else one
-        known[one.number] = chain.linked(replace(one, previous_chain="of another history"))
-    contradicted = {one.number + 1} if how == "other" else set[int]()
-    return known, frozenset({one.number, *contradicted})
+        ruined_epoch = line[-1] if ruined_epoch.number == 1 else ruined_epoch
+        epochs_by_number[ruined_epoch.number] = chain.linked(replace(ruined_epoch, previous_chain="of another history"))
+    contradicted = {ruined_epoch.number + 1} if how == "other" else set[int]()
+    return epochs_by_number, frozenset({ruined_epoch.number, *contradicted})
 
 
 def _chains(
-    chance: Random, line: tuple[Epoch, ...], stands: Mapping[str, int], asked: RewindRequest
+    chance: Random, line: tuple[Epoch, ...], sink_epochs: Mapping[str, int], request: RewindRequest
 ) -> tuple[dict[str, str], str]:
     """What sinks say that they hold, where they are asked; one that is brought up may hold another history."""
-    known = {sink: line[at - 1].chain for sink, at in stands.items() if at and chance.random() < 0.8}
-    astray = next((sink for sink in asked.sinks if stands.get(sink)), "") if chance.random() < 0.15 else ""
-    return known | ({astray: "of another history"} if astray else {}), astray
+    chains = {sink: line[at - 1].chain for sink, at in sink_epochs.items() if at and chance.random() < 0.8}
+    astray = next((sink for sink in request.sinks if sink_epochs.get(sink)), "") if chance.random() < 0.15 else ""
+    return chains | ({astray: "of another history"} if astray else {}), astray

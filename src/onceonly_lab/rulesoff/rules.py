@@ -27,7 +27,7 @@ MACHINE = "onceonly.machine.transitions"
 NOTING = "onceonly.machine.event_time"
 """The module in which what was said of time is held."""
 
-TABLES = ("onceonly.machine.rewind", "onceonly.machine.rerun", "onceonly.machine.publish")
+TABLES = ("onceonly.machine.rewind", "onceonly.machine.publish")
 """Modules that decide in one go, each condition of which is a rule: of an ``if`` that returns, of a loop, of the
 ``if`` of a comprehension, and what a function that returns a ``bool`` returns; of an ``and`` or ``or`` each operand."""
 
@@ -39,7 +39,7 @@ MODULES = (*DECISIONS, MACHINE, NOTING, *TABLES)
 
 RIM = (
     "onceonly.replay.rewind",
-    "onceonly.replay.publish_swap",
+    "onceonly.replay.publication",
     "onceonly.audit.rules_pipeline",
     "onceonly.audit.rules_sink",
     "onceonly.audit.rules_time",
@@ -50,19 +50,22 @@ something is a rule. No world of the lab runs them: tests alone can notice that 
 sink asks for durability is a text, which ``tests/core/test_commit_durability.py`` reads."""
 
 NEEDLESS = {
-    "stands != way.to": "the opening's last epoch is the newest of the readings: if it is another one, a reading is",
+    "current != decision.to": "the opening's last epoch is the newest of the readings: another one shows in a reading",
 }
 """Conditions at the rim that may go without anybody noticing, and why."""
 
 WHOLE = {
-    ("onceonly.machine.event_time", "horizon"): "return known.said.lower if known.said else None",
+    (
+        "onceonly.machine.event_time",
+        "horizon",
+    ): "return previous.effective_time.dataset_complete_until if previous.effective_time else None",
     ("onceonly_sinks.delta.writer", "_closed_behind"): "return True",
 }
 """Functions that are such rules as a whole, with what a product without them does."""
 
 INSTEAD = {
     "_absent": "return replace(state, phase=Phase.COMMIT, unknowns=0)",
-    "_noted": "return wanted",
+    "_keep_latest": "return proposed_time",
 }
 """Functions of the machine that are rules as a whole, with what a product without them does: it tries again blindly, or
 takes every word on time, also one that takes another back."""
@@ -150,8 +153,8 @@ class _Slot:
 
     @property
     def node(self) -> ast.expr:
-        found = getattr(self.holder, self.member)
-        expression: ast.expr = found if self.at is None else found[self.at]
+        child = getattr(self.holder, self.member)
+        expression: ast.expr = child if self.at is None else child[self.at]
         return expression
 
     def switch_off(self) -> None:
@@ -201,7 +204,7 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
         if isinstance(node, ast.FunctionDef):
             yield "", node
         elif isinstance(node, ast.ClassDef):
-            yield from ((f"{node.name}.", one) for one in node.body if isinstance(one, ast.FunctionDef))
+            yield from ((f"{node.name}.", method) for method in node.body if isinstance(method, ast.FunctionDef))
 
 
 def _refusing(function: ast.FunctionDef) -> Iterator[_Slot]:
@@ -211,7 +214,9 @@ def _refusing(function: ast.FunctionDef) -> Iterator[_Slot]:
 
 
 def _refuses(node: ast.stmt) -> bool:
-    calls = {one.func.id for one in ast.walk(node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
+    calls = {
+        child.func.id for child in ast.walk(node) if isinstance(child, ast.Call) and isinstance(child.func, ast.Name)
+    }
     if isinstance(node, ast.Raise):
         return "TypeError" not in calls  # what no type checker lets happen
     yields = isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield | ast.YieldFrom)
@@ -223,8 +228,8 @@ _REFUSING = frozenset({"refuse", "found", "Refusal"})
 
 def _parts(module: str, function: ast.FunctionDef, slots: Iterator[_Slot]) -> Iterator[tuple[Rule, Node]]:
     for part, slot in enumerate(slots, 1):
-        whole = slot.holder if module == MACHINE else slot.node
-        yield _rule(module, function, part, whole), slot
+        rule_node = slot.holder if module == MACHINE else slot.node
+        yield _rule(module, function, part, rule_node), slot
 
 
 def _may_say_nothing(function: ast.FunctionDef) -> bool:
@@ -242,7 +247,9 @@ def _operands(function: ast.FunctionDef) -> Iterator[_Slot]:
 
 def _stopping(function: ast.FunctionDef) -> Iterator[_Slot]:
     for node in ast.walk(function):
-        if isinstance(node, ast.If) and any(isinstance(one, ast.Return) and _stops(one) for one in node.body):
+        if isinstance(node, ast.If) and any(
+            isinstance(statement, ast.Return) and _stops(statement) for statement in node.body
+        ):
             yield _Slot(node, "test", None, off=False)
 
 
@@ -258,31 +265,33 @@ def _conditions(function: ast.FunctionDef) -> Iterator[_Slot]:
             yield from _each(_Slot(node, "value", None, off=True))
 
 
-def _each(whole: _Slot) -> Iterator[_Slot]:
+def _each(slot: _Slot) -> Iterator[_Slot]:
     """A condition, and what it consists of: without an operand the others decide; without all, nothing does."""
-    node = whole.node.value if isinstance(whole.node, ast.NamedExpr) else whole.node
+    node = slot.node.value if isinstance(slot.node, ast.NamedExpr) else slot.node
     proves = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
-    if not isinstance(node, ast.BoolOp) or proves != whole.off:
-        yield whole
+    if not isinstance(node, ast.BoolOp) or proves != slot.off:
+        yield slot
     if isinstance(node, ast.BoolOp):
         yield from (_Slot(node, "values", at, off=proves) for at in range(len(node.values)))
 
 
 def _stops(node: ast.stmt) -> bool:
-    calls = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
+    calls = (child.func for child in ast.walk(node) if isinstance(child, ast.Call))
     return any(isinstance(call, ast.Name) and call.id in _STOPS for call in calls)
 
 
 def _rule(module: str, function: ast.FunctionDef, part: int, node: ast.AST) -> Rule:
-    read = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
-    asked = {one.func.id for one in ast.walk(node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
-    return Rule(module, function.name, part, ast.unparse(node), frozenset(read | asked) - _NOTHING_SAID)
+    read = {child.attr for child in ast.walk(node) if isinstance(child, ast.Attribute)}
+    called_names = {
+        child.func.id for child in ast.walk(node) if isinstance(child, ast.Call) and isinstance(child.func, ast.Name)
+    }
+    return Rule(module, function.name, part, ast.unparse(node), frozenset(read | called_names) - _NOTHING_SAID)
 
 
 def _switch_off(node: Node) -> None:
     if isinstance(node, ast.FunctionDef):
         nothing = "yield from ()" if _says_several(node) else "pass"
-        whole = {name: instead for (_, name), instead in WHOLE.items()}
-        node.body = ast.parse({**INSTEAD, **whole}.get(node.name, nothing)).body
+        replacements = {name: instead for (_, name), instead in WHOLE.items()}
+        node.body = ast.parse({**INSTEAD, **replacements}.get(node.name, nothing)).body
     else:
         node.switch_off()

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from onceonly.machine.division_rules import WindowsConfig
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Offer
 from onceonly.machine.source_order import kafka_identity
-from onceonly.machine.window_rules import WindowsConfig
 from onceonly.machine.writer_progress import TimedMarker, WriterSet
 from onceonly_checkpoints.epoch_time import EpochTime, Unit
 from onceonly_checkpoints.model import SourceIdentity
-from onceonly_checkpoints.spark.previous_checkpoints import PreviousBatch
+from onceonly_checkpoints.spark.offsets import PreviousBatch
 from onceonly_lab.model.parts import Kind, SimulatedLedger, StagingArea, between, computed, offsets, records_in
 from onceonly_lab.rulesoff.props import (
     Bare,
@@ -113,7 +113,7 @@ def markers_of_another_pipeline() -> str:
     stage.scene.ledger = SimulatedLedger()
     ended = stage.starts(sinks={P: Mixed}).writes()
     theirs = records_in(stage.scene.targets[P].held[0].content)
-    lacking = not any(records_in(one.content) & theirs for one in stage.scene.targets[P].held[1:])
+    lacking = not any(records_in(held_epoch.content) & theirs for held_epoch in stage.scene.targets[P].held[1:])
     return _refused(ended, "X-LOSS: the other pipeline's epoch was taken for this one's" if lacking else "")
 
 
@@ -193,7 +193,7 @@ def bytes_gone_and_another_output() -> str:
     output(stage, between(0, 7))
     ended = stage.starts().writes()
     held = stage.scene.targets[D].held
-    other = any(one.content != one.epoch.digest_in(D) for one in held)
+    other = any(held_epoch.content != held_epoch.epoch.digest_in(D) for held_epoch in held)
     return _refused(ended, "X-CROSS: a sink holds another output than its marker names" if other else "")
 
 
@@ -391,7 +391,7 @@ SCENES: tuple[Callable[[], str], ...] = (
 
 def played(name: str = "") -> Iterator[tuple[str, str | Exception]]:
     """The scene of a name, or each, with what is wrong at its end or has broken it; empty: nothing."""
-    for scene in (one for one in SCENES if name in ("", one.__name__)):
+    for scene in (candidate for candidate in SCENES if name in ("", candidate.__name__)):
         try:
             yield scene.__name__, scene()
         except Exception as error:  # noqa: BLE001 - a machine that breaks for want of a rule has noticed it

@@ -65,15 +65,15 @@ class Notice:
         return asdict(self)
 
 
-def searched(world: str, place: str = "") -> Iterator[Notice]:
+def searched(world: str, case_id: str = "") -> Iterator[Notice]:
     """Everything that a world shows, one after the other; who has enough stops asking.
 
     Args:
         world: one of :data:`WORLDS`.
-        place: the scene, case or seed to look at; empty: all.
+        case_id: the scene, case or seed to look at; empty: all.
     """
     looks = {SCENES: _scenes, FACTS: _facts, RANDOM: _random}.get(world)
-    return looks(place) if looks else _bound(world)
+    return looks(case_id) if looks else _bound(world)
 
 
 def broke(error: Exception) -> str:
@@ -82,16 +82,16 @@ def broke(error: Exception) -> str:
     return f"{str(error)[:200] or 'breaks'} in {where}"
 
 
-def _scenes(place: str) -> Iterator[Notice]:
+def _scenes(case_id: str) -> Iterator[Notice]:
     from onceonly_lab.rulesoff.scenes import played
 
-    return _shown(played(place))
+    return _shown(played(case_id))
 
 
-def _facts(place: str) -> Iterator[Notice]:
+def _facts(case_id: str) -> Iterator[Notice]:
     from onceonly_lab.rulesoff.drawn import played
 
-    return _shown(played(place))
+    return _shown(played(case_id))
 
 
 def _shown(played: Iterable[tuple[str, str | Exception]]) -> Iterator[Notice]:
@@ -103,12 +103,12 @@ def _shown(played: Iterable[tuple[str, str | Exception]]) -> Iterator[Notice]:
             yield Notice(name, noticed, words)
 
 
-def _random(place: str) -> Iterator[Notice]:
+def _random(case_id: str) -> Iterator[Notice]:
     from onceonly_lab.fuzzer.draw import draw
     from onceonly_lab.fuzzer.world import play
     from onceonly_lab.play.many import broken
 
-    for seed in (int(place),) if place else range(1, SCHEDULES + 1):
+    for seed in (int(case_id),) if case_id else range(1, SCHEDULES + 1):
         try:
             run = play(draw(seed))
             name = broken(run)
@@ -124,13 +124,15 @@ def _bound(world: str) -> Iterator[Notice]:
     from onceonly_lab.explorer.search import search
 
     try:
-        found = search(BOUNDS[world], 240)
+        exploration = search(BOUNDS[world], 240)
     except Exception as error:  # noqa: BLE001 - as above
         yield Notice("", type(error).__name__, broke(error))
         return
-    if found.violation is not None:
-        yield Notice("", str(found.violation.name), f"{len(found.story) - 1} steps: {found.violation.words}")
-    elif not found.complete:
+    if exploration.violation is not None:
+        yield Notice(
+            "", str(exploration.violation.name), f"{len(exploration.story) - 1} steps: {exploration.violation.words}"
+        )
+    elif not exploration.complete:
         yield Notice("", INCOMPLETE, "")
 
 
@@ -189,19 +191,23 @@ def recorded() -> dict[str, Trial]:
 def record(trials: Sequence[Trial]) -> None:
     """Keep what was found; rules that are no more are forgotten."""
     with _LOCK:
-        known = {**recorded(), **{trial.rule: trial for trial in trials}}
-        kept = [known[rule.name].to_json() for rule in rules() if rule.name in known]
-        RECORDED.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        trials_by_rule = {**recorded(), **{trial.rule: trial for trial in trials}}
+        documents = [trials_by_rule[rule.name].to_json() for rule in rules() if rule.name in trials_by_rule]
+        RECORDED.write_text(json.dumps(documents, indent=1) + "\n", encoding="utf-8")
 
 
 def changed(every: Sequence[Rule]) -> list[Rule]:
     """The rules whose text, or that of the rule beside them, is not the recorded one."""
-    texts, known = {rule.name: rule.fingerprint for rule in every}, recorded()
-    return [rule for rule in every if _fingerprint(rule, known.get(rule.name), texts) != _recorded_one(rule, known)]
+    texts, trials_by_rule = {rule.name: rule.fingerprint for rule in every}, recorded()
+    return [
+        rule
+        for rule in every
+        if _fingerprint(rule, trials_by_rule.get(rule.name), texts) != _recorded_one(rule, trials_by_rule)
+    ]
 
 
-def _recorded_one(rule: Rule, known: Mapping[str, Trial]) -> str:
-    return known[rule.name].fingerprint if rule.name in known else "never tried"
+def _recorded_one(rule: Rule, trials_by_rule: Mapping[str, Trial]) -> str:
+    return trials_by_rule[rule.name].fingerprint if rule.name in trials_by_rule else "never tried"
 
 
 def _fingerprint(rule: Rule, trial: Trial | None, texts: Mapping[str, str]) -> str:
@@ -222,8 +228,8 @@ def chosen(only: Sequence[str], *, new: bool, count: int | None, seed: int) -> t
 
 
 def tried(
-    wanted: Sequence[Rule],
-    told: Callable[[str], None],
+    selected: Sequence[Rule],
+    progress: Callable[[str], None],
     *,
     quick: bool = False,
     workers: int = 2,
@@ -232,8 +238,8 @@ def tried(
     """Try rules, several side by side.
 
     Args:
-        wanted: the rules.
-        told: hears of each as soon as it is known.
+        selected: the rules.
+        progress: hears of each as soon as it is known.
         quick: where each was noticed last, and else in the worlds that take seconds.
         workers: how many at a time.
         keep: gets each trial as soon as it is known.
@@ -241,78 +247,78 @@ def tried(
     every = rules()
 
     def one(rule: Rule) -> Trial:
-        trial = (quick and _again(rule, every)) or _tried(rule, every, told, _QUICK if quick else _ALL)
-        beside = f" beside {trial.beside}" if trial.beside else ""
-        told(
-            f"{rule.name}{beside}: {f'{trial.noticed} in {trial.world} {trial.at}' if trial.noticed else 'not noticed'}"
+        trial = (quick and _again(rule, every)) or _tried(rule, every, progress, _QUICK if quick else _ALL)
+        suffix = f" beside {trial.beside}" if trial.beside else ""
+        progress(
+            f"{rule.name}{suffix}: {f'{trial.noticed} in {trial.world} {trial.at}' if trial.noticed else 'not noticed'}"
         )
         keep(trial)
         return trial
 
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(one, wanted))
+        return list(pool.map(one, selected))
 
 
 def _again(rule: Rule, every: Sequence[Rule]) -> Trial | None:
     """The same rule where it was noticed last; ``None`` where that is not known, or it is not noticed any more."""
-    known = recorded().get(rule.name)
-    if known is None or not known.noticed or known.beside not in {"", *(one.name for one in every)}:
+    trial = recorded().get(rule.name)
+    if trial is None or not trial.noticed or trial.beside not in {"", *(candidate.name for candidate in every)}:
         return None
-    names = tuple(filter(None, (rule.name, known.beside)))
-    found = _asked(names, known.world, known.at, most=1)
-    if not found or (known.beside and _stands_alone(known.beside, known.world, found[0])):
+    names = tuple(filter(None, (rule.name, trial.beside)))
+    notices = _asked(names, trial.world, trial.at, most=1)
+    if not notices or (trial.beside and _stands_alone(trial.beside, trial.world, notices[0])):
         return None
-    texts = {one.name: one.fingerprint for one in every}
-    return _trial(rule, known.world, found[0], known.beside, texts)
+    texts = {candidate.name: candidate.fingerprint for candidate in every}
+    return _trial(rule, trial.world, notices[0], trial.beside, texts)
 
 
 def _stands_alone(name: str, world: str, notice: Notice) -> bool:
     """Whether a rule is noticed at the very same place without the other one."""
-    return any(one.at == notice.at for one in _asked((name,), world, notice.at, most=1))
+    return any(other_notice.at == notice.at for other_notice in _asked((name,), world, notice.at, most=1))
 
 
-def _trial(rule: Rule, world: str, notice: Notice, beside: str, texts: Mapping[str, str]) -> Trial:
-    bare = Trial(rule.name, "", beside=beside)
-    return Trial(rule.name, _fingerprint(rule, bare, texts), world, notice.noticed, notice.at, notice.words, beside)
+def _trial(rule: Rule, world: str, notice: Notice, companion: str, texts: Mapping[str, str]) -> Trial:
+    bare = Trial(rule.name, "", beside=companion)
+    return Trial(rule.name, _fingerprint(rule, bare, texts), world, notice.noticed, notice.at, notice.words, companion)
 
 
-def _tried(rule: Rule, every: Sequence[Rule], told: Callable[[str], None], among: Sequence[Sequence[str]]) -> Trial:
-    texts = {one.name: one.fingerprint for one in every}
-    others = [one for one in every if one != rule and alike(one, rule)]
+def _tried(rule: Rule, every: Sequence[Rule], progress: Callable[[str], None], among: Sequence[Sequence[str]]) -> Trial:
+    texts = {candidate.name: candidate.fingerprint for candidate in every}
+    others = [candidate for candidate in every if candidate != rule and alike(candidate, rule)]
     for worlds in among:
         for world in worlds:
-            if found := _asked((rule.name,), world, "", most=1):
-                return _trial(rule, world, found[0], "", texts)
-        told(f"{rule.name}: not noticed alone in {', '.join(worlds)}")
+            if notices := _asked((rule.name,), world, "", most=1):
+                return _trial(rule, world, notices[0], "", texts)
+        progress(f"{rule.name}: not noticed alone in {', '.join(worlds)}")
         for world, other in ((world, other) for world in worlds for other in others):
             if notice := _beside(rule, other, world):
                 return _trial(rule, world, notice, other.name, texts)
     return Trial(rule.name, rule.fingerprint)
 
 
-def alike(one: Rule, other: Rule) -> bool:
+def alike(rule: Rule, other: Rule) -> bool:
     """Whether one rule may stand in for the other: both read a field or ask a function, or are parts of one proof."""
-    return bool(one.reads & other.reads) or (one.module, one.function) == (other.module, other.function)
+    return bool(rule.reads & other.reads) or (rule.module, rule.function) == (other.module, other.function)
 
 
 def _beside(rule: Rule, other: Rule, world: str) -> Notice | None:
     """What is noticed where both are off and is not where ``other`` alone is."""
     most = SCHEDULES if world in {SCENES, FACTS, RANDOM} else 1
     both = _asked((rule.name, other.name), world, "", most=most)
-    alone = {one.at for one in _asked((other.name,), world, "", most=most)} if both else set[str]()
-    return next((one for one in both if one.at not in alone), None)
+    alone = {notice.at for notice in _asked((other.name,), world, "", most=most)} if both else set[str]()
+    return next((notice for notice in both if notice.at not in alone), None)
 
 
-def _asked(names: tuple[str, ...], world: str, place: str, most: int) -> list[Notice]:
-    line = [sys.executable, str(_CHILD), ",".join(names), world, place, str(most)]
+def _asked(names: tuple[str, ...], world: str, case_id: str, most: int) -> list[Notice]:
+    line = [sys.executable, str(_CHILD), ",".join(names), world, case_id, str(most)]
     try:
         ran = subprocess.run(line, capture_output=True, text=True, timeout=_LONGEST, check=False)
     except subprocess.TimeoutExpired:
         return []
     if ran.returncode:
         return [Notice("", "it does not start", ran.stderr.strip().splitlines()[-1][:200])]
-    found = [Notice(**load) for load in json.loads(ran.stdout.splitlines()[-1])]
-    return [one for one in found if one.noticed != INCOMPLETE]
+    notices = [Notice(**load) for load in json.loads(ran.stdout.splitlines()[-1])]
+    return [notice for notice in notices if notice.noticed != INCOMPLETE]
 
 
 def page(trials: Sequence[Trial]) -> str:
@@ -327,16 +333,18 @@ def page(trials: Sequence[Trial]) -> str:
 
 _PAGE = """# Rules off
 
-Each rule of recovery, of comparison, of the machine, and of what decides rewinds, reruns and publications was taken
-out of the source of what ships, and worlds were searched until one noticed: [how](fault-lab.md#rules-off). This page is
-what the last full run has recorded; `onceonly lab rules-off --record --page docs/rules-off.md` writes it.
+You see here, for each rule that decides recovery, rewinds, reruns and publications, the failure that it prevents. You
+need the table when you change a rule or judge the proof. The lab removed each rule from the shipped source and searched
+until a simulated world noticed: [how](fault-lab.md#rules-off).
+
+`onceonly lab rules-off --record --page docs/rules-off.md` writes this page.
 
 {counted}
 
-"Off beside" names a rule that stands in for the one before it: with both of them off something goes wrong there, with
-that other one off alone nothing does. "Scenes" are played by hand (`onceonly_lab.rulesoff.scenes`). "Drawn facts" are
-put to one table, and its verdict is judged by what they were told of (`onceonly_lab.rulesoff.drawn`); the number is
-that of the case. The bounds are those of [the fault lab](fault-lab.md#l0-all-of-them).
+"Off beside" names a rule that can replace the one before it: only with both removed something goes wrong. "Scenes" are
+written by hand (`onceonly_lab.rulesoff.scenes`). "Drawn facts" are random input of one decision table
+(`onceonly_lab.rulesoff.drawn`), with the number of the case. Other names are bounds of
+[the fault lab](fault-lab.md#l0-every-interleaving).
 
 {table}
 """

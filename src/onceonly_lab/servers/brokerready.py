@@ -161,7 +161,7 @@ def given_up(printed: str) -> bool:
         # It still reads its log from the beginning, where the broker is fenced because it has just been born.
         return False
     whole_lines = printed.rpartition("\n")[0]
-    states = [found["fenced"] for found in _REGISTRATION.finditer(whole_lines) if found["fenced"] != _UNCHANGED]
+    states = [match["fenced"] for match in _REGISTRATION.finditer(whole_lines) if match["fenced"] != _UNCHANGED]
     return not states or states[-1] in _FENCED
 
 

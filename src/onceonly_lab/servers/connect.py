@@ -123,7 +123,7 @@ class ConnectServer:
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(self._port),
         }
-        told = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        arguments = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
         command = [str(HOME / "bin" / "spark-submit"), "--class", _MAIN, "--name", "connect", "--master", "local[2]"]
         environment = {
             **os.environ,
@@ -139,7 +139,7 @@ class ConnectServer:
         environment.pop("SPARK_REMOTE", None)
         environment.pop("SPARK_CONNECT_MODE_ENABLED", None)
         self._process = GuardedProcess(
-            [*command, *told, "spark-internal"], self.folder / "server", self.log, env=environment
+            [*command, *arguments, "spark-internal"], self.folder / "server", self.log, env=environment
         )
         self._await_port()
 

@@ -311,8 +311,8 @@ def sweep_leftovers(folder: Path | None = None) -> list[Path]:
     Args:
         folder: default, the system's temporary directory.
     """
-    found = sorted((folder or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*/{_LOCK}"))
-    return [lock.parent for lock in found if _sweep(lock)]
+    locks = sorted((folder or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*/{_LOCK}"))
+    return [lock.parent for lock in locks if _sweep(lock)]
 
 
 @contextmanager

@@ -35,14 +35,14 @@ def free_ports(count: int) -> list[int]:
         OSError: there are not so many.
     """
     low = _ephemeral_low()
-    found: set[int] = set()
+    ports: set[int] = set()
     for _ in range(_TRIES):
-        if len(found) == count:
-            return sorted(found)
+        if len(ports) == count:
+            return sorted(ports)
         port = _SYSTEM.randrange(max(_LOWEST, low - _SPAN), low)
-        if port not in found and is_free(port):
-            found.add(port)
-    raise OSError(f"found only {len(found)} of {count} free ports below {low}")
+        if port not in ports and is_free(port):
+            ports.add(port)
+    raise OSError(f"found only {len(ports)} of {count} free ports below {low}")
 
 
 def is_free(port: int) -> bool:
@@ -68,9 +68,9 @@ def _ephemeral_low() -> int:
 
 _JDBC = (Artifact("org.postgresql", "postgresql", "42.7.14"),)
 _KAFKA_BROKER = (
-    Artifact("org.apache.kafka", f"kafka_{SCALA_LINE}", KAFKA_VERSION, whole=True),
+    Artifact("org.apache.kafka", f"kafka_{SCALA_LINE}", KAFKA_VERSION, with_dependencies=True),
     # The binding of the line of slf4j-api that the broker brings; without one it says nothing when it fails.
-    Artifact("org.slf4j", "slf4j-simple", "1.7.36", whole=True),
+    Artifact("org.slf4j", "slf4j-simple", "1.7.36", with_dependencies=True),
 )
 
 

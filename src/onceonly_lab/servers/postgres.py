@@ -109,8 +109,8 @@ class EmbeddedPostgres:
         from psycopg import sql
 
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone()
-            if not known:
+            row = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone()
+            if not row:
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return self._dsn(name)
 

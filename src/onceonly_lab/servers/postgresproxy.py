@@ -32,7 +32,7 @@ _QUOTED = re.compile(
 
 def statements(text: str) -> list[str]:
     """The statements of one text, without comments, literals emptied, each word one blank from the next."""
-    bare = _QUOTED.sub(lambda found: _emptied(found.group()), text)
+    bare = _QUOTED.sub(lambda match: _emptied(match.group()), text)
     parts = (" ".join(part.split()) for part in bare.split(";"))
     return [part for part in parts if part]
 
@@ -206,9 +206,9 @@ class _PostgresLink(Link[Statement]):
         return []
 
     def _statement(self, text: str, extended: bool) -> Statement:
-        known = self._session.get
-        user = known("user", "")
-        return Statement(text, extended, known("application_name", ""), user, known("database", user))
+        parameter = self._session.get
+        user = parameter("user", "")
+        return Statement(text, extended, parameter("application_name", ""), user, parameter("database", user))
 
     def _current(self) -> _Round:
         if self._open is None:

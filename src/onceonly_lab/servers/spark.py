@@ -82,9 +82,9 @@ class StandaloneCluster:
             master = "org.apache.spark.deploy.master.Master"
             self._start("master", master, "--port", str(self._port), "--webui-port", str(self._page))
             for number in range(self._workers):
-                place, page = self._folder / f"worker{number}", free_ports(1)[0]
+                directory, page = self._folder / f"worker{number}", free_ports(1)[0]
                 worker = "org.apache.spark.deploy.worker.Worker"
-                resources = ("--cores", "1", "--memory", f"{MEMORY_MB}M", "--work-dir", str(place))
+                resources = ("--cores", "1", "--memory", f"{MEMORY_MB}M", "--work-dir", str(directory))
                 self._start(f"worker{number}", worker, self.address, *resources, "--webui-port", str(page))
             self._await_workers()
         except BaseException:
@@ -115,7 +115,7 @@ class StandaloneCluster:
     def _await_workers(self) -> None:
         master, deadline = self._folder / "master.log", time.monotonic() + _UP_S
         while master.read_text(errors="replace").count("Registering worker") < self._workers:
-            ended = next((log for log, one in self._processes.items() if not one.running), None)
+            ended = next((log for log, process in self._processes.items() if not process.running), None)
             if ended or time.monotonic() > deadline:
                 raise ClusterDown("\n".join((ended or master).read_text(errors="replace").splitlines()[-10:]))
             time.sleep(_POLL_S)
@@ -130,26 +130,26 @@ class StandaloneCluster:
         self._processes = {}
 
     def _executors(self) -> list[psutil.Process]:
-        return [one for one in _with_argument(_EXECUTOR) if str(self._folder) in _directory(one)]
+        return [process for process in _with_argument(_EXECUTOR) if str(self._folder) in _directory(process)]
 
 
 def kill_executor(application: str) -> bool:
     """SIGKILL one executor of an application; whether there was one."""
-    for one in _with_argument(_EXECUTOR):
+    for process in _with_argument(_EXECUTOR):
         with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            if application in one.cmdline():
-                one.kill()
+            if application in process.cmdline():
+                process.kill()
                 return True
     return False
 
 
 def _with_argument(word: str) -> list[psutil.Process]:
-    found: list[psutil.Process] = []
-    for one in psutil.process_iter():
+    processes: list[psutil.Process] = []
+    for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if any(part.endswith(word) for part in one.cmdline()):
-                found.append(one)
-    return found
+            if any(part.endswith(word) for part in process.cmdline()):
+                processes.append(process)
+    return processes
 
 
 def _directory(process: psutil.Process) -> str:
@@ -232,11 +232,11 @@ def attach(builder: Any) -> SparkSession:
     # lives by then to drop that number: so no two drivers may use the same.
     gateway.gateway_property.pool.next_id = time.time_ns()
     jvm = gateway.jvm
-    found = getattr(jvm, "org.apache.spark.sql.classic.SparkSession").getDefaultSession()
-    if found.isEmpty():
+    default_session = getattr(jvm, "org.apache.spark.sql.classic.SparkSession").getDefaultSession()
+    if default_session.isEmpty():
         first: SparkSession = builder.getOrCreate()
         return first
-    shared = found.get()
+    shared = default_session.get()
     for execution in list(shared.sharedState().activeStreamingQueries().values()):
         if execution is not None:  # one that ends while it is asked for
             execution.stop()

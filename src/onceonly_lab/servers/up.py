@@ -118,13 +118,13 @@ def fetch(kinds: frozenset[Kind]) -> None:
 
 @contextmanager
 def running(
-    kinds: frozenset[Kind], asked: Asked, directory: Path | None, topics: Mapping[str, int]
+    kinds: frozenset[Kind], stop_request: Asked, directory: Path | None, topics: Mapping[str, int]
 ) -> Generator[Servers | None]:
     """Start what is wanted, and stop it at the end; data in the system's temporary directory go, too.
 
     Args:
         kinds: what to start.
-        asked: asked between two starts, and at a failure: ``None`` comes where it was told to end by then.
+        stop_request: asked between two starts, and at a failure: ``None`` comes where it was told to end by then.
         directory: where data lie that stay; ``None``: in temporary ones.
         topics: partitions by topic to make in the broker.
 
@@ -136,26 +136,26 @@ def running(
         if directory is not None:
             stack.enter_context(_alone_in(directory))
         try:
-            started = _start(stack, kinds, asked, directory, topics)
+            started = _start(stack, kinds, stop_request, directory, topics)
         except Exception:
             # Ctrl-C goes to every process of the terminal: what was being started ended of it, too.
-            if not asked.to_end:
+            if not stop_request.to_end:
                 raise
             started = None
         yield started
 
 
 def _start(
-    stack: ExitStack, kinds: frozenset[Kind], asked: Asked, directory: Path | None, topics: Mapping[str, int]
+    stack: ExitStack, kinds: frozenset[Kind], stop_request: Asked, directory: Path | None, topics: Mapping[str, int]
 ) -> Servers | None:
     postgres = stack.enter_context(_postgres(directory)) if Kind.POSTGRES in kinds else None
-    if asked.to_end:
+    if stop_request.to_end:
         return None
     kafka = stack.enter_context(_kafka(directory)) if Kind.KAFKA in kinds else None
     for name, partitions in topics.items():
         if kafka is not None:
             _make(kafka, name, partitions)
-    return None if asked.to_end else Servers(postgres, kafka, topics)
+    return None if stop_request.to_end else Servers(postgres, kafka, topics)
 
 
 def _postgres(directory: Path | None) -> AbstractContextManager[EmbeddedPostgres]:
@@ -180,9 +180,7 @@ def _demand(*packages: str) -> None:
         try:
             __import__(package)
         except ImportError as missing:
-            raise refuse(
-                "E108", what="onceonly lab up", package=package, distribution="onceonly-lab", extra="demo"
-            ) from missing
+            raise refuse("E108", what="onceonly lab up", package=package, extra="demo") from missing
 
 
 @contextmanager

@@ -62,10 +62,12 @@ def prepare(builder: Any) -> Path:
 
 def _run(options: dict[str, str], java: tuple[str, ...]) -> None:
     # Settings may hold secrets, which command lines show to everybody.
-    told = json.dumps({"options": {**options, **_PROBE, "spark.master": "local[2]"}, "java": [*QUIET, _BRIEF, *java]})
+    request = json.dumps(
+        {"options": {**options, **_PROBE, "spark.master": "local[2]"}, "java": [*QUIET, _BRIEF, *java]}
+    )
     command = [sys.executable, "-m", _PROGRAM]
     try:
-        done = subprocess.run(command, input=told, capture_output=True, text=True, check=False, timeout=_SECONDS)
+        done = subprocess.run(command, input=request, capture_output=True, text=True, check=False, timeout=_SECONDS)
     except subprocess.TimeoutExpired:
         raise _failed("The session did not end", f"no answer within {_SECONDS:g} s") from None
     if done.returncode:

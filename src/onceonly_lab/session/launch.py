@@ -73,18 +73,18 @@ def packages_key(options: Mapping[str, Any]) -> str | None:
     fixed = all(_FIXED.fullmatch(coordinate) and not coordinate.endswith("-SNAPSHOT") for coordinate in coordinates)
     if not coordinates or not fixed or options.get(_SETTINGS):
         return None
-    meant = [installed() or "", *coordinates, *(f"{name}={options.get(name) or ''}" for name in _OTHER_MEANING)]
-    return hashlib.sha256("\n".join(meant).encode()).hexdigest()[:16]
+    key_parts = [installed() or "", *coordinates, *(f"{name}={options.get(name) or ''}" for name in _OTHER_MEANING)]
+    return hashlib.sha256("\n".join(key_parts).encode()).hexdigest()[:16]
 
 
 def recall(key: str, cache: Path | None = None) -> tuple[Path, ...] | None:
     """The jars, in Spark's order; ``None`` if they are not known or not what they were."""
     try:
-        noted = json.loads(_note(key, cache).read_text())
+        entries = json.loads(_note(key, cache).read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    jars = tuple(Path(path) for path, _ in noted)
-    same = all(jar.is_file() and jar.stat().st_size == size for jar, (_, size) in zip(jars, noted, strict=True))
+    jars = tuple(Path(path) for path, _ in entries)
+    same = all(jar.is_file() and jar.stat().st_size == size for jar, (_, size) in zip(jars, entries, strict=True))
     return jars if same else None
 
 
@@ -99,14 +99,14 @@ def remember(key: str, jars: Sequence[Path], cache: Path | None = None) -> None:
     Path(file.name).replace(note)
 
 
-def resolved(started: str, given: str | None) -> tuple[Path, ...]:
+def resolved(started: str, builder_jars: str | None) -> tuple[Path, ...]:
     """The jars that Spark added to those that the user named.
 
     Args:
         started: ``spark.jars`` of the running context.
-        given: ``spark.jars`` of the builder.
+        builder_jars: ``spark.jars`` of the builder.
     """
-    named = {Path(jar).name for jar in split(given)}
+    named = {Path(jar).name for jar in split(builder_jars)}
     return tuple(jar for jar in local(split(started)) if jar.name not in named)
 
 
@@ -216,8 +216,8 @@ def end_jvm(session: object) -> int:
 
 
 def _environment(options: Sequence[str]) -> dict[str, str]:
-    given = os.environ.get(_JAVA_OPTIONS, "")
-    return {_JAVA_OPTIONS: " ".join([*given.split(), *options])}
+    user_options = os.environ.get(_JAVA_OPTIONS, "")
+    return {_JAVA_OPTIONS: " ".join([*user_options.split(), *options])}
 
 
 def _java() -> str:
@@ -297,14 +297,14 @@ def begun(builder: Any, options: Mapping[str, Any], beginning: Beginning, java: 
     environment = dict(beginning.environment)
     if java:
         # Ours first: of what both say about logging, the user's holds. A setting would hide spark-defaults.conf's.
-        given = os.environ.get(_JAVA_OPTIONS, "")
-        environment[_JAVA_OPTIONS] = f"{' '.join(map(shlex.quote, java))} {given}".strip()
+        user_options = os.environ.get(_JAVA_OPTIONS, "")
+        environment[_JAVA_OPTIONS] = f"{' '.join(map(shlex.quote, java))} {user_options}".strip()
     threading.Thread(target=_import_ahead, name="onceonly-imports", daemon=True).start()
     with variables(environment):
         session: SparkSession = builder.getOrCreate()
     if beginning.unknown:
-        found = resolved(session.sparkContext.getConf().get(JARS, ""), options.get(JARS))
-        remember(beginning.unknown, found)
+        jars = resolved(session.sparkContext.getConf().get(JARS, ""), options.get(JARS))
+        remember(beginning.unknown, jars)
     return session
 
 
@@ -316,8 +316,8 @@ def begin(options: Mapping[str, Any], cache: Path | None = None) -> Beginning:
         cache: default :func:`onceonly.spark.jars.cache_directory`.
     """
     key = packages_key(options)
-    known = recall(key, cache) if key else None
-    added, own = known or (), local(split(options.get(JARS)))
+    cached_jars = recall(key, cache) if key else None
+    added, own = cached_jars or (), local(split(options.get(JARS)))
     path = [*os.environ.get(_LAST_ON_PATH, "").split(os.pathsep), *map(str, (*own, *added))]
     path = [entry for entry in path if entry]
     environment = {_LAUNCHER: os.environ.get(_LAUNCHER) or _SHORT_LIVED}
@@ -325,7 +325,7 @@ def begin(options: Mapping[str, Any], cache: Path | None = None) -> Beginning:
         environment[_LAST_ON_PATH] = os.pathsep.join(path)
     first = str(options.get(_CLASS_PATH) or "")
     archive = JvmArchive("session", [first, *path], cache, always=())
-    return Beginning(_settings(options, added), environment, archive, key if known is None else None)
+    return Beginning(_settings(options, added), environment, archive, key if cached_jars is None else None)
 
 
 def _settings(options: Mapping[str, Any], added: tuple[Path, ...]) -> dict[str, str]:

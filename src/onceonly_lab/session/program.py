@@ -34,37 +34,37 @@ def main() -> int:
     """Read what to start from stdin, use it, and wait for the end of the JVM."""
     from pyspark.sql import SparkSession
 
-    told = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = SparkSession.builder
-    for name, value in told["options"].items():
+    for name, value in request["options"].items():
         builder = builder.config(name, value)
-    session = begun(builder, told["options"], begin(told["options"]), tuple(told["java"]))
-    with tempfile.TemporaryDirectory(prefix="onceonly-session-") as place:
-        _use(session, Path(place))
+    session = begun(builder, request["options"], begin(request["options"]), tuple(request["java"]))
+    with tempfile.TemporaryDirectory(prefix="onceonly-session-") as directory:
+        _use(session, Path(directory))
     return end_jvm(session)
 
 
-def _use(spark: SparkSession, place: Path) -> None:
+def _use(spark: SparkSession, directory: Path) -> None:
     rows = spark.range(_ROWS).selectExpr("id", "cast(id as string) AS text", "current_timestamp() AS at", "id % 7 AS k")
-    rows.write.parquet(str(place / "in"))
+    rows.write.parquet(str(directory / "in"))
     delta = _DELTA in str(spark.conf.get("spark.sql.extensions", ""))
 
     def batch(df: DataFrame, batch_id: int) -> None:
         input.see(batch_id, engine_for(df).discover(df))
         held = SparkBatch(df, Estimate(None, None))
-        held.write(str(place / f"staged-{batch_id}"))
-        held.reread((str(place / f"staged-{batch_id}"),), held.schema).on_executors(_count)
+        held.write(str(directory / f"staged-{batch_id}"))
+        held.reread((str(directory / f"staged-{batch_id}"),), held.schema).on_executors(_count)
         list(held.arrow())
         if delta:
-            df.write.format("delta").mode("append").save(str(place / "table"))
+            df.write.format("delta").mode("append").save(str(directory / "table"))
 
-    source = spark.readStream.schema(rows.schema).parquet(str(place / "in"))
+    source = spark.readStream.schema(rows.schema).parquet(str(directory / "in"))
     for name, frame, mode in (("plain", source, "append"), ("counts", source.groupBy("k").count(), "complete")):
         writer = frame.writeStream.queryName(name).outputMode(mode).foreachBatch(batch if mode == "append" else _read)
-        writer.option("checkpointLocation", str(place / name)).trigger(availableNow=True).start().awaitTermination()
+        writer.option("checkpointLocation", str(directory / name)).trigger(availableNow=True).start().awaitTermination()
     if delta:
-        spark.read.format("delta").load(str(place / "table")).count()
+        spark.read.format("delta").load(str(directory / "table")).count()
 
 
 def _read(df: DataFrame, _: int) -> None:

@@ -59,12 +59,14 @@ class DividedTable(ArrowBatch):
         """What some sinks get instead, each number counted by itself."""
         good, division = self.digest().rows, self.division
         sinks = {PICKED: division.pickers, BAD: (division.quarantine,)}
-        found: list[OutputDigest] = []
+        outputs: list[OutputDigest] = []
         for name, wants in self._wanted().items():
             digest, unwanted = self._of(wants), self._unwanted(wants)
             reasons = (("expected", digest.rows),) if name == BAD and digest.rows else ()
-            found.append(OutputDigest(name, sinks[name], "columns", digest, good if name == BAD else unwanted, reasons))
-        return tuple(found)
+            outputs.append(
+                OutputDigest(name, sinks[name], "columns", digest, good if name == BAD else unwanted, reasons)
+            )
+        return tuple(outputs)
 
     def _bad(self, identity: str) -> bool:
         return bool(self.division.quarantine) and bool(self.division.bad >> record_of(identity) & 1)
@@ -86,8 +88,8 @@ class DividedTable(ArrowBatch):
 def parts_of(identities: tuple[str, ...], division: Division) -> tuple[Part, ...] | None:
     """The same of rows by name, as a history tells it; ``None`` where all sinks get all rows."""
     bad = {identity for identity in identities if division.quarantine and division.bad >> record_of(identity) & 1}
-    wanted = {identity for identity in identities if division.wanted >> record_of(identity) & 1} - bad
-    picked = (Part(PICKED, tuple(sorted(wanted))),) if division.pickers else ()
+    picked_ids = {identity for identity in identities if division.wanted >> record_of(identity) & 1} - bad
+    picked = (Part(PICKED, tuple(sorted(picked_ids))),) if division.pickers else ()
     aside = (Part(BAD, tuple(sorted(bad))),) if division.quarantine else ()
     return (*picked, *aside) or None
 

@@ -49,34 +49,34 @@ class Operator:
         Raises:
             LookupError: it prints none.
         """
-        found = [way for way in printed(self._world.printed, knowing=True) if way.kind is kind]
-        if not found:
+        remedies = [remedy for remedy in printed(self._world.printed, knowing=True) if remedy.kind is kind]
+        if not remedies:
             raise LookupError(f"no command that accepts {kind} is printed in {self._world.printed!r}")
-        self._obey(found[0])
+        self._obey(remedies[0])
 
     def resolve(self) -> None:
-        """Settle what a dead driver left open, as ``onceonly txn list`` says."""
-        self._obey(Way("txn resolve"))
+        """Settle what a dead driver left open, as ``onceonly status --in-doubt`` says."""
+        self._obey(Way("recover resolve"))
 
-    def _obey(self, way: Way) -> None:
+    def _obey(self, remedy: Way) -> None:
         sinks = self._world.handles()
         with closing(self._world.ledger()) as ledger:
             ledger.open()
             try:
                 for sink in sinks:
                     sink.open(PIPELINE)
-                self.carry_out(way, sinks, ledger)
-                self._world.recorder.fault(f"the operator obeys {way.words}")
+                self.carry_out(remedy, sinks, ledger)
+                self._world.recorder.fault(f"the operator obeys {remedy.words}")
             except OnceOnlyError as refused:
-                self._world.recorder.fault(f"the operator obeys {way.words}, which is refused: {refused.code}")
+                self._world.recorder.fault(f"the operator obeys {remedy.words}, which is refused: {refused.code}")
             finally:
                 for sink in sinks:
                     sink.close()
 
-    def carry_out(self, way: Way, sinks: Sequence[Sink], ledger: Ledger) -> None:
+    def carry_out(self, remedy: Way, sinks: Sequence[Sink], ledger: Ledger) -> None:
         """Run the command.
 
         Raises:
             OnceOnlyError: it is refused.
         """
-        carry_out(way, sinks, ledger)
+        carry_out(remedy, sinks, ledger)

@@ -125,8 +125,10 @@ class PostgresPlace(Place):
     def sink(self) -> Sink:
         """A ``PostgresSink`` through the wire."""
         made: Any = sink_class(self.kind)
-        via = "executors" if self.executors else "auto"
-        sink: Sink = made(self.dsn, self.table, patience=PATIENCE, via=via)
+        from onceonly_sinks.postgres import PostgresTuning
+
+        tuning = PostgresTuning(commit_timeout=PATIENCE, load="executors" if self.executors else "auto")
+        sink: Sink = made(self.dsn, self.table, tuning=tuning)
         return sink
 
     def look(self) -> Look:
@@ -164,7 +166,9 @@ class DeltaPlace(Place):
     def sink(self) -> Sink:
         """A ``DeltaSink`` that commits through deltalake."""
         made: Any = sink_class(self.kind)
-        sink: Sink = made(self.root, committer="log", epoch_column=self.columns.epoch)
+        from onceonly_sinks.delta import DeltaTuning
+
+        sink: Sink = made(self.root, tuning=DeltaTuning(committer="log", epoch_column=self.columns.epoch))
         return sink
 
     def look(self) -> Look:
@@ -205,7 +209,10 @@ class KafkaPlace(Place):
     def sink(self) -> Sink:
         """A ``KafkaSink`` through the wire."""
         made: Any = sink_class(self.kind)
-        sink: Sink = made(self.servers, self.topic, patience=PATIENCE, settle=PATIENCE)
+        from onceonly_sinks.kafka import KafkaTuning
+
+        tuning = KafkaTuning(answer_timeout=PATIENCE, hidden_timeout=PATIENCE)
+        sink: Sink = made(self.servers, self.topic, tuning=tuning)
         return sink
 
     def look(self) -> Look:
@@ -218,9 +225,9 @@ class KafkaPlace(Place):
 
     def vanish(self, prepared: Prepared) -> None:
         """Its transaction stays open: only the next producer of its id ends it."""
-        standing: Any = getattr(prepared, "standing", None)
-        if standing is not None:
-            standing.transaction.drop()
+        sink_state: Any = getattr(prepared, "state", None)
+        if sink_state is not None:
+            sink_state.transaction.drop()
 
 
 # ---- The servers that schedules are played on: one of each for many runs, and a table or topic of its own for each.

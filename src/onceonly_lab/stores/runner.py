@@ -40,7 +40,7 @@ class Wires(Protocol):
         """The place whose wire a sink's requests go over."""
         ...
 
-    def shares(self, number: int, taken: Range) -> tuple[Part, ...] | None:
+    def shares(self, number: int, span: Range) -> tuple[Part, ...] | None:
         """What the call of a driver makes of a range of the source; ``None`` where all sinks get all rows."""
         ...
 
@@ -90,27 +90,27 @@ class RecordingRunner(Runner):
     def _carry_out(self, state: State, command: c.Command) -> c.Outcome:
         number, recorder = self._process.number, self._world.recorder
         # State of windows is read beside its table's rows and is no sink of the history.
-        told = {None, LEDGER, *self._world.places}
-        asked = tuple(one for one in _asked(state, command) if one.sink in told)
-        for one in asked:
-            recorder.asks(number, *one)
+        history_sinks = {None, LEDGER, *self._world.places}
+        requests = tuple(candidate for candidate in _asked(state, command) if candidate.sink in history_sinks)
+        for request in requests:
+            recorder.asks(number, *request)
         try:
             outcome = self._send(state, command)
         except Killed:
             self._vanish()
             raise
         except Exception as error:
-            for one in reversed(asked):  # a refusal by a commit is certain, one by a look-up is none
-                certain = isinstance(error, OnceOnlyError) and one.op is not Op.LOOK_UP
-                recorder.answers(number, one.op, Kind.FAIL if certain else Kind.INFO, one.sink, one.epoch)
+            for request in reversed(requests):  # a refusal by a commit is certain, one by a look-up is none
+                certain = isinstance(error, OnceOnlyError) and request.op is not Op.LOOK_UP
+                recorder.answers(number, request.op, Kind.FAIL if certain else Kind.INFO, request.sink, request.epoch)
             raise
         if isinstance(command, c.Stage) and isinstance(outcome, c.Staged):
-            taken = self._world.source.taken(state.offered.lineage.query_id, command.slice)
-            shares, digest = self._world.shares(number, taken), outcome.digest
-            recorder.staged(number, command.number, digest, outcome.manifest, taken=taken, outputs=shares)
+            span = self._world.source.taken(state.offered.lineage.query_id, command.slice)
+            shares, digest = self._world.shares(number, span), outcome.digest
+            recorder.staged(number, command.number, digest, outcome.manifest, span=span, outputs=shares)
         else:
-            for one in reversed(asked):
-                recorder.answers(number, one.op, kind_of(one.op, outcome), one.sink, one.epoch)
+            for request in reversed(requests):
+                recorder.answers(number, request.op, kind_of(request.op, outcome), request.sink, request.epoch)
         return outcome
 
     def _send(self, state: State, command: c.Command) -> c.Outcome:
@@ -126,8 +126,8 @@ class RecordingRunner(Runner):
         """The process is gone: what it prepared stays as it lies."""
         prepared, self._prepared = self._prepared, {}
         self._borrowed = None
-        for sink, one in prepared.items():
-            self._world.wire(sink).vanish(one)
+        for sink, preparation in prepared.items():
+            self._world.wire(sink).vanish(preparation)
 
 
 def said_of(source: Source, epoch: TimedEpoch) -> int | None:
@@ -139,9 +139,9 @@ def _asked(state: State, command: c.Command) -> tuple[Asked, ...]:
     """What is asked; of several sinks where one transaction brings an epoch to all of them."""
     match command:
         case c.Commit(marker, beside):
-            return tuple(_of_epoch(Op.COMMIT, one) for one in (marker, *beside))
+            return tuple(_of_epoch(Op.COMMIT, sink_marker) for sink_marker in (marker, *beside))
         case c.LookUp(marker, beside):
-            return tuple(_of_epoch(Op.LOOK_UP, one) for one in (marker, *beside))
+            return tuple(_of_epoch(Op.LOOK_UP, sink_marker) for sink_marker in (marker, *beside))
         case c.Record(epoch, fence, skipped=False):
             return (Asked(Op.RECORD, LEDGER, epoch, fence.generation),)
         case c.Stage(number):

@@ -56,33 +56,33 @@ class Source:
     _computed: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _logged: dict[tuple[str, str], Range] = field(default_factory=dict[tuple[str, str], Range])
 
-    def identities(self, taken: Range) -> tuple[str, ...]:
+    def identities(self, span: Range) -> tuple[str, ...]:
         """Identities of the rows in a range, in order."""
-        return tuple(f"{record}.{row}" for record in range(taken.start, taken.end) for row in range(self.rows))
+        return tuple(f"{record}.{row}" for record in range(span.start, span.end) for row in range(self.rows))
 
-    def told(self, taken: Range) -> tuple[Row, ...]:
+    def told(self, span: Range) -> tuple[Row, ...]:
         """The same as rows of a history."""
-        return tuple(Row(identity, key=_key(identity)) for identity in self.identities(taken))
+        return tuple(Row(identity, key=_key(identity)) for identity in self.identities(span))
 
     def brought(self, epoch: Epoch) -> tuple[Range, tuple[Row, ...]]:
         """Where an epoch stands, and what of it a program hands over in its first call, which becomes the epoch."""
-        taken = self.taken(epoch.lineage.query_id if epoch.lineage else "", epoch.written)
-        return taken, tuple(row for row in self.told(taken) if self._handed(row.identity, 0))
+        span = self.taken(epoch.lineage.query_id if epoch.lineage else "", epoch.written)
+        return span, tuple(row for row in self.told(span) if self._handed(row.identity, 0))
 
     def taken(self, query: str, written: Slice) -> Range:
         """Which records a slice is, as a query says it."""
-        found = self._logged.get((query, written.text))
-        return found or Range(PARTITION, record_at(written.start), record_at(written.end))
+        span = self._logged.get((query, written.text))
+        return span or Range(PARTITION, record_at(written.start), record_at(written.end))
 
     def _handed(self, identity: str, part: int) -> bool:
         return int(identity.rpartition(".")[2]) % len(self.parts) == part
 
-    def table(self, taken: Range, part: int = 0) -> pa.Table:
+    def table(self, span: Range, part: int = 0) -> pa.Table:
         """The rows of a call, computed anew. Column ``value`` is what Kafka gets: all the others as JSON."""
         import pyarrow as pa
 
         salt = 1000 * next(self._computed) if self.random else 0
-        identities = (identity for identity in self.identities(taken) if self._handed(identity, part))
+        identities = (identity for identity in self.identities(span) if self._handed(identity, part))
         rows = [{"id": identity, "key": _key(identity), "amount": _amount(identity) + salt} for identity in identities]
         text, number = pa.string(), pa.int64()
         columns: dict[str, pa.DataType] = {"id": text, "key": text, "amount": number, "value": text}
@@ -113,9 +113,15 @@ class Source:
     def _by_log(self, checkpoint: Checkpoint, planned: Planned) -> Offer:
         start, end = _log_entry(planned.batch_id - 1), _log_entry(planned.batch_id)
         lineage = Lineage(checkpoint.query, "run", checkpoint.name, planned.batch_id, planned.clock, 0)
-        beside = tuple(one for one in checkpoint.beside if one.end.text == _log_entry(one.lineage.batch_id).text)
+        previous_batches = tuple(
+            previous
+            for previous in checkpoint.beside
+            if previous.end.text == _log_entry(previous.lineage.batch_id).text
+        )
         slice_ = Slice(start, end)
-        return Offer(slice_, lineage, (_FILES,), "columns", earlier_checkpoints=beside if planned.first else ())
+        return Offer(
+            slice_, lineage, (_FILES,), "columns", earlier_checkpoints=previous_batches if planned.first else ()
+        )
 
 
 def _key(identity: str) -> str:

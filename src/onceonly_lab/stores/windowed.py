@@ -13,19 +13,19 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from onceonly.machine.window_rules import WindowsConfig
-from onceonly.protocol import KeepsState, RecallsState, Sink
+from onceonly.machine.division_rules import WindowsConfig
+from onceonly.protocol import HostsStores, Sink
 from onceonly.protocol.batch import ArrowBatch, Bound, Notes
+from onceonly.protocol.capabilities import WindowStore
 from onceonly.protocol.row_times import NO_TIMES, Clock
-from onceonly.windows.epoch_step import EpochAggregates, Targets, WindowStepper
-from onceonly.windows.result_batch import WindowResultBatch
+from onceonly.windows.epoch_step import EpochAggregates, Targets, WindowReader, WindowResultBatch, WindowStepper
 from onceonly.windows.rules.assigners import Global
 from onceonly.windows.rules.json_values import Json
-from onceonly.windows.rules.local_partials import Row as Given
-from onceonly.windows.rules.local_partials import partials_of
-from onceonly.windows.rules.spec import Panes, define
+from onceonly.windows.rules.spec import Windows, define
+from onceonly.windows.rules.step import Row as Given
+from onceonly.windows.rules.step import partials_of
 from onceonly.windows.rules.triggers import AtCount
 from onceonly.windows.rules.values import Fold, Value
 from onceonly_checkpoints.model import canonical
@@ -54,17 +54,17 @@ class Identities(Value):
         def add(partial: Any, row: Sequence[Any]) -> Json:
             return merge(partial or [], row)
 
-        def merge(one: Any, other: Any) -> Json:
-            return sorted([*one, *other])
+        def merge(left: Any, other: Any) -> Json:
+            return sorted([*left, *other])
 
         return Fold("string", "[]", add, merge, canonical)
 
 
 _COLUMNS = {"id": "string", "key": "string", "amount": "bigint", "value": "string"}
 DEFINITION = define(
-    Panes(
+    Windows(
         key="key",
-        values={"value": Identities()},
+        aggregates={"value": Identities()},
         time="amount",
         window=Global(),
         trigger=AtCount(1),
@@ -75,20 +75,15 @@ DEFINITION = define(
 WINDOWS = WindowsConfig(DEFINITION.fingerprint, DEFINITION.meaning)
 
 
-class Keeper(Sink, RecallsState, Protocol):
-    """A sink that holds state, and is asked for it."""
-
-
-def keeper_beside(sink: Sink) -> Keeper:
+def keeper_beside(sink: Sink) -> WindowStore:
     """State in a table beside a sink's, as it ships."""
-    if not isinstance(sink, KeepsState):
+    store = sink.window_store(separate=True) if isinstance(sink, HostsStores) else None
+    if store is None:
         raise TypeError(f"{sink.id} keeps no state of windows")
-    found: Any = sink.state_keeper(beside=True)
-    keeper: Keeper = found
-    return keeper
+    return store
 
 
-def stepping(sinks: Sequence[Sink], keeper: Keeper) -> WindowStepper:
+def stepping(sinks: Sequence[Sink], keeper: WindowStore) -> WindowStepper:
     """What ships steps the windows of a call: all sinks but the keeper get results."""
     targets = Targets(tuple(sink.id for sink in sinks if sink.id != keeper.id), keeper.id)
     return WindowStepper(DEFINITION, keeper, targets)
@@ -106,7 +101,7 @@ class WindowedTable(ArrowBatch):
         super().__init__(table)
         self._stepping = stepping
 
-    def kept_by(self, keeper: RecallsState) -> WindowedTable:
+    def kept_by(self, keeper: WindowReader) -> WindowedTable:
         """The same rows, which ask another one for their state."""
         return WindowedTable(self._table, replace(self._stepping, keeper=keeper))
 
@@ -132,19 +127,19 @@ class ResultColumns(Columns):
         """A record is a result."""
         return {"key": None if key is None else key.decode(), "value": value.decode()}
 
-    def rows(self, found: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
+    def rows(self, raw_rows: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
         """The rows of the input that stand once what was taken back is gone, of the epoch that each first came in."""
-        turns, standing = Counter[str](), Counter[tuple[str, str]]()
+        turns, balance = Counter[str](), Counter[tuple[str, str]]()
         came: dict[str, int] = {}
-        for one in found:
-            key = one["key"]
+        for raw_row in raw_rows:
+            key = raw_row["key"]
             turns[key] += 1
-            sign = one.get("sign", 1 if turns[key] % 2 else -1)
-            for identity in json.loads(one["value"]):
-                standing[identity, key] += sign
+            sign = raw_row.get("sign", 1 if turns[key] % 2 else -1)
+            for identity in json.loads(raw_row["value"]):
+                balance[identity, key] += sign
                 if self.epoch and sign > 0:
-                    came[identity] = min(one[self.epoch], came.get(identity, one[self.epoch]))
-        return tuple(Row(identity, came.get(identity), key) for identity, key in standing.elements())
+                    came[identity] = min(raw_row[self.epoch], came.get(identity, raw_row[self.epoch]))
+        return tuple(Row(identity, came.get(identity), key) for identity, key in balance.elements())
 
 
 RESULTS = ResultColumns(identity="id")
@@ -165,22 +160,22 @@ class KeeperReader(PostgresReader):
     def _read(self, connection: Any) -> Seen:
         from psycopg import sql
 
-        seen = PostgresReader._read(self, connection)
-        if not seen.markers or not there(connection, self.state):
-            return seen
+        snapshot = PostgresReader._read(self, connection)
+        if not snapshot.markers or not there(connection, self.state):
+            return snapshot
         bodies = connection.execute(sql.SQL("SELECT body FROM {}").format(sql.Identifier(self.state)))
         # A body begins with the partial results: of the one value that there is.
         held = sum(len(json.loads(body)[0][0]) for (body,) in bodies)
-        *before, newest = sorted(seen.markers, key=lambda mark: mark.epoch)
-        return replace(seen, markers=(*before, replace(newest, windows=held)))
+        *before, newest = sorted(snapshot.markers, key=lambda mark: mark.epoch)
+        return replace(snapshot, markers=(*before, replace(newest, windows=held)))
 
 
 def results(look: Look) -> Look:
     """A reader whose markers say nothing of how many rows there are: they count results."""
 
     def looked() -> Seen:
-        seen = look()
-        return replace(seen, markers=None if seen.markers is None else tuple(map(_uncounted, seen.markers)))
+        snapshot = look()
+        return replace(snapshot, markers=None if snapshot.markers is None else tuple(map(_uncounted, snapshot.markers)))
 
     return looked
 

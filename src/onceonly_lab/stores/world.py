@@ -15,8 +15,8 @@ from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
 from onceonly.machine import commands as c
 from onceonly.machine.callback_rules import Call
+from onceonly.machine.division_rules import WindowsConfig
 from onceonly.machine.facts import Offer
-from onceonly.machine.window_rules import WindowsConfig
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.staging import StagedEpochs
@@ -49,14 +49,14 @@ READS = frozenset({Point.REINDEX_AFTER, Point.COMMIT_AFTER})
 """Where readers look while drivers are at work."""
 
 
-def shipped_sink(place: Place) -> Sink:
+def shipped_sink(store: Place) -> Sink:
     """The sink as it ships."""
-    return place.sink()
+    return store.sink()
 
 
-def committed_rows(place: Place) -> Look:
+def committed_rows(store: Place) -> Look:
     """The reader as it should be."""
-    return place.look()
+    return store.look()
 
 
 def shipped_staging(folder: str, sinks: Sequence[Sink]) -> StagedEpochs:
@@ -123,11 +123,11 @@ class Terms:
         """What is promised."""
         damage = any(loss.what != LEDGER for loss in schedule.losses)
         allowed = self.refusals | (ALLOWED if damage else frozenset[str]())
-        promises = promises_of(schedule, [place.id for place in places], ordered=self.ordered)
+        promises = promises_of(schedule, [store.id for store in places], ordered=self.ordered)
         refusals = tuple(sorted(allowed))
         # A result says at which clock it was written, and a batch has another one on another checkpoint.
-        again = not self.random and not (schedule.windows and damage)
-        return Header(promises, schedule.line, schedule.seed, deterministic=again, refusals=refusals)
+        is_deterministic = not self.random and not (schedule.windows and damage)
+        return Header(promises, schedule.line, schedule.seed, deterministic=is_deterministic, refusals=refusals)
 
 
 ORDINARY = Terms()
@@ -154,13 +154,17 @@ class Stores(World):
         self.folder, places = servers.places(schedule.sinks, numbered=schedule.replaces, windowed=schedule.windows)
         self.source = terms.source(schedule)
         super().__init__(schedule, HistoryRecorder(terms.header(schedule, places), self.source, schedule.records))
-        for place in places:
-            place.executors = terms.speculative
-        self.places = {place.id: place for place in places}
+        for store in places:
+            store.executors = terms.speculative
+        self.places = {sink_store.id: sink_store for sink_store in places}
         self._steppings: dict[int, WindowStepper] = {}
         self.making, self._terms = making, terms
         # Whoever keeps the state of windows has a table beside the one of the first Postgres.
-        self._keeping = next((one for one in places if one.kind is Kind.POSTGRES), None) if schedule.windows else None
+        self._keeping = (
+            next((candidate for candidate in places if candidate.kind is Kind.POSTGRES), None)
+            if schedule.windows
+            else None
+        )
         self._ids = tuple(sink.id for sink in self.handles())
         self.ledgers, self.printed = 1, ""
         self._points = 0
@@ -197,15 +201,15 @@ class Stores(World):
 
     def wire(self, sink: str) -> Place:
         """The place whose wire a sink's requests go over: of state that of the table that it stands beside."""
-        place = self.places.get(sink, self._keeping)
-        assert place is not None, f"nobody knows {sink}"
-        return place
+        store = self.places.get(sink, self._keeping)
+        assert store is not None, f"nobody knows {sink}"
+        return store
 
     def handles(self, make: Callable[[Place], Sink] = shipped_sink) -> list[Sink]:
         """New handles of all sinks, as somebody who starts has them."""
-        made = {name: make(place) for name, place in self.places.items()}
-        kept = [keeper_beside(made[self._keeping.id])] if self._keeping else []
-        return [*made.values(), *kept]
+        made = {name: make(store) for name, store in self.places.items()}
+        keepers = [keeper_beside(made[self._keeping.id])] if self._keeping else []
+        return [*made.values(), *keepers]
 
     def driver(self, process: Process) -> Running:
         """A driver in a process."""
@@ -239,9 +243,9 @@ class Stores(World):
             return WindowedTable(table, self._steppings[driver.process.number])
         return self.source.batch(planned, handed, self.schedule.division(self.sinks, driver.process.number))
 
-    def shares(self, number: int, taken: Range) -> tuple[Part, ...] | None:
+    def shares(self, number: int, span: Range) -> tuple[Part, ...] | None:
         """What the call of a driver makes of a range of the source; ``None`` where all sinks get all rows."""
-        return parts_of(self.source.identities(taken), self.schedule.division(self.sinks, number))
+        return parts_of(self.source.identities(span), self.schedule.division(self.sinks, number))
 
     def stopped(self, process: Process, error: Exception) -> str:
         """A query fails by whatever the callback raises, and so does this one."""
@@ -260,16 +264,18 @@ class Stores(World):
 
     def passes(self, process: Process, point: Point) -> tuple[Fault, ...]:
         """Requests that were late land, readers look, and sleepers wake, before anything strikes."""
-        here = process.number, point
+        hit_key = process.number, point
         self._points += 1
-        self.struck.passed[here] += 1
+        self.struck.passed[hit_key] += 1
         if point not in SENT:
-            self.struck.hits[here] += 1
+            self.struck.hits[hit_key] += 1
         self.land()
         if point in self._terms.reads:
             self.read()
         self.before_step(process)
-        return tuple(one for one in self.struck.due(*here) if one.action not in SENDING or self._without_wire(one))
+        return tuple(
+            fault for fault in self.struck.due(*hit_key) if fault.action not in SENDING or self._without_wire(fault)
+        )
 
     def _without_wire(self, fault: Fault) -> bool:
         """Whether an answer is to be lost where there is no wire to lose it on: the process loses it then."""
@@ -281,7 +287,7 @@ class Stores(World):
         Whoever has asked for a fence must have ended it himself.
         """
         fences = self.struck.hits[last.number, Point.INSTALL_SENT]
-        if last.refusal and not fences and any(place.look()().leaks for place in self.places.values()):
+        if last.refusal and not fences and any(store.look()().leaks for store in self.places.values()):
             self.operator().resolve()
 
     def befalls(self, number: int) -> None:
@@ -298,8 +304,8 @@ class Stores(World):
 
     def read(self, *, final: bool = False) -> None:
         """Have every sink read."""
-        for place in self.places.values():
-            self.recorder.read(place.id, self.making.look(place), final=final)
+        for store in self.places.values():
+            self.recorder.read(store.id, self.making.look(store), final=final)
 
     def read_all(self) -> None:
         """Have every sink read at the end, and the ledger."""
@@ -340,9 +346,11 @@ class Stores(World):
 
     def land(self, *, everything: bool = False) -> None:
         """Let what was delayed land once its time has come."""
-        for one in [one for one in self._late if everything or (one[0] <= self.now and one[1].hit)]:
-            self._late.remove(one)
-            one[1].end()
+        for entry in [
+            candidate for candidate in self._late if everything or (candidate[0] <= self.now and candidate[1].hit)
+        ]:
+            self._late.remove(entry)
+            entry[1].end()
 
 
 # ---- Plays schedules on real stores, by a clock that counts the points that are passed.

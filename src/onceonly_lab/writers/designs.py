@@ -39,12 +39,12 @@ class Design:
     read: Callable[[Sequence[TimedMarker], int], TimeWindow]
 
 
-def _turn(writer: str, back: bool, known: Sequence[Vector]) -> int:
-    return writer_progress.next_reset(writer, *known) - (0 if back else 1)
+def _turn(writer: str, back: bool, vectors: Sequence[Vector]) -> int:
+    return writer_progress.next_reset(writer, *vectors) - (0 if back else 1)
 
 
-def _turn_of_the_first(writer: str, back: bool, known: Sequence[Vector]) -> int:
-    return max(0, _turn(writer, back, known))
+def _turn_of_the_first(writer: str, back: bool, vectors: Sequence[Vector]) -> int:
+    return max(0, _turn(writer, back, vectors))
 
 
 def _read(newest: Sequence[TimedMarker], clock: int) -> TimeWindow:
@@ -64,7 +64,7 @@ def _greatest_of_the_active(
     own: WriterProgress, last: TimedMarker | None, polled: Sequence[TimedMarker], writers: WriterSet
 ) -> DatasetView:
     view = writer_progress.concluded(own, last, polled, writers)
-    active = (mark.noted for mark in view.observed if mark.writer not in view.silent)
+    active = (mark.complete_until for mark in view.observed if mark.writer not in view.silent)
     return replace(view, lower=writer_progress.greatest((view.lower, *active)))
 
 
@@ -72,15 +72,18 @@ def _replaced_by_polled(
     own: WriterProgress, last: TimedMarker | None, polled: Sequence[TimedMarker], writers: WriterSet
 ) -> DatasetView:
     if last is not None and polled:
-        last = replace(last, time=replace(last.time, observed=()))
+        last = replace(last, time=replace(last.time, writers=()))
     return writer_progress.concluded(own, last, polled, writers)
 
 
 def _without_a_past(
     own: WriterProgress, last: TimedMarker | None, polled: Sequence[TimedMarker], writers: WriterSet
 ) -> DatasetView:
-    told = [replace(one, time=replace(one.time, lower=None)) for one in (*polled, *((last,) if last else ()))]
-    return writer_progress.concluded(own, told.pop() if last else None, told, writers)
+    markers = [
+        replace(marker, time=replace(marker.time, dataset_complete_until=None))
+        for marker in (*polled, *((last,) if last else ()))
+    ]
+    return writer_progress.concluded(own, markers.pop() if last else None, markers, writers)
 
 
 def _nobody_declared(
@@ -94,19 +97,21 @@ PATIENCE = 40
 
 
 def _by_its_own_clock(newest: Sequence[TimedMarker], clock: int) -> TimeWindow:
-    found = completeness.window(newest)
-    active = [mark.noted for mark in found.at if clock - mark.ingest < PATIENCE]
-    return replace(found, lower=writer_progress.greatest((found.lower, writer_progress.least(active))))
+    time_window = completeness.window(newest)
+    active = [mark.complete_until for mark in time_window.at if clock - mark.batch_timestamp_ms < PATIENCE]
+    return replace(time_window, lower=writer_progress.greatest((time_window.lower, writer_progress.least(active))))
 
 
-def _no_turns(writer: str, back: bool, known: Sequence[Vector]) -> int:
+def _no_turns(writer: str, back: bool, vectors: Sequence[Vector]) -> int:
     return 0
 
 
 MUTANTS = (
     replace(SHIPPED, id="MT1", broken="the greatest of what active writers noted", conclude=_greatest_of_the_active),
     replace(SHIPPED, id="MT2", broken="what peers know takes the place of ours", conclude=_replaced_by_polled),
-    replace(SHIPPED, id="MT3", broken="noted follows what was said", clamped=lambda said, before: said),
+    replace(
+        SHIPPED, id="MT3", broken="noted follows what was said", clamped=lambda complete_until, before: complete_until
+    ),
     replace(SHIPPED, id="MT4", broken="lower follows what is noted now", conclude=_without_a_past),
     replace(SHIPPED, id="MT5", broken="declared writers are not waited for", conclude=_nobody_declared),
     replace(SHIPPED, id="MT6", broken="the clock at the commit is recorded", recorded=lambda planned, now: now),

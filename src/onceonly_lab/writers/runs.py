@@ -65,9 +65,9 @@ class Tally:
 
 def tally(design: Design, runs: int, seed: int) -> Tally:
     """Play runs with the seeds ``seed``, ``seed + 1`` and so on."""
-    found = [finding for each in range(seed, seed + runs) if (finding := play(design, each)) is not None]
-    first = found[0] if found else None
-    return Tally(design, runs, len(found), first.seed - seed + 1 if first else 0, first)
+    findings = [finding for each in range(seed, seed + runs) if (finding := play(design, each)) is not None]
+    first = findings[0] if findings else None
+    return Tally(design, runs, len(findings), first.seed - seed + 1 if first else 0, first)
 
 
 def tallies(runs: int, seed: int, designs: Sequence[Design] = (SHIPPED, *MUTANTS)) -> Iterator[Tally]:
@@ -92,20 +92,21 @@ def _judged(world: World, made: Commit | None) -> str:
 
 
 def _another_clock(made: Commit) -> str:
-    ingest, planned = made.timed.time.ingest, made.planned
-    said = f"{made.timed.writer} has planned a batch at {planned}, and done again it is of {ingest}"
-    return said if ingest != planned else ""
+    ingest, planned = made.timed.time.batch_timestamp_ms, made.planned
+    text = f"{made.timed.writer} has planned a batch at {planned}, and done again it is of {ingest}"
+    return text if ingest != planned else ""
 
 
 def _went_back(made: Commit) -> str:
     before, now = made.before, made.timed
     if before is None:
         return ""
-    if _less(now.time.noted, before.timed.time.noted):
-        return f"{now.writer} noted {before.timed.time.noted}, then {now.time.noted}"
-    known = all(made.heard[name] == turn for name, turn in before.heard.items())
-    if known and _less(now.time.lower, before.timed.time.lower):
-        return f"{now.writer} called {before.timed.time.lower} complete, then {now.time.lower}"
+    if _less(now.time.complete_until, before.timed.time.complete_until):
+        return f"{now.writer} noted {before.timed.time.complete_until}, then {now.time.complete_until}"
+    has_same_turns = all(made.heard[name] == turn for name, turn in before.heard.items())
+    complete, earlier = now.time.dataset_complete_until, before.timed.time.dataset_complete_until
+    if has_same_turns and _less(complete, earlier):
+        return f"{now.writer} called {earlier} complete, then {complete}"
     return ""
 
 
@@ -121,25 +122,25 @@ def _came_early(world: World, made: Commit) -> str:
             (commit for commit in world.commits if commit is not made and _covers(commit, row, world)), None
         )
         if concluded is not None and _waited_for(writer, concluded, world):
-            by, lower = concluded.timed.writer, concluded.timed.time.lower
+            by, lower = concluded.timed.writer, concluded.timed.time.dataset_complete_until
             return f"a row of {writer} at {row} came uncounted, after {by} had called {lower} complete"
     return ""
 
 
-def _covers(one: Commit, row: int, world: World) -> bool:
-    lower = one.timed.time.lower
-    return lower is not None and row < lower and stands(one, world)
+def _covers(commit: Commit, row: int, world: World) -> bool:
+    lower = commit.timed.time.dataset_complete_until
+    return lower is not None and row < lower and stands(commit, world)
 
 
-def stands(one: Commit, world: World) -> bool:
+def stands(commit: Commit, world: World) -> bool:
     """Whether none of those that an epoch's driver had heard of was put back since."""
     turns = world.turns
-    return all(turns[name] == turn for name, turn in one.heard.items())
+    return all(turns[name] == turn for name, turn in commit.heard.items())
 
 
-def _waited_for(writer: str, one: Commit, world: World) -> bool:
-    new = writer not in one.heard and writer not in world.said.declared
-    return not new and writer not in one.timed.time.silent
+def _waited_for(writer: str, commit: Commit, world: World) -> bool:
+    new = writer not in commit.heard and writer not in world.said.declared
+    return not new and writer not in commit.timed.time.timed_out
 
 
 class Reading:
@@ -151,16 +152,16 @@ class Reading:
     def judged(self, world: World) -> str:
         """Read at two clocks; what does not hold, if anything."""
         newest, clock = world.newest, world.clock
-        found, later = (world.design.read(newest, at) for at in (clock, clock + world.chance.randint(1, 200)))
-        if found.lower != later.lower:
-            return f"two readers of one state are told {found.lower} and {later.lower}"
+        earlier, later = (world.design.read(newest, at) for at in (clock, clock + world.chance.randint(1, 200)))
+        if earlier.lower != later.lower:
+            return f"two readers of one state are told {earlier.lower} and {later.lower}"
         if any(writer.returns for writer in world.writers):
             self._lower = None
             return ""
-        if _less(found.lower, self._lower) and _settled(world):
-            return f"a reader is told {self._lower}, then {found.lower}"
-        self._lower = found.lower if _settled(world) else None
-        return _unfounded(world, found.lower)
+        if _less(earlier.lower, self._lower) and _settled(world):
+            return f"a reader is told {self._lower}, then {earlier.lower}"
+        self._lower = earlier.lower if _settled(world) else None
+        return _unfounded(world, earlier.lower)
 
 
 def _settled(world: World) -> bool:
@@ -171,5 +172,7 @@ def _settled(world: World) -> bool:
 def _unfounded(world: World, lower: int | None) -> str:
     if lower is None:
         return ""
-    founded = max((commit.timed.time.lower or 0 for commit in world.commits if stands(commit, world)), default=0)
+    founded = max(
+        (commit.timed.time.dataset_complete_until or 0 for commit in world.commits if stands(commit, world)), default=0
+    )
     return f"a reader is told {lower}, and nobody has concluded more than {founded}" if lower > founded else ""

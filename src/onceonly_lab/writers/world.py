@@ -128,38 +128,40 @@ class World:
         chance = self.chance
         writer.progress += chance.randint(0, 6)
         rows = tuple(writer.progress + chance.randint(-5, 4) for _ in range(chance.randint(0, 3)))
-        said = None if chance.random() < 0.05 else writer.progress - chance.randint(0, 6)
-        return Batch(rows, said, self.clock)
+        complete_until = None if chance.random() < 0.05 else writer.progress - chance.randint(0, 6)
+        return Batch(rows, complete_until, self.clock)
 
     def _polled(self, writer: Writer) -> list[Commit]:
         """What peers answered: the newest, an older one, even one that was cut off since, or nothing."""
-        found: list[Commit] = []
+        commits: list[Commit] = []
         for peer in self.writers:
             luck = self.chance.random()
             if peer is writer or not peer.ever or luck < 0.2:
                 continue
             fresh = luck < 0.65 and peer.line
-            found.append(peer.line[-1] if fresh else self.chance.choice(peer.ever))
-        return found
+            commits.append(peer.line[-1] if fresh else self.chance.choice(peer.ever))
+        return commits
 
     def _commit(self, writer: Writer) -> Commit:
         batch, polled = writer.pending or self._batch(writer), self._polled(writer)
         last = writer.line[-1] if writer.line else None
         own = self._own(writer, batch, last, polled)
-        told, stood = [one.timed for one in polled], last.timed if last else None
-        horizon = clamped(stood.time.noted if stood else None, known_lower(own, stood, told))
-        view = self.design.conclude(own, stood, told, self.said)
-        high = max((*batch.rows, own.noted or 0))
+        peer_markers, last_marker = [commit.timed for commit in polled], last.timed if last else None
+        horizon = clamped(
+            last_marker.time.complete_until if last_marker else None, known_lower(own, last_marker, peer_markers)
+        )
+        view = self.design.conclude(own, last_marker, peer_markers, self.said)
+        high = max((*batch.rows, own.complete_until or 0))
         time = EpochTime(
             "integer",
-            own.noted,
+            own.complete_until,
             view.lower,
             high,
-            horizon=horizon,
-            ingest=own.ingest,
-            observed=view.observed,
-            silent=view.silent,
-            turn=own.turn,
+            late_before=horizon,
+            batch_timestamp_ms=own.batch_timestamp_ms,
+            writers=view.observed,
+            timed_out=view.silent,
+            resets=own.resets,
         )
         uncounted = tuple(row for row in batch.rows if horizon is None or row >= horizon)
         heard = _heard([*polled, *([last] if last else [])], writer)
@@ -172,10 +174,12 @@ class World:
         return made
 
     def _own(self, writer: Writer, batch: Batch, last: Commit | None, polled: Sequence[Commit]) -> WriterProgress:
-        noted = self.design.clamped(batch.said, last.timed.time.noted if last else None)
-        turn = self.design.turn(writer.name, writer.returns, [writer.known, *(one.timed.observed for one in polled)])
+        complete_until = self.design.clamped(batch.said, last.timed.time.complete_until if last else None)
+        turn = self.design.turn(
+            writer.name, writer.returns, [writer.known, *(commit.timed.observed for commit in polled)]
+        )
         ingest = self.design.recorded(batch.planned, self.clock)
-        return WriterProgress(writer.name, last.timed.epoch + 1 if last else 1, noted, ingest, turn)
+        return WriterProgress(writer.name, last.timed.epoch + 1 if last else 1, complete_until, ingest, turn)
 
 
 def _put_back(writer: Writer, to: int) -> None:
@@ -184,12 +188,12 @@ def _put_back(writer: Writer, to: int) -> None:
     writer.turn += 1
     writer.returns = True
     writer.pending = None
-    writer.progress = (writer.line[-1].timed.time.noted or 0) if writer.line else 0
+    writer.progress = (writer.line[-1].timed.time.complete_until or 0) if writer.line else 0
 
 
-def _heard(told: Sequence[Commit], writer: Writer) -> dict[str, int]:
+def _heard(commits: Sequence[Commit], writer: Writer) -> dict[str, int]:
     heard: dict[str, int] = {}
-    for one in told:
-        for name, turn in one.heard.items():
+    for commit in commits:
+        for name, turn in commit.heard.items():
             heard[name] = max(heard.get(name, 0), turn)
     return {**heard, writer.name: writer.turn}

@@ -33,7 +33,7 @@ from onceonly_sinks.memory.store import MemoryStore, StoreEntry, Writer
 class CommitsWithoutFenceCheck(MemorySink):
     """Whoever continues the chain may commit."""
 
-    def _standing(self, fence: Fence | None) -> StoreEntry:
+    def _newest_entry(self, fence: Fence | None) -> StoreEntry:
         newest = self.store.newest(self._writer)
         assert newest is not None
         return newest
@@ -68,9 +68,9 @@ class IgnoresTheOwner(MemorySink):
         super().install(found if found and found.generation == fence.generation else fence)
         self._fence = fence
 
-    def _standing(self, fence: Fence | None) -> StoreEntry:
+    def _newest_entry(self, fence: Fence | None) -> StoreEntry:
         found = self.fence()
-        return super()._standing(found if found and fence and found.generation == fence.generation else fence)
+        return super()._newest_entry(found if found and fence and found.generation == fence.generation else fence)
 
 
 @caught_by("reinstalling_our_own_fence_succeeds", "a_lost_answer_to_an_install_is_found_by_installing_again")
@@ -103,7 +103,7 @@ class CommitsInTwoSteps(MemorySink):
     """Reads fence and chain, then writes."""
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
-        self._follows(marker_of(self._standing(marker.fence)), marker)
+        self._follows(marker_of(self._newest_entry(marker.fence)), marker)
         time.sleep(WINDOW)
         rows = prepared.table if isinstance(prepared, ArrowRows) else None
         count = prepared.rows if prepared else 0
@@ -151,6 +151,7 @@ class ReadsPositionsOfZombies(MemorySink):
     "a_look_shows_the_newest_marker",
     "two_pipelines_beside_each_other_keep_their_own_epochs",
     "rows_of_another_pipeline_stay_or_the_replacement_is_refused",
+    "members_that_the_harness_lists_answer",
 )
 class OneFenceForAllPipelines(MemorySink):
     """Forgets which pipeline a marker belongs to."""
@@ -180,8 +181,8 @@ class OpensOnce(MemorySink):
         super().install(fence)
         self._fence = first or fence
 
-    def _standing(self, fence: Fence | None) -> StoreEntry:
-        return super()._standing(self._fence or fence)
+    def _newest_entry(self, fence: Fence | None) -> StoreEntry:
+        return super()._newest_entry(self._fence or fence)
 
 
 @caught_by("closing_may_repeat_and_the_fence_stays")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 from tests.sinks.broken.registry import caught_by
+from tests.sinks.sqlite_harness import RuledSQLiteSink
 from tests.sinks.tutorial import SQLiteSink
 
 from onceonly.errors import refuse
-from onceonly.protocol import Batch, OutcomeUnknown
+from onceonly.protocol import Batch, HasConstraints, OutcomeUnknown
 from onceonly.protocol.batch import ArrowRows
-from onceonly.protocol.row_rules import NotNull, Rule
+from onceonly.protocol.row_rules import Characters, Condition, NotNull, Rule
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
@@ -88,6 +90,25 @@ class LooksUpWithoutWaiting(PostgresSink):
         return None
 
 
+class GivesNoRule(SQLiteSink, HasConstraints):
+    """Says nothing of what its file refuses."""
+
+    def row_rules(self, columns: pa.Schema) -> Sequence[Rule | Condition]:
+        return ()
+
+
+class WithholdsEveryRow(RuledSQLiteSink):
+    """Has a condition that no row meets."""
+
+    more = (Condition("never", "false"),)
+
+
+class WithholdsUsualNotes(RuledSQLiteSink):
+    """Demands shorter notes than its file."""
+
+    more = (Rule("note", Characters(3)),)
+
+
 @caught_by("every_type_comes_back_or_is_refused")
 class RoundsDecimals(MemorySink):
     """Keeps every number as a double."""
@@ -121,10 +142,10 @@ class RefusesDecimals(MemorySink):
 
 
 @caught_by("every_type_comes_back_or_is_refused")
-class DemandsMoreThanItsStore(MemorySink):
+class DemandsMoreThanItsStore(MemorySink, HasConstraints):
     """Says that its store holds no null, and so would have rows kept from it that it takes."""
 
-    def demands(self, columns: pa.Schema) -> tuple[Rule, ...]:
+    def row_rules(self, columns: pa.Schema) -> tuple[Rule, ...]:
         return tuple(Rule(name, NotNull()) for name in columns.names)
 
 
@@ -143,6 +164,9 @@ MISHAPS: dict[type[Any], str] = {
     LetsALockOutRaw: "a_locked_target_is_waited_for_or_refused_with_a_code",
     OnePipelineForAll: "two_pipelines_beside_each_other_keep_their_own_epochs",
     CallsADeadlockUnknown: "a_failure_that_passes_is_no_end",
+    GivesNoRule: "a_row_that_the_destination_refuses_breaks_a_rule",
+    WithholdsEveryRow: "rows_that_the_destination_takes_meet_every_condition",
+    WithholdsUsualNotes: "rows_that_the_destination_takes_break_no_rule",
     LooksUpWithoutWaiting: "looking_up_waits_for_a_commit_that_is_late",
 }
 """The claim that catches each of them."""

@@ -20,7 +20,7 @@ class SkipsByNumber(MemorySink):
     """An epoch whose number is not higher than the newest is taken for written already."""
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
-        newest = marker_of(self._standing(marker.fence))
+        newest = marker_of(self._newest_entry(marker.fence))
         if newest and newest.epoch.number >= marker.epoch.number:
             return self._receipt(self.store.epochs(self._writer)[-1], marker)
         return super().commit(prepared, marker)
@@ -31,7 +31,7 @@ class SkipsOlderNumbers(MemorySink):
     """An epoch whose number is lower than the newest is taken for written already."""
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
-        newest = marker_of(self._standing(marker.fence))
+        newest = marker_of(self._newest_entry(marker.fence))
         if newest and newest.epoch.number > marker.epoch.number:
             return self._receipt(self.store.epochs(self._writer)[-1], marker)
         return super().commit(prepared, marker)

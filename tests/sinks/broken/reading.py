@@ -8,8 +8,10 @@ from weakref import WeakKeyDictionary
 
 from tests.sinks.broken.registry import caught_by, marker_of
 
-from onceonly.protocol import Batch, ExternalChange, OutcomeUnknown, Position, Prepared
+from onceonly.protocol import Batch, OutcomeUnknown, Position, Prepared
 from onceonly.protocol.batch import ArrowRows
+from onceonly.protocol.capabilities import Span
+from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.memory.store import MemoryStore, StoreEntry
@@ -52,7 +54,7 @@ class HistoryNeedsTheFence(MemorySink):
     """Reads only for the driver that fenced."""
 
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
-        self._standing(self._fence)
+        self._newest_entry(self._fence)
         return super().history(after)
 
 
@@ -111,7 +113,9 @@ class DisturbedByItself(MemorySink):
     def position(self, since: Receipt | None) -> Position:
         position = super().position(since)
         own = [
-            entry for entry in self.store._log if entry.writer and not entry.epoch and entry.serial > self._known(since)
+            entry
+            for entry in self.store._log
+            if entry.writer and not entry.epoch and entry.serial > self._judged_until(since)
         ]
         mishaps = tuple(ExternalChange("overwritten", f"entry {entry.serial}", fatal=True) for entry in own)
         return replace(position, disturbances=mishaps)
@@ -121,7 +125,7 @@ class DisturbedByItself(MemorySink):
 class TellsOfItself(MemorySink):
     """Tells a reader of its own epochs as somebody else's doing."""
 
-    def disturbances(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
+    def external_changes(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
         ours = self.store.epochs(self._writer)
         return tuple(ExternalChange("overwritten", f"entry {entry.serial}", fatal=True) for entry in ours)
 
@@ -207,3 +211,11 @@ class OpensWhatALostDriverPrepared(MemorySink):
         for prepared in self._staging.pop(self.store, []):
             with suppress(RuntimeError):
                 self.store.append_foreign(prepared.table)
+
+
+@caught_by("members_that_the_harness_lists_answer")
+class GivesNoRowsBack(MemorySink):
+    """Answers by the default of its base class: a reader cannot tell it from a sink that never could."""
+
+    def read_by_epoch(self, span: Span) -> None:
+        return None

@@ -38,7 +38,7 @@ def caught_by(*claims: str, and_others: bool = False) -> Callable[[type[MemorySi
 class ReplacesNothing(MemorySink):
     """Whose rows nobody knows, as it says: what is broken in it would else show wherever rows are to leave."""
 
-    def keeps_from_replacing(self, span: tuple[int, int]) -> str:
+    def cannot_replace(self, span: tuple[int, int]) -> str:
         return "whose a row is, is not known"
 
 

@@ -54,9 +54,9 @@ class AnEmptyEpochChangesNothing(_Removing):
 class TakesAwayWhenPreparing(_Removing):
     """Makes room before the new rows come."""
 
-    def prepare_replacing(self, batch: Batch, epoch: int, span: tuple[int, int]) -> ArrowRows:
+    def prepare_replacement(self, batch: Batch, epoch: int, span: tuple[int, int]) -> ArrowRows:
         self._without(self._ours(span))
-        return super().prepare_replacing(batch, epoch, span)
+        return super().prepare_replacement(batch, epoch, span)
 
 
 @caught_by("a_marker_that_replaces_is_obeyed_however_its_rows_were_prepared")
@@ -65,8 +65,8 @@ class ReplacesWhereItWasPreparedFor(_Removing):
 
     prepared_for: object = None
 
-    def prepare_replacing(self, batch: Batch, epoch: int, span: tuple[int, int]) -> ArrowRows:
-        self.prepared_for = super().prepare_replacing(batch, epoch, span)
+    def prepare_replacement(self, batch: Batch, epoch: int, span: tuple[int, int]) -> ArrowRows:
+        self.prepared_for = super().prepare_replacement(batch, epoch, span)
         return self.prepared_for
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:

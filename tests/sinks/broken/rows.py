@@ -16,13 +16,17 @@ from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.memory.store import StoreEntry
 
 
-@caught_by("one_of_racing_commits_lands", "rows_and_marker_appear_together")
+@caught_by(
+    "one_of_racing_commits_lands",
+    "rows_and_marker_appear_together",
+    "members_that_the_harness_lists_answer",
+)
 class RowsThenMarker(ReplacesNothing):
     """Rows in one step, the marker in a second."""
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
         assert prepared is None or isinstance(prepared, ArrowRows)
-        self._follows(marker_of(self._standing(marker.fence)), marker)
+        self._follows(marker_of(self._newest_entry(marker.fence)), marker)
         rows = prepared.table if prepared else None
         if rows is not None:
             self.store.append_foreign(rows)
@@ -46,6 +50,7 @@ class RowsThenMarker(ReplacesNothing):
     "rows_and_marker_appear_together",
     "a_target_that_was_set_back_stands_at_the_epoch_of_its_rows_and_gets_the_later_ones",
     "a_sink_stands_elsewhere_under_a_greater_fence_alone",
+    "members_that_the_harness_lists_answer",
 )
 class MarkerThenRows(ReplacesNothing):
     """The marker in one step, rows in a second."""

@@ -17,23 +17,23 @@ from onceonly_sinks.delta import DeltaSink
 class TakesMarkersForRows(DeltaSink):
     """What its newest marker says, its target holds."""
 
-    def content(self) -> int | None:
+    def content_epoch(self) -> int | None:
         return self.look().epoch
 
 
 class InstallsAlone(DeltaSink):
     """Takes the fence, and stands where it stood."""
 
-    def stand_at(self, fence: Fence, epoch: int) -> None:
+    def reset_to(self, fence: Fence, epoch: int) -> None:
         self.install(fence)
 
 
 class StandsUnderAnyFence(DeltaSink):
     """Where it is fenced already, it takes that for done."""
 
-    def stand_at(self, fence: Fence, epoch: int) -> None:
+    def reset_to(self, fence: Fence, epoch: int) -> None:
         try:
-            super().stand_at(fence, epoch)
+            super().reset_to(fence, epoch)
         except Superseded:
             return
 

@@ -23,8 +23,8 @@ Beside = Sequence[tuple[Sink, Prepared | None, Marker]]
 class CommitsOneAfterTheOther(MemorySink):
     """Each by itself: the first stands when the second is refused."""
 
-    def commit_beside(self, prepared: Any, marker: Marker, beside: Beside, ledger: Any = None) -> tuple[Receipt, ...]:
-        return (self.commit(prepared, marker), *(sink.commit(rows, one) for sink, rows, one in beside))
+    def commit_joined(self, prepared: Any, marker: Marker, siblings: Beside, ledger: Any = None) -> tuple[Receipt, ...]:
+        return (self.commit(prepared, marker), *(sink.commit(rows, one) for sink, rows, one in siblings))
 
 
 @caught_by(
@@ -35,8 +35,8 @@ class CommitsOneAfterTheOther(MemorySink):
 class ShowsWhatIsPreparedBeside(MemorySink):
     """Rows are where everybody sees them before anything is committed."""
 
-    def prepare_beside(self, batch: Batch, epoch: int, beside: Any, span: Any = None) -> ArrowRows:
-        rows = super().prepare_beside(batch, epoch, beside, span)
+    def prepare_joined(self, batch: Batch, epoch: int, siblings: Any, span: Any = None) -> ArrowRows:
+        rows = super().prepare_joined(batch, epoch, siblings, span)
         self.store.append_foreign(rows.table)
         return ArrowRows(rows.table.slice(0, 0), offered=rows.rows)
 
@@ -47,14 +47,14 @@ class KeepsWhatIsGivenUp(MemorySink):
 
     _kept: tuple[pa.Table, ...] = ()
 
-    def prepare_beside(self, batch: Batch, epoch: int, beside: Any, span: Any = None) -> ArrowRows:
-        rows = super().prepare_beside(batch, epoch, beside, span)
+    def prepare_joined(self, batch: Batch, epoch: int, siblings: Any, span: Any = None) -> ArrowRows:
+        rows = super().prepare_joined(batch, epoch, siblings, span)
         self._kept = (*self._kept, rows.table)
         return rows
 
-    def commit_beside(self, prepared: Any, marker: Marker, beside: Beside, ledger: Any = None) -> tuple[Receipt, ...]:
-        whole = [(sink, _all_of(sink, rows), one) for sink, rows, one in beside]
-        return super().commit_beside(prepared, marker, whole, ledger)
+    def commit_joined(self, prepared: Any, marker: Marker, siblings: Beside, ledger: Any = None) -> tuple[Receipt, ...]:
+        whole = [(sink, _all_of(sink, rows), one) for sink, rows, one in siblings]
+        return super().commit_joined(prepared, marker, whole, ledger)
 
 
 def _all_of(sink: Sink, rows: Any) -> Any:
@@ -68,12 +68,12 @@ class _LooksAtTheFirst(MemorySink):
 
     trusting = False
 
-    def commit_beside(self, prepared: Any, marker: Marker, beside: Beside, ledger: Any = None) -> tuple[Receipt, ...]:
-        others = [sink for sink, _, _ in beside if isinstance(sink, _LooksAtTheFirst)]
+    def commit_joined(self, prepared: Any, marker: Marker, siblings: Beside, ledger: Any = None) -> tuple[Receipt, ...]:
+        others = [sink for sink, _, _ in siblings if isinstance(sink, _LooksAtTheFirst)]
         for other in others:
             other.trusting = True
         try:
-            return super().commit_beside(prepared, marker, beside, ledger)
+            return super().commit_joined(prepared, marker, siblings, ledger)
         finally:
             for other in others:
                 other.trusting = False
@@ -81,9 +81,9 @@ class _LooksAtTheFirst(MemorySink):
 
 @caught_by("a_newer_fence_in_either_stops_both")
 class LooksAtTheFenceOfTheFirst(_LooksAtTheFirst):
-    def _standing(self, fence: Any) -> StoreEntry:
+    def _newest_entry(self, fence: Any) -> StoreEntry:
         if not self.trusting:
-            return super()._standing(fence)
+            return super()._newest_entry(fence)
         newest = self.store.newest(self._writer)
         assert newest is not None
         return newest
@@ -100,11 +100,13 @@ class LooksAtTheChainOfTheFirst(_LooksAtTheFirst):
 class LeavesOutWhoHasNoRows(MemorySink):
     """Nothing to write, so no marker either."""
 
-    def commit_beside(self, prepared: Any, marker: Marker, beside: Beside, ledger: Any = None) -> tuple[Receipt, ...]:
-        kept = [(sink, rows, one) for sink, rows, one in beside if rows and rows.rows]
-        found = super().commit_beside(prepared, marker, kept, ledger)
+    def commit_joined(self, prepared: Any, marker: Marker, siblings: Beside, ledger: Any = None) -> tuple[Receipt, ...]:
+        kept = [(sink, rows, one) for sink, rows, one in siblings if rows and rows.rows]
+        found = super().commit_joined(prepared, marker, kept, ledger)
         empty = [
-            Receipt(one.sink, one.epoch.number, one.epoch.chain, "", (), 0) for _, rows, one in beside if not rows.rows
+            Receipt(one.sink, one.epoch.number, one.epoch.chain, "", (), 0)
+            for _, rows, one in siblings
+            if not rows.rows
         ]
         return (*found, *empty)
 
@@ -115,9 +117,9 @@ class NeverLetsGoOfTheOther(MemorySink):
 
     _partner: MemorySink | None = None
 
-    def commit_beside(self, prepared: Any, marker: Marker, beside: Beside, ledger: Any = None) -> tuple[Receipt, ...]:
-        found = super().commit_beside(prepared, marker, beside, ledger)
-        self._partner = next((sink for sink, _, _ in beside if isinstance(sink, MemorySink)), None)
+    def commit_joined(self, prepared: Any, marker: Marker, siblings: Beside, ledger: Any = None) -> tuple[Receipt, ...]:
+        found = super().commit_joined(prepared, marker, siblings, ledger)
+        self._partner = next((sink for sink, _, _ in siblings if isinstance(sink, MemorySink)), None)
         return found
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:

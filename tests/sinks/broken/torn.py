@@ -13,8 +13,8 @@ import pyarrow as pa
 from psycopg import sql
 from tests.sinks.tutorial import SQLiteSink
 
-from onceonly.protocol import Batch
-from onceonly.runtime.refresh import refusal
+from onceonly.protocol import Batch, ReplacesRows
+from onceonly.runtime.sink_refusals import refusal
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.postgres import PostgresSink
 
@@ -59,12 +59,12 @@ class SQLiteDdlInTheFirstEpoch(SQLiteSink):
             db.execute("BEGIN IMMEDIATE")
 
 
-class SQLiteReplacing(SQLiteSink):
+class SQLiteReplacing(SQLiteSink, ReplacesRows):
     """Right: old rows leave in the transaction that brings new ones. The rows say their epoch in ``step``."""
 
     _gone: tuple[int, int] | None = None
 
-    def keeps_from_replacing(self, span: tuple[int, int]) -> str:
+    def cannot_replace(self, span: tuple[int, int]) -> str:
         with self._transaction() as db:
             return self._obstacle(db)
 
@@ -72,7 +72,7 @@ class SQLiteReplacing(SQLiteSink):
         [(writers,)] = db.execute("SELECT count(*) FROM onceonly_head").fetchall()
         return "another pipeline writes there, too" if writers > 1 else ""
 
-    def prepare_replacing(self, batch: Batch, epoch: int, span: tuple[int, int]) -> Any:
+    def prepare_replacement(self, batch: Batch, epoch: int, span: tuple[int, int]) -> Any:
         return self.prepare(batch, epoch)
 
     def commit(self, prepared: Any, marker: Marker, ledger: object = None) -> Receipt:
@@ -166,7 +166,7 @@ class PostgresDeletesFirst(PostgresSink):
         super().__init__(dsn, table, **options)
         self._torn_dsn, self._torn_table = dsn, sql.Identifier(table)
 
-    def prepare_replacing(self, batch: Batch, epoch: int, span: tuple[int, int]) -> Any:
+    def prepare_replacement(self, batch: Batch, epoch: int, span: tuple[int, int]) -> Any:
         # The real one deletes here, in the transaction of the rows: a second one would wait for its end for ever.
         return self.prepare(batch, epoch)
 

@@ -83,7 +83,7 @@ class _Strict(Upsert):
     @property
     def merge(self) -> Merge | None:
         made = super().merge
-        return Merge.parse(made.text.replace(" >= ", " > ")) if made else None
+        return Merge.parse(str(made).replace(" >= ", " > ")) if made else None
 
 
 class CommitsWhateverLiesThere(DeltaSink):

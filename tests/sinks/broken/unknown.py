@@ -109,7 +109,7 @@ class LooksUpByNumber(MemorySink):
     """Looks an epoch up by its number."""
 
     def look_up(self, marker: Marker) -> Receipt | None:
-        newest = self._standing(marker.fence)
+        newest = self._newest_entry(marker.fence)
         landed = newest.epoch == marker.epoch.number
         return self._receipt(newest, marker) if landed else None
 

@@ -30,6 +30,7 @@ CREATE TABLE onceonly.ledger_intents (
     slice_start TEXT NOT NULL,
     slice_end   TEXT NOT NULL,
     at_ms       BIGINT NOT NULL,
+    refused     TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (pipeline, epoch)
 );
 
@@ -107,3 +108,62 @@ CREATE TABLE onceonly.ledger_events (
 );
 
 CREATE INDEX ledger_events_by_pipeline ON onceonly.ledger_events (pipeline, id);
+
+-- Epochs that every sink has committed.
+
+CREATE VIEW onceonly.sealed AS
+SELECT epochs.pipeline, epochs.epoch, epochs.chain, epochs.recorded_ms
+FROM onceonly.ledger_epochs AS epochs
+WHERE NOT EXISTS (
+    SELECT 1
+    FROM jsonb_array_elements(epochs.body::jsonb -> 'sinks') AS listed (pair)
+    WHERE NOT EXISTS (
+        SELECT 1
+        FROM onceonly.ledger_receipts AS receipts
+        WHERE receipts.pipeline = epochs.pipeline
+          AND receipts.epoch = epochs.epoch
+          AND receipts.sink = listed.pair ->> 0
+          AND receipts.chain = epochs.chain
+    )
+);
+
+-- Read points: the position of each sink when it held one epoch and no later one.
+CREATE VIEW onceonly.read_point AS
+SELECT receipts.pipeline, receipts.epoch, receipts.sink, receipts.position, receipts.identity, receipts.row_count,
+       sealed.recorded_ms, sealed.chain
+FROM onceonly.ledger_receipts AS receipts
+JOIN onceonly.sealed AS sealed ON sealed.pipeline = receipts.pipeline AND sealed.epoch = receipts.epoch;
+
+-- Epochs behind the one that a pipeline was rewound to: their numbers come again, with other rows or the same ones.
+
+CREATE TABLE onceonly.ledger_superseded (
+    pipeline TEXT NOT NULL,
+    epoch    BIGINT NOT NULL,
+    chain    TEXT NOT NULL,
+    body     TEXT NOT NULL,
+    why      TEXT NOT NULL,
+    at_ms    BIGINT NOT NULL,
+    PRIMARY KEY (pipeline, epoch, chain)
+);
+
+-- Epochs that readers are reading: nothing of ours that they need is pruned.
+
+CREATE TABLE onceonly.ledger_pins (
+    pipeline TEXT NOT NULL,
+    token    TEXT NOT NULL,
+    epoch    BIGINT NOT NULL,
+    owner    TEXT NOT NULL,
+    since_ms BIGINT NOT NULL,
+    until_ms BIGINT NOT NULL,
+    PRIMARY KEY (pipeline, token)
+);
+
+-- The texts behind the plan fingerprints of epochs, once each: they show what changed between two.
+
+CREATE TABLE onceonly.ledger_plans (
+    pipeline    TEXT NOT NULL,
+    plan        TEXT NOT NULL,
+    body        TEXT NOT NULL,
+    first_epoch BIGINT NOT NULL,
+    PRIMARY KEY (pipeline, plan)
+);

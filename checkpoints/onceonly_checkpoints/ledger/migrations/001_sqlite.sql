@@ -29,6 +29,7 @@ CREATE TABLE ledger_intents (
     slice_start TEXT NOT NULL,
     slice_end   TEXT NOT NULL,
     at_ms       INTEGER NOT NULL,
+    refused     TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (pipeline, epoch)
 );
 
@@ -106,3 +107,62 @@ CREATE TABLE ledger_events (
 );
 
 CREATE INDEX ledger_events_by_pipeline ON ledger_events (pipeline, id);
+
+-- Epochs that every sink has committed.
+
+CREATE VIEW sealed AS
+SELECT epochs.pipeline, epochs.epoch, epochs.chain, epochs.recorded_ms
+FROM ledger_epochs AS epochs
+WHERE NOT EXISTS (
+    SELECT 1
+    FROM json_each(epochs.body, '$.sinks') AS listed
+    WHERE NOT EXISTS (
+        SELECT 1
+        FROM ledger_receipts AS receipts
+        WHERE receipts.pipeline = epochs.pipeline
+          AND receipts.epoch = epochs.epoch
+          AND receipts.sink = json_extract(listed.value, '$[0]')
+          AND receipts.chain = epochs.chain
+    )
+);
+
+-- Read points: the position of each sink when it held one epoch and no later one.
+CREATE VIEW read_point AS
+SELECT receipts.pipeline, receipts.epoch, receipts.sink, receipts.position, receipts.identity, receipts.row_count,
+       sealed.recorded_ms, sealed.chain
+FROM ledger_receipts AS receipts
+JOIN sealed AS sealed ON sealed.pipeline = receipts.pipeline AND sealed.epoch = receipts.epoch;
+
+-- Epochs behind the one that a pipeline was rewound to: their numbers come again, with other rows or the same ones.
+
+CREATE TABLE ledger_superseded (
+    pipeline TEXT NOT NULL,
+    epoch    INTEGER NOT NULL,
+    chain    TEXT NOT NULL,
+    body     TEXT NOT NULL,
+    why      TEXT NOT NULL,
+    at_ms    INTEGER NOT NULL,
+    PRIMARY KEY (pipeline, epoch, chain)
+);
+
+-- Epochs that readers are reading: nothing of ours that they need is pruned.
+
+CREATE TABLE ledger_pins (
+    pipeline TEXT NOT NULL,
+    token    TEXT NOT NULL,
+    epoch    INTEGER NOT NULL,
+    owner    TEXT NOT NULL,
+    since_ms INTEGER NOT NULL,
+    until_ms INTEGER NOT NULL,
+    PRIMARY KEY (pipeline, token)
+);
+
+-- The texts behind the plan fingerprints of epochs, once each: they show what changed between two.
+
+CREATE TABLE ledger_plans (
+    pipeline    TEXT NOT NULL,
+    plan        TEXT NOT NULL,
+    body        TEXT NOT NULL,
+    first_epoch INTEGER NOT NULL,
+    PRIMARY KEY (pipeline, plan)
+);

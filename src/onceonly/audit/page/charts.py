@@ -75,13 +75,13 @@ def _bands(events: Sequence[Event], begin: int, end: int, time: Spec) -> Iterato
 
 
 def _stops(events: Sequence[Event], begin: int, end: int, time: Spec) -> Iterator[Spec]:
-    found = [
+    stops = [
         {"at": event.at_ms, "tip": f"{event.kind} at {clock(event.at_ms)}: {event.reason}"}
         for event in events
         if event.kind in _BAD and begin <= event.at_ms <= end
     ]
     mark = {"type": "rule", "color": "var(--gap)", "strokeWidth": 2, "strokeDash": [5, 3]}
-    return layer(found, mark, x={"field": "at", **time}, description=TIP)
+    return layer(stops, mark, x={"field": "at", **time}, description=TIP)
 
 
 def _numbers(columns: Sequence[Column], title: str | None = "epoch") -> Spec:
@@ -149,15 +149,15 @@ def offset_chart(chart: OffsetChart) -> Spec:
     ]
     torn = [
         {
-            "from": one.epoch - 0.6,
-            "to": one.epoch + 0.6,
-            "epoch": one.epoch,
-            "low": one.low,
-            "high": one.high,
-            "outcome": str(one.outcome),
-            "tip": f"{one.outcome} before epoch {one.epoch}: {one.low:,.0f} to {one.high:,.0f}",
+            "from": jump.epoch - 0.6,
+            "to": jump.epoch + 0.6,
+            "epoch": jump.epoch,
+            "low": jump.low,
+            "high": jump.high,
+            "outcome": str(jump.outcome),
+            "tip": f"{jump.outcome} before epoch {jump.epoch}: {jump.low:,.0f} to {jump.high:,.0f}",
         }
-        for one in chart.breaks
+        for jump in chart.breaks
     ]
     numbers = [epoch for epoch, _ in chart.points]
     # The first point is where epoch 1 began: it has no number of its own.
@@ -168,12 +168,12 @@ def offset_chart(chart: OffsetChart) -> Spec:
     dots = {"type": "point", "filled": True, "size": 14, "color": "var(--exact)"}
     box = {"x": {**x, "field": "from"}, "x2": {"field": "to"}, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
     flag = {"type": "point", "filled": True, "shape": "triangle-down", "size": 80, "yOffset": -8, "opacity": 1}
-    said = {"color": _OUTCOMES, "description": TIP}
+    encoding = {"color": _OUTCOMES, "description": TIP}
     layers = [
         *layer(points, line, x=x, y=y),
         *layer(points if len(points) <= 60 else [], dots, x=x, y=y, description=TIP),
-        *layer(torn, {"type": "rect", "stroke": "var(--ink)", "strokeWidth": 0.5}, **box, **said),
-        *layer(torn, flag, x=x, y={**y, "field": "high"}, **said),
+        *layer(torn, {"type": "rect", "stroke": "var(--ink)", "strokeWidth": 0.5}, **box, **encoding),
+        *layer(torn, flag, x=x, y={**y, "field": "high"}, **encoding),
     ]
     return {"width": 400, "height": 110, "layer": layers}
 
@@ -230,11 +230,17 @@ def _differences(values: Sequence[Spec], grid: Grid) -> Iterator[Spec]:
         y = quantity("surplus", None, scale={"domain": [-reach, reach]}, axis={"labelExpr": _SHORT, "values": marks})
         rule = {"type": "rule", "color": "var(--exact)", "strokeWidth": 2}
         bars = {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"field": "none"}, "color": _OUTCOMES, "description": TIP}
-        said = sink if wrong else f"{sink}: no difference"
+        title = sink if wrong else f"{sink}: no difference"
         yield {
             "width": _WIDTH,
             "height": 64 if wrong else 14,
-            "title": {"text": said, "anchor": "start", "fontSize": 12, "fontWeight": "normal", "color": "var(--muted)"},
+            "title": {
+                "text": title,
+                "anchor": "start",
+                "fontSize": 12,
+                "fontWeight": "normal",
+                "color": "var(--muted)",
+            },
             "layer": [
                 {"data": {"values": [{"surplus": 0}]}, "mark": rule, "encoding": {"y": y}},
                 {"data": {"values": wrong}, "mark": {"type": "rect"}, "encoding": bars},
@@ -265,10 +271,10 @@ def latency(grid: Grid, records: Sequence[EpochRecord], names: Sequence[str]) ->
 
 
 def _layers(column: Column, times: Mapping[int, Mapping[str, float]], names: Sequence[str]) -> Iterator[Spec]:
-    known = [times[number] for number in range(column.first, column.last + 1) if number in times]
+    epoch_times = [times[number] for number in range(column.first, column.last + 1) if number in times]
     low = 0.0
     for name in names:
-        mean = sum(phases.get(name, 0.0) for phases in known) / (len(known) or 1)
+        mean = sum(phases.get(name, 0.0) for phases in epoch_times) / (len(epoch_times) or 1)
         if mean:
             tip = f"{column.name}, {name}: {mean * 1000:,.0f} ms"
             edges = {

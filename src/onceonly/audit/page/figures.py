@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceonly.audit.facts import Facts
-from onceonly.audit.page.event_time_chart import up_to_when
 from onceonly.audit.page.outcomes import Grid, Outcome
-from onceonly.audit.page.windows_chart import windows_of
+from onceonly.audit.page.time_charts import up_to_when, windows_of
 from onceonly.audit.result import AuditResult, foremost
 from onceonly.machine.source_order import describe
 from onceonly.quality.quarantine import set_aside
@@ -36,7 +35,7 @@ _ATTEMPTS = {
     EventKind.ADOPTED: "moved by an operator",
     EventKind.REBUILT: "learnt by the ledger from the markers",
     EventKind.QUARANTINED: "committed, with bad rows set aside",
-    EventKind.FOREIGN: "preceded by a change of somebody else's, which they may make",
+    EventKind.EXTERNAL_CHANGE: "preceded by an external change that you tolerate",
 }
 
 
@@ -51,10 +50,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An event besides ordinary epochs. ``epoch`` is 0 for none.
-
-    ``digest``: whether all sinks hold the epoch under one chain, which covers its digest.
-    """
+    """An event besides ordinary epochs. ``digest``: all sinks hold the epoch under one chain, which covers it."""
 
     epoch: int
     at_ms: int
@@ -69,9 +65,7 @@ class Journey:
 
     Attributes:
         skipped: batches offered again and proven.
-        trimmed: batches without their known rows.
         resolved: unknown or half-finished epochs that were settled.
-        open: begun and without a marker.
     """
 
     openings: int
@@ -99,8 +93,8 @@ def phases_of(facts: Facts) -> tuple[Phase, ...]:
             times.setdefault(name, []).append(seconds)
         if record.phases:
             times.setdefault(TOTAL, []).append(sum(seconds for _, seconds in record.phases))
-    whole = times.pop(TOTAL, None)
-    return tuple(_phase(name, values) for name, values in (*times.items(), *([(TOTAL, whole)] if whole else [])))
+    totals = times.pop(TOTAL, None)
+    return tuple(_phase(name, values) for name, values in (*times.items(), *([(TOTAL, totals)] if totals else [])))
 
 
 def _phase(name: str, values: Sequence[float]) -> Phase:
@@ -123,11 +117,11 @@ def _attempt(event: Event, chains: dict[int, list[str]]) -> Attempt:
 
 
 def _chains(facts: Facts) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
+    chains: dict[int, list[str]] = {}
     for sink in facts.sinks:
         for epoch in sink.epochs:
-            found.setdefault(epoch.number, []).append(epoch.chain)
-    return found
+            chains.setdefault(epoch.number, []).append(epoch.chain)
+    return chains
 
 
 def journey_of(facts: Facts, result: AuditResult) -> Journey:
@@ -168,7 +162,7 @@ def document_of(result: AuditResult, grid: Grid, allowance: int = _OFFSETS) -> d
     shown = foremost(result.findings, FINDINGS)
     return {
         **result.summary(),
-        "findings": [one.to_json() for one in shown],
+        "findings": [finding.to_json() for finding in shown],
         "findings_left_out": len(result.findings) - len(shown),
         "outcomes": [str(outcome) for outcome in Outcome],
         "epoch_columns": _epochs(result, grid, allowance),
@@ -176,8 +170,8 @@ def document_of(result: AuditResult, grid: Grid, allowance: int = _OFFSETS) -> d
 
 
 def _epochs(result: AuditResult, grid: Grid, allowance: int) -> dict[str, Any]:
-    known = {line.epoch.number: line for line in result.epochs}
-    epochs = [known[column.first].epoch if column.first in known else None for column in grid.columns]
+    by_number = {line.epoch.number: line for line in result.epochs}
+    epochs = [by_number[column.first].epoch if column.first in by_number else None for column in grid.columns]
     ends = [None if epoch is None else describe(epoch.written.end) for epoch in epochs]
     ranks = {outcome: rank for rank, outcome in enumerate(Outcome)}
     lineages = [epoch.lineage if epoch else None for epoch in epochs]
@@ -191,8 +185,8 @@ def _epochs(result: AuditResult, grid: Grid, allowance: int) -> dict[str, Any]:
         "ended_ms": [column.ended_ms or None for column in grid.columns],
         "batch": [lineage.batch_id if lineage else None for lineage in lineages],
         "chain": [None if epoch is None else epoch.chain[:_CHAIN] for epoch in epochs],
-        "adoption": {str(one.number): one.adoption.words for one in epochs if one and one.adoption},
-        "bad": {str(one.number): {"rows": bad.digest.rows, "reasons": dict(bad.reasons)} for one, bad in aside},
+        "adoption": {str(epoch.number): epoch.adoption.words for epoch in epochs if epoch and epoch.adoption},
+        "bad": {str(epoch.number): {"rows": bad.digest.rows, "reasons": dict(bad.reasons)} for epoch, bad in aside},
         "time": time.to_json([column.first for column in grid.columns]) if time else None,
         "windows": windows.to_json([column.first for column in grid.columns]) if windows else None,
         "codes": {str(column.first): list(column.codes) for column in grid.columns if column.codes},
@@ -204,8 +198,8 @@ def _epochs(result: AuditResult, grid: Grid, allowance: int) -> dict[str, Any]:
 
 
 def _newest(texts: Sequence[str | None], allowance: int) -> list[str | None]:
-    kept: list[str | None] = []
+    newest_texts: list[str | None] = []
     for text in reversed(texts):
         allowance -= len(text or "")
-        kept.append(text if allowance >= 0 else None)
-    return kept[::-1]
+        newest_texts.append(text if allowance >= 0 else None)
+    return newest_texts[::-1]

@@ -95,18 +95,18 @@ def grid_of(facts: Facts, result: AuditResult) -> Grid:
     lines = {line.sink.id: _Lane.of(line) for line in lines_of(facts)}
     records = {record.epoch.number: record for record in facts.ledger.records} if facts.ledger else {}
     proven = {line.epoch.number: line.epoch for line in result.epochs}
-    found = _by_place(result.findings)
-    numbers = proven.keys() | records.keys() | {place[1] for place, one in found.items() if one}
-    known = {number: proven.get(number) or records[number].epoch for number in proven.keys() | records.keys()}
+    findings = _by_place(result.findings)
+    numbers = proven.keys() | records.keys() | {cell[1] for cell, group in findings.items() if group}
+    epochs = {number: proven.get(number) or records[number].epoch for number in proven.keys() | records.keys()}
     last = max(numbers, default=0)
     columns: list[Column] = []
     # Not from the first finding on: a sink that forgot its first million epochs has one finding about epoch 1.
-    for number in range(min(known or numbers, default=1), last + 1):
-        epoch = known.get(number)
+    for number in range(min(epochs or numbers, default=1), last + 1):
+        epoch = epochs.get(number)
         began, ended = _times(epoch, records.get(number), columns[-1].ended_ms if columns else 0)
-        outcomes = tuple(_outcome(sink, lines.get(sink.id), number, found) for sink in facts.sinks)
+        outcomes = tuple(_outcome(sink, lines.get(sink.id), number, findings) for sink in facts.sinks)
         surplus = tuple(_surplus(sink, number, epoch, _series(lines, sink)) for sink in facts.sinks)
-        codes = dict.fromkeys(code for sink in (None, *lines) for code in _codes(found, sink, number))
+        codes = dict.fromkeys(code for sink in (None, *lines) for code in _codes(findings, sink, number))
         rows = epoch.rows if epoch else 0
         columns.append(Column(number, number, began, ended, rows, outcomes, surplus, tuple(codes)))
     return Grid(tuple(sink.id for sink in facts.sinks), tuple(columns))
@@ -126,10 +126,10 @@ class _Lane:
         return cls(line, held, proven, adopted)
 
 
-_Found = Mapping[tuple[str | None, int], Sequence[Finding]]
+_FindingsByEpoch = Mapping[tuple[str | None, int], Sequence[Finding]]
 
 
-def _by_place(findings: Sequence[Finding]) -> _Found:
+def _by_place(findings: Sequence[Finding]) -> _FindingsByEpoch:
     placed: dict[tuple[str | None, int], list[Finding]] = {}
     for finding in findings:
         if finding.epoch is not None and finding.severity is not Severity.INFO:
@@ -137,15 +137,15 @@ def _by_place(findings: Sequence[Finding]) -> _Found:
     return placed
 
 
-def _codes(found: _Found, sink: str | None, number: int) -> tuple[str, ...]:
-    return tuple(one.code for one in found.get((sink, number), ()))
+def _codes(findings: _FindingsByEpoch, sink: str | None, number: int) -> tuple[str, ...]:
+    return tuple(finding.code for finding in findings.get((sink, number), ()))
 
 
-def _outcome(sink: SinkFacts, lane: _Lane | None, number: int, found: _Found) -> Outcome:
+def _outcome(sink: SinkFacts, lane: _Lane | None, number: int, findings: _FindingsByEpoch) -> Outcome:
     if lane is None:
         return Outcome.UNKNOWN
-    about = (*found.get((sink.id, number), ()), *found.get((None, number), ()))
-    verdict = worst(one.verdict for one in about if one.verdict is not None)
+    about = (*findings.get((sink.id, number), ()), *findings.get((None, number), ()))
+    verdict = worst(finding.verdict for finding in about if finding.verdict is not None)
     quiet = _quiet(sink, lane, number)
     if verdict is Verdict.EXACTLY_ONCE or (quiet is Outcome.GAP and verdict is not Verdict.IN_DOUBT):
         return quiet
@@ -173,8 +173,8 @@ def _series(lanes: Mapping[str, _Lane], sink: SinkFacts) -> int:
 def _surplus(sink: SinkFacts, number: int, epoch: Epoch | None, series: int) -> int | None:
     if sink.rows is None or epoch is None or number > sink.counted:
         return None
-    stands = epoch.digest_in(sink.id).rows - sink.gone(epoch) if number >= series else 0
-    return sink.rows.get(number, 0) - stands
+    expected = epoch.digest_in(sink.id).rows - sink.gone(epoch) if number >= series else 0
+    return sink.rows.get(number, 0) - expected
 
 
 def _times(epoch: Epoch | None, record: EpochRecord | None, before: int) -> tuple[int, int]:
@@ -193,14 +193,10 @@ def _pool(columns: Sequence[Column]) -> Column:
         max(column.ended_ms for column in columns),
         sum(column.rows for column in columns),
         tuple(min(lane, key=_WORST_FIRST.index) for lane in lanes),
-        tuple(_largest([some for some in lane if some is not None]) for lane in surpluses),
+        # The largest difference: in a sum a gap and a duplicate would cancel out.
+        tuple(max((some for some in lane if some is not None), key=abs, default=None) for lane in surpluses),
         tuple(dict.fromkeys(code for column in columns for code in column.codes)),
     )
-
-
-def _largest(surpluses: Sequence[int]) -> int | None:
-    """Return the largest difference. A sum would let a gap and a duplicate cancel out."""
-    return max(surpluses, key=abs, default=None)
 
 
 # ---- The offset chart: where each partition of a source stood, epoch by epoch, and where it broke. Pure.
@@ -208,10 +204,7 @@ def _largest(surpluses: Sequence[int]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """An epoch that does not start at the end of the one before it.
-
-    GAP for a hole, DOUBLED for an overlap, ADOPTED where an operator moved the position.
-    """
+    """An epoch that does not start at the end before it: a hole, an overlap, or a position that an operator moved."""
 
     epoch: int
     low: float
@@ -233,19 +226,19 @@ class OffsetChart:
     @property
     def sound(self) -> bool:
         """Whether every step starts at the end of the one before it, or where an operator moved it."""
-        return all(one.outcome is Outcome.ADOPTED for one in self.breaks)
+        return all(jump.outcome is Outcome.ADOPTED for jump in self.breaks)
 
     def thinned(self, at_most: int) -> OffsetChart:
         """Return the chart with at most so many points, and all points beside a break."""
         width = -(-len(self.points) // at_most) or 1
-        beside = {one.epoch + step for one in self.breaks for step in (-1, 0)}
+        neighbours = {jump.epoch + step for jump in self.breaks for step in (-1, 0)}
         last = len(self.points) - 1
-        kept = (
+        points = (
             point
             for index, point in enumerate(self.points)
-            if index % width == 0 or index == last or point[0] in beside
+            if index % width == 0 or index == last or point[0] in neighbours
         )
-        return OffsetChart(self.name, tuple(kept), self.breaks)
+        return OffsetChart(self.name, tuple(points), self.breaks)
 
 
 @dataclass(slots=True)
@@ -266,24 +259,21 @@ class _Climb:
             self._broken(epoch, before, end, Outcome.ADOPTED)
         self.points.append((epoch.number, end))
 
-    def _broken(self, epoch: Epoch, one: float, other: float, outcome: Outcome) -> None:
-        self.breaks.append(Break(epoch.number, min(one, other), max(one, other), outcome))
+    def _broken(self, epoch: Epoch, before: float, other: float, outcome: Outcome) -> None:
+        self.breaks.append(Break(epoch.number, min(before, other), max(before, other), outcome))
 
 
 def offset_charts(epochs: Sequence[Epoch]) -> tuple[OffsetChart, ...]:
-    """Return one offset chart per number in the offsets, broken ones first.
-
-    Offsets that are not JSON give none. The chain and the findings judge them.
-    """
+    """Return one chart per number in the offsets, broken ones first. Offsets that are not JSON give none."""
     climbs: dict[tuple[str, str], _Climb] = {}
     read = _Reader()
     for epoch in epochs:
         starts, ends = read(epoch.written.start), read(epoch.written.end)
-        for place, end in ends.items():
-            climb = climbs.setdefault(place, _Climb(_name(place, len(epoch.written.end.entries))))
-            climb.step(epoch, starts.get(place), end)
-    found = [OffsetChart(climb.name, tuple(climb.points), tuple(climb.breaks)) for climb in climbs.values()]
-    return tuple(sorted(found, key=lambda chart: chart.sound))
+        for partition, end in ends.items():
+            climb = climbs.setdefault(partition, _Climb(_name(partition, len(epoch.written.end.entries))))
+            climb.step(epoch, starts.get(partition), end)
+    charts = [OffsetChart(climb.name, tuple(climb.points), tuple(climb.breaks)) for climb in climbs.values()]
+    return tuple(sorted(charts, key=lambda chart: chart.sound))
 
 
 class _Reader:
@@ -304,7 +294,7 @@ def _leaves(offsets: SourceOffsets) -> Iterator[tuple[tuple[str, str], float]]:
             yield (source, path), value
 
 
-def _name(place: tuple[str, str], sources: int) -> str:
-    source, path = place
+def _name(partition: tuple[str, str], sources: int) -> str:
+    source, path = partition
     inner = path.removeprefix("/") or "offset"
     return inner if sources == 1 else f"{source}: {inner}"

@@ -1,4 +1,4 @@
-"""Plan and print ``queries adopt`` before confirmation."""
+"""``onceonly recover adopt``: accept what stops a pipeline."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
-from onceonly.cli import epochs as records
-from onceonly.cli import options
-from onceonly.cli.checkpoint import plain
-from onceonly.cli.connect import Connection
+import typer
+
+from onceonly.cli import records
+from onceonly.cli.change import Change, carry_out, decided
+from onceonly.cli.connect import Connection, connect, ids_and_addresses
+from onceonly.cli.options import LedgerOption, NameArgument, NamedSinkOption, ReasonOption, YesOption
 from onceonly.cli.output import say, talk
+from onceonly.cli.records import plain
+from onceonly.cli.recover import migrate
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine import acceptance, precheck
 from onceonly.machine.acceptance import KINDS, Stop
 from onceonly.machine.source_order import describe
-from onceonly.protocol import Sink, Witness
+from onceonly.protocol import DetectsChanges, Sink
 from onceonly.runtime import remedies
 from onceonly.runtime.operator import adopt, another_range, not_applicable, nothing_to_adopt, refuse_moving, target
 from onceonly.runtime.remedies import CommandContext
@@ -27,8 +32,8 @@ from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets, ca
 
 _AFTER = {
     AdoptionKind.KEEP_RECOMPUTED_STATE: "rows of committed epochs stay as they were written. Spark's windows and seen "
-    "keys come from the batch as it was run again: later results build on rows that the sinks never got, and may not "
-    "agree with those that they hold. Holds for replays until the next new epoch",
+    "keys come from the replay: later results build on rows that the sinks never got, and may not agree with the rows "
+    "that they hold. This covers replays until the next new epoch",
 }
 """What is true afterwards, where the name of the option does not say it all."""
 
@@ -36,34 +41,12 @@ _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class AdoptionPlan(options.ChangePlan):
-    """An adoption before it happens.
-
-    Attributes:
-        start: where the next batch starts; ``None``: as what is accepted says it.
-    """
-
-    start: SourceOffsets | None
-
-    @property
-    def bound(self) -> Mapping[str, str]:
-        """Options of the command that say less than the plan does, with what the command that carries it out says."""
-        goes_on = self.accepted.offsets if self.accepted.kind is AdoptionKind.CONTINUE else None
-        if goes_on is None:
-            return {}
-        ends = {source: _typed(text) for source, text in goes_on.start.entries}
-        return {"--continue": f"--continue={canonical(ends)}"}
-
-
-@dataclass(frozen=True, slots=True)
 class Typed:
     """What was typed.
 
     Attributes:
-        kind: the one thing that is accepted.
         value: what stands behind its option; empty for none.
         named: values of ``--sink``: ids, with ``@VERSION`` where a version is meant.
-        reason: for the record.
         may_repeat: epochs of which it is not known whether they come again; empty for none.
     """
 
@@ -75,16 +58,12 @@ class Typed:
 
 
 def only_kind(chosen: Sequence[AdoptionKind]) -> AdoptionKind:
-    """The one thing that is accepted.
-
-    Raises:
-        ConfigurationError: E110, none or several were given.
-    """
+    """The one thing that is accepted (E110: none or several were given)."""
     if len(chosen) == 1:
         return chosen[0]
     raise refuse(
         "E110",
-        problem="queries adopt takes exactly one thing to accept"
+        problem="recover adopt takes exactly one thing to accept"
         + (f", not {len(chosen)}: {', '.join(chosen)}." if chosen else "."),
         cause="each adoption is one decision, by name",
         next="give one of --accept-loss A..B, --accept-duplicates A..B, --accept-state-loss, --continue, "
@@ -93,78 +72,91 @@ def only_kind(chosen: Sequence[AdoptionKind]) -> AdoptionKind:
     )
 
 
-def plan(place: Connection, typed: Typed) -> AdoptionPlan:
-    """Say what an adoption would do.
-
-    Raises:
-        OnceOnlyError: E110, it does not name exactly what stops the pipeline, or that is not known.
-    """
-    ledger = place.certain_ledger
-    stop = remedies.last(ledger, place.pipeline)
-    known = records.newest_epochs(place, 1)
-    last = known[-1].epoch if known else None
+def _change(connection: Connection, typed: Typed) -> Change:
+    ledger = connection.certain_ledger
+    stop = remedies.last(ledger, connection.pipeline)
+    newest_records = records.newest_epochs(connection, 1)
+    last = newest_records[-1].epoch if newest_records else None
     if last is None and (stop is None or stop.start is None):
-        raise nothing_to_adopt(place.pipeline)
-    stop = stop or _seen(place)
-    refuse_moving(place.pipeline, ledger, typed.kind, last)
-    stands = last.written.end if last else None
+        raise nothing_to_adopt(connection.pipeline)
+    stop = stop or _find_opening_stop(connection)
+    refuse_moving(connection.pipeline, ledger, typed.kind, last)
+    position = last.written.end if last else None
     sources = last.written.end.sources if last else stop.start.sources if stop and stop.start else ()
     start = parse_start(typed.value, sources) if typed.kind is AdoptionKind.START else None
-    accepted = options.decided(typed.kind, typed.reason) if start else _named(place, typed, stop, stands)
+    accepted = decided(typed.kind, typed.reason) if start else _named(connection, typed, stop, position)
     if accepted.kind is AdoptionKind.ACCEPT_LOSS and accepted.last:
-        spoken_of = records.read(place, accepted.first, accepted.last)
+        spoken_of = records.read(connection, accepted.first, accepted.last)
         rows = remedies.rows_of(spoken_of, accepted.first, accepted.last, accepted.sinks)
         accepted = replace(accepted, rows=rows or 0)
     moves = start or target(accepted, last, stop)
     pairs = (
-        ("pipeline", place.pipeline),
+        ("pipeline", connection.pipeline),
         ("accepts", f"{accepted.words}; {KINDS[typed.kind].words}"),
-        ("sinks", place.sinks_in_words),
+        ("sinks", connection.sinks_in_words),
         ("ledger", ledger.address),
         (
             "stands",
-            f"epoch {last.number}, at {describe(last.written.end)}" if last else "where no marker says any more",
+            f"epoch {last.number}, at {describe(last.written.end)}" if last else "at an unknown position",
         ),
-        ("moves to", _spelled(moves, stands, said=start is not None)),
+        ("moves to", _spelled(moves, position, explicit=start is not None)),
         ("does", "writes an epoch without rows into every sink; every running driver of the pipeline is fenced out"),
-        ("not known", _doubt(place, accepted)),
+        ("not known", _doubt(connection, accepted)),
         ("after", _AFTER.get(typed.kind)),
     )
-    return AdoptionPlan(accepted, pairs, start)
+    return Change(pairs, partial(_adopt, connection, accepted, start), _bound(accepted))
 
 
-def _doubt(place: Connection, accepted: Adoption) -> str | None:
+def _bound(accepted: Adoption) -> Mapping[str, str]:
+    """What the command that carries the plan out says in place of ``--continue`` alone."""
+    goes_on = accepted.offsets if accepted.kind is AdoptionKind.CONTINUE else None
+    if goes_on is None:
+        return {}
+    ends = {source: _typed(text) for source, text in goes_on.start.entries}
+    return {"--continue": f"--continue={canonical(ends)}"}
+
+
+def _adopt(connection: Connection, accepted: Adoption, start: SourceOffsets | None) -> None:
+    epoch = adopt(connection.sinks, connection.certain_ledger, connection.pipeline, accepted, start=start)
+    if epoch is None:
+        say("nothing to accept: every sink holds its epochs")
+    else:
+        say(f"epoch {epoch.number} adopted: {describe(epoch.written.start)} to {describe(epoch.written.end)}")
+    talk("Now restart the query.")
+
+
+def _doubt(connection: Connection, accepted: Adoption) -> str | None:
     if accepted.kind is not AdoptionKind.CONTINUE or not accepted.first:
         return None
     first, last = accepted.first, accepted.last
-    told = remedies.tally(place.certain_ledger.epochs(place.pipeline, first, last), first, last)
-    return f"whether the batch repeats epochs {first} to {last} ({told}): if it does, their rows are there twice"
+    tally = remedies.tally(connection.certain_ledger.epochs(connection.pipeline, first, last), first, last)
+    return f"whether the batch repeats epochs {first} to {last} ({tally}): if it does, you have their rows twice"
 
 
-def _spelled(moves: SourceOffsets | None, stands: SourceOffsets | None, *, said: bool) -> str:
-    if moves is None or moves == stands:
+def _spelled(moves: SourceOffsets | None, end: SourceOffsets | None, *, explicit: bool) -> str:
+    if moves is None or moves == end:
         return f"{describe(moves) if moves else 'nowhere'} (it stays there)"
-    return describe(moves) if said else f"{describe(moves)} (the batch starts there that was refused last)"
+    return describe(moves) if explicit else f"{describe(moves)} (where the batch starts that was refused last)"
 
 
-def _named(place: Connection, typed: Typed, stop: Stop | None, end: SourceOffsets | None) -> Adoption:
+def _named(connection: Connection, typed: Typed, stop: Stop | None, end: SourceOffsets | None) -> Adoption:
     """What was typed, if it names exactly what stops the pipeline."""
-    wanted = acceptance.applicable(typed.kind, stop, end)
-    if wanted is None:
-        raise not_applicable(place.pipeline, typed.kind)
-    given = _given(typed)
-    if len(place.sinks) == 1 and not given.sinks and not wanted.versions:
-        given = replace(given, sinks=wanted.sinks)
-    if not acceptance.same(given, wanted):
-        raise _incomplete(place, typed, wanted)
-    if typed.kind is AdoptionKind.CONTINUE and typed.value and wanted.offsets:
-        shown = wanted.offsets.start
+    expected = acceptance.applicable(typed.kind, stop, end)
+    if expected is None:
+        raise not_applicable(connection.pipeline, typed.kind)
+    adoption = _parse_adoption(typed)
+    if len(connection.sinks) == 1 and not adoption.sinks and not expected.versions:
+        adoption = replace(adoption, sinks=expected.sinks)
+    if not acceptance.same(adoption, expected):
+        raise _incomplete(connection, typed, expected)
+    if typed.kind is AdoptionKind.CONTINUE and typed.value and expected.offsets:
+        shown = expected.offsets.start
         if parse_start(typed.value, shown.sources, "--continue") != shown:
-            raise another_range(place.pipeline, typed.kind)
-    return acceptance.complete(given, wanted)
+            raise another_range(connection.pipeline, typed.kind)
+    return acceptance.complete(adoption, expected)
 
 
-def _given(typed: Typed) -> Adoption:
+def _parse_adoption(typed: Typed) -> Adoption:
     pairs = [(name, "", "") for name in typed.named]
     if KINDS[typed.kind].version:
         pairs = [name.rpartition("@") if "@" in name else (name, "", "") for name in typed.named]
@@ -172,37 +164,37 @@ def _given(typed: Typed) -> Adoption:
     # Behind --continue stand offsets, which may be digits.
     epochs = typed.value if KINDS[typed.kind].epochs else typed.may_repeat
     range_ = _RANGE.fullmatch(epochs)
-    one = epochs if epochs.isdigit() else "0"
-    first, last = (int(range_[1]), int(range_[2])) if range_ else (int(one), int(one))
-    return options.decided(
+    number = epochs if epochs.isdigit() else "0"
+    first, last = (int(range_[1]), int(range_[2])) if range_ else (int(number), int(number))
+    return decided(
         typed.kind, typed.reason, sinks=sinks, first=first, last=last, versions=versions if any(versions) else ()
     )
 
 
-def _incomplete(place: Connection, typed: Typed, wanted: Adoption) -> OnceOnlyError:
-    where = CommandContext(place.pipeline, f" --ledger {shlex.quote(place.certain_ledger.address)}")
-    what = "is to name what it accepts" if not typed.value and not typed.named else "names something else"
+def _incomplete(connection: Connection, typed: Typed, expected: Adoption) -> OnceOnlyError:
+    where = CommandContext(connection.pipeline, f" --ledger {shlex.quote(connection.certain_ledger.address)}")
+    what = "must name what it accepts" if not typed.value and not typed.named else "names something else"
     return refuse(
         "E110",
-        problem=f"--{typed.kind} {what}: {wanted.words} stops the pipeline.",
-        cause="an acceptance covers what it names, and nothing else",
-        next=where.adopt(wanted),
+        problem=f"--{typed.kind} {what}: {expected.words} stops the pipeline.",
+        cause="an acceptance covers only what it names",
+        next=where.adopt(expected),
     )
 
 
-def _seen(place: Connection) -> Stop | None:
+def _find_opening_stop(connection: Connection) -> Stop | None:
     """Where nothing was refused since the last epoch: what would be, by the rules of an opening."""
-    head = place.certain_ledger.head(place.pipeline)
+    head = connection.certain_ledger.head(connection.pipeline)
     receipts = receipts_of(head)
-    told = [_told(sink, place.pipeline, receipts.get(sink.id)) for sink in place.sinks]
-    found = precheck.opening_refusal(place.pipeline, told, head)
-    return found.stop if found else None
+    peeked_sinks = [_peek_history(sink, connection.pipeline, receipts.get(sink.id)) for sink in connection.sinks]
+    refusal = precheck.opening_refusal(connection.pipeline, peeked_sinks, head)
+    return refusal.stop if refusal else None
 
 
-def _told(sink: Sink, pipeline: str, receipt: Receipt | None) -> precheck.PeekedSink:
+def _peek_history(sink: Sink, pipeline: str, receipt: Receipt | None) -> precheck.PeekedSink:
     history = tuple(records.history(sink, pipeline))
     since = receipt or (history[-1][1] if history else None)
-    events = tuple(sink.disturbances(since)) if since and isinstance(sink, Witness) else ()
+    events = tuple(sink.external_changes(since)) if since and isinstance(sink, DetectsChanges) else ()
     return precheck.PeekedSink(sink.id, history, events)
 
 
@@ -238,19 +230,118 @@ def _not_offsets(text: str, sources: tuple[str, ...], option: str) -> Exception:
         "E110",
         problem=f"{option} {text!r} is not the offsets of this pipeline.",
         cause=f"its sources are: {', '.join(sources)}",
-        next="give JSON as printed by: onceonly checkpoint offsets --query NAME",
+        next="give JSON as printed by: onceonly epochs show --offsets --query NAME",
     )
 
 
-def carry_out(place: Connection, plan: AdoptionPlan) -> None:
-    """Adopt.
+# ---- The command.
 
-    Raises:
-        OnceOnlyError: what opening the pipeline raises.
+AcceptLossOption = Annotated[
+    str | None,
+    typer.Option("--accept-loss", metavar="A..B", help="Give up the rows of these epochs in --sink ID."),
+]
+AcceptDuplicatesOption = Annotated[
+    str | None,
+    typer.Option("--accept-duplicates", metavar="A..B", help="Let the query write the rows of these epochs again."),
+]
+AcceptStateLossOption = Annotated[
+    bool, typer.Option("--accept-state-loss", help="Let the query's state (windows, keys already seen) start empty.")
+]
+ContinueOption = Annotated[
+    str | None,
+    typer.Option(
+        "--continue",
+        metavar="[=JSON]",
+        help="Accept a new source that starts exactly where the last epoch ended; with offsets, if it starts there.",
+    ),
+]
+MayRepeatOption = Annotated[
+    str,
+    typer.Option("--may-repeat", metavar="A..B", help="With --continue: epochs that may come again."),
+]
+AcceptChangeOption = Annotated[
+    bool,
+    typer.Option(
+        "--accept-change", help="Accept the external change (restore, overwrite, delete) to --sink ID@VERSION."
+    ),
+]
+SameDataOption = Annotated[
+    bool, typer.Option("--same-data", help="Accept that --sink ID was moved, if its rows are proven to be the same.")
+]
+KeepStateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-recomputed-state",
+        metavar="N",
+        help="Keep the state that epoch N's batch made when it ran again with other rows.",
+    ),
+]
+StartOption = Annotated[
+    str | None,
+    typer.Option(
+        "--start",
+        metavar="JSON",
+        help="Start the next batch at these offsets, written as epochs show --offsets prints them.",
+    ),
+]
+FromCheckpointOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from-checkpoint",
+        metavar="PATH",
+        help="Begin the pipeline at the position of an older job's checkpoint. Name its --sink.",
+    ),
+]
+FromDeltaTxnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from-delta-txn",
+        metavar="APP_ID",
+        help="The older job's txnAppId: its checkpoint must agree with the Delta table.",
+    ),
+]
+
+
+def command(
+    name: NameArgument,
+    *,
+    accept_loss: AcceptLossOption = None,
+    accept_duplicates: AcceptDuplicatesOption = None,
+    accept_state_loss: AcceptStateLossOption = False,
+    go_on: ContinueOption = None,
+    may_repeat: MayRepeatOption = "",
+    accept_change: AcceptChangeOption = False,
+    same_data: SameDataOption = False,
+    keep_recomputed_state: KeepStateOption = None,
+    start: StartOption = None,
+    from_checkpoint: FromCheckpointOption = None,
+    from_delta_txn: FromDeltaTxnOption = None,
+    reason: ReasonOption = "",
+    sink: NamedSinkOption = None,
+    ledger: LedgerOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Accept a loss, duplicates or a change, or begin a pipeline where an older job ended.
+
+    Writes an epoch without rows into every sink and stops every driver that is running. Give exactly one option that
+    accepts something. It covers only what it names. Without its range, the command prints the one that applies.
     """
-    epoch = adopt(place.sinks, place.certain_ledger, place.pipeline, plan.accepted, start=plan.start)
-    if epoch is None:
-        say("nothing had to be accepted: every sink holds what it should")
-    else:
-        say(f"epoch {epoch.number} adopted: {describe(epoch.written.start)} to {describe(epoch.written.end)}")
-    talk("Now restart the query.")
+    chosen: dict[AdoptionKind, str | None] = {
+        AdoptionKind.ACCEPT_LOSS: accept_loss,
+        AdoptionKind.ACCEPT_DUPLICATES: accept_duplicates,
+        AdoptionKind.ACCEPT_STATE_LOSS: "" if accept_state_loss else None,
+        AdoptionKind.CONTINUE: go_on,
+        AdoptionKind.ACCEPT_CHANGE: "" if accept_change else None,
+        AdoptionKind.SAME_DATA: "" if same_data else None,
+        AdoptionKind.KEEP_RECOMPUTED_STATE: keep_recomputed_state,
+        AdoptionKind.START: start,
+        AdoptionKind.FROM_CHECKPOINT: from_delta_txn if from_checkpoint is None else from_checkpoint,
+    }
+    kind = only_kind([kind for kind, value in chosen.items() if value is not None])
+    if kind is AdoptionKind.FROM_CHECKPOINT:
+        old = migrate.MigrationArguments(from_checkpoint, from_delta_txn, reason)
+        carry_out(migrate.change(name, old, sink, ledger), yes=yes)
+        return
+    named, addresses = ids_and_addresses(name, sink or (), ledger)
+    with connect(ledger, name, addresses) as connection:
+        carry_out(_change(connection, Typed(kind, chosen[kind] or "", named, reason, may_repeat)), yes=yes)

@@ -1,8 +1,8 @@
-"""Catalogue of error codes. Codes are stable, texts are snapshot-tested.
+"""The catalogue of codes: the texts of each error and warning.
 
-The texts stand in one Markdown file per family beside this one. The messages, ``onceonly explain`` and the pages of the
-documentation are all made of them. They are read when the first code is looked up: importing this costs executors
-nothing.
+There is one entry each, in the order of their families. Codes are stable, and texts are snapshot-tested. The texts are
+in one Markdown file per family beside this one. The messages, ``onceonly explain`` and the pages of the documentation
+are all made from them. They are read when the first code is looked up: importing this costs executors nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onceonly_checkpoints.strenum import StrEnum
 
 
 class Family(StrEnum):
-    """What codes are about, in their order: ``E1xx`` to ``E6xx``, then ``W7xx``. Each is the name of its file."""
+    """Subjects of codes, in their order: ``E1xx`` to ``E6xx``, then ``W7xx``. Each is the name of its file."""
 
     CONFIGURATION = "configuration"
     IDENTITY = "identity"
@@ -29,7 +29,7 @@ class Family(StrEnum):
 
     @classmethod
     def of(cls, code: str) -> Family | None:
-        """The family of a code; ``None`` where none has such codes."""
+        """The family of a code. ``None`` where none has such codes."""
         return _NUMBERED.get(code[:2])
 
 
@@ -53,14 +53,13 @@ _LABELS = ("Why it matters: ", "Likely cause: ", "Next: ")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The texts of one code. ``{name}`` stands for a detail that whoever raises it must give.
+    """The texts of one code. ``{name}`` is a detail that the raising code must give.
 
     Attributes:
-        what: what happened; the first line of the message.
-        matter: why it matters, and what was not done.
-        cause: the most likely cause.
-        remedy: the next command or change; only what applies. One way out per line.
-        more: background for the code's page, which a message has no room for; empty if there is none.
+        what: what happened, the first line of the message.
+        matter: why it matters, and the work that was not done.
+        remedy: the next command or change, only if it applies. One remedy per line.
+        more: background for the code's page, for which a message has no room. Empty if there is none.
     """
 
     what: str
@@ -71,14 +70,10 @@ class Entry:
 
 
 class Catalogue(Mapping[str, Entry]):
-    """Every code with its texts, read from the files of the families when the first one is asked for."""
+    """Every code with its texts, read from the files of the families at the first look-up."""
 
     def __getitem__(self, code: str) -> Entry:
-        """The texts of a code.
-
-        Raises:
-            KeyError: there is no such code.
-        """
+        """The texts of a code. :class:`KeyError` without such a code."""
         return self._entries[code]
 
     def __iter__(self) -> Iterator[str]:
@@ -93,7 +88,7 @@ class Catalogue(Mapping[str, Entry]):
 
 
 def text_of(family: str) -> str:
-    """The file of a family; see :data:`FAMILIES`."""
+    """The file of a family. See :data:`FAMILIES`."""
     return (files(__name__) / f"{family}.md").read_text(encoding="utf-8")
 
 
@@ -101,7 +96,7 @@ def parse(text: str) -> Iterator[tuple[str, Entry]]:
     """Codes and their entries, in the order of a family's file.
 
     Raises:
-        ValueError: an entry is not what happened, then the three labelled paragraphs, then perhaps background.
+        ValueError: an entry has another form: what happened, then three labelled paragraphs, then perhaps background.
     """
     parts = _HEADING.split(text)
     for code, body in zip(parts[1::2], parts[2::2], strict=True):

@@ -8,13 +8,15 @@ Each use of a private API notes the cost of a public way. Names and places are t
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.spark.classic import plan, plan_preview, private_api_check
+from onceonly.spark.classic import plan
 from onceonly.spark.classic import rows as jvmrows
 from onceonly.spark.digest import Summed
 from onceonly.spark.engine import NOTHING_TOLD, AnalysedPlan, Caller, Observed, QueryHint, QueryPlan, Rows, Run
@@ -25,6 +27,92 @@ from onceonly_checkpoints.storage import LocalStorage, Readable, is_local
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame
+
+
+# ---- Name missing PySpark private APIs before a sink is opened (E113).
+#
+# A vendor's Spark may carry the version of a line and lack some of its private APIs. So every use of a private API
+# runs under :func:`told`. Private APIs that only a later step of a batch uses are tried once by :func:`try_rows`, at
+# the first batch of a run.
+
+_GONE = ("ClassNotFoundException", "NoClassDefFoundError", "NoSuchMethodError", "NoSuchFieldError")
+"""What Java says of a class or a member that is not there."""
+
+_METHOD = re.compile(r"(?:Method|Constructor) ([\w.$]+)\(")
+_IN_JVM = re.compile(r"([\w.$]+) does not exist in the JVM")
+_IMPORTED = re.compile(r"cannot import name '(\w+)'")
+
+
+@contextmanager
+def name_missing_api(line: SparkVersion) -> Generator[None]:
+    """Report a missing private API, which this Spark lacks but its line has, by its name (E113)."""
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except (Py4JError, AttributeError, ImportError) as error:
+        if name := missing(error):
+            raise lacking(line, name) from error
+        raise
+
+
+def lacking(line: SparkVersion, name: str) -> OnceOnlyError:
+    """E113, for a Spark that lacks a call that its line has."""
+    import pyspark
+
+    return refuse(
+        "E113",
+        problem=f"PySpark {pyspark.__version__} here lacks {name}, which onceonly calls.",
+        cause=f"a build whose insides are not those of Apache Spark {line.minor}: a vendor's fork, or a preview",
+        next=f"run the query on Apache Spark {line.minor}, or on a runtime that has this call",
+    )
+
+
+def missing(error: Exception) -> str | None:
+    """Return the name of the missing API from an error, or ``None`` for any other error."""
+    from py4j.protocol import Py4JJavaError
+
+    text = str(error)
+    if isinstance(error, Py4JJavaError):
+        java: Any = error.java_exception
+        gone = str(java.getClass().getSimpleName()) in _GONE
+        return str(java.getMessage()).replace("/", ".") if gone else None
+    if isinstance(error, ImportError):
+        match = _IMPORTED.search(text)
+        return f"{error.name}.{match[1]}" if match else error.name
+    if isinstance(error, AttributeError):
+        return f"{type(error.obj).__name__}.{error.name}" if error.name else text
+    for pattern in (_METHOD, _IN_JVM):
+        if match := pattern.search(text):
+            return match[1]
+    return None
+
+
+def try_rows(line: SparkVersion, df: DataFrame) -> None:
+    """Collect no rows of a batch, observed like a real one: some 35 calls and a job without tasks (E113).
+
+    Reading rows and digest uses other private APIs than discovery. Without this try, a missing one would surface when
+    sinks are open and an epoch has begun.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    with name_missing_api(line):
+        none = df.limit(0)
+        metrics = jvmrows.metrics(line, none, [f.count(f.lit(1)).alias("rows")])
+        observed = jvmrows.Observation(line, line.frame(none._jdf, none.sparkSession), metrics)
+        try:
+            line.arrow_schema(StructType([StructField("id", LongType())]))
+            with closing(jvmrows.ArrowStream(line, observed.dataframe)) as batches:
+                came = sum(batch.num_rows for batch in batches)
+            right = came == observed.get()["rows"] == 0
+        except (TypeError, ValueError, KeyError) as error:
+            raise lacking(line, f"what brings rows to the driver as Arrow ({error})") from error
+    if not right:
+        raise lacking(line, "what brings rows to the driver as Arrow and counts them")
+
+
+# ---- Classic engine: PySpark beside a JVM, called through py4j.
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +134,7 @@ class ClassicEngine:
 
     # ---- who is calling
 
-    def caller(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Caller:
+    def caller(self, df: DataFrame, hint: QueryHint = NOTHING_TOLD) -> Caller:
         """Identify the batch, by two calls into the JVM, which each batch can afford."""
         # Not the callback's argument: that one is the user's to pass on, and a counter of theirs names other batches.
         batch_id = df.sparkSession.sparkContext.getLocalProperty("streaming.sql.batchId")
@@ -54,7 +142,7 @@ class ClassicEngine:
             raise _outside()
         # The session's id has no public name. Properties of the thread the callback may change; this it cannot: told by
         # its job group, each batch after a ``setJobGroup`` would be a run of its own.
-        with private_api_check.told(self._line):
+        with name_missing_api(self._line):
             return Caller(_session_id(df.sparkSession._jsparkSession), int(batch_id))
 
     def group(self, df: DataFrame) -> str:
@@ -65,11 +153,11 @@ class ClassicEngine:
         """Return Spark's id of the application, which PySpark has without a call."""
         return str(df.sparkSession.sparkContext.applicationId)
 
-    def discover(self, df: DataFrame, told: QueryHint = NOTHING_TOLD) -> Run:
+    def discover(self, df: DataFrame, hint: QueryHint = NOTHING_TOLD) -> Run:
         """Discover a run by a few dozen calls into the JVM, some for each node of its plan, and a self-test."""
-        with private_api_check.told(self._line):
+        with name_missing_api(self._line):
             run = self._discovered(df)
-        private_api_check.try_rows(self._line, df)
+        try_rows(self._line, df)
         return run
 
     def _discovered(self, df: DataFrame) -> Run:
@@ -83,7 +171,8 @@ class ClassicEngine:
             name=execution.name(),
             checkpoint=checkpoint,
             mode=unsupported_mode(class_name(execution.trigger()), class_name(execution)),
-            temporary=_is_temporary(execution),
+            # A path below java.io.tmpdir would not tell: a user may choose one there, and it stays.
+            temporary=bool(field(execution, "deleteCheckpointOnStop")),
             # Not ``sparkSession()``, the user's: batches come with the clone that the stream runs in.
             session=_session_id(execution.sparkSessionForStream()),
             plan=plan.plan_of(df, execution, self._line),
@@ -91,6 +180,7 @@ class ClassicEngine:
             handle=Query(execution, execution.offsetLog(), df.sparkSession.sparkContext),
             files=_files(df, execution, checkpoint),
             output=str(execution.outputMode().toString()).lower(),
+            describing=partial(_describing, df.sparkSession.sparkContext),
         )
 
     def still_running(self, df: DataFrame, query_id: str, run_id: str) -> bool:
@@ -115,19 +205,19 @@ class ClassicEngine:
 
         query = _query(run)
         try:
-            return _asked(query, numbers)
+            return _read_offset_texts(query, numbers)
         except Py4JError as error:
-            told = type(error).__name__
-            log.info("the query's own offset log cannot be asked (%s): reading %s", told, run.checkpoint)
+            error_name = type(error).__name__
+            log.info("the query's own offset log cannot be asked (%s): reading %s", error_name, run.checkpoint)
             return None
 
     def file_size(self, df: DataFrame, path: str) -> int | None:
         """Read the size through the application's Hadoop, which reaches Spark's input with its login."""
         context: Any = df.sparkSession.sparkContext
-        place = class_in(context, "org.apache.hadoop.fs.Path")(path)
+        hadoop_path = class_in(context, "org.apache.hadoop.fs.Path")(path)
         # PySpark has no public name for a file system; an fsspec driver would need a login of its own.
-        system = place.getFileSystem(context._jsc.hadoopConfiguration())
-        return int(system.getFileStatus(place).getLen()) if system.exists(place) else None
+        system = hadoop_path.getFileSystem(context._jsc.hadoopConfiguration())
+        return int(system.getFileStatus(hadoop_path).getLen()) if system.exists(hadoop_path) else None
 
     def late_rows(self, run: Run) -> int:
         """Count late rows by the operators' own counters: the query's progress has them only after the batch."""
@@ -144,13 +234,13 @@ class ClassicEngine:
 
     def foreseen(self, df: DataFrame) -> QueryPlan:
         """Return the plan of a query before its start."""
-        with private_api_check.told(self._line):
-            return plan_preview.plan_of(df)
+        with name_missing_api(self._line):
+            return plan.preview_of(df)
 
     def analysed(self, rows: DataFrame, *, started: bool) -> AnalysedPlan:
         """Return the analysed plan. That of a batch is below a projection that names its columns."""
         if not started:
-            return plan.Analysed(plan_preview.analysed(rows), plan.UNSTABLE)
+            return plan.Analysed(plan.analysed(rows), plan.UNSTABLE)
         from pyspark.sql import functions as f
 
         named: Any = jvmrows.select(self._line, rows, jvmrows.columns(self._line, rows, f.col("*")))
@@ -173,16 +263,30 @@ class ClassicEngine:
         df: DataFrame,
         leave_out: frozenset[str],
         summed: tuple[Summed, ...] = (),
-        beside: tuple[Column, ...] = (),
+        batch_metrics: tuple[Column, ...] = (),
     ) -> Observed:
         """The rows with their digest on the side."""
         digesting = jvmrows.digesting(self._line, df, leave_out, summed)
-        metrics = jvmrows.more(self._line, df, digesting.metrics, beside)
+        metrics = jvmrows.more(self._line, df, digesting.metrics, batch_metrics)
         return jvmrows.Observation(self._line, df, metrics, digesting.hashes)
 
     def arrow(self, df: DataFrame) -> Rows:
         """Start collecting the rows."""
         return jvmrows.ArrowStream(self._line, df)
+
+
+_DESCRIPTION = "spark.job.description"
+
+
+@contextmanager
+def _describing(context: Any) -> Generator[Callable[[str], None]]:
+    """Add a line to the description of this thread's jobs, and restore it. The job group stays: Spark cancels by it."""
+    before = context.getLocalProperty(_DESCRIPTION)
+    try:
+        yield lambda text: context.setLocalProperty(_DESCRIPTION, f"{before}\n{text}" if before else text)
+    finally:
+        with suppress(Exception):  # the JVM may be gone, and another error tells why
+            context.setLocalProperty(_DESCRIPTION, before)
 
 
 def _query(run: Run) -> Query:
@@ -195,11 +299,7 @@ def _session_id(session: Any) -> str:
 
 
 def running(df: DataFrame) -> Any:
-    """Return the calling execution.
-
-    Raises:
-        ConfigurationError: E110 not called from a streaming query.
-    """
+    """Return the calling execution (E110: not called from a streaming query)."""
     execution = _execution(df)
     if execution is None:
         raise _outside()
@@ -246,19 +346,14 @@ def unsupported_mode(trigger: str, execution: str) -> str | None:
     return "async progress tracking" if "Async" in execution else None
 
 
-def _is_temporary(execution: Any) -> bool:
-    # A path below java.io.tmpdir would not tell: a user may choose one there, and it stays.
-    return bool(field(execution, "deleteCheckpointOnStop"))
-
-
-def _asked(query: Query, numbers: Sequence[int]) -> dict[int, str]:
+def _read_offset_texts(query: Query, numbers: Sequence[int]) -> dict[int, str]:
     texts: dict[int, str] = {}
     # The log keeps its newest entries in memory: about 1 ms each, where a file through Hadoop takes 10 to 50. They are
     # spelled by the log itself, so that one parser reads what comes from here and what comes from the disk.
     for number in numbers:
-        found = query.offsets.get(number)
-        if not found.isEmpty():
+        entry = query.offsets.get(number)
+        if not entry.isEmpty():
             stream = class_in(query.context, "java.io.ByteArrayOutputStream")()
-            query.offsets.serialize(found.get(), stream)
+            query.offsets.serialize(entry.get(), stream)
             texts[number] = str(stream.toString("UTF-8"))
     return texts

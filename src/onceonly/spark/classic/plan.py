@@ -8,17 +8,18 @@ expressions are deterministic nor their types. Columns that depend on floats are
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.spark import sources
-from onceonly.spark.engine import QueryPlan, Source
-from onceonly.spark.sources import brokers, items
+from onceonly.spark.engine import QueryPlan, Source, passes_over
+from onceonly.spark.sources import brokers, class_name, items
 from onceonly.spark.versions import SparkVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
 
 log = logging.getLogger(__name__)
 
@@ -49,20 +50,20 @@ _WATERMARK = "EventTimeWatermark"
 
 
 def _sources(df: DataFrame, execution: Any, line: SparkVersion) -> tuple[Source, ...]:
-    found = items(execution.sources())
-    ids = line.source_ids(execution, found)
-    return tuple(_source(df, id_, source) for id_, source in zip(ids, found, strict=True))
+    jvm_sources = items(execution.sources())
+    ids = line.source_ids(execution, jvm_sources)
+    return tuple(_source(df, id_, source) for id_, source in zip(ids, jvm_sources, strict=True))
 
 
 def _source(df: DataFrame, id_: str, source: Any) -> Source:
-    asked = brokers(df, source)
+    source_brokers = brokers(df, source)
     return Source(
         id=id_,
         kind=str(source.getClass().getName()),
         origin=str(source.toString()),
-        brokers=asked,
+        brokers=source_brokers,
         passes_over=sources.passes_over(df, source),
-        reads_on=sources.reads_on(source) or (asked is not None and not asked.stops_at_loss),
+        reads_on=sources.reads_on(source) or (source_brokers is not None and not source_brokers.stops_at_loss),
         clears_up=sources.clears_up(source),
     )
 
@@ -109,7 +110,7 @@ CLOCKS = (*UNSTABLE, "current_timestamp(", "current_date(", "localtimestamp(")
 
 
 def nondeterministic(plan: Any, unstable: Sequence[str]) -> str | None:
-    """Return SQL of the first expression of an analysed plan that another run may compute differently, or ``None``.
+    """Return SQL of the first expression that another run may compute differently, or ``None``.
 
     ``unstable`` matches such expressions that Spark calls deterministic.
     """
@@ -130,3 +131,81 @@ def spelled(plan: Any) -> str | None:
     except Py4JJavaError as error:
         log.info("a plan cannot be spelled: %s", error.java_exception.getClass().getName())
         return None
+
+
+# ---- Preview the plan of a query from its streaming DataFrame. Runs nothing.
+
+
+_KEEPS_STATE = frozenset({"Aggregate", "Distinct", "GlobalLimit", "Join"})
+"""Operators for which Spark keeps state where what they read is a stream; for a join both sides must be."""
+
+_ALWAYS = ("WithState", "Deduplicate")
+"""Parts of the names of logical operators that keep state wherever they stand. The trait by which a running query is
+asked belongs to the physical plan, which is made only once the query runs."""
+
+_FILES = "FileStreamSource"
+
+
+def preview_of(df: DataFrame) -> QueryPlan:
+    """Return the plan of a query before its start, from the DataFrame for ``writeStream``.
+
+    The same as ``SparkEngine.discover`` finds later, except that a running Kafka source is not asked: sources are
+    identified by class and options.
+    """
+    plan = analysed(df)
+    nodes = list(walk(plan))
+    relations = [node for node in nodes if class_name(node).startswith("StreamingRelation")]
+    return QueryPlan(
+        stateful=any(map(_keeps_state, nodes)),
+        nondeterministic=nondeterministic(plan, UNSTABLE),
+        sources=tuple(_previewed(df, at, node) for at, node in enumerate(relations)),
+        text=spelled(plan),
+    )
+
+
+def analysed(df: Any) -> Any:
+    """Return the unchanged analysed plan in the JVM. ``select`` would add a projection to it."""
+    return df._jdf.queryExecution().analyzed()
+
+
+def _keeps_state(node: Any) -> bool:
+    name = class_name(node)
+    if not node.isStreaming():
+        return False
+    if name == "Join":
+        return all(child.isStreaming() for child in items(node.children()))
+    return name in _KEEPS_STATE or any(part in name for part in _ALWAYS)
+
+
+def _previewed(df: DataFrame, at: int, node: Any) -> Source:
+    second = class_name(node).endswith("V2")
+    options = {name.lower(): value for name, value in _options(node, second=second)}
+    kind = _kind(node, second=second)
+    return Source(
+        id=str(at),
+        kind=kind,
+        origin=str(node.sourceName()),
+        passes_over=passes_over(df, options) if kind.endswith((_FILES, "DeltaSource")) else None,
+        reads_on=options.get("failondataloss", "true").lower() == "false",
+        clears_up=_clears_up(options) if kind.endswith(_FILES) else None,
+    )
+
+
+def _kind(node: Any, *, second: bool) -> str:
+    if second:
+        return str(node.table().getClass().getName())
+    return _FILES if str(node.sourceName()).startswith("FileSource") else str(node.dataSource().className())
+
+
+def _options(node: Any, *, second: bool) -> Iterator[tuple[str, str]]:
+    # What the user gave, before the source exists; a running one has made settings of its own of it (``sources``).
+    if second:
+        yield from ((str(name), str(value)) for name, value in dict(node.extraOptions()).items())
+        return
+    for pair in items(node.dataSource().options().toSeq()):
+        yield str(pair._1()), str(pair._2())
+
+
+def _clears_up(options: Mapping[str, str]) -> str | None:
+    setting = options.get("cleansource", "off").lower()
+    return None if setting == "off" else setting

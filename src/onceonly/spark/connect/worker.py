@@ -15,6 +15,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from onceonly.errors import OnceOnlyError, refuse
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -66,3 +68,30 @@ def await_end() -> None:
 
 # Called before what was registered earlier, so those who wait for the end of a run can still close what they hold.
 atexit.register(_ended.set)
+
+
+# ---- Whether a callback can be sent to that process.
+
+
+def unpicklable(part: object) -> str | None:
+    """Return why a part of a callback cannot be pickled, or ``None``. A part's own ``OnceOnlyError`` passes."""
+    from pyspark import cloudpickle
+
+    try:
+        cloudpickle.dumps(part)
+    except OnceOnlyError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever its own code or its parts' raise
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def untold() -> OnceOnlyError:
+    """Make the error for a callback without its checkpoint."""
+    return refuse(
+        "E106",
+        problem="On Spark Connect the callback does not know its checkpoint.",
+        cause="exactly_once() was given to foreachBatch without checkpoint=",
+        next='onceonly.start(writer, exactly_once(sink, name="orders", checkpoint="/cp/orders"))\n'
+        'or, with foreachBatch: exactly_once(sink, name="orders", checkpoint="/cp/orders")',
+    )

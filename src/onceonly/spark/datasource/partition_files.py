@@ -56,11 +56,7 @@ class Files:
 
     @property
     def dataframe(self) -> DataFrame:
-        """Refuse: there is none.
-
-        Raises:
-            ConfigurationError: E150, always.
-        """
+        """Refuse (E150): there is none."""
         raise no_session("rows would reach the sink through Spark")
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
@@ -72,12 +68,8 @@ class Files:
         return [task(Attempt(at, at), _rows([path], self._schema)) for at, path in enumerate(self._paths)]
 
     def digest(self) -> Digest:
-        """Refuse: the writer of the files knows their digest.
-
-        Raises:
-            RuntimeError: always.
-        """
-        raise RuntimeError("the digest of these rows stands in their manifest")
+        """Refuse (``RuntimeError``): the writer of the files knows their digest."""
+        raise RuntimeError("the digest of these rows is in their manifest")
 
 
 class Parts(Files):
@@ -104,8 +96,7 @@ class Parts(Files):
     def write(self, directory: str) -> None:
         """Put the files into a directory of this batch, by hard links without a copy if the disk allows it.
 
-        Raises:
-            FileNotFoundError: a file is gone, or is not the one that was written.
+        ``FileNotFoundError``: a file is gone, or is not the one that was written.
         """
         if is_local(directory):
             make_directories(Path(directory))
@@ -131,15 +122,15 @@ def _rows(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
     for path in paths:
-        files, place = file_system(path)
-        with files.open(place, "rb") as stream, pq.ParquetFile(stream) as rows:
+        files, location = file_system(path)
+        with files.open(location, "rb") as stream, pq.ParquetFile(stream) as rows:
             for batch in rows.iter_batches(_ROWS_PER_BATCH):
                 yield batch.cast(schema)
 
 
-def _put(one: PartitionFile, target: str) -> None:
-    files, source = file_system(one.path)
-    if not files.exists(source) or int(files.size(source)) != one.size:
+def _put(part: PartitionFile, target: str) -> None:
+    files, source = file_system(part.path)
+    if not files.exists(source) or int(files.size(source)) != part.size:
         # Named by where it was wanted: what is wrong is the place, which tasks and this process do not share.
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), target)
     if not is_local(target):

@@ -50,15 +50,15 @@ class Query:
             ConfigurationError: E150, the checkpoint's store cannot be read here.
             RuntimeError: Spark handed over messages of several batches, or none.
         """
-        told = {(part.query_id, part.run_id) for part in parts if part.batch_id == batch_id}
-        if len(told) != 1 or any(part.batch_id != batch_id for part in parts):
-            raise RuntimeError(f"the tasks of batch {batch_id} tell of {len(told)} starts of a query")
-        (query_id, run_id) = told.pop()
+        starts = {(part.query_id, part.run_id) for part in parts if part.batch_id == batch_id}
+        if len(starts) != 1 or any(part.batch_id != batch_id for part in parts):
+            raise RuntimeError(f"the tasks of batch {batch_id} report {len(starts)} starts of a query")
+        (query_id, run_id) = starts.pop()
         return cls(root_by_spark(checkpoint), name, query_id, run_id, batch_id, _storage(checkpoint))
 
     # ---- who is calling
 
-    def caller(self, df: object, told: QueryHint = NOTHING_TOLD) -> Caller:
+    def caller(self, df: object, hint: QueryHint = NOTHING_TOLD) -> Caller:
         """Return the run in place of its session: this process never has rows of another."""
         return Caller(self.run_id, self.batch_id)
 
@@ -70,7 +70,7 @@ class Query:
         """Return a name by which people find the process."""
         return 'format("onceonly")'
 
-    def discover(self, df: object, told: QueryHint = NOTHING_TOLD) -> Run:
+    def discover(self, df: object, hint: QueryHint = NOTHING_TOLD) -> Run:
         """Return the run. ``handle`` is set once another run has followed."""
         return Run(
             run_id=self.run_id,
@@ -103,8 +103,8 @@ class Query:
     def file_size(self, df: object, path: str) -> int | None:
         """Read the size by fsspec. 0 if its store cannot be read here: then a missing file is not noticed."""
         try:
-            files, place = file_system(path)
-            return int(files.size(place))
+            files, location = file_system(path)
+            return int(files.size(location))
         except FileNotFoundError:
             return None
         except (UnreachableStorage, OSError):
@@ -126,12 +126,12 @@ class Query:
 
 _UNSEEN = (
     "a source reads lost input as nothing (failOnDataLoss=false, ignoreMissingFiles=true), or forgets its rows: "
-    "a data source does not see the plan, so nobody refuses it (E116, E126, E127)"
+    "a data source does not see the plan, so it is not refused (E116, E126, E127)"
 )
 
 _UNASKED = (
-    "a topic is deleted and made anew: a data source does not see the brokers' address, so nobody asks them for the "
-    "topic's id (E212)"
+    "a topic is deleted and created again: a data source does not see the brokers' address, so the "
+    "topic's id is not compared (E212)"
 )
 
 
@@ -175,10 +175,10 @@ def _logs_files(files: Readable, id_: str) -> bool:
 def _topics(text: str | None) -> bool:
     """Check whether an offset is one of topics: numbers by partition by topic."""
     try:
-        found: Any = json.loads(text or "null")
+        topics: Any = json.loads(text or "null")
     except ValueError:
         return False
-    return isinstance(found, dict) and bool(found) and all(_partitions(value) for value in found.values())
+    return isinstance(topics, dict) and bool(topics) and all(_partitions(value) for value in topics.values())
 
 
 def _partitions(value: object) -> bool:

@@ -44,12 +44,12 @@ _Writer: Any = getattr(datasource, detect.line().stream_writer)
 
 
 class Writer(_Writer):  # type: ignore[misc]
-    """Write and commit one batch through ``format("onceonly")``. Tasks write to ``place``, a path or URL."""
+    """Write and commit one batch through ``format("onceonly")``. Tasks write to ``directory``, a path or URL."""
 
     def __init__(
-        self, options: Mapping[str, str], schema: StructType, place: str, leave_out: frozenset[str], commit: Commit
+        self, options: Mapping[str, str], schema: StructType, directory: str, leave_out: frozenset[str], commit: Commit
     ) -> None:
-        self._options, self._schema, self._place = dict(options), schema, place
+        self._options, self._schema, self._directory = dict(options), schema, directory
         self._leave_out = leave_out
         self._commit = commit
 
@@ -64,23 +64,23 @@ class Writer(_Writer):  # type: ignore[misc]
         query_id = context.getLocalProperty("sql.streaming.queryId") or ""
         run_id = context.getLocalProperty("spark.jobGroup.id") or ""
         # Ids of attempts begin anew with each driver, so that they name a file within a run alone.
-        folder = f"{self._place}/{run_id}/{batch_id}"
+        folder = f"{self._directory}/{run_id}/{batch_id}"
         path = f"{folder}/{context.partitionId()}-{context.taskAttemptId()}.parquet"
         schema = frames.in_arrow(self._schema)
-        size, found = self._write(detect.line().batches(iterator, schema), schema, path)
-        return Message(PartitionFile(query_id, run_id, int(batch_id), path if size else "", size, found))
+        size, rows_digest = self._write(detect.line().batches(iterator, schema), schema, path)
+        return Message(PartitionFile(query_id, run_id, int(batch_id), path if size else "", size, rows_digest))
 
     def _write(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, path: str) -> tuple[int, Digest]:
         """Return bytes of the file, and the digest of the rows. Without rows there is no file."""
         hashed = digest.hashing(self._schema, self._leave_out)
         if hashed is None:
             raise RuntimeError("the columns were not checked before the tasks began")
-        found = Digest(0, left_out=tuple(sorted(self._leave_out)))
+        rows_digest = Digest(0, left_out=tuple(sorted(self._leave_out)))
         with _File(path, schema) as file:
             for batch in batches:
-                found += hashed(batch)
+                rows_digest += hashed(batch)
                 file.add(batch)
-        return file.size, found
+        return file.size, rows_digest
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit the batch to every sink, or prove that it is committed."""
@@ -107,9 +107,9 @@ class _File:
 
     def add(self, batch: pa.RecordBatch) -> None:
         # Columns under their own names and types; a cast of none forgets how many rows there are.
-        known = batch.rename_columns(self._schema.names).cast(self._schema) if self._schema.names else batch
-        self._held.append(known)
-        self._rows += known.num_rows
+        typed_batch = batch.rename_columns(self._schema.names).cast(self._schema) if self._schema.names else batch
+        self._held.append(typed_batch)
+        self._rows += typed_batch.num_rows
         if self._rows >= _ROWS_PER_GROUP:
             self._put()
 
@@ -118,9 +118,9 @@ class _File:
         import pyarrow.parquet as pq
 
         if self._stream is None:
-            files, place = file_system(self._path)
-            files.makedirs(place.rpartition("/")[0], exist_ok=True)
-            stream: IO[bytes] = files.open(place, "wb")
+            files, location = file_system(self._path)
+            files.makedirs(location.rpartition("/")[0], exist_ok=True)
+            stream: IO[bytes] = files.open(location, "wb")
             self._stream = stream
             self._writer = pq.ParquetWriter(stream, self._schema, dictionary_pagesize_limit=DICTIONARY_BYTES)
         self._writer.write_table(pa.Table.from_batches(self._held, self._schema))
@@ -131,7 +131,7 @@ class _File:
             self._put()
         if self._stream is None:
             return
-        files, place = file_system(self._path)
+        files, location = file_system(self._path)
         try:
             self._writer.close()
             if is_local(self._path):
@@ -141,5 +141,5 @@ class _File:
             self._stream.close()
             if kind is not None:
                 with suppress(OSError):
-                    files.rm_file(place)
-        self.size = int(files.size(place)) if kind is None else 0
+                    files.rm_file(location)
+        self.size = int(files.size(location)) if kind is None else 0

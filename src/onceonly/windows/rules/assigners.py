@@ -1,4 +1,4 @@
-"""Window assigners: ``Fixed``, ``Sliding``, ``Sessions`` and ``Global``.
+"""Window assigners: ``Tumbling``, ``Sliding``, ``Sessions`` and ``Global``.
 
 All windows are half-open, ``[start, end)``, in milliseconds or integers. Ideas: the Dataflow model's window
 assignment (fixed, sliding, sessions) and Beam's global window.
@@ -14,8 +14,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from onceonly.errors import refuse
-from onceonly_checkpoints.epoch_time import END, Unit
-from onceonly_checkpoints.period import milliseconds
+from onceonly_checkpoints.epoch_time import END, Unit, milliseconds
 
 LEAST = -END - 1
 """Where the one window begins that never does."""
@@ -37,14 +36,14 @@ _FIRST, _LAST = -700_000, 2_700_000
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class Tumbling:
     """Windows of one size, one after the other. Spark calls them tumbling.
 
     Args:
         size: ``"2 minutes"``, or a number if times are integers.
-        offset: start of a window after a multiple of the size.
-        timezone: ``"Europe/Berlin"``, for days by its clocks and sizes of whole days. A day in which clocks go forward
-            has 23 hours. Default: days of UTC.
+        offset: by how much they begin after a multiple of their size.
+        timezone: ``"Europe/Berlin"``, for sizes of whole days. A day in which clocks are put forward has 23 hours.
+            Default: days of UTC.
 
     Raises:
         ConfigurationError: E140, an invalid size.
@@ -65,8 +64,10 @@ class Fixed:
         if self.timezone is None:
             return
         if not isinstance(self.size, str) or size % DAY:
-            way = 'give whole days, Fixed("1 day", timezone=...), or leave timezone= out: hours are as long everywhere'
-            raise wrong(f"timezone= beside size={self.size!r}", "only days are longer or shorter by the zone", way)
+            remedy = (
+                'give whole days, Tumbling("1 day", timezone=...), or leave timezone= out: hours are as long everywhere'
+            )
+            raise wrong(f"timezone= with size={self.size!r}", "only days are longer or shorter by the zone", remedy)
         _zone(self.timezone)
 
     @property
@@ -90,7 +91,7 @@ class Fixed:
         return ["fixed", *self.numbers, self.timezone]
 
     def of(self, time: int) -> list[Span]:
-        """The one window of a time."""
+        """Return the one window of a time."""
         size, offset = self.numbers
         if self.timezone is not None:
             return [local_days(time, size // DAY, offset, self.timezone)]
@@ -100,7 +101,11 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Windows of one size that begin at a step ``every``. They overlap, or leave gaps if ``every`` is larger.
+    """Windows of one size that overlap, or leave gaps if ``every`` is larger.
+
+    Args:
+        size: of each.
+        every: from the beginning of one to that of the next.
 
     Raises:
         ConfigurationError: E140, an invalid size.
@@ -133,7 +138,7 @@ class Sliding:
         return ["sliding", *self.numbers]
 
     def of(self, time: int) -> list[Span]:
-        """The windows of a time, the earliest first. Empty in a gap."""
+        """Return the windows of a time, the earliest first, or none in a gap."""
         size, every = self.numbers
         last = time // every * every
         first = (time - size) // every * every + every
@@ -142,7 +147,7 @@ class Sliding:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """Windows that end when no row of a key follows for ``gap``. A row between two sessions joins them.
+    """Windows that end at a gap of this size between two rows of a key. Rows in between join two windows.
 
     Raises:
         ConfigurationError: E140, an invalid gap.
@@ -169,17 +174,17 @@ class Sessions:
         return ["sessions", self.number]
 
     def of(self, time: int) -> list[Span]:
-        """The session of a single row."""
+        """Return the session of a row alone."""
         return [(time, time + self.number)]
 
 
 @dataclass(frozen=True, slots=True)
 class Global:
-    """One window for all times of a key. It closes when nothing follows."""
+    """One window for all times of a key. It closes when the writer ends."""
 
     @property
     def unit(self) -> Unit | None:
-        """It fits any unit."""
+        """No unit, because it fits any."""
         return None
 
     @property
@@ -188,45 +193,45 @@ class Global:
         return ["global"]
 
     def of(self, time: int) -> list[Span]:
-        """The one window."""
+        """Return the one window."""
         return [(LEAST, END)]
 
 
-Window = Fixed | Sliding | Sessions | Global
+Window = Tumbling | Sliding | Sessions | Global
 
 
 def merged(spans: Iterable[Span]) -> list[tuple[Span, list[int]]]:
-    """Merge overlapping spans to sessions, each with the indexes of its spans.
+    """Merge spans that overlap into sessions, each with the indexes of its spans.
 
-    Two that only touch are two sessions, because an end is not in its window.
+    Two that only touch are two sessions: an end is not in its window.
     """
-    found: list[tuple[Span, list[int]]] = []
-    for at, (start, end) in sorted(enumerate(spans), key=lambda one: (one[1], one[0])):
-        if found and start < found[-1][0][1]:
-            (first, last), members = found[-1]
-            found[-1] = ((first, max(last, end)), [*members, at])
+    sessions: list[tuple[Span, list[int]]] = []
+    for at, (start, end) in sorted(enumerate(spans), key=lambda indexed_span: (indexed_span[1], indexed_span[0])):
+        if sessions and start < sessions[-1][0][1]:
+            (first, last), members = sessions[-1]
+            sessions[-1] = ((first, max(last, end)), [*members, at])
         else:
-            found.append(((start, end), [at]))
-    return found
+            sessions.append(((start, end), [at]))
+    return sessions
 
 
 def local_days(time: int, days: int, offset: int, zone: str) -> Span:
-    """The window of ``days`` days by the clocks of a zone, counted from 1970-01-01.
+    """Return the window of ``days`` days by the clocks of a zone, counted from 1970-01-01.
 
-    A day begins ``offset`` milliseconds after midnight by those clocks. ``time`` is in milliseconds since 1970.
+    ``time`` is in milliseconds since 1970. A day begins ``offset`` milliseconds after midnight by those clocks.
     """
-    known = _zone(zone)
+    zone_info = _zone(zone)
     cycles = _cycles(time // DAY)
     wall = datetime.fromtimestamp(0, timezone.utc) + timedelta(milliseconds=time - cycles * _CYCLE * DAY)
-    local = wall.astimezone(known).replace(tzinfo=None) - timedelta(milliseconds=offset)
+    local = wall.astimezone(zone_info).replace(tzinfo=None) - timedelta(milliseconds=offset)
     number = ((local.date() - _1970).days + cycles * _CYCLE) // days * days
-    start, end = _instant(number, offset, known), _instant(number + days, offset, known)
+    start, end = _instant(number, offset, zone_info), _instant(number + days, offset, zone_info)
     # Clocks that leave out the minutes in which a day begins show later ones before it, and clocks that are put back
     # show earlier ones after it: there the instants decide, so that each time is in one window.
     if time < start:
-        return _instant(number - days, offset, known), start
+        return _instant(number - days, offset, zone_info), start
     if time >= end:
-        return end, _instant(number + 2 * days, offset, known)
+        return end, _instant(number + 2 * days, offset, zone_info)
     return start, end
 
 
@@ -240,20 +245,20 @@ def _instant(day: int, offset: int, zone: ZoneInfo) -> int:
 
 @cache
 def _cuts(offset: int, zone: str) -> tuple[int, ...]:
-    """Starts of days by each offset that a zone ever had. An offset of less than a day is ignored.
+    """Return the starts of days by each of the clocks that a zone ever had for a day or longer.
 
-    Before these 300 years a zone has solar time, and after them the offsets of its last rule.
+    Before the first of these days a zone has the clock of its sun, and after the last one those of its last rule.
     """
-    known, first = _zone(zone), datetime(1800, 1, 1, 12, tzinfo=timezone.utc)
+    zone_info, first = _zone(zone), datetime(1800, 1, 1, 12, tzinfo=timezone.utc)
     days = (first + timedelta(days=number) for number in range(300 * 366))
-    ahead = {day.astimezone(known).utcoffset() or timedelta() for day in days}
-    return tuple(sorted({(offset - one // timedelta(milliseconds=1)) % DAY for one in ahead}))
+    ahead = {day.astimezone(zone_info).utcoffset() or timedelta() for day in days}
+    return tuple(sorted({(offset - utc_offset // timedelta(milliseconds=1)) % DAY for utc_offset in ahead}))
 
 
 def _cycles(day: int) -> int:
-    """Number of 400-year cycles between a day and Python's calendar, of the years 1 to 9999.
+    """Return the number of 400-year cycles between a day and Python's calendar of the years 1 to 9999.
 
-    Calendar and clocks repeat with them. So rows of 9999-12-31, which mean "never", have a window as any.
+    Calendar and clocks repeat with them. Rows of 9999-12-31, which mean "never", have a window as any.
     """
     return min(day - _FIRST, 0) // _CYCLE + -(-max(day - _LAST, 0) // _CYCLE)
 
@@ -267,37 +272,37 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def drain(_: object) -> int:
-    """Declare the end of the stream in a last run.
+    """End the pipeline's time in a last run: ``event_time=EventTime("event_time", callback=drain)`` closes all windows.
 
-    ``note_time=EventTime("event_time", says=drain)`` closes all windows. The pipeline ends with that epoch (E135). It
-    needs a batch, if an empty one: :func:`onceonly.heartbeat` gives one.
+    The pipeline ends with that epoch (E135). It takes a batch, if an empty one:
+    :func:`onceonly.event_time.heartbeat` gives one.
     """
     return END
 
 
 def unit_of(size: Size) -> Unit:
-    """Unit of a size: milliseconds, or integers for a number."""
+    """Return the unit of a size: milliseconds, or integers for a number."""
     return "ms" if isinstance(size, str) else "integer"
 
 
-def length(name: str, said: object, *, least: int = 1) -> int:
-    """A size in its unit.
+def length(name: str, size: object, *, least: int = 1) -> int:
+    """Return a size in its unit.
 
     Raises:
         ConfigurationError: E140, an invalid size.
     """
-    found = _number(said) if isinstance(said, str | int) else None
-    if found is None or found < least or found > END // 2:
-        way = 'give "2 minutes", "1 hour", or, for times that are integers, a whole number'
-        raise wrong(f"{name}={said!r}", "it is no size in a unit", way)
-    return found
+    number = _number(size) if isinstance(size, str | int) else None
+    if number is None or number < least or number > END // 2:
+        remedy = 'give "2 minutes", "1 hour", or, for times that are integers, a whole number'
+        raise wrong(f"{name}={size!r}", "it is no size in a unit", remedy)
+    return number
 
 
 @lru_cache(typed=True)
-def _number(said: object) -> int | None:
-    return said if isinstance(said, int) and not isinstance(said, bool) else milliseconds(said)
+def _number(size: object) -> int | None:
+    return size if isinstance(size, int) and not isinstance(size, bool) else milliseconds(size)
 
 
-def wrong(problem: str, cause: str, way: str) -> Exception:
-    """E140, the refusal of invalid panes."""
-    return refuse("E140", problem=problem, cause=cause, next=way)
+def wrong(problem: str, cause: str, remedy: str) -> Exception:
+    """Return the refusal of invalid panes."""
+    return refuse("E140", problem=problem, cause=cause, next=remedy)

@@ -29,20 +29,20 @@ _NOT_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def decimal(kind: str) -> tuple[int, int] | None:
-    """Precision and scale of a decimal. ``None`` for any other kind."""
-    found = _DECIMAL.fullmatch(kind)
-    return (int(found[1]), int(found[2])) if found else None
+    """Return precision and scale of a decimal, or ``None`` for any other kind."""
+    match = _DECIMAL.fullmatch(kind)
+    return (int(match[1]), int(match[2])) if match else None
 
 
-def known(kind: str) -> bool:
-    """Whether values of the kind can be kept."""
+def is_storable(kind: str) -> bool:
+    """Whether values of the kind can be stored."""
     return kind in (*_PLAIN, *FLOATS, *INSTANTS, "date", "binary") or decimal(kind) is not None
 
 
 def encode(kind: str, value: Any) -> Json:
-    """A value as JSON: instants as microseconds, decimals as digits, bytes as hexadecimal, days as ISO 8601.
+    """Encode a value as JSON: instants as microseconds, decimals as digits, bytes as hexadecimal, days as ISO 8601.
 
-    ``value`` is Arrow's in Python. An instant may already be microseconds since 1970.
+    ``value`` is as Arrow gives it in Python. An instant may be its microseconds since 1970 already.
     """
     if value is None or kind in _PLAIN:
         return as_json(value)
@@ -58,7 +58,7 @@ def encode(kind: str, value: Any) -> Json:
 
 
 def decode(kind: str, value: Any) -> Any:
-    """The inverse of :func:`encode`, as Arrow takes it. Instants are microseconds since 1970."""
+    """Invert :func:`encode` for Arrow, with instants as microseconds since 1970."""
     if value is None or kind in _PLAIN or kind in INSTANTS:
         return value
     if kind in FLOATS:
@@ -71,12 +71,12 @@ def decode(kind: str, value: Any) -> Any:
 
 
 def ordering(kind: str) -> Callable[[Any], Any]:
-    """Sort key for encoded values, in Spark's order: text by code points, NaN greatest."""
+    """Return the sort key of encoded values in Spark's order: text by code points, NaN as the greatest."""
     if decimal(kind):
         return Decimal
     if kind in FLOATS:
         return _float_order
-    return _itself
+    return lambda value: value
 
 
 def arrow(kind: str) -> pa.DataType:
@@ -99,12 +99,12 @@ def arrow(kind: str) -> pa.DataType:
         "date": pa.date32(),
         "binary": pa.binary(),
     }
-    found: pa.DataType = types[kind]
-    return found
+    data_type: pa.DataType = types[kind]
+    return data_type
 
 
 def array(kind: str, values: list[Any]) -> pa.Array[Any]:
-    """Decoded values in Arrow."""
+    """Return decoded values in Arrow."""
     import pyarrow as pa
 
     if kind in INSTANTS:
@@ -113,9 +113,9 @@ def array(kind: str, values: list[Any]) -> pa.Array[Any]:
 
 
 def as_json(value: Any) -> Json:
-    """A value that is JSON, for the type checker."""
-    found: Json = value
-    return found
+    """Cast to JSON for the type checker."""
+    json_value: Json = value
+    return json_value
 
 
 def _micros(value: datetime) -> int:
@@ -126,17 +126,13 @@ def _micros(value: datetime) -> int:
 def _float(number: float) -> Json:
     if math.isfinite(number):
         return number + 0.0  # of zero and minus zero, which are equal, one text: else the order of rows would choose
-    return next(name for name, one in _NOT_NUMBERS.items() if _same(one, number))
+    return next(name for name, special in _NOT_NUMBERS.items() if _same(special, number))
 
 
-def _same(one: float, other: float) -> bool:
-    return one == other or (math.isnan(one) and math.isnan(other))
+def _same(number: float, other: float) -> bool:
+    return number == other or (math.isnan(number) and math.isnan(other))
 
 
 def _float_order(value: Any) -> tuple[bool, float]:
     number = _NOT_NUMBERS[value] if isinstance(value, str) else float(value)
     return (math.isnan(number), 0.0 if math.isnan(number) else number)
-
-
-def _itself(value: Any) -> Any:
-    return value

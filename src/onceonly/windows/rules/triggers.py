@@ -1,7 +1,7 @@
-"""Triggers that decide when a window's result is written.
+"""Triggers as pure machines with JSON state, after Beam.
 
-They are pure machines whose state is JSON. Names and laws are Beam's. ``step(state, event)`` returns the next state
-and an outcome: it waits, it fires, or it fires and is finished. A finished trigger waits for the window to close.
+``step(state, event)`` returns the next state and the outcome: the trigger waits, fires, or fires and finishes. A
+finished trigger waits for the window to close.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Literal
 
 from onceonly.windows.rules.assigners import wrong
 from onceonly.windows.rules.json_values import Json
-from onceonly_checkpoints.period import milliseconds
+from onceonly_checkpoints.epoch_time import milliseconds
 
 
 class Outcome(Enum):
-    """Outcome of a trigger's step."""
+    """Outcome of a step."""
 
     WAIT = "wait"
     FIRE = "fire"
@@ -30,9 +30,9 @@ WAIT, FIRE, FINISH = Outcome.WAIT, Outcome.FIRE, Outcome.FINISH
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows came into the window. For ``marks`` of them the condition of ``AtMark`` is true.
+    """Rows came into the window.
 
-    ``clock`` is the recorded clock of their epoch.
+    ``marks`` of them meet the condition of ``AtMark``. ``clock`` is the recorded clock of their epoch.
     """
 
     count: int
@@ -60,19 +60,19 @@ DONE = "done"
 
 
 class Trigger(ABC):
-    """When a window's result is written."""
+    """Rule for the times at which a window's result is written."""
 
     @abstractmethod
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """The next state and outcome. ``None`` is the initial state."""
+        """Return the next state and outcome. A trigger without any event has state ``None``."""
 
     def wakes(self, state: Unknown) -> int | None:
-        """Instant of the recorded clock at which it needs a tick."""
+        """Return the instant of the recorded clock at which it needs a tick."""
         return None
 
     @property
     def parts(self) -> tuple[Trigger, ...]:
-        """The triggers of which it consists."""
+        """The triggers in it."""
         return ()
 
     @property
@@ -81,12 +81,12 @@ class Trigger(ABC):
         return [type(self).__name__, *(part.spelled for part in self.parts)]
 
     def holds(self, kind: type[Trigger]) -> bool:
-        """Whether it is or contains a trigger of a class."""
+        """Whether it is or contains a trigger of this kind."""
         return isinstance(self, kind) or any(part.holds(kind) for part in self.parts)
 
 
 def advanced(trigger: Trigger, state: Unknown, event: Event) -> Stepped:
-    """Step a trigger, which may be finished."""
+    """Step a trigger, finished or not."""
     if state == DONE:
         return DONE, WAIT
     after, outcome = trigger.step(state, event)
@@ -94,7 +94,7 @@ def advanced(trigger: Trigger, state: Unknown, event: Event) -> Stepped:
 
 
 def wakes(trigger: Trigger, state: Unknown) -> int | None:
-    """Instant of the recorded clock at which a trigger needs a tick. ``None`` for none."""
+    """Return the instant of the recorded clock at which a trigger needs a tick, or ``None``."""
     return None if state == DONE else trigger.wakes(state)
 
 
@@ -102,7 +102,8 @@ def wakes(trigger: Trigger, state: Unknown) -> int | None:
 class AtPeriod(Trigger):
     """Once rows came, at the next multiple of a period of the recorded clock.
 
-    ``period``, ``"1 minute"``, is of the engine's clock, independent of the rows' times.
+    Args:
+        period: ``"1 minute"`` of the engine's clock, independent of the rows' times.
     """
 
     period: str
@@ -110,11 +111,11 @@ class AtPeriod(Trigger):
     """The period in milliseconds."""
 
     def __post_init__(self) -> None:
-        found = milliseconds(self.period)
-        if not found:
-            way = 'give a time: AtPeriod("1 minute")'
-            raise wrong(f"AtPeriod({self.period!r})", "it is no period of the engine's clock", way)
-        object.__setattr__(self, "number", found)
+        period_ms = milliseconds(self.period)
+        if not period_ms:
+            remedy = 'give a time: AtPeriod("1 minute")'
+            raise wrong(f"AtPeriod({self.period!r})", "it is no period of the engine's clock", remedy)
+        object.__setattr__(self, "number", period_ms)
 
     def step(self, state: Unknown, event: Event) -> Stepped:
         """Set the timer by the first rows."""
@@ -127,17 +128,17 @@ class AtPeriod(Trigger):
                 return state, WAIT
 
     def due(self, clock: int) -> int:
-        """The next multiple of the period, later than a clock."""
+        """Return the next multiple of the period, later than a clock."""
         return clock // self.number * self.number + self.number
 
     def wakes(self, state: Unknown) -> int | None:
-        """Instant of the timer."""
-        found: int | None = state
-        return found
+        """Return the instant of the timer."""
+        instant: int | None = state
+        return instant
 
     @property
     def spelled(self) -> list[Unknown]:
-        """With the period."""
+        """Canonical form with the period."""
         return ["AtPeriod", self.number]
 
 
@@ -152,7 +153,7 @@ class AtCount(Trigger):
             raise wrong(f"AtCount({self.rows!r})", "it counts rows", "give a whole number from 1 on: AtCount(100)")
 
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """Count rows."""
+        """Count the rows."""
         if not isinstance(event, Rows):
             return state, WAIT
         count = (state or 0) + event.count
@@ -160,16 +161,13 @@ class AtCount(Trigger):
 
     @property
     def spelled(self) -> list[Unknown]:
-        """With the number."""
+        """Canonical form with the number."""
         return ["AtCount", self.rows]
 
 
 @dataclass(frozen=True, slots=True)
 class AtMark(Trigger):
-    """Once a row came for which a condition is true, such as one that marks the end of a file or a day.
-
-    ``condition`` is Spark SQL on one row.
-    """
+    """Once a row came that meets a condition, in Spark SQL on one row, such as the end of a file or a day."""
 
     condition: str
 
@@ -180,12 +178,12 @@ class AtMark(Trigger):
             )
 
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """Finish at a marked row."""
+        """Finish at a row that meets the condition."""
         return (None, FINISH) if isinstance(event, Rows) and event.marks else (state, WAIT)
 
     @property
     def spelled(self) -> list[Unknown]:
-        """With the condition."""
+        """Canonical form with the condition."""
         return ["AtMark", self.condition]
 
 
@@ -197,16 +195,16 @@ class Repeat(Trigger):
 
     def __post_init__(self) -> None:
         if not isinstance(self.trigger, Trigger):  # pyright: ignore[reportUnnecessaryIsInstance]
-            way = 'give it one: Repeat(AtPeriod("1 minute"))'
-            raise wrong(f"Repeat({self.trigger!r})", "it repeats a trigger", way)
+            remedy = 'give it one: Repeat(AtPeriod("1 minute"))'
+            raise wrong(f"Repeat({self.trigger!r})", "it repeats a trigger", remedy)
 
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """Never finish."""
+        """Fire instead of finishing."""
         after, outcome = self.trigger.step(state, event)
         return (None, FIRE) if outcome is FINISH else (after, outcome)
 
     def wakes(self, state: Unknown) -> int | None:
-        """As the trigger."""
+        """Return the instant of the trigger."""
         return self.trigger.wakes(state)
 
     @property
@@ -216,32 +214,34 @@ class Repeat(Trigger):
 
 
 class _Several(Trigger):
-    """A trigger of several triggers. Its state has one for each."""
+    """A trigger of several, with a state for each."""
 
     def _states(self, state: Unknown) -> list[Unknown]:
         return list(state) if state else [None] * len(self.parts)
 
     def _all(self, state: Unknown, event: Event) -> tuple[list[Json], list[Outcome]]:
-        stepped = [advanced(part, one, event) for part, one in zip(self.parts, self._states(state), strict=True)]
+        stepped = [
+            advanced(part, part_state, event) for part, part_state in zip(self.parts, self._states(state), strict=True)
+        ]
         return [after for after, _ in stepped], [outcome for _, outcome in stepped]
 
     def wakes(self, state: Unknown) -> int | None:
-        """The first instant that one of them needs."""
-        found = [wakes(part, one) for part, one in zip(self.parts, self._states(state), strict=True)]
-        return min([one for one in found if one is not None], default=None)
+        """Return the earliest instant."""
+        instants = [wakes(part, part_state) for part, part_state in zip(self.parts, self._states(state), strict=True)]
+        return min([instant for instant in instants if instant is not None], default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class OrFinally(_Several):
-    """A trigger until another one finishes, which fires and is the end."""
+    """A trigger until another one finishes, which fires and ends both."""
 
     trigger: Trigger
     until: Trigger
 
     def __post_init__(self) -> None:
         if not all(isinstance(part, Trigger) for part in self.parts):  # pyright: ignore[reportUnnecessaryIsInstance]
-            way = "give it two: OrFinally(Repeat(AtCount(100)), AtWatermark())"
-            raise wrong(f"OrFinally{self.parts!r}", "it is made of two triggers", way)
+            remedy = "give it two: OrFinally(Repeat(AtCount(100)), AtWatermark())"
+            raise wrong(f"OrFinally{self.parts!r}", "it is made of two triggers", remedy)
 
     def step(self, state: Unknown, event: Event) -> Stepped:
         """Step both."""
@@ -257,19 +257,27 @@ class OrFinally(_Several):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Seq(_Several):
-    """Triggers one after the other.
-
-    Each begins when the one before it is finished.
-    """
-
+class _Listed(_Several):
     triggers: tuple[Trigger, ...]
 
     def __init__(self, *triggers: Trigger) -> None:
-        object.__setattr__(self, "triggers", _several("Seq", triggers))
+        if len(triggers) < 2 or not all(isinstance(trigger, Trigger) for trigger in triggers):  # pyright: ignore[reportUnnecessaryIsInstance]
+            name = type(self).__name__
+            remedy = f"give it triggers: {name}(AtCount(100), AtPeriod('1 minute'))"
+            raise wrong(f"{name}{triggers!r}", "it is made of at least two triggers", remedy)
+        object.__setattr__(self, "triggers", triggers)
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        """All of them."""
+        return self.triggers
+
+
+class Seq(_Listed):
+    """Triggers one after the other. Each begins when the one before it is finished."""
 
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """Step only the active one."""
+        """Step the active one only."""
         at, own = state or (0, None)
         after, outcome = self.triggers[at].step(own, event)
         if outcome is not FINISH:
@@ -277,62 +285,30 @@ class Seq(_Several):
         return ([at + 1, None], FIRE) if at + 1 < len(self.triggers) else (None, FINISH)
 
     def wakes(self, state: Unknown) -> int | None:
-        """As the active one."""
+        """Return the instant of the active one."""
         at, own = state or (0, None)
         return self.triggers[at].wakes(own)
 
-    @property
-    def parts(self) -> tuple[Trigger, ...]:
-        """All of them."""
-        return self.triggers
 
-
-@dataclass(frozen=True, slots=True, init=False)
-class All(_Several):
-    """Once all of several triggers have fired."""
-
-    triggers: tuple[Trigger, ...]
-
-    def __init__(self, *triggers: Trigger) -> None:
-        object.__setattr__(self, "triggers", _several("All", triggers))
+class All(_Listed):
+    """Once all of several have fired."""
 
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """Keep a trigger that has fired as done."""
+        """Finish a trigger when it fires."""
         after, outcomes = self._all(state, event)
-        after = [DONE if outcome is not WAIT else one for one, outcome in zip(after, outcomes, strict=True)]
-        return (None, FINISH) if all(one == DONE for one in after) else (after, WAIT)
-
-    @property
-    def parts(self) -> tuple[Trigger, ...]:
-        """All of them."""
-        return self.triggers
+        after = [
+            DONE if outcome is not WAIT else part_state for part_state, outcome in zip(after, outcomes, strict=True)
+        ]
+        return (None, FINISH) if all(part_state == DONE for part_state in after) else (after, WAIT)
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Any(_Several):
-    """Once the first of several triggers fires."""
-
-    triggers: tuple[Trigger, ...]
-
-    def __init__(self, *triggers: Trigger) -> None:
-        object.__setattr__(self, "triggers", _several("Any", triggers))
+class Any(_Listed):
+    """Once one of several fires."""
 
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """Finish with the first that fires."""
+        """Finish when the first one fires."""
         after, outcomes = self._all(state, event)
         return (None, FINISH) if any(outcome is not WAIT for outcome in outcomes) else (after, WAIT)
-
-    @property
-    def parts(self) -> tuple[Trigger, ...]:
-        """All of them."""
-        return self.triggers
-
-
-def _several(name: str, triggers: tuple[Trigger, ...]) -> tuple[Trigger, ...]:
-    if len(triggers) < 2 or not all(isinstance(trigger, Trigger) for trigger in triggers):  # pyright: ignore[reportUnnecessaryIsInstance]
-        way = f"give it triggers: {name}(AtCount(100), AtPeriod('1 minute'))"
-        raise wrong(f"{name}{triggers!r}", "it is made of at least two triggers", way)
-    return triggers
 
 
 CLOSING: Literal["closing"] = "closing"
@@ -340,15 +316,15 @@ CLOSING: Literal["closing"] = "closing"
 
 @dataclass(frozen=True, slots=True)
 class AtWatermark(Trigger):
-    """Once noted time passes the end of the window. With ``early`` and ``late`` also before and after.
+    """Once noted time passes the end of the window, and earlier and later with ``early`` and ``late``.
 
     It is ``Seq(OrFinally(Repeat(early), AtWatermark()), Repeat(late))``.
 
     Args:
         early: fires before that, again and again.
-        late: fires for rows that come after it, again and again. ``"closing"``: one last result has them, when the
-            window closes. Default: a result for each of them, if ``lateness`` allows any and the trigger is not part of
-            another one.
+        late: fires for rows that come after it, again and again. ``"closing"``: they are in one last result, when the
+            window closes. Default: for each of them, if ``lateness`` takes any and the trigger is not part of another
+            one.
     """
 
     early: Trigger | None = None
@@ -356,10 +332,11 @@ class AtWatermark(Trigger):
     _long: Trigger | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
-        for name, one in (("early", self.early), ("late", None if self.late == CLOSING else self.late)):
-            if one is not None and (not isinstance(one, Trigger) or one.holds(AtWatermark)):  # pyright: ignore[reportUnnecessaryIsInstance]
-                way = f'give one that does not wait for time: AtWatermark({name}=AtPeriod("1 minute"))'
-                raise wrong(f"{name}={one!r}", f"{name}= takes a trigger for rows or for the clock", way)
+        for name, trigger in (("early", self.early), ("late", None if self.late == CLOSING else self.late)):
+            if trigger is not None and (not isinstance(trigger, Trigger) or trigger.holds(AtWatermark)):  # pyright: ignore[reportUnnecessaryIsInstance]
+                remedy = f'give one that does not wait for time: AtWatermark({name}=AtPeriod("1 minute"))'
+                word = ', or "closing"' if name == "late" else ""
+                raise wrong(f"{name}={trigger!r}", f"{name}= takes a trigger for rows or for the clock{word}", remedy)
         if self.parts:
             object.__setattr__(self, "_long", self._spelled_out())
 
@@ -368,28 +345,28 @@ class AtWatermark(Trigger):
         return first if self.corrects is None else Seq(first, Repeat(self.corrects))
 
     def step(self, state: Unknown, event: Event) -> Stepped:
-        """As the long form."""
+        """Step the long form."""
         if self._long is None:
             return (None, FINISH) if isinstance(event, Passed) else (state, WAIT)
         return self._long.step(state, event)
 
     def wakes(self, state: Unknown) -> int | None:
-        """As the long form."""
+        """Return the instant of the long form."""
         return None if self._long is None else self._long.wakes(state)
 
     @property
     def parts(self) -> tuple[Trigger, ...]:
-        """Those before and after the end."""
-        return tuple(one for one in (self.early, self.corrects) if one)
+        """The triggers for before and after."""
+        return tuple(trigger for trigger in (self.early, self.corrects) if trigger)
 
     @property
     def corrects(self) -> Trigger | None:
-        """The trigger for late rows, if there is one."""
+        """The trigger for late rows, if one was given."""
         return self.late if isinstance(self.late, Trigger) else None
 
     @property
     def spelled(self) -> list[Unknown]:
-        """As the long form."""
+        """Canonical form of the long form."""
         return self._long.spelled if self._long else ["AtWatermark"]
 
 
@@ -397,12 +374,11 @@ AT_WATERMARK = AtWatermark()
 """With neither."""
 
 
-def whole(trigger: Trigger, *, late: bool = False) -> Trigger:
-    """The trigger as a window runs it. One for rows or for the clock alone is repeated.
+def complete_trigger(trigger: Trigger, *, late: bool = False) -> Trigger:
+    """Return the trigger of a window: one for rows or for the clock alone is repeated.
 
-    ``late``: rows come into windows whose end is noted. By default each of them fires, as by the default triggers of
-        Beam
-    and Flink.
+    ``late`` is true if rows come into windows whose end is noted. Without a trigger for them each fires, as by the
+    default triggers of Beam and Flink.
     """
     if late and isinstance(trigger, AtWatermark) and trigger.late is None:
         return AtWatermark(trigger.early, AtCount(1))
@@ -424,10 +400,10 @@ def merges(trigger: Trigger) -> bool:
 
 
 def united(trigger: Trigger, fresh: int, clock: int, *, passed: bool) -> Json:
-    """The state of a trigger of a window into which others have merged.
+    """Return the trigger state of a window that others have merged into, if :func:`merges` is true.
 
-    ``fresh`` counts rows without a result. The timers of these windows have run up to ``clock``. ``passed``: noted time
-    has passed the window's end.
+    ``fresh`` counts rows without a result. The timers of these windows have run to ``clock``. ``passed`` is true if
+    noted time has passed the window's end.
     """
     if isinstance(trigger, Repeat):
         return _waiting(trigger.trigger, fresh, clock)

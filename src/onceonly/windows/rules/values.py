@@ -1,7 +1,7 @@
-"""Aggregates of a window: ``Count``, ``Sum``, ``Min``, ``Max``, ``Mean``, ``Last``.
+"""Aggregates of windows: mergeable partial results, stored as JSON.
 
-Their partial results can be joined in any order, and are stored as JSON. A value comes from the user. Over the kinds
-of its inputs it becomes a :class:`Fold`. The idea of a partial result that merges is Beam's ``CombineFn``.
+Over the kinds of its inputs, the user's value becomes a :class:`Fold`. The idea of a partial result that merges is
+Beam's ``CombineFn``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ class Fold:
     """A value over inputs of known kinds.
 
     Attributes:
-        kind: of the result.
         nothing: result of a pane without a row, decoded as JSON.
-        add: joins one row's inputs to a partial result, or to ``None``.
+        add: joins one row's inputs to a partial result, which is ``None`` for no row.
         merge: joins two partial results, none of which is ``None``.
         value: the result of a partial result, as JSON.
     """
@@ -38,14 +37,14 @@ class Fold:
     merge: Callable[[Any, Any], Json]
     value: Callable[[Any], Json]
 
-    def merged(self, one: Json, other: Json) -> Json:
-        """Both partial results as one."""
-        if one is None:
+    def merged(self, partial: Json, other: Json) -> Json:
+        """Merge two partial results."""
+        if partial is None:
             return other
-        return one if other is None else self.merge(one, other)
+        return partial if other is None else self.merge(partial, other)
 
     def result(self, partial: Json) -> Json:
-        """The result of a partial result. Null if all rows were null."""
+        """Return the result of a partial result, or null if all rows had null."""
         return None if partial is None else self.value(partial)
 
 
@@ -55,14 +54,16 @@ class Value(ABC):
     @property
     @abstractmethod
     def inputs(self) -> tuple[str, ...]:
-        """Columns, or Spark SQL on one row."""
+        """Its inputs: columns, or Spark SQL on one row."""
 
     @abstractmethod
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
-        """The value over inputs of these kinds, in the order of :attr:`inputs`. ``name`` is the column of the result.
+        """Return the value over inputs of these kinds, in the order of :attr:`inputs`.
+
+        ``name`` is the column of the result.
 
         Raises:
-            ConfigurationError: E140, no value of such inputs. E144, one that depends on the order of rows.
+            ConfigurationError: E140, no value of such inputs; E144, one that depends on the order of rows.
         """
 
     @property
@@ -85,17 +86,21 @@ class OfColumn(Value):
 
 @dataclass(frozen=True, slots=True)
 class Count(Value):
-    """Number of rows, or of rows in which ``column`` is not null."""
+    """How many rows there are, or how many in which a column is not null.
+
+    Args:
+        column: counted if it is not null. Default: each row.
+    """
 
     column: str | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The column, if there is one."""
+        """The column, if one was given."""
         return () if self.column is None else (self.column,)
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
-        """A count of rows, 0 for none."""
+        """Return a count of rows, 0 for none."""
 
         def add(partial: Any, row: Sequence[Any]) -> Json:
             return (partial or 0) + (0 if row and row[0] is None else 1)
@@ -107,14 +112,15 @@ class Count(Value):
 class Sum(OfColumn):
     """The sum of a column, exact for whole numbers and decimals. Null if all are null.
 
-    ``column`` may be Spark SQL on one row. ``approximate`` allows floating point, whose sum depends on the order of
-    rows.
+    Args:
+        column: a column, or Spark SQL on one row.
+        approximate: take floating point as well, whose sum depends on the order of rows.
     """
 
     approximate: bool = field(default=False, kw_only=True)
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
-        """A sum, 0 of no row: whole numbers as ``bigint``, decimals with ten digits more, as Spark's."""
+        """Return a sum, 0 for no row: whole numbers as ``bigint``, decimals with ten digits more, as Spark's."""
         (kind,) = inputs
         _summed("Sum", name, self.column, kind, approximate=self.approximate)
         if size := json_values.decimal(kind):
@@ -130,7 +136,7 @@ class Min(OfColumn):
     """The least value of a column, or of Spark SQL on one row. Null if all are null."""
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
-        """The least, by Spark's order of the kind."""
+        """Return the least, by Spark's order of the kind."""
         return _extreme(name, self.column, inputs[0], min)
 
 
@@ -139,29 +145,30 @@ class Max(OfColumn):
     """The greatest value of a column, or of Spark SQL on one row. Null if all are null."""
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
-        """The greatest, by Spark's order of the kind."""
+        """Return the greatest, by Spark's order of the kind."""
         return _extreme(name, self.column, inputs[0], max)
 
 
 @dataclass(frozen=True, slots=True)
 class Mean(OfColumn):
-    """The mean of a column, of an exact sum: whole numbers as ``double``, decimals with four digits more.
+    """The mean of a column, from an exact sum: ``double`` for whole numbers, decimals with four digits more.
 
-    ``column`` may be Spark SQL on one row. ``approximate`` allows floating point, whose sum depends on the order of
-    rows.
+    Args:
+        column: a column, or Spark SQL on one row.
+        approximate: take floating point as well, whose sum depends on the order of rows.
     """
 
     approximate: bool = field(default=False, kw_only=True)
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
-        """A mean, null of no row. The partial result is the sum and the count."""
+        """Return a mean, null for no row. The partial result is the sum and the count."""
         (kind,) = inputs
         _summed("Mean", name, self.column, kind, approximate=self.approximate)
         size = json_values.decimal(kind)
         plus = _plus_digits if size else _plus_floats if kind in json_values.FLOATS else _plus
 
-        def merge(one: Any, other: Any) -> Json:
-            return [plus(one[0], other[0]), one[1] + other[1]]
+        def merge(partial: Any, other: Any) -> Json:
+            return [plus(partial[0], other[0]), partial[1] + other[1]]
 
         def add(partial: Any, row: Sequence[Any]) -> Json:
             if row[0] is None:
@@ -183,9 +190,11 @@ class Mean(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class Last(Value):
-    """A column's value in the last row by another column. In a tie, the greater value.
+    """A column's value in the row that is last by another one. If two rows are, the greater value.
 
-    ``column`` and ``by`` may be Spark SQL on one row. A row in which ``by`` is null does not count.
+    Args:
+        column: a column, or Spark SQL on one row.
+        by: order of rows: a column, or Spark SQL on one row. A row without it does not count.
     """
 
     column: str
@@ -193,21 +202,21 @@ class Last(Value):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The column, and the one that orders rows."""
+        """The column, and the order of rows."""
         return (self.column, self.by)
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
-        """The last value, null if it is null there. The partial result is the pair of order and value."""
+        """Return the last value, null if it is null there. The partial result has the order and the value."""
         kind, by = inputs
-        _kept(name, self.column, kind)
-        _kept(name, self.by, by)
+        _check_storable(name, self.column, kind)
+        _check_storable(name, self.by, by)
         of_value, of_by = json_values.ordering(kind), json_values.ordering(by)
 
-        def place(partial: Any) -> Any:
+        def sort_key(partial: Any) -> Any:
             return of_by(partial[0]), partial[1] is not None, None if partial[1] is None else of_value(partial[1])
 
-        def later(one: Any, other: Any) -> Json:
-            return as_json(other if place(other) > place(one) else one)
+        def later(partial: Any, other: Any) -> Json:
+            return as_json(other if sort_key(other) > sort_key(partial) else partial)
 
         def add(partial: Any, row: Sequence[Any]) -> Json:
             if row[1] is None:
@@ -219,9 +228,9 @@ class Last(Value):
 
 
 class Aggregate(Value):
-    """A value of your own: Spark computes partial results, and Python joins them.
+    """A value of your own: Spark computes partial results, and Python merges them.
 
-    ``merge`` must give the same in any order and grouping, or a replay would give something else. Nothing checks that.
+    ``merge`` must give the same in any order and grouping, or a replay gives another result. Nothing checks that.
     """
 
     kind: str
@@ -229,30 +238,30 @@ class Aggregate(Value):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """None that must be known before."""
+        """No inputs that must be known before."""
         return ()
 
     @abstractmethod
     def partial(self) -> Any:
-        """A Column: an aggregate of Spark's that gives a partial result as JSON text, ``F.to_json(F.struct(...))``.
+        """Return a Column: a Spark aggregate that gives a partial result as JSON text, ``F.to_json(F.struct(...))``.
 
-        Cast a decimal to text in it. A JSON number with a point is a float in :meth:`merge`.
+        Cast a decimal to text in it: a JSON number with a point is a float in :meth:`merge`.
         """
 
     @abstractmethod
-    def merge(self, one: Any, other: Any) -> Json:
-        """Two partial results, parsed, as one."""
+    def merge(self, partial: Any, other: Any) -> Json:
+        """Merge two partial results, which are parsed."""
 
     @abstractmethod
     def value(self, partial: Any) -> Json:
-        """The result of a partial result. A decimal is its digits as text, an instant its microseconds."""
+        """Return the result of a partial result: digits as text for a decimal, microseconds for an instant."""
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
-        """A fold of these methods."""
-        if not json_values.known(getattr(self, "kind", "")):
-            way = 'say the type of its result in the class: kind = "bigint"'
+        """Return the fold of :meth:`merge` and :meth:`value`."""
+        if not json_values.is_storable(getattr(self, "kind", "")):
+            remedy = 'say the type of its result in the class: kind = "bigint"'
             raise wrong(
-                f"{name}={type(self).__name__}() has no kind that can be kept", "kind is missing, or nested", way
+                f"{name}={type(self).__name__}() has no kind that can be kept", "kind is missing, or nested", remedy
             )
 
         def add(partial: Json, row: Sequence[Any]) -> Json:
@@ -262,24 +271,24 @@ class Aggregate(Value):
 
     @property
     def spelled(self) -> list[Any]:
-        """Its class. Its computation cannot be inspected."""
+        """Its class, because its computation is not visible."""
         return [f"{type(self).__module__}.{type(self).__qualname__}", self.kind]
 
 
-def _plus(one: Any, other: Any) -> Any:
-    return one + other
+def _plus(partial: Any, other: Any) -> Any:
+    return partial + other
 
 
 _EXACT = Context(prec=2 * _MOST_DIGITS)
 """Python's own precision is less than a sum of Spark's decimals has."""
 
 
-def _plus_digits(one: str, other: str) -> str:
-    return format(_EXACT.add(Decimal(one), Decimal(other)), "f")
+def _plus_digits(partial: str, other: str) -> str:
+    return format(_EXACT.add(Decimal(partial), Decimal(other)), "f")
 
 
-def _plus_floats(one: Json, other: Json) -> Json:
-    return json_values.encode("double", json_values.decode("double", one) + json_values.decode("double", other))
+def _plus_floats(partial: Json, other: Json) -> Json:
+    return json_values.encode("double", json_values.decode("double", partial) + json_values.decode("double", other))
 
 
 def _divided(partial: Any) -> Json:
@@ -291,8 +300,8 @@ def _divided(partial: Any) -> Json:
 
 
 def _same(partial: Any) -> Json:
-    found: Json = partial
-    return found
+    json_value: Json = partial
+    return json_value
 
 
 def _added(kind: str, plus: Callable[[Any, Any], Any]) -> Callable[[Json, Sequence[Any]], Json]:
@@ -300,27 +309,27 @@ def _added(kind: str, plus: Callable[[Any, Any], Any]) -> Callable[[Json, Sequen
         if row[0] is None:
             return partial
         own = json_values.encode(kind, row[0])
-        found: Json = own if partial is None else plus(partial, own)
-        return found
+        joined_partial: Json = own if partial is None else plus(partial, own)
+        return joined_partial
 
     return add
 
 
 def _extreme(name: str, column: str, kind: str, choose: Callable[..., Any]) -> Fold:
-    _kept(name, column, kind)
+    _check_storable(name, column, kind)
     order = json_values.ordering(kind)
 
-    def merge(one: Any, other: Any) -> Json:
-        found: Json = choose(one, other, key=order)
-        return found
+    def merge(partial: Any, other: Any) -> Json:
+        extreme: Json = choose(partial, other, key=order)
+        return extreme
 
     return Fold(kind, None, _added(kind, merge), merge, _same)
 
 
-def _kept(name: str, column: str, kind: str) -> None:
-    if not json_values.known(kind):
-        way = "give one of text, numbers, times, bytes or true and false"
-        raise wrong(f"{name} is of {column}, which is {kind}", "nested values have no order that lasts", way)
+def _check_storable(name: str, column: str, kind: str) -> None:
+    if not json_values.is_storable(kind):
+        remedy = "give one of text, numbers, times, bytes or true and false"
+        raise wrong(f"{name} is of {column}, which is {kind}", "nested values have no order that lasts", remedy)
 
 
 def _summed(value: str, name: str, column: str, kind: str, *, approximate: bool) -> None:

@@ -1,9 +1,0 @@
--- Read points in SQL: where each sink stood when it held one epoch and no later one.
-
-CREATE VIEW read_point AS
-SELECT receipts.pipeline, receipts.epoch, receipts.sink, receipts.position, receipts.identity, receipts.row_count,
-       epochs.recorded_ms
-FROM ledger_receipts AS receipts
-JOIN ledger_epochs AS epochs ON epochs.pipeline = receipts.pipeline AND epochs.epoch = receipts.epoch;
-
-UPDATE ledger_version SET version = 2;

@@ -1,1 +1,0 @@
-"""Verbs that run epochs again, and publish what a rerun wrote."""

@@ -1,0 +1,207 @@
+"""Divide the rows of a query: outputs, routes, expectations, quarantine, deduplication.
+
+``exactly_once()`` loads this module when it was given one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from onceonly.errors import OnceOnlyError, RowsRefused
+from onceonly.protocol import Estimate, HasConstraints, Sink
+from onceonly.protocol.batch import Trim
+from onceonly.quality import outputs as output_argument
+from onceonly.quality import quality as dedupe_argument
+from onceonly.quality import quality as quality_argument
+from onceonly.quality import spark_outputs
+from onceonly.quality.outputs import Output, Route, expecting
+from onceonly.quality.quality import Dedupe, Quality
+from onceonly.quality.spark_dedupe import DedupingBatch
+from onceonly.quality.spark_outputs import DividedBatch, ResolvedOutput
+from onceonly.quality.spark_row_rules import Demanded
+from onceonly.spark import expression_check, frames
+from onceonly.spark.engine import QueryPlan
+from onceonly.spark.fingerprint import Determinism
+from onceonly_checkpoints.digests import BAD, SEEN_IDS
+
+if TYPE_CHECKING:
+    from onceonly.protocol import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """The checked arguments of a call that divide its rows.
+
+    The outputs of a route are among ``outputs``. ``routes`` holds the columns that route rows.
+    """
+
+    outputs: tuple[Output, ...] = ()
+    quality: Quality | None = None
+    dedupe: Dedupe | None = None
+    routes: tuple[str, ...] = ()
+
+    @property
+    def row_sinks(self) -> tuple[Sink, ...]:
+        """The quarantine, if there is one."""
+        return (self.quality.quarantine,) if self.quality and self.quality.quarantine else ()
+
+    @property
+    def state_sinks(self) -> tuple[Sink, ...]:
+        """The sink of ids, if there is one."""
+        return (self.dedupe.keeper,) if self.dedupe else ()
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Every sink that does not get all rows."""
+        return (*(sink for output in self.outputs for sink in output.sinks), *self.row_sinks, *self.state_sinks)
+
+    @property
+    def reshaped(self) -> tuple[Sink, ...]:
+        """The sinks that get other columns than the rows have."""
+        return (*(sink for output in self.outputs if output.select for sink in output.sinks), *self.row_sinks)
+
+    @property
+    def contents(self) -> dict[str, str]:
+        """Contents of each sink that holds something else than good rows, in words, by sink id."""
+        bad = {sink.id: "bad rows" for sink in self.row_sinks}
+        return bad | {sink.id: "ids" for sink in self.state_sinks}
+
+    @property
+    def max_bad(self) -> int | float | None:
+        """Limit of bad rows in an epoch, as a number or a share. ``None`` without expectations."""
+        return self.quality.most if self.quality else None
+
+    @property
+    def argument(self) -> str:
+        """The argument that a refusal names, in words."""
+        if self.dedupe:
+            return "was given dedupe="
+        return f"has output {self.outputs[0].name!r}" if self.outputs else "was given quality="
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """The keyword arguments, by name."""
+        values = {"quality": self.quality, "dedupe": self.dedupe}
+        return {name: value for name, value in values.items() if value}
+
+    @property
+    def first_argument(self) -> str:
+        """The first argument that divides rows, as an error names it."""
+        if self.outputs:
+            return "an Output or a Route"
+        return "dedupe=" if self.dedupe else "quality="
+
+    def promise(self, sinks: Sequence[Sink]) -> tuple[dict[str, tuple[str, str]], str, str]:
+        """Its part of the guarantee, where ``sinks`` get rows.
+
+        By sink id, the name and the words of the rows that it gets. Then the rules that a bad row breaks, and the
+        identity by which rows repeat, both empty for none.
+        """
+        outputs = {sink.id: (output.name, output.text) for output in self.outputs for sink in output.sinks}
+        expected = once = ""
+        if self.quality:
+            expected = self.quality.breaks(sinks)
+            if self.quality.quarantine:
+                outputs[self.quality.quarantine.id] = (
+                    BAD,
+                    f"every row that breaks {expected}{self.quality.retention_text}",
+                )
+        if self.dedupe:
+            once = f"{self.dedupe.named}, of which one was let through in the {self.dedupe.within} before"
+            outputs[self.dedupe.keeper.id] = (
+                SEEN_IDS,
+                f"the id of each row that was let through, for {self.dedupe.within}",
+            )
+        return outputs, expected, once
+
+    def demanded(self, sinks: Sequence[Sink], pipeline: str, rows: DataFrame) -> tuple[Demanded, ...]:
+        """Rules that each sink of good rows imposes on its rows. Empty without a quarantine.
+
+        ``rows`` are a batch as it is written, without outputs. A sink is asked once a run.
+        """
+        selected = {sink.id: output.output_spec for output in self.outputs for sink in output.sinks}
+        rules: list[Demanded] = []
+        for sink in self.quality.demanding(sinks) if self.quality else ():
+            if not isinstance(sink, HasConstraints):
+                continue
+            output = selected.get(sink.id)
+            columns = frames.arrow_schema(rows if output is None else output.of(rows))
+            sink.open(pipeline)
+            try:
+                rules.append(Demanded(sink.id, output, tuple(sink.row_rules(columns))))
+            except RowsRefused:
+                # Columns that it cannot take are refused once it is known whether the batch is one to write.
+                continue
+        return tuple(rules)
+
+    @expression_check.quietly()
+    def resolve(
+        self,
+        plan: QueryPlan,
+        pipeline: str,
+        rows: DataFrame,
+        left_out: frozenset[str],
+        demanded: Sequence[Demanded] = (),
+    ) -> tuple[ResolvedOutput, ...]:
+        """Apply outputs, expectations and rules of sinks to the rows (E121: an expression is not one on a row)."""
+        for by in self.routes:
+            expression_check.check_route(pipeline, rows, by)
+        outputs = tuple(output.output_spec for output in self.outputs)
+        if self.dedupe:
+            outputs = (*outputs, self.dedupe.repeats.output_spec(pipeline, rows))
+        if self.quality:
+            expectations = self.quality.expectations(demanded)
+            expectations.check(pipeline, rows)
+            outputs = expectations.divide(rows, outputs)
+        return spark_outputs.resolve(plan, pipeline, rows, outputs, left_out)
+
+    def batch(
+        self,
+        rows: DataFrame,
+        outputs: tuple[ResolvedOutput, ...],
+        size: Estimate,
+        determinism: Determinism,
+        without: Callable[[Trim], DataFrame],
+    ) -> DividedBatch:
+        """A micro-batch with its outputs. ``without`` makes the rows of a trimmed batch."""
+        if self.dedupe:
+            return DedupingBatch(rows, outputs, size, determinism.left_out, without, repeats=self.dedupe.repeats)
+        return DividedBatch(rows, outputs, size, determinism.left_out, without)
+
+    def reword(self, refused: OnceOnlyError) -> OnceOnlyError:
+        """Replace a destination's refusal of a bad row by one about the quarantine (E524)."""
+        return quality_argument.refusal_text(self.quality, refused)
+
+
+def divide(
+    sinks: Sequence[Sink | Output | Route],
+    quality: Quality | None,
+    dedupe: Dedupe | None,
+    check_sinks: Callable[[tuple[Sink, ...]], None],
+) -> tuple[tuple[Sink, ...], Division]:
+    """The sinks of a call, those in outputs and routes among them, and how its rows are divided.
+
+    ``check_sinks`` refuses sinks that form no epoch. It sees the sinks of the call, then all.
+
+    Raises:
+        ConfigurationError: E110 an argument is not understood. E120 the outputs form no epoch. E122 no ids can be kept.
+    """
+    routes = [sink for sink in sinks if isinstance(sink, Route)]
+    taking = [part for sink in sinks for part in (sink.outputs if isinstance(sink, Route) else (sink,))]
+    outputs = tuple(part for part in taking if isinstance(part, Output))
+    output_argument.check(outputs)
+    named = tuple(sink for part in taking for sink in (part.sinks if isinstance(part, Output) else (part,)))
+    check_sinks(named)
+    quality_argument.check_kind(quality)
+    quality = expecting(quality, routes)
+    quarantine = [quality.quarantine] if quality and quality.quarantine else []
+    dedupe_argument.check_dedupe(dedupe, (*named, *quarantine))
+    quality = dedupe.with_id_expectation(quality) if dedupe else quality
+    quality_argument.check(quality, named)
+    division = Division(outputs, quality, dedupe, tuple(route.by for route in routes))
+    all_sinks = (*named, *division.row_sinks, *division.state_sinks)
+    check_sinks(all_sinks)
+    quality_argument.keeping(quality)
+    return all_sinks, division
