@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 import tomllib
@@ -35,7 +36,7 @@ UNKNOWN_S = 120.0
 WORKERS = 3
 
 _PYTEST = [str(ROOT / ".venv" / "bin" / "pytest"), "-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder"]
-_SLOW = ["-m", "slow and not browser and not connect and not waysout and not source"]
+_SLOW = ["-m", "slow and not browser and not connect and not waysout and not source and not pooler"]
 _HEAD = """# Suites beyond `make test`
 
 Each file with tests marked `slow`, and each longer target. CI draws some of those that passed, by its commit; `make
@@ -59,7 +60,8 @@ class Suite:
         seconds: how long it took; 0: it has not run.
         result: ``12 passed``, or what went wrong.
         commit: at which it ran; empty: it has not run.
-        since: commit from which its age is counted until it has run.
+        ran: when that run began, in UTC. Ages are counted by it, since a rebase changes the commits.
+        listed: when it was first seen. Its age is counted from then until it has passed.
     """
 
     name: str
@@ -68,12 +70,13 @@ class Suite:
     seconds: float = 0.0
     result: str = ""
     commit: str = ""
-    since: str = ""
+    ran: str = ""
+    listed: str = ""
 
     @property
     def passed(self) -> bool:
-        """Whether it passed when it last ran whole."""
-        return bool(self.result) and not self.result.startswith("failed")
+        """Whether it passed when it last ran whole. One of which every test was skipped showed nothing."""
+        return "passed" in self.result and not self.result.startswith("failed")
 
     @property
     def wall(self) -> float:
@@ -90,8 +93,8 @@ def suites(recorded: Mapping[str, Mapping[str, object]]) -> list[Suite]:
     listed = tomllib.loads((ROOT / "scripts" / "suites.toml").read_text(encoding="utf-8"))
     found = [Suite(name, entry["claims"], entry["run"]) for name, entry in listed.items()]
     found += [Suite(path, headline(ROOT / path)) for path in slow_files()]
-    kept = ("seconds", "result", "commit", "since")
-    new = {"since": _head()}
+    kept = ("seconds", "result", "commit", "ran", "listed")
+    new = {"listed": _now()}
     return [
         replace(suite, **{key: value for key, value in recorded.get(suite.name, new).items() if key in kept})
         for suite in found
@@ -156,13 +159,15 @@ def draw(found: Sequence[Suite], seconds: float, seed: int) -> list[Suite]:
     return sorted(drawn, key=lambda suite: -suite.wall)
 
 
-def stale(ages: Mapping[str, int | None]) -> list[str]:
-    """What is wrong with the ages of suites, commits since the last run; ``None``: history does not tell."""
-    return [
-        f"{name} has not run for {age} commits" if age is not None else f"{name}: its commit is not in this history"
-        for name, age in ages.items()
-        if age is None or age > MOST_COMMITS
-    ]
+def age(suite: Suite, commits: Iterable[datetime]) -> int:
+    """Commits that are younger than its last run; where that did not pass, than its place in the list."""
+    begin = suite.ran if suite.passed else suite.listed
+    return sum(datetime.fromisoformat(begin) < commit for commit in commits)
+
+
+def stale(ages: Mapping[str, int]) -> list[str]:
+    """What is wrong with the ages of suites, commits since the last run."""
+    return [f"{name} has not run for {age} commits" for name, age in ages.items() if age > MOST_COMMITS]
 
 
 # ---- Running them.
@@ -180,13 +185,13 @@ def failed(found: Iterable[Suite]) -> list[str]:
 
 def run_target(suite: Suite, commit: str) -> Suite:
     """Run a suite that is a target of the Makefile, and say what became of it."""
-    start = time.monotonic()
+    start, ran = time.monotonic(), _now()
     print(f"== {suite.run}", flush=True)
     # What `make nightly ARGS=...` was given is meant for this script; make would hand it on to the target.
     env = {name: value for name, value in os.environ.items() if name not in ("ARGS", "MAKEFLAGS", "MAKEOVERRIDES")}
     code = subprocess.run(shlex.split(suite.run), cwd=ROOT, env=env, check=False).returncode
     result = "passed" if code == 0 else f"failed: exit code {code}"
-    return replace(suite, seconds=round(time.monotonic() - start), result=result, commit=commit)
+    return replace(suite, seconds=round(time.monotonic() - start), result=result, commit=commit, ran=ran)
 
 
 def _run_files(wanted: Sequence[Suite], commit: str) -> list[Suite]:
@@ -194,21 +199,22 @@ def _run_files(wanted: Sequence[Suite], commit: str) -> list[Suite]:
     if not files:
         return []
     TIMES.unlink(missing_ok=True)
+    ran = _now()
     code = subprocess.run([*_PYTEST, *_SLOW, "--times", str(TIMES), *files], cwd=ROOT, check=False).returncode
     if not TIMES.is_file():
         return [replace(suite, result=f"failed: pytest ended with {code}") for suite in wanted if not suite.run]
     tests = json.loads(TIMES.read_text(encoding="utf-8"))["tests"]
-    return [_judged(suite, tests, commit) for suite in wanted if not suite.run]
+    return [replace(_judged(suite, tests), commit=commit, ran=ran) for suite in wanted if not suite.run]
 
 
-def _judged(suite: Suite, tests: Mapping[str, Mapping[str, object]], commit: str) -> Suite:
+def _judged(suite: Suite, tests: Mapping[str, Mapping[str, object]]) -> Suite:
     mine = [test for name, test in tests.items() if name.partition("::")[0] == suite.name]
     spent = sum(float(str(test.get(phase, 0))) for test in mine for phase in ("setup", "call", "teardown"))
     counts = {kind: sum(test["outcome"] == kind for test in mine) for kind in ("failed", "passed", "skipped")}
     result = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     if counts["failed"] or not mine:
         result = f"failed: {result or 'no test ran'}"
-    return replace(suite, seconds=round(spent, 1), result=result, commit=commit)
+    return replace(suite, seconds=round(spent, 1), result=result)
 
 
 # ---- The command.
@@ -261,11 +267,12 @@ def _nightly(known: Sequence[Suite], only: Sequence[str] | None, minutes: float 
 
 def _groups(wanted: Sequence[Suite]) -> list[list[Suite]]:
     """What is run together, the stalest first: a night that is too short comes to each in its turn."""
-    wanted = sorted(wanted, key=lambda suite: -(_age(suite) or 0))
+    commits = _commits()
+    wanted = sorted(wanted, key=lambda suite: -age(suite, commits))
     targets, files = ([suite for suite in wanted if bool(suite.run) is kind] for kind in (True, False))
     # Each run of pytest starts servers and a JVM.
     groups = [files[at : at + 8] for at in range(0, len(files), 8)] + [[target] for target in targets]
-    return sorted(groups, key=lambda group: -(_age(group[0]) or 0))
+    return sorted(groups, key=lambda group: -age(group[0], commits))
 
 
 def _check() -> int:
@@ -273,19 +280,20 @@ def _check() -> int:
         print("suites: without a history their age is not known")
         return 0
     recorded = [Suite(name=name, **entry) for name, entry in load().items()]  # type: ignore[arg-type]
-    wrong = stale({suite.name: _age(suite) for suite in recorded})
+    commits = _commits()
+    wrong = stale({suite.name: age(suite, commits) for suite in recorded})
     for line in wrong:
-        print(f"suites: {line}: make nightly ARGS='--only {line.split()[0].rstrip(':')}'")
+        print(f"suites: {line}: make nightly ARGS='--only {line.split()[0]}'")
     return 1 if wrong else 0
 
 
-def _age(suite: Suite) -> int | None:
-    """Commits since it passed; where it has not passed, since it was listed."""
-    begin = suite.commit if suite.passed else suite.since
-    if not begin:
-        return None
-    counted = _git("rev-list", "--count", f"{begin}..HEAD")
-    return int(counted) if counted else None
+def _commits() -> list[datetime]:
+    """When each commit of this history was committed."""
+    return [datetime.fromtimestamp(int(line), timezone.utc) for line in _git("log", "--format=%ct").split()]
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def _head() -> str:

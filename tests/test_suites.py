@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime, timezone
+
 import pytest
 from scripts import suites
 from scripts.suites import Suite
@@ -44,10 +47,22 @@ def test_a_suite_that_was_not_reached_is_no_failure() -> None:
     assert suites.failed([*FILES, Suite("tests/test_new.py", "claims"), lost]) == ["tests/test_lost.py"]
 
 
-def test_a_suite_is_stale_after_fifty_commits_and_where_its_commit_is_unknown() -> None:
+def test_a_suite_of_which_every_test_was_skipped_has_not_passed() -> None:
+    assert not Suite("tests/test_apart.py", "claims", result="104 skipped").passed
+    assert Suite("tests/test_apart.py", "claims", result="3 passed, 104 skipped").passed
+
+
+def test_a_suite_is_stale_after_fifty_commits() -> None:
     assert suites.stale({"fresh": 0, "old enough": suites.MOST_COMMITS}) == []
     assert suites.stale({"old": suites.MOST_COMMITS + 1}) == ["old has not run for 51 commits"]
-    assert suites.stale({"lost": None}) == ["lost: its commit is not in this history"]
+
+
+def test_its_age_is_what_was_committed_since_it_passed_also_after_a_rebase() -> None:
+    commits = [datetime(2026, 5, day, tzinfo=timezone.utc) for day in (1, 2, 3, 4)]
+    ran = replace(FILES[0], ran="2026-05-02T12:00:00+00:00", listed="2026-04-01T00:00:00+00:00", commit="lost")
+    assert suites.age(ran, commits) == 2
+    assert suites.age(replace(ran, result="failed: 1 failed"), commits) == 4
+    assert suites.age(replace(ran, result="104 skipped"), commits) == 4
 
 
 def test_each_recorded_suite_exists_and_each_target_is_one_of_the_makefile() -> None:
@@ -55,7 +70,7 @@ def test_each_recorded_suite_exists_and_each_target_is_one_of_the_makefile() -> 
     targets = {suite["run"] for suite in recorded.values() if suite["run"]}
     makefile = (suites.ROOT / "Makefile").read_text(encoding="utf-8")
     missing = [name for name, suite in recorded.items() if not suite["run"] and not (suites.ROOT / name).is_file()]
-    missing += [run for run in targets if run.startswith("make ") and f"\n{run[5:]}:" not in makefile]
+    missing += [run for run in targets if run.startswith("make ") and f"\n{run.split()[1]}:" not in makefile]
     assert recorded
     assert missing == []
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from tests.sinks.flat_options import postgres_sink
 from tests.sinks.postgres_harness import PostgresHarness
 from tests.sinks.postgres_writer import Writer, orders, rows, run
 from tests.test_docs import ROOT, blocks
@@ -29,7 +30,7 @@ from onceonly_lab.servers.ports import free_ports
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.postgres import PostgresSink
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.pooler]
 
 FETCHED = ROOT / ".cache" / "pgbouncer" / "pgbouncer"
 """Where ``make pooler`` leaves it."""
@@ -133,7 +134,7 @@ class PooledHarness(PostgresHarness):
         self._pooled = pooled
 
     def connect(self) -> PostgresSink:
-        return PostgresSink(self._pooled, self._table, **self._options)
+        return postgres_sink(self._pooled, self._table, **self._options)
 
     def another(self) -> SinkHarness:
         return PooledHarness(self._dsn, self._pooled, **self._options)
