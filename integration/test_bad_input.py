@@ -15,11 +15,12 @@ from typing import Any
 import psycopg
 import pytest
 from deltalake import DeltaTable
+from integration.targets import DeltaTarget
 from pyspark.sql import DataFrame
 
 from onceonly import OnceOnlyError, Storage, exactly_once
 from onceonly.protocol import Sink
-from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.delta import DeltaSink, DeltaTuning
 from onceonly_sinks.kafka.columns import Columns
 from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
@@ -149,7 +150,8 @@ def test_rows_arrive_once_across_restarts(stream, target):
 
 @pytest.mark.slow
 def test_executors_write_the_same_rows(stream, either):
-    stream.receive(range(500), range(500, 1000)).run(exactly_once(either.sink(tuning=PostgresTuning(driver_limit=1))))
+    tuning = (DeltaTuning if isinstance(either, DeltaTarget) else PostgresTuning)(driver_limit=1)
+    stream.receive(range(500), range(500, 1000)).run(exactly_once(either.sink(tuning=tuning)))
     assert either.ids() == list(range(1000))
 
 

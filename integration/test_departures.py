@@ -204,4 +204,4 @@ def test_a_year_of_flights_says_what_a_plain_loop_says_of_it_and_a_wait_ends_whe
     words = ("--ledger", pg.dsn, "--history", "--limit", str(len(wanted)), "--output", "json")
     epochs = json.loads(run(command("time", "show", "departures", *words)).ends(0))["epochs"]
     assert sum(epoch["rows"] for epoch in epochs) == input.AVAILABLE
-    assert {epoch["epoch"]: epoch["late"] for epoch in epochs if epoch.get("late")} == late
+    assert {epoch["epoch"]: epoch["late_rows"] for epoch in epochs if epoch.get("late_rows")} == late

@@ -54,10 +54,10 @@ def behind(stream: FileStream, pg, delta, ledger):
     def made(count: int = 2, **options) -> str:
         def wrapped():
             return exactly_once(
-                pg.sink(key="id"), delta.sink(), storage=Storage(ledger=ledger), transform=options.get("before")
+                pg.sink(key="id"), delta.sink(), storage=Storage(ledger=ledger), transform=options.get("transform")
             )
 
-        shape = {name: option for name, option in options.items() if name != "before"}
+        shape = {name: option for name, option in options.items() if name != "transform"}
         stream.receive(*FIVES[:2]).run(wrapped(), **shape)
         backup = TableBackup(delta)
         stream.receive(*(range(at * 5, at * 5 + 5) for at in range(2, 2 + count))).run(wrapped(), **shape)

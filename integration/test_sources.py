@@ -230,7 +230,7 @@ def test_a_rate_source_gives_a_batch_that_was_cut_off_again(spark, tmp_path, sin
 @pytest.mark.kafka
 @pytest.mark.parametrize("client", ["kept", pytest.param("closed", marks=pytest.mark.slow)])
 def test_a_topic_made_anew_between_two_batches_is_noticed_by_the_next_one(topic: Topic, sink, ledger, client) -> None:
-    wrapped = by_offset(sink, ledger=ledger)
+    wrapped = by_offset(sink, storage=Storage(ledger=ledger))
 
     def write(df: DataFrame, batch_id: int) -> None:
         wrapped(df, batch_id)
