@@ -11,11 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
-from tests.test_docs import CONSOLE, FILE, ROOT, SQL, Block, blocks
+from tests.test_docs import CONSOLE, FILE, ROOT, SQL, UNTRIED, Block, blocks
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 
-LEFT_OUT = {SQL: "needs a Postgres server", "python chaos": "minutes of kills, which make test runs"}
+LEFT_OUT = {
+    SQL: "needs a Postgres server",
+    UNTRIED: "labelled as not tried",
+    "python chaos": "minutes of kills, which make test runs",
+}
 """Labels of blocks that never run here, with the reason."""
 
 _INSTALL = re.compile(r"\bpip install [^`\n]+")

@@ -76,6 +76,7 @@ def test_a_block_that_needs_what_no_page_brings_is_left_out_with_its_reason() ->
         ("console", "$ onceonly audit\n..."),
         ("sql postgres", "SELECT 1"),
         ("bash", "kafka-topics.sh --create"),
+        ("python untried", "import confluent_kafka.schema_registry"),
         ("python chaos", "def test(chaos): ..."),
         ("python", "assert fine"),
     )
@@ -86,6 +87,7 @@ def test_a_block_that_needs_what_no_page_brings_is_left_out_with_its_reason() ->
         "shows what a block that was left out wrote",
         "needs a Postgres server",
         "needs kafka-topics.sh",
+        "labelled as not tried",
         "minutes of kills, which make test runs",
     ]
     assert [step["code"] for step in made.steps] == ["fine = 1", "assert fine"]
