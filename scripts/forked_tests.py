@@ -40,7 +40,10 @@ QUICK += [
         "reading",
         "cli",
         "sinks/test_memory.py",
+        "sinks/test_delta_conformance.py",
         "sinks/test_delta_sink.py",
+        "sinks/test_delta_foreign.py",
+        "sinks/test_delta_replacing.py",
     )
 ]
 """Tests of ``make test`` that need no server and no Spark, in the folders that are about what is changed."""

@@ -20,7 +20,7 @@ from tests.audit.test_rules_outputs import AWAY, BOTH, codes, held, line, said
 from onceonly.audit import Facts, Verdict, judge
 from onceonly.machine.acceptance import KINDS
 from onceonly_checkpoints.digests import STATE, Digest, OutputDigest
-from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epoch import Epoch, ReplayedEpochs
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice
 
 TWO = epochs((10, 5))
@@ -94,7 +94,9 @@ def test_what_operators_brought_and_published_says_so() -> None:
     """Rows of state that were computed again, and those of a rerun, are of no batch either."""
     state = OutputDigest(STATE, ("memory:state",), "", Digest(3))
     brought = replace(epoch_after(TWO[-1], 3, adoption=Adoption(AdoptionKind.REBUILD_PANES)), outputs=(state,))
-    assert "A197" not in {code for code, _ in codes(_facts(relinked([*TWO, brought])))}
+    rerun = replace(epoch_after(TWO[-1], 3), lineage=None, replays=ReplayedEpochs("orders~v2", 1, 2, "c"))
+    assert "A197" not in {code for last in (brought, rerun) for code, _ in codes(_facts(relinked([*TWO, last])))}
+    assert "A197" in {code for code, _ in codes(_facts(relinked([*TWO, replace(rerun, replays=None)])))}
 
 
 def left(adoption: Adoption | None, *, confirmed: int, forgotten: bool = False) -> Facts:
@@ -125,6 +127,10 @@ def test_rows_of_a_sink_that_left_are_confirmed_or_given_up_by_epoch() -> None:
         "a ledger that was made again says nothing": (left(dropped(), confirmed=2, forgotten=True), None),
         "nobody took it out": (left(None, confirmed=4), 5),
         "something else was decided": (left(Adoption(AdoptionKind.ACCEPT_LOSS, (SINK,), 1, 4), confirmed=4), 5),
+        "its loss was accepted": (
+            left(Adoption(AdoptionKind.ACCEPT_LOSS, (AWAY,), 1, 4), confirmed=4),
+            5,
+        ),
         "another sink was taken out": (left(Adoption(AdoptionKind.DROP_SINK, ("memory:x",)), confirmed=4), 5),
     }
     told = {case: next((at for code, at in codes(given) if code == "A195"), None) for case, (given, _) in cases.items()}

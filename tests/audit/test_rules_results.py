@@ -19,6 +19,7 @@ from onceonly.audit.facts import with_windows
 from onceonly.protocol.capabilities import Span
 from onceonly.runtime import operator
 from onceonly.windows import AtCount, AtWatermark
+from onceonly.windows import read_results as read_results_module
 from onceonly.windows.read_results import Results, read_results, read_state
 from onceonly.windows.results import Rows, UnreadableResults
 from onceonly.windows.rules.assigners import LEAST
@@ -119,6 +120,15 @@ def test_a_value_that_was_changed_in_an_upserted_row_is_named_where_the_state_ha
     of_store(scores.store, lambda one: {**one, "total": 99} if one["team"] == "c" else one)
     [found] = judged(scores.sinks())
     assert found.evidence.endswith("pane 1 says [99], and by the state [2]")
+
+
+def test_of_very_many_windows_the_others_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_results_module, "_MOST", 1)
+    scores = Scores(tmp_path / "scores", trigger=EARLY, **HOW["discarding"]).writes(*ROWS)
+    of_store(scores.store, turned(row(window_start=0)))
+    others, named = judged(scores.sinks())
+    assert named.evidence.startswith("the window of key ")
+    assert (others.code, others.evidence) == ("A177", "1 window beside those named")
 
 
 def test_windows_that_were_given_up_are_not_missed_and_those_after_them_are_judged(scores: Scores) -> None:

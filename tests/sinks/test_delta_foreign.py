@@ -159,6 +159,17 @@ def test_another_table_in_the_place_is_refused_on_each_rung(tmp_path: Path, rung
         ]
 
 
+def test_another_table_that_comes_within_a_run_is_refused_by_the_next_commit(tmp_path: Path) -> None:
+    harness = DeltaHarness(tmp_path)
+    with Scenario(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        planned = driver.plan()
+        DeltaTable.create(harness.path, DeltaTable(harness.path).schema(), mode="overwrite")
+        with pytest.raises(IdentityError, match="E208"):
+            driver.tries(planned)
+
+
 def test_what_passes_within_a_run_and_before_an_opening_is_an_event_of_the_pipeline(tmp_path: Path) -> None:
     path, ledger = tmp_path / "rows", SqlLedger(str(tmp_path / "ledger.db"))
     sink = DeltaSink(path, external_changes="deletes")

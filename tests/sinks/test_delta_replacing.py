@@ -183,6 +183,23 @@ def test_rows_of_others_are_refused_by_name(harness: DeltaHarness) -> None:
         refused(driver, "not known to be ours alone: version")
 
 
+def test_rows_that_others_add_between_the_check_and_the_commit_are_not_taken_away(tmp_path: Path) -> None:
+    harness = DeltaHarness(tmp_path)
+    with Scenario(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        planned = replacing(driver, table(1, 2))
+        span = planned.epoch.replaces
+        assert span is not None
+        assert driver.sink.cannot_replace(span) == ""  # type: ignore[attr-defined]
+        prepared = driver.sink.prepare_replacement(ArrowBatch(planned.table), planned.epoch.number, span)  # type: ignore[attr-defined]
+        write_deltalake(harness.path, table(900), mode="append")
+        held = stands(harness.path)
+        with pytest.raises(OnceOnlyError, match="the table is not known to be ours alone"):
+            driver.commits(planned, prepared)
+        assert stands(harness.path) == held
+
+
 def test_rows_of_ours_that_a_restore_brought_back_are_ours(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path)
     with Scenario(harness) as story:

@@ -15,11 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from tests.sinks.delta_harness import DeltaHarness
 
 from onceonly.errors import ConfigurationError, DestinationError
+from onceonly.protocol import OutcomeUnknown
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_lab.conformance.scenario import PIPELINE, Driver, Scenario
@@ -125,6 +126,28 @@ def test_of_drivers_that_create_a_table_at_once_one_succeeds(tmp_path: Path) -> 
             assert entry is not None
             assert entry.note is not None
             assert entry.note.fence == Fence(1, str(creators[0]))
+
+
+def test_a_table_is_set_to_no_epoch_whose_rows_it_does_not_hold(harness: DeltaHarness) -> None:
+    with Scenario(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        driver.writes()
+        with pytest.raises(ConfigurationError, match=r"E110.*it has those of epoch 2"):
+            driver.sink.reset_to(Fence(7, "operator"), 1)
+        write_deltalake(harness.path, DeltaTable(harness.path).to_pyarrow_table(), mode="overwrite")
+        with pytest.raises(ConfigurationError, match=r"E110.*it has those of no epoch that is known"):
+            driver.sink.reset_to(Fence(7, "operator"), 1)
+        assert driver.sink.fence() == driver.fence
+
+
+def test_only_a_fence_that_lost_a_race_is_sent_again(tmp_path: Path) -> None:
+    """Behind any other error nobody was faster: twenty tries would name the wrong reason."""
+    (tmp_path / "_delta_log").write_text("no folder")
+    sink = DeltaSink(tmp_path)
+    sink.open(PIPELINE)
+    with pytest.raises(OutcomeUnknown, match="OSError"):
+        sink.install(Fence(1, "driver"))
 
 
 # ---- bad places and bad arguments

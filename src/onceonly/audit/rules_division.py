@@ -123,6 +123,5 @@ def results_stand(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     for wrong in line.sink.results.wrong:
         yield finding("A177", pipeline, line.sink, wrong.epoch, wrong.evidence)
     if line.sink.results.more:
-        yield finding(
-            "A177", pipeline, line.sink, None, f"{line.sink.results.more} more windows are not told one by one"
-        )
+        others = "1 window" if line.sink.results.more == 1 else f"{line.sink.results.more} windows"
+        yield finding("A177", pipeline, line.sink, None, f"{others} beside those named")

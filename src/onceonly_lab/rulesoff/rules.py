@@ -40,10 +40,13 @@ MODULES = (*DECISIONS, MACHINE, NOTING, *TABLES)
 RIM = (
     "onceonly.replay.rewind",
     "onceonly.replay.publication",
+    "onceonly.audit.rules_division",
     "onceonly.audit.rules_pipeline",
+    "onceonly.audit.rules_records",
     "onceonly.audit.rules_sink",
     "onceonly.audit.rules_time",
     "onceonly.audit.rules_total",
+    "onceonly_sinks.delta.writer",
 )
 """Modules that do what was decided, or judge what stands: each condition on which they refuse, give up or find
 something is a rule. No world of the lab runs them: tests alone can notice that one is gone. What the head of a Postgres
@@ -118,7 +121,7 @@ def at_the_rim() -> tuple[Rule, ...]:
 
 def rim_modules() -> tuple[str, ...]:
     """Where those stand."""
-    return (*RIM, *dict.fromkeys(module for module, _ in WHOLE))
+    return tuple(dict.fromkeys((*RIM, *(module for module, _ in WHOLE))))
 
 
 def source_of(module: str) -> str:
