@@ -20,15 +20,9 @@ def __getattr__(name: str) -> Any:
     """Load public names on first use, so that the page of a code does not import sinks and Spark."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from onceonly.audit.catalogue import RULES, Severity, Verdict
-    from onceonly.audit.facts import Facts, SinkFacts, gather
-    from onceonly.audit.finding import Finding
-    from onceonly.audit.result import AuditResult, judge
+    from onceonly.audit import catalogue, facts, finding, result
 
-    judging = {"AuditResult": AuditResult, "Facts": Facts, "SinkFacts": SinkFacts, "gather": gather, "judge": judge}
-    exports = {"RULES": RULES, "Severity": Severity, "Verdict": Verdict, "Finding": Finding, **judging}
-    globals().update(exports)
-    return exports[name]
+    return next(getattr(module, name) for module in (catalogue, finding, facts, result) if hasattr(module, name))
 
 
 def audit(
