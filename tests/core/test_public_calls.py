@@ -16,6 +16,7 @@ import pytest
 import onceonly
 import onceonly.event_time
 import onceonly.reading
+import onceonly.replay
 import onceonly.windows
 import onceonly_sinks.delta
 import onceonly_sinks.kafka
@@ -35,6 +36,7 @@ PACKAGES = (
     onceonly.windows,
     onceonly.event_time,
     onceonly.reading,
+    onceonly.replay,
     onceonly_sinks.delta,
     onceonly_sinks.kafka,
     onceonly_sinks.memory,
@@ -49,6 +51,8 @@ GIVEN = {
     "NotComplete",
     "TimeWindow",
     "FixedWindow",
+    "Certificate",
+    "Rerun",
 }
 """What users are given, and make none of."""
 

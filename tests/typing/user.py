@@ -7,6 +7,7 @@ import onceonly
 from onceonly import EventTime, ExactlyOnce, Quality, Recovery, Storage, exactly_once, history
 from onceonly.errors import OnceOnlyError, Refused, refusal
 from onceonly.reading import ReadPoint, read_point
+from onceonly.replay import recompute
 from onceonly.windows import Sum, Tumbling, Windows
 from onceonly_sinks.delta import DeltaSink, DeltaTuning
 from onceonly_sinks.kafka import KafkaSink
@@ -43,3 +44,4 @@ Windows(key="a", aggregates={"s": Sum("a")}, time="at", window=Tumbling("1 minut
 exactly_once(MemorySink(), recover=Recovery())  # wrong
 Quality(max_bads=1)  # wrong
 read_point("orders", "newest", ledger="ledger.db")  # wrong
+recompute("orders", job=print, ledger="ledger.db", spark=None, state="copy")  # wrong

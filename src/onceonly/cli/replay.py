@@ -234,7 +234,7 @@ def check(
             sinks=connection.sinks,
             transform=shape,
             windows=defined,
-            state=str(state),
+            state="copied" if state is StateFrom.COPIED else "beginning",
         )
     results = report([replace(facts, recomputed=made)], output, limit, html)
     raise typer.Exit(exit_code(results, fail_on, uncounted_ok=uncounted_ok))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from onceonly import faults
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.faults import Point
 from onceonly.machine import admission
 from onceonly.machine.facts import Refusal
@@ -126,10 +127,11 @@ def unfit(of: Publication, reason: str) -> OnceOnlyError:
     return refuse("E242", pipeline=of.pipeline, reason=reason, **details)
 
 
+@checks_arguments
 def publish(
     name: str, *, source: Sink, over: str, sink: Sink, ledger: rerun_request.LedgerOrPath, spark: SparkSession
 ) -> Epoch:
-    """Swap all rows of a pipeline for those of a rerun, in one epoch of the pipeline.
+    """Swap a pipeline's rows for those of a rerun, in one epoch.
 
     Readers see all old rows or all new ones. Every driver of the pipeline is fenced out. Its next start continues at
     its position in the source. After a crash, the same call completes the swap, or reports that it is done.

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from onceonly.audit.certificate import NAMED, Certificate, Query, Unreadable, certify
 from onceonly.errors import OnceOnlyError
+from onceonly.errors.arguments import checks_arguments
 from onceonly.protocol import Estimate, Sink
 from onceonly.replay import rerun_request
 from onceonly.replay.replay_windows import Take, WindowReplay
@@ -86,6 +87,7 @@ def _digest(rows: DataFrame, left_out: frozenset[str]) -> Digest:
 # ---- ``replay.recompute``: whether a query still gives the rows that its epochs recorded.
 
 
+@checks_arguments
 def recompute(
     pipeline: str,
     epochs: range | None = None,
@@ -96,10 +98,10 @@ def recompute(
     transform: Callable[[DataFrame], DataFrame] | None = None,
     windows: Windows | None = None,
     sinks: Sequence[Sink] = (),
-    state: str = "copied",
+    state: Literal["copied", "beginning"] = "copied",
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Certificate:
-    """Recompute recorded epochs from their source, and compare the rows with the record. Writes no sink.
+    """Recompute recorded epochs from their source, and compare the rows. Writes no sink.
 
     If rows depend only on the input, a thousand epochs are one batch. If they depend on state or on the time of the
     batch, each epoch runs by itself, about a second each.

@@ -13,11 +13,12 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from onceonly.api.arguments import Arguments, Storage, check_name, check_transform
 from onceonly.api.wrapper import ExactlyOnce
 from onceonly.errors import refuse
+from onceonly.errors.arguments import checks_arguments
 from onceonly.machine.facts import Replays
 from onceonly.machine.publish import standing_since
 from onceonly.protocol import ReadsRows, Sink
@@ -182,6 +183,7 @@ def _location_columns(sink: Sink) -> tuple[str, ...]:
     return sink.location_columns if isinstance(sink, ReadsRows) else ()
 
 
+@checks_arguments
 def rerun(
     pipeline: str,
     epochs: range | None = None,
@@ -193,7 +195,7 @@ def rerun(
     name: str | None = None,
     transform: Callable[[DataFrame], DataFrame] | None = None,
     windows: Windows | None = None,
-    state: str = "copied",
+    state: Literal["copied", "beginning"] = "copied",
     coalesce: int = 1,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Rerun:
