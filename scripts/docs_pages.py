@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import inspect
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import mkdocs_gen_files
 
+from onceonly import errors
 from onceonly.audit.catalogue import RULES
 from onceonly.cli.explain import all_codes, page_of
 from onceonly.errors.codes import FAMILIES, parse, text_of
@@ -77,6 +79,21 @@ def command_line() -> str:
     return text.replace("# `onceonly`", "# Command line", 1)
 
 
+def error_classes() -> str:
+    """The table of error classes, with the codes of each."""
+    lines = ["| class | codes | meaning | `retry` |", "|---|---|---|---|"]
+    codes = {code: errors.class_of(code) for code in errors.CATALOGUE if not code.startswith("W")}
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, errors.OnceOnlyError) and kind is not errors.OnceOnlyError:
+            told = [code for code, found in codes.items() if issubclass(found, kind)]
+            if kind.__base__ is errors.OnceOnlyError:
+                told = [f"{told[0][:2]}xx"]
+            meaning = inspect.getdoc(kind).partition("\n")[0].replace(f" ({told[0]})", "")
+            link, retry = f"[`{name}`][onceonly.errors.{name}]", "yes" if kind.retry else "no"
+            lines.append(f"| {link} | {', '.join(told)} | {_literal(meaning)} | {retry} |")
+    return "\n".join(lines)
+
+
 def from_the_root(text: str) -> str:
     """A page that stands above ``docs``, as one below it: its links start one folder deeper."""
     return re.sub(r"\]\(docs/", "](", text)
@@ -88,6 +105,9 @@ def main() -> None:
         write(f"codes/{code}.md", code_page(code), "src/onceonly/errors/codes")
     write("codes/index.md", code_index(), "src/onceonly/errors/codes")
     write("reference/cli.md", command_line(), "src/onceonly/cli/tree.py")
+    page = "reference/python/errors.md"
+    text = (ROOT / "docs" / page).read_text().replace("<!-- error classes -->", error_classes())
+    write(page, text, "src/onceonly/errors/__init__.py")
     write("index.md", from_the_root((ROOT / "README.md").read_text()), "README.md")
     write("changelog.md", from_the_root((ROOT / "CHANGELOG.md").read_text()), "CHANGELOG.md")
 

@@ -1,32 +1,15 @@
-"""The reference page of errors: its table of classes, and its supervisor, which tells them apart."""
+"""The reference page of errors: its supervisor tells classes apart."""
 
 from __future__ import annotations
 
-import re
-
 import pytest
-from tests.core.test_error_classes import FAMILIES, public_classes
 from tests.test_docs import ROOT, run, runnable
 
-from onceonly import errors
 from onceonly.errors import refuse
 
 pytestmark = pytest.mark.docs
 
-PAGE = ROOT / "docs" / "reference" / "api.md"
-
-
-def test_the_reference_lists_every_class_with_its_codes_and_whether_it_may_pass() -> None:
-    lines = re.findall(r"^\| `(\w+)` \| ([^|]+) \| [^|]+ \| (\w*) ?\|$", PAGE.read_text(), re.MULTILINE)
-    said = {name: (codes, retry) for name, codes, retry in lines}
-    expected = {}
-    for name, one in public_classes(errors).items():
-        codes = ", ".join(code for code, found in errors.CLASSES.items() if found is one)
-        family = next((number for number, found in enumerate(FAMILIES.values(), start=1) if found is one), None)
-        expected[name] = (codes or (f"E{family}xx" if family else "all"), "yes" if one.retry else "no")
-    expected["OnceOnlyError"] = ("all", "")
-    assert said == expected
-    assert all(f"        - {name}\n" in PAGE.read_text() for name in expected)
+PAGE = ROOT / "docs" / "reference" / "python" / "errors.md"
 
 
 class _Stopped:

@@ -51,7 +51,7 @@ class Fence:
 
     @property
     def who(self) -> str:
-        """User and process that raised it, ``user@host:pid application``, or empty if not noted."""
+        """User and process that raised it: ``user@host:pid application``, or empty if not noted."""
         return self.owner.partition(" ")[2]
 
     @property
@@ -377,7 +377,7 @@ _MEMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Record inside a sink, written in the same transaction as the rows of its epoch.
+    """Record inside a sink, in the transaction of its epoch's rows.
 
     ``sink`` is the id of one logical write, unique in the pipeline. ``fence`` is that of the opening that wrote it.
     """
@@ -461,7 +461,7 @@ class Receipt:
         }
 
     def at(self, name: str) -> int | str | None:
-        """Return one coordinate of the position, or ``None`` if the sink has no such coordinate."""
+        """Return one coordinate of the position. ``None`` if the sink has no such coordinate."""
         return dict(self.position).get(name)
 
     def _repr_html_(self) -> str:

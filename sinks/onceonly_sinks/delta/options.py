@@ -16,8 +16,11 @@ from onceonly_sinks.delta.merge import Merge
 from onceonly_sinks.delta.planning import Settings
 
 Committer = Literal["auto", "log", "spark"]
+"""Who commits: deltalake (``log``), Spark's Delta, or the one that fits the table."""
 SchemaChange = Literal["fail", "add_columns"]
+"""Reaction to columns of a batch that the table lacks."""
 AllowedChanges = Literal["nothing", "appends", "deletes", "changes"]
+"""Changes that other writers may make. Each word includes the ones before it."""
 
 
 @checks_arguments
@@ -26,12 +29,12 @@ class DeltaTuning(Typed):
     """How rows travel to a Delta table.
 
     Attributes:
-        committer: ``log`` commits through deltalake, ``spark`` through Spark's Delta. ``auto`` takes deltalake, with
-            three exceptions. First, merges beyond ``driver_limit``. Second, tables with features that deltalake does
-            not write. Third, rows that Spark would read differently if deltalake wrote them. These are rows of a table
-            with generated columns, and some merges. In such a merge a partition column is a timestamp, a decimal,
-            floating point or bytes, or a partition's name is not ASCII. Or Spark wrote timestamps before 1678 or after
-            2262. Without Spark's Delta, the first go through the driver, and the others are refused (E110).
+        committer: ``log`` commits through deltalake, ``spark`` through Spark's Delta. ``auto`` takes deltalake, except
+            for merges beyond ``driver_limit``, tables with features that deltalake does not write, and rows that Spark
+            would read differently. Those are rows of a table with generated columns, and some merges: a partition
+            column is a timestamp, a decimal, floating point or bytes, a partition's name is not ASCII, or Spark wrote
+            timestamps before 1678 or after 2262. Without Spark's Delta, merges beyond ``driver_limit`` go through the
+            driver, and the others are refused (E110).
         driver_limit: largest epoch, in bytes of Arrow, that goes through the driver.
         epoch_column: name of a column that gets the epoch's number. ``None``: no such column.
 

@@ -68,11 +68,10 @@ _READERS = "nothing to do: every version of the table holds whole epochs only"
 
 @checks_arguments
 class DeltaSink(SinkBase, ReplacesRows, ReadsRows, DetectsChanges, HasConstraints, Inspectable, StreamSource):
-    """Writes each epoch of a pipeline exactly once into a Delta table, as one version of it.
+    """Writes each epoch exactly once, as one version of a Delta table.
 
-    Between commits the sink maintains the table by its properties. It checkpoints by ``delta.checkpointInterval`` (20
-    if unset) and cleans the log by ``delta.logRetentionDuration``. With ``delta.autoOptimize.autoCompact`` it compacts
-    small files.
+    Between commits the sink checkpoints by ``delta.checkpointInterval`` (20 if unset), cleans the log by
+    ``delta.logRetentionDuration``, and compacts small files with ``delta.autoOptimize.autoCompact``.
 
     Args:
         table: directory or URI of the table, created if missing, or the name of an existing table in Spark's catalog.
@@ -80,8 +79,7 @@ class DeltaSink(SinkBase, ReplacesRows, ReadsRows, DetectsChanges, HasConstraint
         sequence: column that orders the changes of a key. A change with a lower value changes nothing. Of two equal
             values the later epoch wins. Within one epoch equal values are refused (E505).
         delete_flag: boolean column of the batch. A row with true removes its key, under the same rule of ``sequence``.
-            The table stores neither the column nor the removed key, so an older change in a later epoch brings the key
-            back.
+            The table stores neither the column nor the key, so an older change in a later epoch brings it back.
         merge: how rows meet those of the table, in place of ``key``. See :class:`Merge`.
         schema: ``fail`` refuses a batch with columns that the table lacks. ``add_columns`` adds them, nullable, with
             the first epoch that brings rows. They come in that epoch's version. If deltalake merges, or commits files

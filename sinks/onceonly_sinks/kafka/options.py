@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class KafkaTuning(Typed):
-    """Where a Kafka sink keeps its markers, and how long it waits for the brokers.
+    """Place of a Kafka sink's markers, and its longest waits.
 
     Attributes:
         marker_topic: topic of the markers. ``None``: one of the sink's own, whose name begins with ``onceonly.``.

@@ -18,7 +18,7 @@ Builder = TypeVar("Builder")
 
 @checks_arguments
 def with_kafka(builder: Builder, jars: Sequence[Path | str] = ()) -> Builder:
-    """Prepare a ``SparkSession.builder`` for ``format("kafka")``, as a source and as Spark's own sink.
+    """Add ``format("kafka")`` to a ``SparkSession.builder``. As a source, and as Spark's own sink.
 
     The package is added to the user's, never put in their place. If the jar is already on the class path, nothing is
     added. Call it before ``getOrCreate``. Pass the builder all settings of packages and jars first. ``KafkaSink`` does
@@ -26,8 +26,7 @@ def with_kafka(builder: Builder, jars: Sequence[Path | str] = ()) -> Builder:
 
     Spark fetches the package and its dependencies from its registry at the start. If one part is missing there, Spark
     does not start. It raises only ``JAVA_GATEWAY_EXITED``, and names the part on standard error. Then pass the jars as
-    files, which are used instead of the package. ``onceonly.spark.jars.kafka_source_jars()`` fetches them, in versions
-    that registries have. Returns the builder, for chaining.
+    files, which are used instead of the package. ``onceonly.spark.jars.kafka_source_jars()`` fetches them.
 
     Raises:
         ConfigurationError: E108 PySpark is not installed. E113 it is not known.

@@ -104,7 +104,7 @@ class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, Detects
 
     @property
     def address(self) -> str:
-        """The store among those of this process, the sink's id, and the upsert's columns."""
+        """The store in this process, the sink's id, the upsert's columns."""
         query = self._merge.query
         return f"memory:{self.store.address}#{quote(self._id, safe=':/@ ')}" + (f"?{query}" if query else "")
 
@@ -413,7 +413,7 @@ class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, Detects
         self._fence = None
 
     def table(self, epoch: int | None = None) -> pa.Table:
-        """The store's rows as an Arrow table, or with ``epoch`` the rows of this epoch of ours.
+        """Rows of the store as an Arrow table. With ``epoch`` those that this sink wrote in it.
 
         Raises ``LookupError`` without such an epoch.
         """

@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from onceonly_sinks.postgres.apply_sql import Apply
 
 Load = Literal["auto", "driver", "executors"]
+"""Who loads the rows: ``auto`` decides by their size."""
 SchemaChange = Literal["fail", "add_columns"]
+"""Reaction to columns of a batch that the table lacks."""
 Triggers = Literal["refuse", "allow"]
+"""Reaction to triggers before each row of the table."""
 
 SEALED, HISTORY = "_sealed", "_history"
 """What stands behind the name of a table in that of its view, and of its history."""
@@ -50,7 +53,7 @@ _Versions = Annotated[int, at_least(FEWEST_VERSIONS, "a number of epochs")]
 @checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Keep(Typed):
-    """How long Postgres keeps what is neither the rows nor their newest epoch.
+    """How long Postgres keeps markers, replaced rows and removed keys.
 
     Attributes:
         markers: epochs whose rows in ``onceonly.epoch`` are kept, at least 200, or ``"all"``. Older ones are deleted
@@ -102,7 +105,9 @@ class PostgresTuning(Typed):
 
 _unfit = partial(unfit, "PostgresSink")
 
-KEEP, TUNING, _APPEND = Keep(), PostgresTuning(), Merge()
+KEEP = Keep()
+TUNING = PostgresTuning()
+_APPEND = Merge()
 
 _ADDRESSED = (
     *("id", "key", "sequence", "delete_flag", "tombstones", "epoch_column", "schema", "triggers", "markers"),

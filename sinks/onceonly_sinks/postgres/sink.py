@@ -69,7 +69,7 @@ _TIMEOUTS = ("commit_timeout", "lock_timeout")
 
 @checks_arguments
 class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsStores):
-    """Writes each epoch to a Postgres table in one transaction with its marker.
+    """Writes each epoch and its marker to Postgres in one transaction.
 
     Rows are appended, upserted with ``key=``, or written by your own SQL with ``apply=``.
 
@@ -178,7 +178,7 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
 
     @classmethod
     def from_address(cls, address: str) -> Self:
-        """Find a sink again for reading, with the password from PGPASSWORD or ``~/.pgpass``.
+        """Find a sink again for reading. The password comes from PGPASSWORD or ``~/.pgpass``.
 
         Raises E110: not an address of a Postgres sink.
         """

@@ -33,7 +33,7 @@ class Failed(Protocol):
 
     @property
     def conflicts(self) -> bool:
-        """Whether the database rolled the transaction back because of others, so that a retry may succeed."""
+        """Whether the database rolled back because of others. A retry may succeed."""
         ...
 
     @property

@@ -93,7 +93,7 @@ class SqlSink(SinkBase, DetectsChanges, Inspectable):
 
     @abstractmethod
     def columns(self, db: Database, table: str) -> Sequence[str]:
-        """Columns of a table, as named in the catalogue, none if there is no such table."""
+        """Columns of a table, as named in the catalogue. Empty if there is no such table."""
 
     def read(self, error: Exception) -> Failed | None:
         """Facts of a failure, or ``None`` if it is not the database's.
@@ -103,11 +103,11 @@ class SqlSink(SinkBase, DetectsChanges, Inspectable):
         return Failure(type(error).__name__) if isinstance(error, self.errors) else None
 
     def type_of(self, field: pa.Field[Any]) -> str:
-        """Type of a column of a new table, empty if a column needs none."""
+        """Type of a new table's column, empty if it needs none."""
         return ""
 
     def write(self, db: Database, rows: pa.Table, epoch: int) -> int | None:
-        """Insert the rows, and return how many of the epoch are then in the target, or ``None`` if that is unknown.
+        """Insert the rows. Return how many of the epoch are then in the target, or ``None`` if that is unknown.
 
         Runs in the transaction of the epoch: it must not commit, nor swallow an error. Your own version calls
         :meth:`fit` first, which makes the table. It may get no rows at all.
@@ -304,7 +304,7 @@ class SqlSink(SinkBase, DetectsChanges, Inspectable):
     # ---- how it is done
 
     def create(self, db: Database) -> None:
-        """Create the missing head and epoch tables, and give the database an identity."""
+        """Create missing head and epoch tables, and the database's identity."""
         for statement in self.tables.ddl:
             db.execute(statement)
         db.execute("CREATE TABLE IF NOT EXISTS onceonly_identity (id text NOT NULL, one bigint PRIMARY KEY)")
@@ -315,7 +315,7 @@ class SqlSink(SinkBase, DetectsChanges, Inspectable):
         db.execute(f"INSERT INTO onceonly_identity {fresh}", {"id": uuid.uuid4().hex})
 
     def identity(self, db: Database) -> str:
-        """The target's identity, by default that of the database, which changes with a new database.
+        """The target's identity, by default the database's. It changes with a new database.
 
         A driver that can also name the table (an oid) returns that, and an empty text while there is no table. By
         default a table that was dropped and created again does not differ from the old one.

@@ -240,7 +240,7 @@ WHERE h.generation < excluded.generation
 
     @cached_property
     def sql_advance(self) -> tuple[str, str]:
-        """Moves the head from its last known state, returning a row if it did, and writes the epoch row.
+        """Moves the head and writes the epoch row. Returns a row if the head was as last known.
 
         The guard's rules once more, as a condition: a read may be older than the head that is moved.
         """
@@ -291,7 +291,7 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
         return Head(Fence(row[0], row[1]), row[2], row[3], tuple(row[4:])) if row else None
 
     def newest_fence(self, execute: Execute, writer: HeadScope) -> Fence | None:
-        """The installed fence, or that of the newest epoch if the head row is gone."""
+        """The installed fence. Without a head row, that of the newest epoch."""
         head = self.read(execute, writer)
         if head is not None:
             return head.fence
@@ -299,7 +299,7 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
         return Fence(row[0], row[1]) if row else None
 
     def newest_epoch(self, execute: Execute, writer: HeadScope) -> tuple[int, Marker | None]:
-        """Number of the newest epoch, 0 for none, and its marker if that is still there."""
+        """Number of the newest epoch, 0 for none. Its marker, if that is still there."""
         row = execute(self.sql_newest, writer.parameters).fetchone()
         return (row[0], _marker(row[1]) if row[1] else None) if row else (0, None)
 
@@ -314,7 +314,7 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
         return [_row(row) for row in execute(query, {**writer.parameters, "after": after, "limit": limit}).fetchall()]
 
     def shared(self, execute: Execute, writer: HeadScope, target: object) -> bool:
-        """Whether another sink writes to the same table, so that epoch numbers in it are not ours alone."""
+        """Whether another sink writes to the same table. Epoch numbers in it are then not ours alone."""
         query = f"SELECT count(*) FROM {self.head} WHERE {self.target} = %(target)s AND NOT ({OURS})"
         return bool(execute(query, {**writer.parameters, "target": target}).fetchone()[0])
 

@@ -46,13 +46,13 @@ def _check_ledger(ledger: object) -> None:
 @checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What a query does where its checkpoint, its source or its target are not as its epochs left them.
+    """Reactions to a changed checkpoint, source or target. By default the query stops.
 
     Attributes:
         overlap: when a new or rolled-back checkpoint offers rows of recorded epochs again. ``"trim"`` writes only rows
             whose position in the source is in no epoch. It needs a plan without state over one Kafka or file source,
             and columns that ``transform=`` may drop: ``topic``, ``partition``, ``offset``, or ``file_path``.
-        on_refresh: at a full refresh of a declarative pipeline, which begins anew in a sibling directory of its
+        on_refresh: at a full refresh of a declarative pipeline, which begins again in a sibling directory of its
             checkpoint and clears no sink. ``"replace"``: the first new rows' transaction deletes the old ones from
             every sink. The source may hold fewer rows than the sinks. Readers then see a table that refills.
         adopt: when the target already holds rows that are not ours. ``"here"`` keeps them and starts after them. A
@@ -80,7 +80,7 @@ class Recovery:
 @checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """Where a query keeps what is neither rows nor markers.
+    """Where a query keeps its ledger and staged epochs.
 
     Attributes:
         ledger: index and history, rebuildable from the sink: an SQLAlchemy URL, a path of a SQLite file, or a

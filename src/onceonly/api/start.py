@@ -19,7 +19,7 @@ _EXAMPLE = 'onceonly.start(df.writeStream, exactly_once(DeltaSink("/lake"), name
 
 @checks_arguments
 def start(writer: DataStreamWriter, query: ExactlyOnce) -> StreamingQuery:
-    """Start a query that writes every row to each sink exactly once, on a classic session or on Connect.
+    """Start a query on a classic session or on Spark Connect. It writes every row to each sink exactly once.
 
     ``start(df.writeStream, exactly_once(DeltaSink("/lake/orders"), name="orders", checkpoint="/cp/orders"))``
 

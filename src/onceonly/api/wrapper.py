@@ -250,12 +250,12 @@ def exactly_once(
     recovery: Recovery = arguments.DEFAULT_RECOVERY,
     storage: Storage = arguments.DEFAULT_STORAGE,
 ) -> ExactlyOnce:
-    """Wrap sinks so that every row of the stream reaches each exactly once, across crashes, restarts, zombie drivers.
+    """Make a ``foreachBatch`` function: each row reaches each sink exactly once. Across crashes and restarts.
 
     Args:
         sinks: where the rows go. Several get the same bytes: each batch is staged once, and committed from there in the
             order of this call. After a crash, sinks that are behind are brought to the others' epoch. Sinks in an
-            :class:`onceonly.Output` get its rows and columns. Those in an :class:`onceonly.Route` get the rows with
+            :class:`onceonly.Output` get its rows and columns. Those in a :class:`onceonly.Route` get the rows with
             their value of a column.
         name: the pipeline's stable name. Default is the query's ``queryName``.
         checkpoint: the query's ``checkpointLocation``, spelled as the server does. Spark Connect needs it, and as
@@ -265,16 +265,14 @@ def exactly_once(
         quality: expectations of each row, and the sink of bad rows.
         dedupe: the identity of rows that a producer sent twice, and the table of known ids. Classic sessions only.
         event_time: the time before which all rows are there, recorded in each epoch and committed with its rows.
-            Classic sessions only. :class:`onceonly.EventTime` takes it from a column, ``"ingest"`` from the moment at
-            which the engine planned the batch, ``"watermark"`` from its watermark. A function of a
-            :class:`onceonly.event_time.TimedEpoch` returns milliseconds since 1970, a datetime with a zone, or ``None``
-            for nothing new. :class:`onceonly.event_time.FromUpstream` takes it from the table or topic that is read.
-            :class:`onceonly.event_time.Writers` is for several writers. The time never goes back.
-        windows: windows over the rows, a :class:`onceonly.Windows`. Their results go to the sinks in place of
-            the rows, and their state is committed with them. Classic sessions only.
+            It never goes back. Classic sessions only. ``"ingest"`` is the moment at which the engine planned the batch,
+            ``"watermark"`` its watermark. A function of a :class:`onceonly.event_time.TimedEpoch` returns milliseconds
+            since 1970, a datetime with a zone, or ``None`` for nothing new.
+        windows: windows over the rows. Their results go to the sinks in place of the rows, and their state is committed
+            with them. Classic sessions only.
         version: your name for the running code, such as a commit of Git. Default is ``ONCEONLY_VERSION`` of the
             environment. Each epoch records it, and a replay under other code reports it.
-        recovery: for rows that come again, foreign rows in the target, a full refresh and a source without replay.
+        recovery: reactions to rows that come again, rows of others in the target, a full refresh, a lossy source.
         storage: places of the ledger and of staged epochs.
 
     Returns:

@@ -17,8 +17,6 @@ Every error has four parts: what happened, why it matters, the likely cause and 
     │   └── RowsRefused              not these: another start brings the same rows or columns
     └── CheckpointError              E6xx  the engine's checkpoint files cannot be read
 
-:attr:`OnceOnlyError.retry` marks those that a restart alone can settle.
-
 A warning (W7xx) is no exception: the query works, but its guarantee is weaker than it looks. It is one line, for the
 log and for the pipeline's events.
 
@@ -38,6 +36,11 @@ from typing import Any, ClassVar
 
 from onceonly.errors.codes import CATALOGUE, Family
 from onceonly_checkpoints.install import hint
+
+__all__ = ["OnceOnlyError", "Refused", "refusal", "refuse"]
+__all__ += ["ConfigurationError", "IdentityError", "OverlapError", "GapError", "StateError", "SinkChangedError"]
+__all__ += ["UnresolvedOutcome", "FencedOut", "SupersededRun"]
+__all__ += ["DestinationError", "DestinationUnavailable", "RowsRefused", "CheckpointError"]
 
 _SECRETS = (
     re.compile(r"(?P<keep>://[^:/@\s]+:)[^@\s]+(?=@)"),
@@ -101,6 +104,7 @@ class OnceOnlyError(Exception):
     Attributes:
         code: stable code, ``E203``. ``onceonly explain E203`` prints its page.
         what: the first line: what happened.
+        remedy: the next command, or the change to make.
         retry: whether the obstacle can pass by itself, so that an unchanged restart of the query may succeed. A
             restart is always safe: a batch that is not proven is refused again.
     """
@@ -142,15 +146,15 @@ class GapError(IdentityError):
 
 
 class StateError(IdentityError):
-    """Spark's state is gone, or no longer agrees with the rows that the sinks hold."""
+    """Spark's state is gone, or does not fit the sinks' rows."""
 
 
 class SinkChangedError(IdentityError):
-    """A sink has changed: set back, made anew, moved, or changed by others."""
+    """A sink has changed: restored, recreated, moved, or changed by another program."""
 
 
 class UnresolvedOutcome(OnceOnlyError):
-    """A commit was sent, and it is not known yet whether it landed (E3xx). The next start looks it up."""
+    """A commit was sent, but its outcome is unknown (E3xx). The next start looks it up."""
 
     retry = True
 
@@ -160,7 +164,7 @@ class FencedOut(OnceOnlyError):
 
 
 class SupersededRun(FencedOut):
-    """A newer driver or a newer run of this query continues from the same place. Nothing is lost or to be done."""
+    """A newer driver or run continues from the same place. You have nothing to do."""
 
 
 class DestinationError(OnceOnlyError):
@@ -168,7 +172,7 @@ class DestinationError(OnceOnlyError):
 
 
 class DestinationUnavailable(DestinationError):
-    """The sink or ledger does not answer, is locked, or did not keep the sent rows. Another start may succeed."""
+    """The sink or ledger cannot be used now: no answer, a lock, or rows not kept. Another start may succeed."""
 
     retry = True
 
@@ -236,5 +240,4 @@ def caution(code: str, **details: object) -> str:
 
 
 # At the end, because it needs the classes above.
-from onceonly.errors.read_refusal import Refused as Refused  # noqa: E402
-from onceonly.errors.read_refusal import refusal as refusal  # noqa: E402
+from onceonly.errors.read_refusal import Refused, refusal  # noqa: E402

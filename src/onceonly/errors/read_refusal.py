@@ -31,7 +31,9 @@ class Refused:
 
     Attributes:
         code: ``E203``. ``onceonly explain`` has its page.
+        what: the first line: what happened.
         matter: why it matters, and the work that was not done.
+        cause: the likely cause.
         next: the next commands or changes, one a line.
     """
 
@@ -68,9 +70,8 @@ class Refused:
 def refusal(of: BaseException | StreamingQuery) -> Refused | None:
     """Find the refusal of this package that stopped a query.
 
-    Inside ``foreachBatch`` an error is turned into a line of a Java traceback, so ``OnceOnlyError`` cannot be caught
-    around ``awaitTermination()``. Its text survives, and is found again here. :attr:`Refused.error` is the error made
-    of it once more, of the class that :mod:`onceonly.errors` has for its code.
+    Spark turns an error inside ``foreachBatch`` into text, so you cannot catch ``OnceOnlyError`` around
+    ``awaitTermination()``. This finds the text. :attr:`Refused.error` makes the error of it again.
 
     Args:
         of: the caught error, of any type, or the query itself.

@@ -31,9 +31,9 @@ Says = Callable[[TimedEpoch], object]
 class EventTime:
     """Event time of rows by a column, and completeness after each epoch.
 
-    Each epoch notes the greatest time so far minus ``max_delay``: every row before it is written. onceonly cannot prove
-    a declared disorder, but checks each row against it. A row behind the noted time is written all the same, and
-    counted as late. The noted time never goes back.
+    Each epoch records the greatest time so far minus ``max_delay``: every row before it is committed. onceonly cannot
+    prove ``max_delay``, but checks each row against it. A row behind the recorded time is written all the same, and
+    counted as late. The recorded time never goes back.
 
     Args:
         column: exact name of a column that rows have after ``transform=``, of type ``timestamp``.
@@ -96,10 +96,10 @@ Word = EventTime | FromUpstream | Literal["ingest", "watermark"] | Says
 @checks_arguments
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """Event time of a dataset that several pipelines write into one target, or into several of which they share one.
+    """Event time of a dataset that several pipelines write. They share a target, or one of several.
 
-    Each commit notes its own writer's completeness. It also notes the completeness of the dataset as far as this writer
-    has seen the others: the least that active writers have noted. No writer takes a lock, and readers need no rule of
+    Each commit records its own writer's completeness. It also records that of the dataset, as far as this writer has
+    seen the others: the least that active writers have recorded. No writer takes a lock, and readers need no rule of
     their own.
 
     Args:
@@ -108,7 +108,7 @@ class Writers:
             in a target counts from its first epoch on. A topic does not show its writers, so name them if all targets
             are topics.
         timeout: after this time without a commit a writer is left out, ``"10 minutes"``, by the recorded clocks of the
-            engines. The commit that leaves it out notes that. Use more than the longest epoch plus the difference of
+            engines. The commit that leaves it out records that. Use more than the longest epoch plus the difference of
             clocks. By default it is never left out.
 
     Raises:

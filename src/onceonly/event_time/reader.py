@@ -160,7 +160,7 @@ class TimeReader:
         self.close()
 
     def time_window(self, at: At | None = None) -> TimeWindow:
-        """Return the completeness of the dataset, now or for a reader at a position.
+        """Return the completeness of the dataset, now or at a position.
 
         Args:
             at: a read point, a Delta version, the next offsets (``{"clicks": {"0": 5}}``, or the same as text), or the
@@ -174,7 +174,7 @@ class TimeReader:
         return self._now() if at is None else self._at(at)
 
     def windows(self, size: FixedWindows, *, since: Moment) -> Iterator[FixedWindow]:
-        """Return windows of one size up to the latest row, oldest first, all from one read.
+        """Return windows of one size up to the latest row. Oldest first, all from one read.
 
         ``since`` is a datetime with a zone, ISO 8601 with a zone, or a number in the dataset's unit.
 
@@ -200,7 +200,7 @@ class TimeReader:
             until: a datetime with a zone, ISO 8601 with a zone, or a number in the dataset's unit.
             timeout: seconds.
             poll: seconds between two reads.
-            allow_left_out: accept missing rows of writers that were left out, as silent or as late to join.
+            allow_left_out: accept missing rows of writers that were left out, as idle or as late to join.
 
         Returns:
             The completeness that was read last.

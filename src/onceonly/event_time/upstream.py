@@ -145,11 +145,11 @@ class Upstream:
 @checks_arguments
 @dataclass(frozen=True, slots=True)
 class FromUpstream:
-    """Event time from the table or topic that the query reads, so that chained queries declare disorder once.
+    """Event time from the table or topic that the query reads. Chained queries then declare ``max_delay`` once.
 
-    Each epoch notes the completeness of the upstream dataset at the end of the epoch's slice. Anything beyond that
+    Each epoch records how complete the upstream dataset is where the epoch's offsets end. Anything beyond that
     position counts for later epochs. It is read once for each epoch, from markers, without a fence. If the upstream
-    cannot be read, the noted time stays, and an event records that. A replay may read more than the first attempt,
+    cannot be read, the recorded time stays, and an event reports that. A replay may read more than the first attempt,
     never less. A committed epoch is not read again.
 
     The time covers rows that the query reads of the upstream. It does not cover rows before the query's start, rows
@@ -159,7 +159,7 @@ class FromUpstream:
         sink: writer of the upstream on the target that the query's source reads: ``DeltaSink(path)``, or
             ``KafkaSink(servers, topic)``. Its own object, which no query writes with.
         pipeline: writes it, or any of them if they are one dataset. A Delta table shows its writers. Without
-            one it is complete through the least that they noted. A topic needs the name.
+            one it is complete until the least that they recorded. A topic needs the name.
         unit: of the upstream's numbers, ``"ms"`` or ``"integer"``.
 
     Raises:

@@ -38,13 +38,13 @@ class TimeWindow:
             if unknown.
         upper: no written row is later. ``None`` if unknown.
         closed: nothing before it changes any more. ``None`` if that is not enforced, and for several writers.
-        without: writers that ``lower`` does not wait for: silent ones, and those that returned or joined later and have
+        without: writers that ``lower`` does not wait for: idle ones, and those that returned or joined later and have
             not passed it yet.
         lost: writers whose newest epochs were removed from the sink and that have not continued since. Conclusions from
             those epochs do not count.
         at: the newest mark of each writer, by name: the epochs of this window.
         silent: writers that a commit has timed out, and that have not returned since.
-        unit: of the numbers, or ``None`` if nothing was noted yet.
+        unit: of the numbers, or ``None`` if nothing was recorded yet.
         basis: rows that the window refers to: committed ones.
     """
 
@@ -225,7 +225,7 @@ Status = Literal["open", "complete", "closed"]
 
 @dataclass(frozen=True, slots=True)
 class FixedWindow:
-    """A period, from ``start`` to before ``end`` in the dataset's unit."""
+    """A period from ``start`` to before ``end``. ``complete``: only late rows may come. ``closed``: none may."""
 
     start: int
     end: int
@@ -267,7 +267,7 @@ class FixedWindows:
         return "ms" if isinstance(self.size, str) else "integer"
 
     def over(self, time_window: TimeWindow, since: int) -> Iterator[FixedWindow]:
-        """Return windows from that of ``since``, in the dataset's unit, to that of the latest row, oldest first."""
+        """Return windows from ``since``, in the dataset's unit, to the latest row. Oldest first."""
         size, offset = _number(self.size) or 1, _number(self.offset) or 0
         start = (since - offset) // size * size + offset
         while time_window.upper is not None and start <= time_window.upper:

@@ -66,7 +66,7 @@ class Batch(Protocol):
         ...
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
-        """Bring the rows to the driver, partition results as they arrive, in no particular order.
+        """Bring the rows to the driver, in no particular order. Partition results come as they arrive.
 
         :class:`TooLargeForDriver` if the engine refuses to bring so many.
         """

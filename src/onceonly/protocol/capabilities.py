@@ -48,7 +48,7 @@ def implements(sink: object, base: type, member: str) -> bool:
 
 
 class JoinsTransaction(ABC):
-    """A sink whose rows and marker can be committed in the transaction of another sink.
+    """A sink whose epoch can be committed in another sink's transaction.
 
     Each keeps its own fence, head and marker: the transaction commits only where all of them match the demands of
     ``commit``. Without it sinks commit one after the other. Until the last has, readers see an epoch in some of them,
@@ -66,7 +66,7 @@ class JoinsTransaction(ABC):
     def prepare_joined(
         self, batch: Batch, epoch: int, siblings: Sequence[tuple[Sink, Prepared]], span: Span | None = None
     ) -> Prepared:
-        """As ``prepare``, or with ``span`` as ``prepare_replacement``, in a transaction that is already prepared.
+        """As ``prepare``, in a transaction that is already prepared. With ``span`` as ``prepare_replacement``.
 
         ``siblings`` holds the other prepared sinks, each with its preparation. Rows of ``span`` leave. If this fails,
         the preparations beside it may be lost as well.
@@ -80,13 +80,13 @@ class JoinsTransaction(ABC):
         siblings: Sequence[tuple[Sink, Prepared | None, Marker]],
         ledger: Recorder | None = None,
     ) -> tuple[Receipt, ...]:
-        """As ``commit``, with the rows and markers of other sinks in the same transaction: all of it or nothing.
+        """As ``commit``, with other sinks in the same transaction: all of it or nothing.
 
         Returns the receipts, ours first.
         """
 
     def fits_in_driver(self, size: Estimate) -> bool:
-        """Whether a whole batch of this size may lie in the driver's memory at once, on its way here.
+        """Whether a whole batch of this size may lie in driver memory. At once, on its way here.
 
         False: every epoch of several sinks is staged.
         """
@@ -94,23 +94,23 @@ class JoinsTransaction(ABC):
 
 
 class ReplacesRows(ABC):
-    """A sink that removes rows of epochs in the transaction that brings others, for a full refresh.
+    """A sink that can swap rows of epochs for others. In one transaction, for a full refresh.
 
     The marker names the epochs that leave (``Epoch.replaces``). ``commit`` removes rows of these epochs and brings
-    those of its own, both or neither, for every caller, a healer included. Markers stay. Without it a full refresh can
+    those of its own, both or neither, for every caller, recovery included. Markers stay. Without it a full refresh can
     only stop the query.
     """
 
     @abstractmethod
     def cannot_replace(self, span: Span) -> str:
-        """Why rows of these epochs cannot be distinguished from all others, or not be removed. Empty where they can.
+        """Why rows of these epochs cannot be distinguished or removed. Empty where they can.
 
         Called before any sink prepares anything of the epoch. Changes nothing.
         """
 
     @abstractmethod
     def prepare_replacement(self, batch: Batch, epoch: int, span: Span) -> Prepared:
-        """As ``prepare``, for an epoch in whose transaction the rows of others leave."""
+        """As ``prepare``, for an epoch that replaces the rows of others."""
 
     def content_epoch(self) -> int | None:
         """Number of the epoch whose rows the target holds. 0 for none.
@@ -135,7 +135,7 @@ class ReplacesRows(ABC):
         raise TypeError(f"{type(self).__name__} cannot be put at an epoch")
 
     def expire_after(self, milliseconds: int) -> bool:
-        """From the next opening on, remove rows of epochs that were planned longer ago than this. Returns True.
+        """From the next opening on, remove rows of epochs older than this. Returns True.
 
         They leave in the transactions of later epochs, oldest epoch first and some rows each time. The clock is that of
         the epochs (``Lineage.batch_timestamp_ms``), which never goes back. False: rows stay until you remove them, and
@@ -189,7 +189,7 @@ class ReadsRows(ABC):
 
     @abstractmethod
     def read_by_epoch(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
-        """Current rows that these epochs brought, each behind the number of its epoch, in any order. Without Spark.
+        """Current rows that these epochs brought, behind their epoch's number. In any order, without Spark.
 
         They come piece by piece, however many there are. None: the target does not know its rows' epochs. Raises
         DestinationError also if its rows cannot be read this way.
@@ -203,7 +203,7 @@ class ReadsRows(ABC):
         return None
 
     def read_with_spark(self, spark: SparkSession) -> DataFrame | None:
-        """The current rows, in the order and types of the batch's columns, then the epoch as :data:`EPOCH`.
+        """The current rows with their epoch as :data:`EPOCH`. Columns have the order and types of the batch's.
 
         Columns that were added later follow the others. A row whose epoch is not known carries null. So do all other
         rows of an epoch that may have brought it. None: no deep audit compares values with those that were written.
@@ -223,7 +223,7 @@ class ReadsRows(ABC):
         return ()
 
     def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
-        """See that rows can be read as of an epoch, as far as that shows without reading them.
+        """Check that rows as of an epoch can be read. Reads none.
 
         Rows of ``since`` and of epochs before it are left out. Rows as of an epoch are the same however often they are
         read: where that can no longer be, nothing is read.
@@ -240,7 +240,7 @@ class ReadsRows(ABC):
         raise NotVersioned
 
     def frame_at(self, spark: SparkSession, at: Receipt, since: Receipt | None = None) -> DataFrame:
-        """Rows as of an epoch, read by Spark later, when the sink may be closed. Raises as :meth:`check_at`."""
+        """Rows as of an epoch, which Spark reads later. The sink may be closed then. Raises as :meth:`check_at`."""
         raise NotVersioned
 
     def select_at(self, at: Receipt, since: Receipt | None = None) -> str:
@@ -294,7 +294,7 @@ class DetectsChanges(ABC):
 
 
 class HasConstraints(ABC):
-    """A sink that knows the demands of its destination on values. Asked once a run where bad rows are kept.
+    """A sink that knows the row rules of its destination. Asked once a run where bad rows are kept.
 
     A row that breaks such a rule is bad: only the quarantine gets it. Without it the destination refuses the row, which
     stops the query although there is a quarantine.
@@ -313,7 +313,7 @@ class HasConstraints(ABC):
 
 
 class HostsStores:
-    """A sink whose destination can hold seen ids, or the state of windows. Its methods are called before ``open``.
+    """A sink whose destination can hold seen ids or window state. Its methods are called before ``open``.
 
     Without it ``Dedupe`` and windows keep them in another sink, which must be one.
     """
@@ -436,7 +436,7 @@ class WindowStore(SinkBase):
 
 
 class Inspectable(ABC):
-    """A sink that shows where its target is, in which condition, and who writes there. Checks and audits ask it.
+    """A sink that shows place, condition and writers of its target. Checks and audits ask it.
 
     Without it two spellings of one target are two targets, and a check only opens the sink.
     """
@@ -458,14 +458,14 @@ class Inspectable(ABC):
         return None
 
     def pipelines(self) -> Sequence[str]:
-        """Names of the pipelines with an epoch in this very target, ours among them.
+        """Names of pipelines with an epoch in this target, ours included.
 
-        Empty by default: rows of another pipeline are a stranger's, and a dataset must name its writers.
+        Empty by default: rows of another pipeline belong to another writer, and a dataset must name its writers.
         """
         return ()
 
     def newest_markers(self) -> Sequence[Marker]:
-        """The newest marker of each pipeline with an epoch in this very target.
+        """The newest marker of each pipeline with an epoch in this target.
 
         Empty by default: pipelines are read one after the other, which takes longer and shows no one moment.
         """
@@ -479,7 +479,7 @@ class Inspectable(ABC):
         return None
 
     def use_ledger_login(self, ledger: str) -> None:
-        """Take the secret from a ledger's connection string, for the same user of the same database alone.
+        """Take the secret from a ledger's connection string. For the same user of the same database alone.
 
         Called before ``open``. Default: the environment holds the secret wherever a command reads the sink.
         """
@@ -494,7 +494,7 @@ class Inspectable(ABC):
 
 
 class StreamSource(ABC):
-    """A sink whose target Spark reads as a stream, by offsets that its receipts compare with.
+    """A sink whose target Spark reads as a stream. Its receipts compare with offsets.
 
     A query that continues from the target asks it (``FromUpstream``). Without it the part of the target that a stream's
     position has passed is unknown.
@@ -512,7 +512,7 @@ class StreamSource(ABC):
         return None
 
     def keep_off(self, sources: Sequence[SourceIdentity]) -> None:
-        """Refuse (E147) a row of this opening that names the input of one of these sources.
+        """Refuse (E147) rows of this opening that name a source's input.
 
         Default: where rows name their target, they can be written back to their source.
         """

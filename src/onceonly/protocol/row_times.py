@@ -55,14 +55,14 @@ NO_TIMES = RowTimes()
 
 @dataclass(frozen=True, slots=True)
 class TimedEpoch:
-    """Argument of a ``event_time=`` function, after the epoch's action and before its commit.
+    """Argument of an ``event_time=`` function: an epoch before its commit.
 
     Attributes:
-        slice: range that it reads of the sources.
-        first: the least time of its rows, in the unit of the column. ``None`` without one.
+        slice: offset range that it reads of the sources.
+        first: the least time of its rows, in the unit of the column. ``None`` without one. ``last`` is the greatest.
         ingest: the engine's recorded clock for the batch, milliseconds since 1970. A replay has the same.
-        previous: the time that the epoch before noted. ``None`` before the first.
-        sources: the sources of the slice's offsets.
+        previous: the time that the epoch before recorded. ``None`` before the first.
+        sources: the sources of these offsets.
     """
 
     number: int

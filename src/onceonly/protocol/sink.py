@@ -41,8 +41,8 @@ Writing (once per epoch):
    :class:`OutcomeUnknown` if neither is certain.
 9. ``sweep()``: remove staging that older generations left. Never touches staging that a marker names. Optional.
 
-Sinks that share a transaction (``JoinsTransaction``) are asked for 6 and 7 together: ``prepare_joined`` for each but
-the first one, and one ``commit_joined``. It demands of each the conditions of ``commit``, and commits all or nothing.
+Sinks that share a transaction (``JoinsTransaction``) prepare and commit together: ``prepare_joined`` for each but the
+first one, and one ``commit_joined``. It demands of each the conditions of ``commit``, and commits all or nothing.
 
 A sink never retries a commit by itself, never compares by number alone, never swallows an error of the commit path.
 
@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 
 
 class Superseded(Exception):
-    """A fence that is not ours, and not lower than ours, was read in the sink."""
+    """The sink holds a fence that is not ours, and not lower."""
 
     def __init__(self, sink: str, fence: Fence) -> None:
         super().__init__(f"{sink} is fenced by generation {fence.generation}")
@@ -117,7 +117,7 @@ class OutcomeUnknown(Exception):
 
 
 class Recorder(Protocol):
-    """The only access to the ledger of a sink in the ledger's own database."""
+    """Access to the ledger, for a sink in the ledger's own database."""
 
     @property
     def address(self) -> str:
@@ -157,7 +157,7 @@ def check_prepared_by(prepared: Prepared | None, *kinds: type[P]) -> P | None:
 
 @runtime_checkable
 class Sink(Protocol):
-    """A destination, as the runner calls it. The module's text lists the calls in order.
+    """A destination, as the runner calls it. The text above lists the calls in order.
 
     Inherit from :class:`SinkBase` to implement eight of these members. A class that has them all needs no base.
     """
@@ -196,7 +196,7 @@ class Sink(Protocol):
         ...
 
     def look(self) -> Peek:
-        """The newest marker by an unlocked read, which waits for no other driver and changes nothing."""
+        """The newest marker, by an unlocked read. It waits for no other driver and changes nothing."""
         ...
 
     def install(self, fence: Fence) -> None:
@@ -204,7 +204,7 @@ class Sink(Protocol):
         ...
 
     def position(self, since: Receipt | None) -> Position:
-        """The sink's position under our fence. Disturbances since the receipt, or since the newest marker."""
+        """The sink's position under our fence. Changes by others since the receipt, or since the newest marker."""
         ...
 
     def prepare(self, batch: Batch, epoch: int) -> Prepared:
@@ -224,7 +224,7 @@ class Sink(Protocol):
         ...
 
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
-        """Markers with receipts, oldest first, as far back as the destination remembers, each epoch once."""
+        """Markers with receipts, oldest first, each epoch once. As far back as the destination remembers."""
         ...
 
     def recount(self) -> Mapping[int, int] | None:
@@ -286,7 +286,7 @@ class SinkBase(ABC):
 
     @abstractmethod
     def position(self, since: Receipt | None) -> Position:
-        """The sink's position under our fence. Disturbances since the receipt, or since the newest marker."""
+        """The sink's position under our fence. Changes by others since the receipt, or since the newest marker."""
 
     @abstractmethod
     def prepare(self, batch: Batch, epoch: int) -> Prepared:
@@ -302,7 +302,7 @@ class SinkBase(ABC):
 
     @abstractmethod
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
-        """Markers with receipts, oldest first, as far back as the destination remembers, each epoch once."""
+        """Markers with receipts, oldest first, each epoch once. As far back as the destination remembers."""
 
     # ---- what it may do
 

@@ -29,7 +29,7 @@ _RESERVED = frozenset({"rows", "bad", "late", "windows", "state", "seen"})
 @checks_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Output:
-    """Selected rows and columns of each batch for some sinks, committed with all the rest as one epoch.
+    """Selected rows and columns of each batch for some sinks. Committed with all the rest as one epoch.
 
     Each row of the batch, after ``transform=``, is in the output once or not at all. The others are counted. Flink and
     Beam call it a side output.
@@ -126,10 +126,9 @@ Unknown = Literal["bad", "ignore"]
 @checks_arguments
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Route each row to a sink by one of its values, through an :class:`onceonly.Output` of that name.
+    """Route each row to a sink by one of its values. Each sink becomes an :class:`onceonly.Output`.
 
-    Kafka Connect routes by a regular expression over topics, dlt by a function that names a table. Here the tables are
-    named beforehand. The content of each is counted, and an unexpected value makes no new table.
+    You name the sinks beforehand, so an unexpected value makes no new table. The content of each is counted.
 
     Args:
         by: a text of each row, in Spark SQL over the columns that it has after ``transform=``: ``"kind"``,

@@ -36,8 +36,7 @@ class Quality:
 
     A row that breaks an expectation is bad: no other sink gets it, and the quarantine gets it once, in the same epoch.
     With a quarantine, a row that breaks a rule of its destination is bad, too. These rules are read when the query
-    starts: limits of a table's columns, and constraints of a Delta table. Kafka Connect calls such a place a dead
-    letter queue. Delta pipelines call such conditions expectations.
+    starts: limits of a table's columns, and constraints of a Delta table. Others say dead letter queue.
 
     Args:
         expect: conditions that every good row meets, by name: in Spark SQL or as Columns, on the columns that a row has
@@ -191,18 +190,17 @@ def _sink_on_same_target(quarantine: Sink | None, sinks: Sequence[Sink]) -> str 
 @checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dedupe:
-    """Deduplicate rows by id: of rows with the same id, at most one within a time reaches any sink.
+    """Deduplicate rows by id: one within a time reaches the sinks.
 
-    For producers that send twice. Retries after a crash or a restart need none of it. Of several such rows in one batch
+    For producers that send twice. Retries after a crash or a restart do not need it. Of several such rows in one batch
     one passes, the same in each replay. Later ones within the time are counted and dropped. The ids are committed with
-    the rows that brought them. SQS and Pub/Sub deduplicate over five and ten minutes by themselves. Spark's
-    ``dropDuplicatesWithinWatermark`` does it in the state of the query, which a new checkpoint loses.
+    their rows. Spark's ``dropDuplicatesWithinWatermark`` keeps them in the query's state: a new checkpoint loses it.
 
     Args:
         key: the row's id: a column after ``transform=``, or Spark SQL on one row (``"payload.id"``). Several
             if the id has parts. Texts, whole numbers, decimals, times, bytes. A row without one is bad.
-        within: how long an id is known, ``"7 days"``, from the row that passed on, by the engine's clock of the batches
-            and not the rows' own times.
+        within: how long an id is known, ``"7 days"``, from the row that passed, by the engine's clock of the batches,
+            not the rows' own times.
         store: the table of ids, for nothing else: ``pg.table("orders_seen")``. It is made with the first epoch. It has
             16 bytes and a time for each id, which leave after ``within``.
 

@@ -174,16 +174,15 @@ def bad_row_columns(rows: DataFrame, reasons: Column, *, records: bool, values: 
 
 @checks_arguments
 def bad_rows(rows: DataFrame, schema: str | StructType) -> DataFrame:
-    """Decode the rows of a quarantine, for a query that writes them again after their repair.
+    """Decode rows of a quarantine, to write them again after repair.
 
-    Such a query is one like any other, with a name and a checkpoint of its own. Its epochs record its offsets in the
-    quarantine, so no row comes back twice. A Delta table or a topic is a stream of Spark's. Read a topic with
-    ``kafka.isolation.level=read_committed``.
+    The query that writes them has a name and a checkpoint of its own. Its epochs record its offsets in the quarantine,
+    so no row comes back twice. Read a topic with ``kafka.isolation.level=read_committed``.
 
     Args:
         rows: read from a quarantine, as a stream or not: with columns ``reasons``, ``row`` and ``hash``, or ``value``
             of a topic.
-        schema: columns and types of the rows when they were set aside, as DDL or a type of Spark's.
+        schema: columns and types of the rows when they were quarantined, as DDL or a type of Spark's.
 
     Returns:
         ``row``, a structure of these columns, ``reasons``, a JSON list, and ``intact``, whether by its hash the row has

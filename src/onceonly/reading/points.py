@@ -98,7 +98,7 @@ class ReadPoint:
 def read_point(
     pipeline: str, epoch: int | Literal["latest"] = "latest", *, ledger: str | os.PathLike[str] | Ledger
 ) -> ReadPoint:
-    """Find the position in each sink as of one epoch, by default the newest that all its sinks have confirmed.
+    """Find the position in each sink as of one epoch. Default: the newest that all its sinks have confirmed.
 
     Read a Delta table at ``point[sink].at("version")``. Read a Postgres table with an epoch column up to
     ``WHERE _epoch <= point.epoch``, and a Kafka topic up to the offsets of the receipt. In SQL, a ledger in Postgres
@@ -202,7 +202,7 @@ def _newest(ledger: Ledger, pipeline: str) -> EpochRecord | None:
 
 @checks_arguments
 def history(ledger: str | os.PathLike[str] | Ledger, query: str | None = None) -> pd.DataFrame:
-    """The committed epochs of a pipeline as a pandas DataFrame, a row each, oldest first.
+    """Committed epochs of a pipeline as a pandas DataFrame. A row each, oldest first.
 
     The rows come from the ledger, which is an index: ``onceonly audit`` recounts the sinks. Pruned epochs are missing.
     Needs pandas, the extra ``notebook``. ``attrs`` holds ``pipeline`` and ``ledger``.
@@ -326,7 +326,7 @@ def pin(
     ledger: str | os.PathLike[str] | Ledger,
     lease: float = LEASE_S,
 ) -> Generator[ReadPoint]:
-    """Take a read point, and keep onceonly from pruning it while it is read.
+    """Take a read point that is not pruned while you read.
 
     The pin protects the ledger's records (``onceonly ledger prune``) and the history of upserts (``Keep(history=)``).
     It does not stop VACUUM or a topic's retention: ``onceonly doctor`` compares them with the longest pin. ::

@@ -75,12 +75,11 @@ def _times(rows: int, values: Mapping[str, Any]) -> RowTimes:
 
 @checks_arguments
 def heartbeat(spark: SparkSession, like: DataFrame) -> DataFrame:
-    """Make a stream without a row whose offsets move, so that a query notes time while its source is silent.
+    """Make a stream that has offsets but no rows. A query then records time while its source is idle.
 
-    Spark plans no batch for a plan without state that has nothing to read, so the silence would go unnoticed. This is
-    Spark's ``rate`` source, a tick a second, with every tick filtered out: a tick is an offset and no row, as a restart
-    replays it. It is a further source of the query, so it belongs there from the start. The stream has the columns of
-    ``like``. It gives an epoch without rows at each trigger, unless there are others to read.
+    Without state and input, Spark plans no batch. This is Spark's ``rate`` source, a tick a second, with every tick
+    filtered out: a restart replays a tick as an offset without a row. As a further source it belongs to the query from
+    its start. It has the columns of ``like``, and gives an epoch at each trigger.
 
     Example:
         ``events.unionByName(heartbeat(spark, like=events))``

@@ -103,7 +103,7 @@ def pipeline(
     patience: float = 120.0,
     workers: int = 0,
 ) -> Callable[[Callable[[Env], Any]], Pipeline]:
-    """Declare a job that the ``chaos`` fixture and ``onceonly lab run --level L3`` can run, break and judge.
+    """Declare a job for the fault lab. The ``chaos`` fixture and ``onceonly lab run --level L3`` break and judge it.
 
     The function gets an ``env`` and returns a ``DataStreamWriter`` (the lab starts it) or a started ``StreamingQuery``.
     It runs in a driver process of its own, so it must stand at the top level of a module.

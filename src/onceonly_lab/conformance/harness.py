@@ -36,7 +36,7 @@ class NotTested(SkipTest):
 
 
 class NotPromised(NotTested):
-    """A claim that hangs on a transaction, of a sink that declares that it has none; the text says what is missing."""
+    """A claim depends on a transaction, and the sink has none. The text says what is missing."""
 
 
 FENCES_NOBODY = "The sink takes rows one by one: such a store cannot fence a driver out for certain."
@@ -46,14 +46,14 @@ LANDS_LATE = "The sink takes rows one by one: a put that is still on its way may
 
 
 class Wire(Protocol):
-    """A wire between a sink and its destination, on which single statements can be held."""
+    """A wire between a sink and its destination that can hold statements."""
 
     def connect(self) -> Sink:
         """Another handle on the target, whose statements pass the wire; not opened."""
         ...
 
     def hold(self, number: int, call: Callable[[], object]) -> Callable[[], None]:
-        """Hold the ``number``-th statement from now on, 1 for the next; returns what lets it go on.
+        """Hold the ``number``-th statement from now on, 1 for the next. Returns what lets it go on.
 
         Args:
             number: which statement.
@@ -91,12 +91,12 @@ class SinkHarness(Protocol):
 
     @abstractmethod
     def connect(self) -> Sink:
-        """Another handle on the same target, as another driver would make it; not opened. Any thread may call."""
+        """Another handle on the same target, not open, as of another driver. Any thread may call."""
         ...
 
     @abstractmethod
     def rows(self) -> list[dict[str, Any]]:
-        """All rows of the target, read without the sink; none if it does not exist. Any thread may call."""
+        """All rows of the target, read without the sink. Empty if there is no target. Any thread may call."""
         ...
 
     def maintain(self) -> None:
@@ -115,7 +115,7 @@ class SinkHarness(Protocol):
         return ArrowBatch(table, duplicate_attempt=duplicate_attempts)
 
     def start_method(self) -> str:
-        """How a process is started that writes to the target and is killed: ``fork``, or ``forkserver``.
+        """How a writer that is killed is started: ``fork``, or ``forkserver``.
 
         A client library with threads of its own does not live through ``fork``. With ``forkserver`` the harness is
         pickled. A store that lives in this process raises :class:`NotTested`.
@@ -123,15 +123,15 @@ class SinkHarness(Protocol):
         return "fork"
 
     def another(self) -> SinkHarness:
-        """Another fresh target of the same kind, to be closed by the caller."""
+        """Another fresh target of the same kind. The caller closes it."""
         raise NotTested("The harness makes no other target: it has no another().")
 
     def wire(self) -> AbstractContextManager[Wire]:
-        """A wire between the sink and the target, for as long as the block lasts."""
+        """A wire between sink and target, as long as the block lasts."""
         raise NotTested("No statement can be held between sink and destination: the harness has no wire().")
 
     def values(self) -> list[Any]:
-        """The column ``value`` of the target, read without the sink; none if it does not exist."""
+        """The column ``value`` of the target, read without the sink. Empty if there is no target."""
         raise NotTested("No type can be read back: the harness has no values().")
 
     def cell(self, kind: Kind, case: Case) -> Cell | None:
@@ -139,7 +139,7 @@ class SinkHarness(Protocol):
         return None
 
     def forbid(self) -> str:
-        """Have the target refuse some rows from now on; return a ``note`` that no row may have."""
+        """Have the target refuse some rows from now on. Return a ``note`` that no row may have."""
         raise NotTested("The target cannot be made to refuse a row: the harness has no forbid().")
 
     def forbid_by_rule(self) -> str:
@@ -170,7 +170,7 @@ class SinkHarness(Protocol):
         raise NotTested("The target cannot be replaced: the harness has no replace().")
 
     def set_back(self, epoch: int) -> int:
-        """Have the target hold the rows that it had after an epoch, or no row, and leave the markers that stand.
+        """Have the target hold the rows of an earlier epoch, or none. Markers stay.
 
         Returns:
             The epoch whose rows it holds then; 0 for none.
@@ -178,7 +178,7 @@ class SinkHarness(Protocol):
         raise NotTested("The target cannot be set back under its markers: the harness has no set_back().")
 
     def intrude(self, table: pa.Table) -> None:
-        """Add rows to the target as a stranger does: without the sink, under no marker."""
+        """Add rows to the target as another program does: without the sink, under no marker."""
         raise NotTested("Nobody else can add rows to the target: the harness has no intrude().")
 
     def locked(self) -> AbstractContextManager[object]:
@@ -186,7 +186,7 @@ class SinkHarness(Protocol):
         raise NotTested("The target cannot be locked: the harness has no locked().")
 
     def deadlocked(self) -> AbstractContextManager[object]:
-        """Have the next commit to the target fail in a way that passes, a deadlock above all."""
+        """Have the next commit fail in a way that passes. A deadlock above all."""
         raise NotTested("No commit can be made to fail in passing: the harness has no deadlocked().")
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class BrokenOff(RuntimeError):
 
 
 class BrokenOffBatch(ArrowBatch):
-    """A batch whose action fails behind its last row, before it has ended."""
+    """A batch whose action fails after its last row, before it ends."""
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
         """Deliver all rows, then fail."""

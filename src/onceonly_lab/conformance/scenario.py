@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PIPELINE = "conformance"
+"""Name of the pipeline that the suite writes."""
 COLUMNS = (("id", "int64"), ("step", "int64"), ("note", "string"))
 """Name and Arrow type of the columns of every row the suite writes. ``step`` is the epoch's number."""
 

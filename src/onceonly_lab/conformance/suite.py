@@ -55,7 +55,7 @@ CLAIMS: tuple[Claim, ...] = (
 """Every claim, in the order of the contract."""
 
 IDEMPOTENT_CLAIMS: tuple[Claim, ...] = claims_kills.PUT_CLAIMS
-"""Of a sink that declares ``transactional=False``: these, beside those of the others that it promises."""
+"""More claims of a sink that declares ``transactional=False``, beside those of all sinks that it promises."""
 
 EXACTLY_ONCE, IDEMPOTENT = "exactly once", "idempotent"
 """What a sink can be certified as."""
@@ -107,12 +107,12 @@ class Report:
 
     @property
     def untested(self) -> tuple[Result, ...]:
-        """The claims that this destination, or its harness, did not let the suite try."""
+        """Claims that could not be tried on this destination or harness."""
         return tuple(result for result in self.results if result.untested is not None)
 
     @property
     def not_promised(self) -> tuple[Result, ...]:
-        """The claims that hang on a transaction, of a sink that declares that it has none."""
+        """Claims that depend on a transaction, of a sink without one."""
         return tuple(result for result in self.results if result.not_promised is not None)
 
     @property
@@ -131,7 +131,7 @@ class Report:
 
     @property
     def conforms(self) -> bool:
-        """Whether the sink is certified by the whole contract; one that is idempotent is not."""
+        """Whether the whole contract certifies the sink. Idempotent is not enough."""
         return self.certified == EXACTLY_ONCE
 
     def __str__(self) -> str:
@@ -207,7 +207,7 @@ class SinkConformance:
 
 
 class IdempotentSinkConformance(SinkConformance):
-    """The same for a sink that declares ``transactional=False``, with the claims of its own."""
+    """The same for a sink without transactions. It has claims of its own."""
 
 
 def _as_test(claim: Claim) -> Callable[[SinkConformance, SinkHarness], None]:

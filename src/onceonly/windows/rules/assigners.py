@@ -101,7 +101,7 @@ class Tumbling:
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Windows of one size that overlap, or leave gaps if ``every`` is larger.
+    """Windows of one size that overlap. A larger ``every`` leaves gaps.
 
     Args:
         size: of each.
@@ -147,7 +147,7 @@ class Sliding:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """Windows that end at a gap of this size between two rows of a key. Rows in between join two windows.
+    """Windows that end where a key has no row for ``gap``. A row in between joins two windows.
 
     Raises:
         ConfigurationError: E140, an invalid gap.

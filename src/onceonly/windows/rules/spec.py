@@ -45,7 +45,7 @@ SENT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """Results of windows over the rows of a query, which its sinks get instead of the rows.
+    """Windows over the rows of a query. Its sinks get results instead of rows.
 
     Each is written exactly once, with the state of its window and the time, in the transaction of the epoch.
 
@@ -56,12 +56,13 @@ class Windows:
             planned, together with ``event_time="ingest"``.
         window: ``Tumbling``, ``Sliding``, ``Sessions`` or ``Global``.
         trigger: when results are written. ``AtPeriod``, ``AtCount`` or ``AtMark`` alone is repeated.
-        allowed_lateness: how long after its noted end a window takes rows. ``"unlimited"``: until the writer ends.
+        allowed_lateness: how long a window takes rows after the watermark passed its end. ``"unlimited"``: until the
+            writer ends.
         accumulation: how results of one window relate. ``"discarding"``: each is of the rows since the last one.
             ``"accumulating"``: of all so far. ``"retracting"``: of all so far, and the result before is retracted by
             the same row with sign -1.
-        on_time: whether there is a result ``"always"`` when the end of a window is noted, or only if it ``"changed"``
-            since the last one.
+        on_time: whether there is a result ``"always"`` when the watermark passes the end of a window, or only if it
+            ``"changed"`` since the last one.
         results: ``"changes"``: a row for each result and each retraction, to append. ``"upserts"``: the last one of an
             epoch for each window, with a column ``deleted``, for a sink with ``key=`` and ``delete_flag="deleted"``.
         late_rows: treatment of rows whose window is closed: ``"count"``, or a sink that gets them.

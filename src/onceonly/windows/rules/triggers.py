@@ -100,7 +100,7 @@ def wakes(trigger: Trigger, state: Unknown) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class AtPeriod(Trigger):
-    """Once rows came, at the next multiple of a period of the recorded clock.
+    """Fires at the next multiple of a period, once rows came. The clock is the recorded one.
 
     Args:
         period: ``"1 minute"`` of the engine's clock, independent of the rows' times.
@@ -144,7 +144,7 @@ class AtPeriod(Trigger):
 
 @dataclass(frozen=True, slots=True)
 class AtCount(Trigger):
-    """Once so many rows came."""
+    """Fires once so many rows came."""
 
     rows: int
 
@@ -167,7 +167,7 @@ class AtCount(Trigger):
 
 @dataclass(frozen=True, slots=True)
 class AtMark(Trigger):
-    """Once a row came that meets a condition, in Spark SQL on one row, such as the end of a file or a day."""
+    """Fires at a row that meets a condition. Spark SQL on one row, such as the end of a file or a day."""
 
     condition: str
 
@@ -189,7 +189,7 @@ class AtMark(Trigger):
 
 @dataclass(frozen=True, slots=True)
 class Repeat(Trigger):
-    """A trigger that begins anew when it is finished."""
+    """A trigger that begins again when it is finished."""
 
     trigger: Trigger
 
@@ -291,7 +291,7 @@ class Seq(_Listed):
 
 
 class All(_Listed):
-    """Once all of several have fired."""
+    """Fires once all of several have fired."""
 
     def step(self, state: Unknown, event: Event) -> Stepped:
         """Finish a trigger when it fires."""
@@ -303,7 +303,7 @@ class All(_Listed):
 
 
 class Any(_Listed):
-    """Once one of several fires."""
+    """Fires once one of several does."""
 
     def step(self, state: Unknown, event: Event) -> Stepped:
         """Finish when the first one fires."""
@@ -316,7 +316,7 @@ CLOSING: Literal["closing"] = "closing"
 
 @dataclass(frozen=True, slots=True)
 class AtWatermark(Trigger):
-    """Once noted time passes the end of the window, and earlier and later with ``early`` and ``late``.
+    """Fires once the watermark passes the end of the window. ``early`` and ``late`` fire before and after.
 
     It is ``Seq(OrFinally(Repeat(early), AtWatermark()), Repeat(late))``.
 

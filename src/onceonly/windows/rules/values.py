@@ -86,7 +86,7 @@ class OfColumn(Value):
 
 @dataclass(frozen=True, slots=True)
 class Count(Value):
-    """How many rows there are, or how many in which a column is not null.
+    """Number of rows, or of non-null values of a column.
 
     Args:
         column: counted if it is not null. Default: each row.
@@ -133,7 +133,7 @@ class Sum(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class Min(OfColumn):
-    """The least value of a column, or of Spark SQL on one row. Null if all are null."""
+    """Least value of a column or of Spark SQL on one row. Null if all are null."""
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
         """Return the least, by Spark's order of the kind."""
@@ -142,7 +142,7 @@ class Min(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class Max(OfColumn):
-    """The greatest value of a column, or of Spark SQL on one row. Null if all are null."""
+    """Greatest value of a column or of Spark SQL on one row. Null if all are null."""
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
         """Return the greatest, by Spark's order of the kind."""
