@@ -210,7 +210,7 @@ class EmbeddedPostgres:
 
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
         # Where two processes of root start at once on a new machine, one runs into the half-made user of the other.
-        with postgres_server.PostgresServer._lock:
+        with postgres_server.PostgresServer._lock:  # pyright: ignore[reportPrivateUsage]
             server = postgres_server.get_server(self.data_dir, cleanup_mode=None, start=False)
         server.ensure_pgdata_inited()
         return Path(server.bin_path), server.system_user
