@@ -40,7 +40,6 @@ QUICK += [
         "reading",
         "cli",
         "sinks/test_memory.py",
-        "sinks/test_delta_conformance.py",
         "sinks/test_delta_sink.py",
         "sinks/test_delta_foreign.py",
         "sinks/test_delta_replacing.py",

@@ -19,8 +19,8 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from tests.sinks.delta_harness import DeltaHarness
 
-from onceonly.errors import ConfigurationError, DestinationError
-from onceonly.protocol import OutcomeUnknown
+from onceonly.errors import ConfigurationError, DestinationError, OnceOnlyError
+from onceonly.protocol import OutcomeUnknown, Superseded
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_lab.conformance.scenario import PIPELINE, Driver, Scenario
@@ -139,6 +139,22 @@ def test_a_table_is_set_to_no_epoch_whose_rows_it_does_not_hold(harness: DeltaHa
         with pytest.raises(ConfigurationError, match=r"E110.*it has those of no epoch that is known"):
             driver.sink.reset_to(Fence(7, "operator"), 1)
         assert driver.sink.fence() == driver.fence
+
+
+def test_a_driver_that_was_superseded_reads_no_position_and_an_epoch_that_does_not_follow_is_refused(
+    harness: DeltaHarness,
+) -> None:
+    with Scenario(harness) as story:
+        old = story.driver()
+        first = old.writes()
+        follows = old.plan()
+        new = story.driver()
+        with pytest.raises(Superseded):
+            old.position()
+        second = new.writes()
+        with pytest.raises(OnceOnlyError, match="E210"):
+            new.tries(follows)
+        story.holds(first, second)
 
 
 def test_only_a_fence_that_lost_a_race_is_sent_again(tmp_path: Path) -> None:
