@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from tests.audit.histories import slice_
 from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless, document
 
-from onceonly.cli.status import glance, spell
+from onceonly.cli.status import PipelineStatus, glance, spell
 from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.epoch_time import EpochTime
 from onceonly_checkpoints.ledger import EventKind
 
 
@@ -78,6 +80,24 @@ def test_watch_shows_epochs_phases_and_what_is_in_doubt(on: Run, world: World) -
     assert "orders  generation 1" in result.stdout
     assert re.search(r"epoch 5 IN DOUBT for 6\d s", result.stdout)  # a loaded machine is slow to look
     assert "prepare 200  commit 10" in result.stdout
+
+
+def test_watching_writes_each_epoch_as_one_json_line(on: Run, growing: World) -> None:
+    result = on("status", "--watch", "-n", "2", "--every", "0.3", "--count", "4", "-o", "json")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    first = lines[0]["epoch"]
+    assert len(lines) > 2, "some were written while it watched"
+    assert [line["epoch"] for line in lines] == list(range(first, first + len(lines)))
+    assert {(line["pipeline"], line["rows"], *line["sinks"]) for line in lines[2:]} == {("orders", 12, "memory:orders")}
+    assert all(line["phases"].keys() == {"prepare", "commit"} for line in lines[2:])
+
+
+def test_watch_shows_until_when_event_time_is_complete(world: World) -> None:
+    timed = EpochTime(unit="ms", complete_until=60_000, dataset_complete_until=60_000, max_time=60_000)
+    record = EpochRecord(world.name, world.fence, replace(world.next_epoch(3), time=timed), ())
+    (entry,) = world.ledger.pipelines()
+    [row] = PipelineStatus(entry, (record,), None, 10).rows
+    assert row[3] == "1970-01-01T00:01:00Z"
 
 
 def test_watch_stops_speaking_of_doubt_once_the_epoch_stands(world: World) -> None:

@@ -22,7 +22,7 @@ from onceonly.cli.options import (
     SinkOption,
     one_name,
 )
-from onceonly.cli.output import SCHEMA_VERSION, Output, clock, emit_json, emit_pairs, emit_table, say, talk
+from onceonly.cli.output import Output, clock, emit_json, emit_line, emit_pairs, emit_table, say, talk
 from onceonly.cli.records import newest_epochs, one_epoch, plain, read
 from onceonly.errors import refuse
 from onceonly.machine.event_time import text
@@ -100,8 +100,10 @@ def list_(
     with connect(ledger, query, sink, forgiving=True) as connection:
         if follow:
             for record in follow_epochs(connection, limit or 5, every, count):
-                line = json.dumps({"schema_version": SCHEMA_VERSION, **to_json(record)}, ensure_ascii=False)
-                print(line if output is Output.JSON else _format_epoch(record), flush=True)
+                if output is Output.JSON:
+                    emit_line(to_json(record))
+                else:
+                    print(_format_epoch(record), flush=True)
             return
         records = newest_epochs(connection, limit or 20)
         name = connection.pipeline

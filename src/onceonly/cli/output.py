@@ -136,6 +136,11 @@ def emit_json(document: Mapping[str, Any]) -> None:
     print(json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=2, ensure_ascii=False))
 
 
+def emit_line(document: Mapping[str, Any]) -> None:
+    """Print one JSON document as a line, for a reader that follows."""
+    print(json.dumps({"schema_version": SCHEMA_VERSION, **document}, ensure_ascii=False), flush=True)
+
+
 def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
     """Print a table; on a pipe every row is one line, on a terminal nothing is cut that has no blank."""
     screen = console()

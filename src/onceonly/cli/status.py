@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import time
 from collections.abc import Iterator, Sequence
@@ -17,8 +18,9 @@ from rich.text import Text
 from onceonly.audit.catalogue import FINDINGS
 from onceonly.cli.connect import Connection, choose, connect, open_ledger
 from onceonly.cli.options import EveryOption, LedgerOption, OnlyArgument, OutputOption, QueryOption, one_name
-from onceonly.cli.output import Output, clock, console, emit_json, emit_pairs, emit_table, now_ms, say, spell
+from onceonly.cli.output import Output, clock, console, emit_json, emit_line, emit_pairs, emit_table, now_ms, say, spell
 from onceonly.errors import refuse
+from onceonly.machine.event_time import text
 from onceonly.machine.in_doubt import InDoubtEpoch, Progress
 from onceonly.protocol import Sink
 from onceonly.runtime.remedies import open_epoch
@@ -52,7 +54,12 @@ def command(
     """List the pipelines of a ledger. With a name, show one and its newest events.
 
     Reads the ledger, --in-doubt also the sinks. Fences no driver out. With --in-doubt the exit code is 0 if there is
-    nothing to do, 1 if an outcome is unknown. --watch shows epochs, sinks, rows, lag and phase times.
+    nothing to do, 1 if an outcome is unknown.
+
+    --watch shows a line an epoch: rows, sinks, until when event time is complete, lag from Spark's plan of the batch to
+    the record, and its longest phases. Of the phases, "execute" runs your query, "stage" keeps rows for several sinks,
+    "prepare" brings them to a sink, "commit" makes them visible, "record" writes the ledger. With --output json each
+    line is an epoch.
     """
     query = one_name(context, name, query)
     if in_doubt and watch:
@@ -65,7 +72,7 @@ def command(
     if in_doubt:
         _in_doubt(ledger, query, output)
     elif watch:
-        _watch(ledger, query, limit or 8, every, count)
+        _watch(ledger, query, limit or 8, every=every, count=count, output=output)
     elif query is None:
         _list(ledger, output)
     else:
@@ -98,11 +105,41 @@ def _show(ledger: str | None, name: str, output: Output, limit: int) -> None:
     emit_table(("time", "event", "epoch", "generation", "reason"), rows)
 
 
-def _watch(ledger: str | None, query: str | None, limit: int, every: float, count: int | None) -> None:
+def _watch(
+    ledger: str | None, query: str | None, limit: int, *, every: float, count: int | None, output: Output
+) -> None:
     with closing(open_ledger(ledger)) as opened, suppress(KeyboardInterrupt):
         if query is not None:
             choose(opened, query, named=False)
-        watch_pipelines(opened, query, limit, every, count)
+        show = _emit_epochs if output is Output.JSON else watch_pipelines
+        show(opened, query, limit, every, count)
+
+
+def _emit_epochs(ledger: Ledger, query: str | None, limit: int, every: float, count: int | None) -> None:
+    """Print each epoch once, the newest ``limit`` of a pipeline at first."""
+    newest: dict[str, int] = {}
+    for look in itertools.count(1):
+        for status in _look(ledger, query, limit):
+            name = status.pipeline.name
+            for record in status.records:
+                if record.epoch.number > newest.get(name, 0):
+                    emit_line({"pipeline": name, **_watched_json(record)})
+                    newest[name] = record.epoch.number
+        if look == count:
+            return
+        time.sleep(every)
+
+
+def _watched_json(record: EpochRecord) -> dict[str, Any]:
+    time_ = record.epoch.time
+    return {
+        "epoch": record.epoch.number,
+        "rows": record.epoch.rows,
+        "sinks": [receipt.sink for receipt in record.receipts],
+        "complete_until": time_.dataset_complete_until if time_ else None,
+        "recorded_ms": record.recorded_ms,
+        "phases": dict(record.phases),
+    }
 
 
 def to_json(pipeline: Pipeline) -> dict[str, Any]:
@@ -253,7 +290,7 @@ class PipelineStatus:
 
     @property
     def rows(self) -> tuple[tuple[str, ...], ...]:
-        """One row per epoch: number, rows, sinks, lag, phase times."""
+        """One row per epoch: number, rows, sinks, event time, lag, phase times."""
         return tuple(map(_watched_row, self.records))
 
 
@@ -273,7 +310,9 @@ def _watched_row(record: EpochRecord) -> tuple[str, ...]:
     longest = sorted(record.phases, key=lambda phase: -phase[1])[:_PHASES_SHOWN]
     phases = "  ".join(f"{name} {seconds * 1000:.0f}" for name, seconds in record.phases if (name, seconds) in longest)
     rows = "adopted" if epoch.adoption is not None else f"{epoch.rows:,}"
-    return str(epoch.number), rows, ", ".join(receipt.sink for receipt in record.receipts), lag, phases
+    until = epoch.time.dataset_complete_until if epoch.time else None
+    complete = text(until, epoch.time.unit) if epoch.time and until is not None else "-"
+    return str(epoch.number), rows, ", ".join(receipt.sink for receipt in record.receipts), complete, lag, phases
 
 
 def watch_pipelines(ledger: Ledger, query: str | None, limit: int, every: float, count: int | None) -> None:
@@ -307,7 +346,8 @@ def _headline(status: PipelineStatus) -> Text:
 
 
 def _table(status: PipelineStatus) -> Table:
-    table = Table("epoch", "rows", "sinks", "lag", "longest phases, ms", box=None, pad_edge=False, header_style="dim")
+    heads = ("epoch", "rows", "sinks", "complete until", "lag", "longest phases, ms")
+    table = Table(*heads, box=None, pad_edge=False, header_style="dim")
     for column in table.columns:
         column.overflow = "fold"
     for row in status.rows:
