@@ -6,16 +6,14 @@ import json
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
-from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
 from onceonly.cli import explain
 from onceonly.cli.explain import all_codes, page_of
 from onceonly.cli.plugins import GROUP, published
-from onceonly.cli.tree import MOVED, TREE, Noun, command_tree
+from onceonly.cli.tree import TREE, Noun, command_tree
 from onceonly.errors import ConfigurationError
 from onceonly_checkpoints.install import hint
 
@@ -126,29 +124,9 @@ def test_a_word_that_nobody_knows_is_answered_in_one_sentence() -> None:
 
 
 def test_the_help_of_the_tree_names_every_verb_that_it_has() -> None:
-    lacking = {}
+    lacking: dict[str, str] = {}
     for word, entry in TREE.items():
         if isinstance(entry, Noun):
             listed = invoked([], word, "--help").stdout
             lacking |= {f"{word} {verb}": listed for verb in entry.verbs if f"\n  {verb} " not in listed}
     assert lacking == {}
-
-
-def test_an_old_command_line_ends_with_2_and_names_the_new_one() -> None:
-    wrong = {}
-    root: Any = typer.main.get_command(command_tree(published()))
-    for old, new in MOVED.items():
-        result = invoked([], *old.split(), "orders", "--yes")
-        said = f"onceonly {old} is now: onceonly {new}\n"
-        command: Any = root
-        for word in new.partition(" -")[0].split():
-            command = command.commands[word] if word.islower() else command
-        if (result.exit_code, result.stdout) != (2, "") or not result.stderr.startswith(said) or command is root:
-            wrong[old] = result.output
-    assert wrong == {}
-
-
-def test_an_old_command_line_is_answered_in_json_too() -> None:
-    result = invoked([], "queries", "rewind", "orders", "-o", "json")
-    error = json.loads(result.stdout)["error"]
-    assert (result.exit_code, error["next"]) == (2, "onceonly recover rewind --help")

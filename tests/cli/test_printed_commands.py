@@ -15,7 +15,6 @@ from typer.core import TyperGroup
 
 from onceonly.audit.catalogue import RULES
 from onceonly.cli.app import app
-from onceonly.cli.tree import MOVED
 from onceonly.doctor import PAGES as ILLS
 from onceonly.errors.codes import CATALOGUE
 from onceonly_lab.anomalies import PAGES as ANOMALIES
@@ -119,10 +118,3 @@ def test_a_command_that_does_not_exist_is_noticed() -> None:
         "audit --quietly",
     )
     assert [line for line in wrong if not problem(line.split())] == []
-
-
-def test_no_text_names_a_command_of_before() -> None:
-    words = [old.replace(" --", " .*--") for old in MOVED]
-    old = re.compile(rf"\bonceonly (?:{'|'.join(words)})(?![\w-])")
-    texts = [*of_messages(), *of_sources(), *of_pages()]
-    assert {(where, found) for where, text in texts for found in old.findall(text)} == set()

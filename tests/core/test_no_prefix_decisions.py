@@ -109,7 +109,6 @@ LEFT: Mapping[str, frozenset[str]] = {
             "_of_error: code[0] == 'E'",
             "_is_watched: type(sys.stderr).__module__.startswith('ipykernel')",
             "parse_args: following[:1] == '-'",
-            "moved: word[:1] != '-'",
             "json_wanted: word.startswith('-o')",
             "location: target.startswith('file:')",
             "check: spoken.startswith('SASL')",

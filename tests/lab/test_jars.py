@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from onceonly.errors import ConfigurationError
-from onceonly.spark.jars import KAFKA_VERSION, cache_directory, delta_jars, fast_options
+from onceonly.spark.jars import cache_directory, delta_jars, fast_options
 from onceonly_lab.servers.kafka import EmbeddedKafka
-from onceonly_lab.servers.ports import kafka_broker_jars, postgres_jdbc_jar
+from onceonly_lab.servers.ports import KAFKA_VERSION, kafka_broker_jars, postgres_jdbc_jar
 
 SPARK_VERSION, DELTA_VERSION = "4.2.0", "4.4.0"
 NAMES = [f"delta-spark_4.2_2.13-{DELTA_VERSION}.jar", f"delta-storage-{DELTA_VERSION}.jar"]

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from onceonly.cli.errors import ErrorHandlingGroup, give_up
+from onceonly.cli.errors import ErrorHandlingGroup
 from onceonly.cli.output import say
 from onceonly.cli.plugins import OF_THE_LAB, LazyGroup, add
 
@@ -95,56 +95,6 @@ TREE: Mapping[str, Verb | Noun] = {
 }
 """First words of ours, in the order of the help. The lab publishes those of ``OF_THE_LAB``."""
 
-MOVED: Mapping[str, str] = {
-    "queries list": "status",
-    "queries show": "status NAME",
-    "queries adopt": "recover adopt",
-    "queries drop-sink": "recover drop-sink",
-    "queries refresh": "recover refresh",
-    "queries rewind": "recover rewind",
-    "queries forget": "recover forget",
-    "queries": "status",
-    "watch": "status --watch",
-    "read-point": "epochs read-point",
-    "epochs diff": "epochs show",
-    "epochs tail": "epochs list --follow",
-    "epochs plans": "epochs show --plan",
-    "epochs rerun": "replay run",
-    "epochs publish": "replay publish",
-    "audit --recompute": "replay check",
-    "time history": "time show --history",
-    "time certify": "audit",
-    "time retire": "recover retire-writer",
-    "panes show": "windows show",
-    "panes rebuild": "recover rebuild-windows",
-    "panes reset": "recover reset-windows",
-    "panes": "windows",
-    "checkpoint show": "checkpoint PATH",
-    "checkpoint offsets": "epochs show --offsets",
-    "checkpoint verify": "checkpoint PATH --verify",
-    "checkpoint rebuild": "recover rebuild-checkpoint",
-    "txn list": "status --in-doubt",
-    "txn resolve": "recover resolve",
-    "txn": "status --in-doubt",
-    "ledger rebuild": "recover rebuild-ledger",
-    "ledger export": "epochs list --output json",
-    "sink check": "doctor --sink",
-    "sink": "doctor --sink",
-    "session prepare": "lab prepare-session",
-}
-"""Old command to the one that does it now. A noun alone comes after its verbs."""
-
-
-def moved(typed: Sequence[str]) -> str | None:
-    """The old command that a line begins with, or ``None``."""
-    options = {word.partition("=")[0] for word in typed}
-    for old in MOVED:
-        words = old.split()
-        plain = [word for word in words if word[:1] != "-"]
-        if list(typed[: len(plain)]) == plain and options >= {*words}:
-            return old
-    return None
-
 
 class _Root(LazyGroup, ErrorHandlingGroup):
     points: Sequence[EntryPoint] = ()
@@ -155,18 +105,6 @@ class _Root(LazyGroup, ErrorHandlingGroup):
         others = sorted({point.name for point in self.points} - {*TREE})
         makers |= {word: partial(_published, word, self.points) for word in (*OF_THE_LAB, *others)}
         self.fill(makers, {word: entry.help for word, entry in TREE.items()})
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Name the new command to who typed an old one.
-
-        Raises:
-            typer.Exit: with 2.
-        """
-        rest = super().parse_args(ctx, args)
-        if old := moved(args):
-            new = MOVED[old]
-            give_up(f"onceonly {old} is now: onceonly {new}\n  Next: onceonly {new.partition(' -')[0]} --help")
-        return rest
 
 
 def command_tree(points: Sequence[EntryPoint]) -> typer.Typer:

@@ -35,12 +35,6 @@ def cache_directory() -> Path:
 
 # ---- Versions that fit each other; those that go with a line of Spark stand in ``lines``.
 
-KAFKA_VERSION = "4.3.1"
-"""The broker of the lab: the newest whose jars all resolve. The latest may need one that was not published."""
-
-SCALA_LINE = "2.13"
-"""Scala line of the broker's jars."""
-
 
 def pyspark_version(what: str) -> str:
     """Return the version of the installed PySpark, which ``what`` needs (E108: there is none)."""
@@ -157,25 +151,14 @@ def fetched(artifacts: Sequence[Artifact], cache: Path | None) -> list[Path]:
 
 def _fetch(artifacts: Sequence[Artifact], folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as work:
-        _run_ivy(artifacts, Path(work), folder)
+        run_ivy(artifacts, Path(work), folder)
         for artifact in artifacts:
             # A rename within one directory: a download that was cut short is never taken for a jar.
             (Path(work) / "lib" / artifact.file).replace(folder / artifact.file)
 
 
-def fetch_whole(artifacts: Sequence[Artifact], folder: Path) -> None:
-    """Fetch jars with their dependencies into a new folder, which appears whole or not at all (E110)."""
-    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder.parent) as work:
-        _run_ivy(artifacts, Path(work), folder)
-        try:
-            (Path(work) / "lib").rename(folder)
-        except OSError:
-            # Another process was first; a folder appears whole or not at all.
-            if not folder.is_dir():
-                raise
-
-
-def _run_ivy(artifacts: Sequence[Artifact], work: Path, folder: Path) -> None:
+def run_ivy(artifacts: Sequence[Artifact], work: Path, folder: Path) -> None:
+    """Fetch jars into ``work/lib``. A failure (E110) tells the user to put them into ``folder``."""
     lines = "".join(artifact.dependency for artifact in artifacts)
     (work / "ivy.xml").write_text(
         '<ivy-module version="2.0"><info organisation="onceonly" module="jars"/>'

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import psutil
 
-from onceonly.spark.jars import KAFKA_VERSION, cache_directory, java_program
-from onceonly_lab.servers.ports import kafka_broker_jars
+from onceonly.spark.jars import cache_directory, java_program
+from onceonly_lab.servers.ports import KAFKA_VERSION, kafka_broker_jars
 from onceonly_lab.session.launch import JvmArchive
 
 # ---- A server process that does not outlive the process that started it, however that one ends.

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import random
 import socket
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from onceonly.spark.jars import (
-    KAFKA_VERSION,
-    SCALA_LINE,
-    Artifact,
-    cache_directory,
-    fetch_whole,
-    fetched,
-)
+from onceonly.spark.jars import Artifact, cache_directory, fetched, run_ivy
 
 # ---- Ports for servers that die and come back while their clients keep trying.
 
@@ -66,9 +61,12 @@ def _ephemeral_low() -> int:
 
 # ---- Jars that tests, benchmarks and servers of the lab need beside those of :mod:`onceonly.spark.jars`.
 
+KAFKA_VERSION = "4.3.1"
+"""The newest broker whose jars all resolve. The latest may need one that was not published."""
+
 _JDBC = (Artifact("org.postgresql", "postgresql", "42.7.14"),)
 _KAFKA_BROKER = (
-    Artifact("org.apache.kafka", f"kafka_{SCALA_LINE}", KAFKA_VERSION, with_dependencies=True),
+    Artifact("org.apache.kafka", "kafka_2.13", KAFKA_VERSION, with_dependencies=True),
     # The binding of the line of slf4j-api that the broker brings; without one it says nothing when it fails.
     Artifact("org.slf4j", "slf4j-simple", "1.7.36", with_dependencies=True),
 )
@@ -92,5 +90,17 @@ def kafka_broker_jars(cache: Path | None = None) -> list[Path]:
     folder = (cache or cache_directory()) / "jars" / f"kafka-{KAFKA_VERSION}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        fetch_whole(_KAFKA_BROKER, folder)
+        _fetch_with_dependencies(_KAFKA_BROKER, folder)
     return sorted(folder.glob("*.jar"))
+
+
+def _fetch_with_dependencies(artifacts: Sequence[Artifact], folder: Path) -> None:
+    """Fetch jars into a new folder, which appears whole or not at all."""
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder.parent) as work:
+        run_ivy(artifacts, Path(work), folder)
+        try:
+            (Path(work) / "lib").rename(folder)
+        except OSError:
+            # Another process was first.
+            if not folder.is_dir():
+                raise
