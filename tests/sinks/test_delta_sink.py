@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
+from pyarrow.fs import LocalFileSystem
 from tests.sinks.delta_harness import DeltaHarness
 
 from onceonly.errors import ConfigurationError, DestinationError, OnceOnlyError
@@ -28,6 +29,7 @@ from onceonly_sinks.delta import DeltaSink, DeltaTuning
 from onceonly_sinks.delta.log import DeltaLog
 from onceonly_sinks.delta.log_committer import LogCommitter
 from onceonly_sinks.delta.marker import Note, application_id, pack
+from onceonly_sinks.delta.read_at import dataset
 
 
 @pytest.fixture
@@ -155,6 +157,15 @@ def test_a_driver_that_was_superseded_reads_no_position_and_an_epoch_that_does_n
         with pytest.raises(OnceOnlyError, match="E210"):
             new.tries(follows)
         story.holds(first, second)
+
+
+def test_threads_of_arrow_run_no_python_while_they_read(harness: DeltaHarness) -> None:
+    """Else one that closes a file after the last line of a program aborts the interpreter's exit."""
+    with Scenario(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        files = dataset(driver.sink._open.table, DeltaTable(harness.path)).filesystem  # type: ignore[attr-defined]
+        assert isinstance(files.base_fs, LocalFileSystem)
 
 
 def test_only_a_fence_that_lost_a_race_is_sent_again(tmp_path: Path) -> None:

@@ -171,11 +171,16 @@ def dataset(table: Table, handle: DeltaTable) -> Any:
     """The rows of an opened version. Raises E508: deltalake does not read such a table."""
     import pyarrow.dataset as ds
     from deltalake.exceptions import DeltaProtocolError
+    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
     options: Any = ds.ParquetReadOptions  # whose stubs want every argument
+    # Arrow's own file system, as its threads may close a file after the last line of a program. One that is written in
+    # Python aborts the interpreter's exit then.
+    files = SubTreeFileSystem(table.root, LocalFileSystem()) if table.is_local else None
     try:
         # Else Spark's INT96 is read as nanoseconds, which the year 9999 is beyond.
-        return handle.to_pyarrow_dataset(parquet_read_options=options(coerce_int96_timestamp_unit="us"))
+        read_options = options(coerce_int96_timestamp_unit="us")
+        return handle.to_pyarrow_dataset(filesystem=files, parquet_read_options=read_options)
     except DeltaProtocolError as error:
         raise refuse(
             "E508",
