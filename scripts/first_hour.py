@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from scripts.first_hour_plan import PYTHONS, candidates, commands, drawn, pages, plan, printed_installs
+from scripts.first_hour_plan import PYTHONS, candidates, commands, drawn, pages, plan, printed_installs, with_wheel
 from tests.test_docs import FILE, ROOT, blocks
 
 LAB = ROOT / "src" / "onceonly_lab"
@@ -253,7 +253,8 @@ def resolve(newcomer: Newcomer, made: Outcome) -> None:
     for command in dict.fromkeys(found):
         if not command.startswith("pip install "):
             raise Failed(f"not a command: {command}")
-        newcomer.run("sh", "-c", f"{command} --dry-run --quiet", cwd=newcomer.clone)
+        here = with_wheel(command, wheel)
+        newcomer.run("sh", "-c", f"{here} --dry-run --quiet", cwd=newcomer.clone)
         made.installs += 1
 
 

@@ -129,3 +129,8 @@ def printed_installs(texts: Iterable[str]) -> list[str]:
     """Each different ``pip install`` of pages, without its comment."""
     found = [shlex.join(shlex.split(match, comments=True)) for text in texts for match in _INSTALL.findall(text)]
     return [*dict.fromkeys(found)]
+
+
+def with_wheel(command: str, wheel: Path) -> str:
+    """The command with the wheel that was built, where it names one of this file name in a folder of the reader's."""
+    return " ".join(str(wheel) if Path(word).name == wheel.name else word for word in command.split(" "))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from scripts.first_hour_page import alike
-from scripts.first_hour_plan import PYTHONS, Plan, candidates, drawn, names, pages, plan, printed_installs
+from scripts.first_hour_plan import PYTHONS, Plan, candidates, drawn, names, pages, plan, printed_installs, with_wheel
 from tests.test_docs import ROOT
 
 DESK, CLONE = Path("/desk"), Path("/clone")
@@ -124,6 +124,13 @@ def test_most_blocks_of_the_readme_and_the_tutorial_run() -> None:
 def test_each_printed_install_is_resolved_once_and_without_its_comment() -> None:
     page = "Call `pip install '.[report]'` in your\nclone.\n```bash\npip install '.[spark]'      # in a clone\n```\n"
     assert printed_installs([page, page]) == ["pip install '.[report]'", "pip install '.[spark]'"]
+
+
+def test_a_wheel_in_a_folder_of_the_readers_is_the_one_that_was_built() -> None:
+    wheel = Path("/built/onceonly-1-py3-none-any.whl")
+    command = "pip install /Volumes/main/libs/onceonly-1-py3-none-any.whl deltalake"
+    assert with_wheel(command, wheel) == f"pip install {wheel} deltalake"
+    assert with_wheel("pip install '.[cli]'", wheel) == "pip install '.[cli]'"
 
 
 # ---- running them
