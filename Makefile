@@ -30,8 +30,9 @@ help:
 		match($$0, /^[a-z0-9-]+:/) && !($$1 in seen) {seen[$$1]; sub(/\. .*/, ".", text); printf "%-22s%s\n", substr($$1, 1, RLENGTH - 1), text} \
 		{text = ""}' $(firstword $(MAKEFILE_LIST))
 
-# Prove it on your machine: real flights, real SIGKILLs, every row counted. ARGS="--quick" is shorter. stdout belongs to
-# the program: `make demo ARGS="--output json"` must print JSON and nothing else.
+# Prove it on your machine: real flights, real SIGKILLs, each row counted; ARGS="--windows" for windows, late data, reads.
+# ARGS="--quick" is shorter, ARGS="--full" longer. Each leaves demo-report/. stdout belongs to the program:
+# `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
 	@$(BIN)/python -m onceonly_lab.demo $(ARGS)
 

@@ -22,7 +22,6 @@ from queue import SimpleQueue
 
 from integration.jobs import Job
 from integration.processes import Drivers, fork_server, was_killed
-from integration.streaming102 import Case, Shown, at, bring, cases, set_clock, shown, wanted
 from integration.targets import PostgresTarget
 from tests.panes import story
 from tests.panes.test_crashes import BY_WALL_CLOCK, LATER, by_engine, later
@@ -30,6 +29,7 @@ from tests.panes.test_crashes import BY_WALL_CLOCK, LATER, by_engine, later
 from onceonly.faults import Point
 from onceonly.spark.jars import fast_options
 from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_lab.demo.streaming102 import Case, Result, bring, cases, milliseconds, set_clock, written
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_lab.servers.spark import WarmJvm
 
@@ -50,14 +50,14 @@ class Played:
 
     case: Case
     kills: int
-    got: Sequence[Shown]
+    got: Sequence[Result]
     dropped: int
     seconds: float
 
     @property
     def same(self) -> bool:
         """Whether all is as it must be."""
-        return list(self.got) == wanted(self.case) and self.dropped == self.case.dropped
+        return list(self.got) == self.case.results and self.dropped == self.case.dropped
 
 
 def play(case: Case, pg: PostgresTarget, root: Path, drivers: Drivers, shifted: int | None = None) -> Played:
@@ -85,13 +85,13 @@ def play(case: Case, pg: PostgresTarget, root: Path, drivers: Drivers, shifted: 
     for number, epoch in enumerate(case.epochs):
         bring(case, number, inbox)
         killed(f"{Point.DISCOVER_AFTER}:killgroup:{min(number, 1) + 1}")
-        set_clock(checkpoint, number, at(epoch["clock"]))
+        set_clock(checkpoint, number, milliseconds(epoch["clock"]))
         before = number % 2 or number == shifted
         killed(f"{Point.COMMIT_BEFORE if before else Point.COMMIT_AFTER}:killgroup")
         if number == shifted:
-            set_clock(checkpoint, number, at(epoch["clock"]) + LATER * _MS)
+            set_clock(checkpoint, number, milliseconds(epoch["clock"]) + LATER * _MS)
     drivers.finish(job)
-    return Played(case, kills, shown(pg), _dropped(pg), time.monotonic() - began)
+    return Played(case, kills, written(pg.dsn, "orders"), _dropped(pg), time.monotonic() - began)
 
 
 def _dropped(pg: PostgresTarget) -> int:
@@ -145,7 +145,7 @@ def _lane(folder: Path) -> Iterator[Drivers]:
 
 def line(played: Played) -> str:
     """A row of the table, and both lists where they differ."""
-    case, expected = played.case, wanted(played.case)
+    case, expected = played.case, played.case.results
     verdict = "equal" if played.same else "DIFFERENT"
     numbers = f"{len(case.epochs):6} {played.kills:5} {len(expected):8} {len(played.got):5} {case.dropped:8}"
     told = f"{case.name:32} {numbers} {played.dropped:4} {played.seconds:6.0f} s  {verdict}"
@@ -154,10 +154,10 @@ def line(played: Played) -> str:
     return f"{told}\n    expected {', '.join(map(pane, expected))}\n    got      {', '.join(map(pane, played.got))}"
 
 
-def pane(row: Shown) -> str:
+def pane(row: Result) -> str:
     """A row of a pane, in short: total with its sign, timing, and when it fired."""
-    _, _, _, total, sign, timing, _, fired = row
-    return f"{'-' * (sign < 0)}{total} {timing[0]} {time.strftime('%H:%M:%S', time.gmtime(fired / _MS))}"
+    fired = time.strftime("%H:%M:%S", time.gmtime(row.fired_at / _MS))
+    return f"{'-' * (row.sign < 0)}{row.total} {row.timing[0]} {fired}"
 
 
 HEAD = f"{'figure':32} epochs kills expected   got  dropped  got     time"
@@ -184,8 +184,7 @@ def drawn(number: int | None, seed: int) -> list[str]:
 
 def as_json(played: Sequence[Played]) -> Mapping[str, object]:
     """What came out, for pictures."""
-    names = ("epoch", "start", "end", "total", "sign", "timing", "pane", "fired_at")
-    rows = {one.case.name: [dict(zip(names, row, strict=True)) for row in one.got] for one in played}
+    rows = {one.case.name: [row._asdict() for row in one.got] for one in played}
     return {"kills": sum(one.kills for one in played), "rows": rows}
 
 

@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from integration import streaming102
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
@@ -30,6 +29,7 @@ from onceonly.protocol import Sink
 from onceonly.spark.detect import line
 from onceonly.spark.jars import fast_session
 from onceonly.windows import AtCount, AtWatermark, Last, Sessions, Sum, Tumbling, Windows
+from onceonly_lab.demo import streaming102
 from onceonly_lab.driver import end_with_parent
 from onceonly_lab.servers.spark import attach, is_warm
 from onceonly_lab.session.launch import end_jvm
@@ -259,7 +259,7 @@ PANES = Windows(
 def panes_of(job: Job) -> Windows | None:
     """What a job makes of its rows, if it has windows at all."""
     if job.figure:
-        return streaming102.cases()[job.figure].panes
+        return streaming102.cases()[job.figure].windows
     if job.windows_in:
         values = {"value": Last("concat(word, ' ', id)", by="id")}
         state: Any = make_sink("postgres:windows", job.windows_in)
@@ -312,7 +312,7 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
 
 def _noting(job: Job) -> Any:
     if job.figure:
-        return streaming102.cases()[job.figure].noting
+        return streaming102.cases()[job.figure].event_time
     if job.ingest:
         return "ingest"
     if job.follows:

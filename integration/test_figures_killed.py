@@ -9,8 +9,9 @@ import pytest
 from integration.figures import drawn, line, play
 from integration.processes import Drivers
 from integration.servers import PostgresAddress
-from integration.streaming102 import cases
 from integration.targets import PostgresTarget
+
+from onceonly_lab.demo.streaming102 import cases
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.kill, pytest.mark.slow]
 

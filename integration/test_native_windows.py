@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from integration.streaming102 import COLUMNS, NOON, at
 from integration.streams import FileStream
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from tests.panes import story
 
 from onceonly import exactly_once
+from onceonly_lab.demo.streaming102 import COLUMNS, milliseconds
 from onceonly_sinks.memory import MemorySink
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -45,7 +45,7 @@ class Scores(FileStream):
         super().__init__(spark, root, "native")
         rows = [("TeamX", value, event) for value, event in values]
         for number, (team, value, event) in enumerate([*rows, ("flush", 0, FLUSH)]):
-            time = NOON + timedelta(milliseconds=at(event) - at("0:0:0"))
+            time = datetime.fromtimestamp(milliseconds(event) / 1000, timezone.utc)
             columns = {"team": [team], "value": [value], "event_time": pa.array([time], pa.timestamp("us", "UTC"))}
             path = self.inbox / f"part-{number:04d}.parquet"
             pq.write_table(pa.table(columns), path)

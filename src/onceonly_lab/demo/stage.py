@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from onceonly.audit import Facts, gather
+from onceonly.audit import Facts, Verdict, gather
 from onceonly.spark.jars import delta_jars
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_lab.demo.claims import WindowsReport
 from onceonly_lab.demo.input import TOGETHER, Target, query_name
 from onceonly_lab.demo.job import Job
-from onceonly_lab.demo.judge import Report, RunResult
+from onceonly_lab.demo.judge import Report
 from onceonly_lab.demo.killer import Run, Watcher, torment
 from onceonly_lab.demo.plan import Kill, epochs_for
 from onceonly_lab.servers.kafka import EmbeddedKafka
@@ -53,8 +54,10 @@ class Options:
         sinks: kinds of the sinks that get a query of their own, in the order of ``targets.KINDS``.
         several: one query into several sinks, too.
         kills: SIGKILLs for each variant of the job.
+        several_kills: SIGKILLs for the query into several sinks.
         seed: of the kills.
         variants: ``plain`` and ``onceonly``, or only the latter, of the queries into one sink.
+        windows: the second act in place of all that.
     """
 
     output: str
@@ -63,13 +66,20 @@ class Options:
     sinks: tuple[str, ...]
     several: bool
     kills: int
+    several_kills: int
     seed: int
     variants: tuple[str, ...]
+    windows: bool = False
 
     @property
     def kinds(self) -> frozenset[str]:
         """Every kind of sink that is written to."""
-        return frozenset(self.sinks + (TOGETHER if self.several else ()))
+        return frozenset(self.sinks + (TOGETHER if self.several else ()) + (("postgres",) if self.windows else ()))
+
+    @property
+    def epochs(self) -> int:
+        """How many files the flights are cut into."""
+        return epochs_for(max(self.kills, self.several_kills))
 
 
 # ---- What the user sees: bars and kills on stderr while it runs, the table and the verdict on stdout at the end.
@@ -94,7 +104,7 @@ class Screen:
         )
         self._tasks: dict[str, TaskID] = {}
         self._variant = ""
-        self._epochs = 0
+        self._epochs: Mapping[str, int] = {}
         self._spoke = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -109,11 +119,12 @@ class Screen:
         self._console.print(text)
         self._spoke = time.monotonic()
 
-    def begin(self, variant: str, sinks: list[str], epochs: int) -> None:
-        """Show the bars of a run."""
+    def begin(self, variant: str, epochs: Mapping[str, int]) -> None:
+        """Show the bars of a run, by query with its epochs."""
         self._variant, self._epochs = variant, epochs
         self._tasks = {
-            sink: self._bars.add_task(f"{variant:8} {self._named(sink):8}", total=epochs, note="") for sink in sinks
+            query: self._bars.add_task(f"{variant:8} {self._named(query):8}", total=total, note="")
+            for query, total in epochs.items()
         }
 
     def watch(self, run: Run, event: dict[str, Any]) -> None:
@@ -146,7 +157,7 @@ class Screen:
     def _beat(self, run: Run) -> None:
         if self._console.is_terminal or time.monotonic() - self._spoke < _HEARTBEAT_SECONDS:
             return
-        counts = {sink: f"{len(tally.done)}/{self._epochs}" for sink, tally in run.tallies.items()}
+        counts = {sink: f"{len(tally.done)}/{self._epochs[sink]}" for sink, tally in run.tallies.items()}
         done = ", ".join(f"{self._named(sink)} {count}".lstrip() for sink, count in counts.items())
         self.say(f"{self._variant:8} {done} epochs")
 
@@ -155,32 +166,23 @@ class Screen:
         return "" if query == self._variant else query
 
 
-def show(report: Report) -> None:
+def show(report: Report | WindowsReport) -> None:
     """Print the table and, as the last line, the verdict on stdout."""
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
-    for heading in ("job", "sink"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("rows", "missing", "doubled", "epochs", "replayed", "skipped"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    for name, run in report.runs.items():
-        _add_rows(table, name, run)
+    numbers = {
+        head
+        for head, cell in zip(report.heads, report.table[0], strict=True)
+        if cell == "-" or cell.replace(",", "").isdigit()
+    }
+    for head in report.heads:
+        table.add_column(
+            head, justify="right" if head in numbers else "left", overflow="fold", no_wrap=head != "figures"
+        )
+    for *cells, verdict in report.table:
+        table.add_row(*cells, f"[{'green' if verdict == Verdict.EXACTLY_ONCE else 'red'}]{verdict}")
     console.print(table)
     console.print(report.sentence, style="bold green" if report.exit_code == 0 else "bold red", soft_wrap=True)
-
-
-def _add_rows(table: Table, name: str, run: RunResult) -> None:
-    for kind, sink in run.sinks.items():
-        counts = (sink.finding.rows, sink.finding.missing, sink.finding.doubled, sink.epochs, sink.replayed)
-        right = sink.verdict.value == "EXACTLY ONCE"
-        table.add_row(
-            name,
-            kind,
-            *(f"{count:,}" for count in counts),
-            "-" if sink.audit is None else f"{sink.skipped:,}",
-            f"[{'green' if right else 'red'}]{sink.verdict}",
-        )
 
 
 # ---- What the acts of the demo share: options, input, database, screen; and the servers and jars that they need.
@@ -194,7 +196,7 @@ class Stage:
         options: as the user gave them.
         folder: everything lies here; the input in ``input``, the drivers' logs in ``logs``.
         dsn: of Postgres; empty if no sink needs it.
-        given: the input's rows.
+        given: the input's rows; empty without flights.
         screen: shows what happens.
     """
 
@@ -204,21 +206,24 @@ class Stage:
     given: pa.Table
     screen: Screen
 
-    def torment(self, variant: str, targets: tuple[Target, ...], kills: Sequence[Kill], watcher: Watcher) -> Run:
-        """Run a variant of the job through its kills.
+    def torment(self, job: Job, epochs: Mapping[str, int], kills: Sequence[Kill], watcher: Watcher) -> Run:
+        """Run a job through its kills. ``epochs``: of each query.
 
         Raises:
             DriverEnded: a driver failed by itself.
             DriverSilent: a driver hung.
             KillNeverFired: the input ended before the last kill.
         """
+        self.screen.begin(job.variant, epochs)
+        # The JVMs of drivers that write to a Delta table have its jars, and an archive is of one set of them.
+        archive = JvmArchive("demo", delta_jars() if any(target.kind == "delta" for target in job.targets) else [])
+        return torment(job, kills, self.folder / "logs", watcher, archive)
+
+    def job(self, variant: str, targets: tuple[Target, ...], **fields: Any) -> Job:
+        """A variant of the job, with input and checkpoints below the folder."""
         checkpoints = self.folder / variant / "checkpoint"
         checkpoints.mkdir(parents=True)
-        job = Job(variant, str(self.folder / "input"), str(checkpoints), targets)
-        self.screen.begin(variant, list(job.queries), epochs_for(self.options.kills))
-        # The JVMs of drivers that write to a Delta table have its jars, and an archive is of one set of them.
-        archive = JvmArchive("demo", delta_jars() if any(target.kind == "delta" for target in targets) else [])
-        return torment(job, kills, self.folder / "logs", watcher, archive)
+        return Job(variant, str(self.folder / "input"), str(checkpoints), targets, **fields)
 
 
 @contextmanager
@@ -234,7 +239,13 @@ def opened(targets: Sequence[Target]) -> Generator[list[Sink]]:
 
 def audited(name: str, targets: Sequence[Target]) -> tuple[Facts, int]:
     """What the audit gathers of a query, and how many batches it proved to be written already."""
-    with opened(targets) as sinks, closing(SqlLedger(targets[0].ledger)) as ledger:
+    with opened(targets) as sinks:
+        return gathered(name, targets[0].ledger, sinks)
+
+
+def gathered(name: str, address: str, sinks: Sequence[Sink]) -> tuple[Facts, int]:
+    """The same of open sinks, by a ledger's address."""
+    with closing(SqlLedger(address)) as ledger:
         ledger.open()
         facts = gather(ledger, query_name(name), sinks)
     return facts, sum(event.kind is EventKind.SKIPPED for event in facts.ledger.events) if facts.ledger else 0
