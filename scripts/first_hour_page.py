@@ -78,5 +78,5 @@ if __name__ == "__main__":
     sys.stdout.flush()
     sys.stderr.flush()
     # Not sys.exit(): after DeltaTable.to_pyarrow_table() a thread of Arrow may still close a file by Python code, which
-    # aborts the interpreter's exit (4 of 60 runs of these two lines alone).
+    # aborts the interpreter's exit (4 of 60 runs of a program that only reads a table).
     os._exit(code)

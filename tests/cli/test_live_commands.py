@@ -85,10 +85,12 @@ def test_watch_shows_epochs_phases_and_what_is_in_doubt(on: Run, world: World) -
 def test_watching_writes_each_epoch_as_one_json_line(on: Run, growing: World) -> None:
     result = on("status", "--watch", "-n", "2", "--every", "0.3", "--count", "4", "-o", "json")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
-    first = lines[0]["epoch"]
+    first = lines[0]["number"]
     assert len(lines) > 2, "some were written while it watched"
-    assert [line["epoch"] for line in lines] == list(range(first, first + len(lines)))
-    assert {(line["pipeline"], line["rows"], *line["sinks"]) for line in lines[2:]} == {("orders", 12, "memory:orders")}
+    assert [line["number"] for line in lines] == list(range(first, first + len(lines)))
+    assert {(line["pipeline"], line["rows"], line["receipts"][0]["sink"]) for line in lines[2:]} == {
+        ("orders", 12, "memory:orders")
+    }
     assert all(line["phases"].keys() == {"prepare", "commit"} for line in lines[2:])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from difflib import unified_diff
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,7 +23,7 @@ from onceonly.cli.options import (
     one_name,
 )
 from onceonly.cli.output import Output, clock, emit_json, emit_line, emit_pairs, emit_table, say, talk
-from onceonly.cli.records import newest_epochs, one_epoch, plain, read
+from onceonly.cli.records import newest_epochs, one_epoch, plain, read, to_json
 from onceonly.errors import refuse
 from onceonly.machine.event_time import text
 from onceonly.machine.source_order import describe
@@ -171,20 +171,6 @@ def _format_epoch(record: EpochRecord) -> str:
     phases = " ".join(f"{name} {seconds * 1000:.0f} ms" for name, seconds in record.phases)
     sinks = ", ".join(receipt.sink for receipt in record.receipts)
     return " ".join(filter(None, (clock(record.recorded_ms), f"epoch {epoch.number} {what}", sinks, phases)))
-
-
-def to_json(record: EpochRecord) -> dict[str, Any]:
-    """The JSON form of an epoch: its own nested fields, with what is known about its commit."""
-    return {
-        **record.epoch.to_json(),
-        "rows": record.epoch.rows,
-        "sound": chain.sound(record.epoch),
-        "fence": record.fence.to_json(),
-        "receipts": [receipt.to_json() for receipt in record.receipts],
-        "phases": dict(record.phases),
-        "files": len(record.files),
-        "recorded_ms": record.recorded_ms or None,
-    }
 
 
 def _row(record: EpochRecord) -> tuple[object, ...]:

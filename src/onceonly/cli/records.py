@@ -14,6 +14,7 @@ from onceonly.errors import refuse
 from onceonly.machine.opening import not_ours
 from onceonly.protocol import Sink
 from onceonly.runtime.sink_refusals import UNREADABLE, reason_of
+from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
 
 
@@ -33,6 +34,20 @@ def merged(
         others = tuple(other for other in base_record.receipts if other.sink != receipt.sink)
         records[number] = replace(base_record, receipts=(*others, receipt))
     return tuple(records[number] for number in sorted(records))
+
+
+def to_json(record: EpochRecord) -> dict[str, Any]:
+    """The JSON form of an epoch: its own nested fields, with what is known about its commit."""
+    return {
+        **record.epoch.to_json(),
+        "rows": record.epoch.rows,
+        "sound": chain.sound(record.epoch),
+        "fence": record.fence.to_json(),
+        "receipts": [receipt.to_json() for receipt in record.receipts],
+        "phases": dict(record.phases),
+        "files": len(record.files),
+        "recorded_ms": record.recorded_ms or None,
+    }
 
 
 def read(connection: Connection, first: int = 1, last: int | None = None) -> tuple[EpochRecord, ...]:

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onceonly.audit.catalogue import FINDINGS
+from onceonly.cli import records
 from onceonly.cli.connect import Connection, choose, connect, open_ledger
 from onceonly.cli.options import EveryOption, LedgerOption, OnlyArgument, OutputOption, QueryOption, one_name
 from onceonly.cli.output import Output, clock, console, emit_json, emit_line, emit_pairs, emit_table, now_ms, say, spell
@@ -59,7 +60,7 @@ def command(
     --watch shows a line an epoch: rows, sinks, until when event time is complete, lag from Spark's plan of the batch to
     the record, and its longest phases. Of the phases, "execute" runs your query, "stage" keeps rows for several sinks,
     "prepare" brings them to a sink, "commit" makes them visible, "record" writes the ledger. With --output json each
-    line is an epoch.
+    line is an epoch, as in `onceonly epochs list --follow`.
     """
     query = one_name(context, name, query)
     if in_doubt and watch:
@@ -123,23 +124,11 @@ def _emit_epochs(ledger: Ledger, query: str | None, limit: int, every: float, co
             name = status.pipeline.name
             for record in status.records:
                 if record.epoch.number > newest.get(name, 0):
-                    emit_line({"pipeline": name, **_watched_json(record)})
+                    emit_line({"pipeline": name, **records.to_json(record)})
                     newest[name] = record.epoch.number
         if look == count:
             return
         time.sleep(every)
-
-
-def _watched_json(record: EpochRecord) -> dict[str, Any]:
-    time_ = record.epoch.time
-    return {
-        "epoch": record.epoch.number,
-        "rows": record.epoch.rows,
-        "sinks": [receipt.sink for receipt in record.receipts],
-        "complete_until": time_.dataset_complete_until if time_ else None,
-        "recorded_ms": record.recorded_ms,
-        "phases": dict(record.phases),
-    }
 
 
 def to_json(pipeline: Pipeline) -> dict[str, Any]:

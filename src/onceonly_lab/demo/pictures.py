@@ -212,7 +212,7 @@ def stacked(title: str, figures: Sequence[tuple[str, str]]) -> str:
 
 # ---- Designs and what two crashes break in each.
 
-_ROW, _NAMES, _LACKS, _CELL = 24, 320, 330, 270
+_ROW, _NAMES, _LACKS, _CELL = 24, 320, 330, 310
 
 
 def necessity(summary: Shown) -> str:

@@ -96,7 +96,7 @@ def _change(connection: Connection, typed: Typed) -> Change:
         ("sinks", connection.sinks_in_words),
         ("ledger", ledger.address),
         (
-            "stands",
+            "is at",
             f"epoch {last.number}, at {describe(last.written.end)}" if last else "at an unknown position",
         ),
         ("moves to", _spelled(moves, position, explicit=start is not None)),
