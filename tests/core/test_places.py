@@ -75,6 +75,13 @@ def test_letters_and_one_slash_are_refused_by_name(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("place", ["a%20b", "file:///lake/a%2Fb"])
+def test_a_delta_path_that_deltalake_would_decode_is_refused(place: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"choose a path without it, such as .*/a_b"):
+        DeltaSink(place)
+    assert DeltaSink("50%/a b")
+
+
 def test_a_place_has_one_spelling_when_it_is_compared(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "lake")

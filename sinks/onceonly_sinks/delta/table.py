@@ -56,6 +56,7 @@ def _wrote(text: str, app: str) -> bool:
 
 # ---- Our own table: where it lies, the handle that is kept on it, and what of ours stands in its log.
 
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _TABLE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}")
 _RETENTION = "delta.setTransactionRetentionDuration"
 _APPEND_ONLY = "delta.appendOnly"
@@ -87,12 +88,20 @@ def is_table_name(target: str) -> bool:
 
 
 def location(target: str) -> str:
-    """Normalize a path for the log readers. Raises E110 for neither a path nor a URL.
+    """Normalize a path for the log readers. Raises E110 for what they and Spark understand differently.
 
     Local paths become absolute and lose their scheme. URIs stay.
     """
-    if target.startswith("file:"):
-        return str(Path("/" + target.removeprefix("file:").lstrip("/")))
+    if is_local(target):
+        path = str(Path("/" + target[5:].lstrip("/") if target.startswith("file:") else target).absolute())
+        if escape := _ESCAPE.search(path):
+            raise refuse(
+                "E110",
+                problem=f"{path} has {escape[0]} in its name.",
+                cause="deltalake reads that as an escaped character of a URL and looks in another folder",
+                next=f"choose a path without it, such as {_ESCAPE.sub('_', path)}",
+            )
+        return path
     if instead := half_url(target):
         raise refuse(
             "E110",
@@ -100,7 +109,7 @@ def location(target: str) -> str:
             cause="Spark takes one slash for a URL, and readers without Spark do not",
             next=f"write {instead}",
         )
-    return str(Path(target).absolute()) if is_local(target) else target
+    return target
 
 
 @dataclass(frozen=True, slots=True)
