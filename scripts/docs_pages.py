@@ -72,9 +72,19 @@ def _table(title: str, codes: list[str]) -> str:
     return "\n".join([f"## {title}\n", "| code | what happened |", "|---|---|", *rows])
 
 
+_TYPER = """
+from functools import partialmethod
+from typer.cli import main
+from typer.core import TyperCommand, TyperGroup
+for kind in (TyperCommand, TyperGroup):
+    kind.get_short_help_str = partialmethod(kind.get_short_help_str, limit=500)
+main()
+"""
+
+
 def command_line() -> str:
-    """The whole command tree, as typer documents it."""
-    command = [sys.executable, "-m", "typer", "onceonly.cli.app", "utils", "docs", "--name", "onceonly"]
+    """The whole command tree, as typer documents it, with whole sentences in its lists of commands."""
+    command = [sys.executable, "-c", _TYPER, "onceonly.cli.app", "utils", "docs", "--name", "onceonly"]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return text.replace("# `onceonly`", "# Command line", 1)
 

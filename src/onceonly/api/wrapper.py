@@ -250,7 +250,7 @@ def exactly_once(
     recovery: Recovery = arguments.DEFAULT_RECOVERY,
     storage: Storage = arguments.DEFAULT_STORAGE,
 ) -> ExactlyOnce:
-    """Make a ``foreachBatch`` function: each row reaches each sink exactly once. Across crashes and restarts.
+    """Make a ``foreachBatch`` function: each row reaches each sink exactly once.
 
     Args:
         sinks: where the rows go. Several get the same bytes: each batch is staged once, and committed from there in the
