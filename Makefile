@@ -60,19 +60,21 @@ first-hour: $(STAMP) java
 # Run the compatibility suite on another line of Spark, in an environment of its own. make line L=3.5; without L the commit draws one.
 # What must work there does; what needs jars that nobody built for it is refused by name. A line that the index does not
 # give is skipped; REQUIRE_LINES=1 makes it fail. LOWEST=1: with the lowest versions that pyproject.toml allows.
+# PY=3.12: on another Python. It writes docs/lines.json, from which the table of docs/install.md is made.
 line: $(STAMP) java
-	@$(BIN)/python scripts/lines.py $(or $(L),drawn) $(if $(LOWEST),--lowest) $(ARGS)
+	@$(BIN)/python -m scripts.lines $(or $(L),drawn) $(if $(LOWEST),--lowest) $(if $(PY),--python $(PY)) $(ARGS)
+	@$(if $(PY),$(BIN)/python scripts/lines_table.py)
 
 # Run `make line` for every line of Spark. It writes docs/lines.json, and the table of docs/install.md from it.
 lines: $(STAMP) java
-	@$(BIN)/python scripts/lines.py all $(ARGS); failed=$$?; $(BIN)/python scripts/lines_table.py; exit $$failed
+	@$(BIN)/python -m scripts.lines all $(ARGS); failed=$$?; $(BIN)/python scripts/lines_table.py; exit $$failed
 
 # Test Spark Connect, with kills of server, workers and client. On another line: make connect L=4.1.
 # More kills: make connect ARGS="--kills 100"; --kill-seed repeats some. Kills in a process of their own: a client that
 # has lost a server asks the dead one again where PySpark takes the session that was active.
 connect: $(STAMP) java
 ifdef L
-	@$(BIN)/python scripts/lines.py $(L) --connect $(ARGS)
+	@$(BIN)/python -m scripts.lines $(L) --connect $(ARGS)
 else
 	$(BIN)/pytest -m "connect and not kill" integration/connect $(ARGS)
 	$(BIN)/pytest -m "connect and kill" integration/connect $(ARGS)

@@ -6,6 +6,8 @@ What a line needs (PySpark and our dependencies, a gigabyte) is installed once a
 all checkouts that ask for the same; ``.venv-L`` in the checkout holds our own code and a path to it. A line that the
 index does not give is skipped with a printed line; with ``REQUIRE_LINES=1`` it fails.
 
+``PY=3.12`` takes another Python, found as ``make first-hour`` finds it.
+
 ``LOWEST=1`` installs the lowest version of everything that ``pyproject.toml`` allows, and runs the tests of sinks and
 checkpoints, too: a lower bound is true where they pass.
 """
@@ -30,6 +32,8 @@ from pathlib import Path
 from typing import Any
 
 import tomllib
+from scripts.first_hour import find_python, version_of
+from scripts.first_hour_plan import PYTHONS
 
 from onceonly.spark.jars import cache_directory
 from onceonly.spark.versions import LINES, minor_of
@@ -160,14 +164,16 @@ def _project(folder: Path) -> dict[str, Any]:
     return tomllib.loads((folder / "pyproject.toml").read_text())
 
 
-def packages(line: str, lowest: bool = False) -> Path:
-    """The environment with what a line needs, made where there is none.
+def packages(line: str, lowest: bool = False, base: str = sys.executable) -> Path:
+    """The environment of an interpreter with what a line needs, made where there is none.
 
     Raises:
         RefusedByIndex: something of it cannot be had.
     """
     wanted = requirements(line, lowest)
-    key = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()[:12]
+    key = hashlib.sha256("\n".join([_output(base, "import sys; print(sys.version)"), *wanted]).encode()).hexdigest()[
+        :12
+    ]
     place = cache_directory() / "lines" / f"{line}-{key}"
     _forget_old(place)
     if place.is_dir():
@@ -177,7 +183,7 @@ def packages(line: str, lowest: bool = False) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     making = Path(tempfile.mkdtemp(prefix=f".{line}-", dir=place.parent))
     try:
-        _run(sys.executable, "-m", "venv", str(making))
+        _run(base, "-m", "venv", str(making))
         pip = [str(making / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
         done = subprocess.run([*pip, "install", *wanted], capture_output=True, text=True, check=False)
         if "ResolutionImpossible" in done.stderr:
@@ -199,23 +205,24 @@ def _forget_old(place: Path) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-def environment(line: str, lowest: bool = False) -> Path:
-    """The Python of a line's environment in this checkout; the main line's is that of ``.venv``, unless it is lowest.
+def environment(line: str, lowest: bool = False, base: str = sys.executable) -> Path:
+    """The Python of a line's environment in this checkout. The main line's is that of ``.venv``, by its own Python.
 
     Raises:
         RefusedByIndex: something of it cannot be had.
     """
-    if line == main_line() and not lowest:
+    other = "" if base == sys.executable else f"-py{version_of(base)}"
+    if line == main_line() and not lowest and not other:
         return ROOT / ".venv" / "bin" / "python"
-    held = packages(line, lowest)
-    here = ROOT / (f".venv-{line}-lowest" if lowest else f".venv-{line}")
+    held = packages(line, lowest, base)
+    here = ROOT / f".venv-{line}{other}{'-lowest' if lowest else ''}"
     python = here / "bin" / "python"
     stamp = "\n".join([str(held), *((folder / "pyproject.toml").read_text() for folder in (ROOT, LAB))])
     noted = here / ".installed"
     if noted.is_file() and noted.read_text() == stamp:
         return python
     shutil.rmtree(here, ignore_errors=True)
-    _run(sys.executable, "-m", "venv", "--without-pip", str(here))
+    _run(base, "-m", "venv", "--without-pip", str(here))
     (folder,) = here.glob("lib/python*/site-packages")
     (below,) = held.glob("lib/python*/site-packages")
     (folder / _PTH).write_text(f"{below}\n")
@@ -231,8 +238,11 @@ def main_line() -> str:
 
 
 def _version(python: Path) -> str:
-    ask = "from importlib.metadata import version; print(version('pyspark'))"
-    return subprocess.run([str(python), "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
+    return _output(str(python), "from importlib.metadata import version; print(version('pyspark'))")
+
+
+def _output(python: str, program: str) -> str:
+    return subprocess.run([python, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _run(*command: str) -> None:
@@ -247,11 +257,11 @@ def _last_line(text: str) -> str:
 # ---- Tests.
 
 
-def run(line: str, arguments: Sequence[str], lowest: bool = False) -> Outcome:
+def run(line: str, arguments: Sequence[str], lowest: bool = False, base: str = sys.executable) -> Outcome:
     """Run the tests of a line, each process after the other; what they print goes to standard output."""
-    here = ".".join(map(str, sys.version_info[:3]))
+    here = _output(base, "import platform; print(platform.python_version())")
     try:
-        python = environment(line, lowest)
+        python = environment(line, lowest, base)
     except RefusedByIndex as refused:
         return Outcome(line, "", here, reason=f"the index refuses it: {refused}")
     found = {name: Counter[str]() for name in ("all", *WAYS.values())}
@@ -334,14 +344,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("line", choices=[*LINES, "drawn", "all"], help="a minor version; one by the commit; or all")
     parser.add_argument("--lowest", action="store_true", help="with the lowest versions that pyproject.toml allows")
+    parser.add_argument("--python", choices=PYTHONS, help="another Python than that of .venv; keeps what came of it")
     parser.add_argument("--connect", action="store_true", help="all tests of Spark Connect on one line, nothing else")
     given, arguments = parser.parse_known_args()
     if given.connect:
         return run_connect(given.line, arguments)
+    base = find_python(given.python) if given.python else sys.executable
+    if base is None:
+        variable = f"ONCEONLY_PYTHON_{given.python.replace('.', '_')}"
+        raise SystemExit(f"no Python {given.python} here; name one: {variable}=/path/to/python")
     lines = list(LINES) if given.line == "all" else [drawn() if given.line == "drawn" else given.line]
-    outcomes = [run(line, arguments, given.lowest) for line in lines]
+    outcomes = [run(line, arguments, given.lowest, base) for line in lines]
     print("\n".join(map(str, outcomes)))
-    if given.line == "all" and not arguments and not given.lowest:
+    if (given.line == "all" or given.python) and not arguments and not given.lowest:
         keep(outcomes)
     return int(any(outcome.failed or (outcome.reason and _required()) for outcome in outcomes))
 

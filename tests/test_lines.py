@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from scripts import lines
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture
-def lines() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("lines", ROOT / "scripts/lines.py")
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    sys.modules["lines"] = made  # its dataclasses look their module up
-    spec.loader.exec_module(made)
-    return made
-
-
-def test_the_lowest_versions_are_the_lower_bounds_of_the_project_for_all_but_pyspark(lines: ModuleType) -> None:
+def test_the_lowest_versions_are_the_lower_bounds_of_the_project_for_all_but_pyspark() -> None:
     lowest, usual = (set(lines.requirements("4.2", low)) for low in (True, False))
     assert {"pyspark[connect]==4.2.*", "sqlalchemy==2.0.28", "deltalake==1.6.6", "psycopg[binary]==3.2.8"} <= lowest
     bounded = {one for one in usual - lowest if ">=" in one and not one.startswith("pyspark")}
@@ -43,7 +31,8 @@ def test_a_line_that_the_index_refuses_is_skipped_with_a_line_or_fails_where_lin
     index = {"PIP_INDEX_URL": f"http://127.0.0.1:{port}/", "PIP_FIND_LINKS": "", "PIP_RETRIES": "0"}
     settings = {**os.environ, **index, "PIP_NO_CACHE_DIR": "1", "ONCEONLY_CACHE": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts/lines.py", "4.0"],
+        [sys.executable, "-m", "scripts.lines", "4.0"],
+        cwd=ROOT,
         env={**settings, "REQUIRE_LINES": required},
         capture_output=True,
         text=True,
@@ -55,15 +44,15 @@ def test_a_line_that_the_index_refuses_is_skipped_with_a_line_or_fails_where_lin
 
 
 def test_a_line_without_spark_connect_is_refused_by_name() -> None:
-    command = [sys.executable, ROOT / "scripts/lines.py", "3.5", "--connect"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "scripts.lines", "3.5", "--connect"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stderr == "3.5 has no Spark Connect that runs a callback; these have: 4.0, 4.1, 4.2, 4.3\n"
     assert done.returncode == 1
 
 
 @pytest.mark.slow
 def test_tests_on_spark_connect_are_counted_with_the_others_and_by_themselves(
-    lines: ModuleType, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Both are skipped here or need nothing: one of a process with a classic session, one of a process without.
     files = {(markers, test) for markers, *tests in lines.TESTS for test in tests if test.endswith("/test_line.py")}
@@ -76,6 +65,16 @@ def test_tests_on_spark_connect_are_counted_with_the_others_and_by_themselves(
     assert found.format == {"passed": 0, "failed": 0, "skipped": 0}
 
 
-def test_a_process_that_told_of_nothing_has_failed(lines: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_told_of_nothing_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "TESTS", (("connect", "integration/connect/test_gone.py"),))
     assert lines.run(lines.main_line(), []).failed >= 1
+
+
+def test_a_python_that_is_not_here_is_named_with_the_variable_that_names_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["lines", "4.2", "--python", "3.13"])
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("PYENV_ROOT", "/nowhere")
+    with pytest.raises(SystemExit, match="ONCEONLY_PYTHON_3_13=/path/to/python"):
+        lines.main()
