@@ -6,19 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from onceonly.spark.versions import LINES
 from onceonly_sinks.kafka.session import settings, with_kafka
 
-SPARK_VERSION = "4.2.0"
+SPARK_VERSION = LINES["4.2"].kafka
+assert SPARK_VERSION is not None
 PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}"
 FILE = f"/jars/spark-sql-kafka-0-10_2.13-{SPARK_VERSION}.jar"
 
 
-def test_a_plain_builder_gets_the_package_of_its_spark() -> None:
-    assert settings({}, "4.1.2") == {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.2"}
+@pytest.mark.parametrize("patch", [SPARK_VERSION, "4.2.99"])
+def test_a_plain_builder_gets_the_tried_package_of_its_line_whatever_its_patch(patch: str) -> None:
+    assert settings({}, patch) == {"spark.jars.packages": PACKAGE}
+
+
+def test_a_line_without_a_tried_package_gets_that_of_its_own_version() -> None:
+    assert settings({}, "4.3.0") == {"spark.jars.packages": PACKAGE.replace(SPARK_VERSION, "4.3.0")}
 
 
 def test_the_package_is_built_with_the_scala_of_its_spark() -> None:
-    assert settings({}, "3.5.9") == {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.9"}
+    assert "spark-sql-kafka-0-10_2.12:" in settings({}, "3.5.9")["spark.jars.packages"]
 
 
 def test_packages_of_the_user_stay() -> None:

@@ -42,16 +42,18 @@ def with_kafka(builder: Builder, jars: Sequence[Path | str] = ()) -> Builder:
 def settings(present: dict[str, Any], spark: str, jars: Sequence[Path | str] = ()) -> dict[str, str]:
     """Settings to add to the builder's ``present`` ones.
 
-    ``spark`` is the version of Spark and of the package. ``jars`` are used instead of the package.
+    ``spark`` is Spark's version. The package is of the same line, in the version that this distribution was tried with:
+    not every patch of PySpark has one. ``jars`` are used instead of the package.
     """
-    artifact = detect.line_of(spark).kafka_jar
+    version = detect.line_of(spark)
+    artifact = version.kafka_jar
     line = artifact.rpartition("_")[0]
     packages = str(present.get("spark.jars.packages") or "")
     if line in packages or any(line in str(present.get(name) or "") for name in _CLASS_PATHS):
         return {}
     if jars:
         return {"spark.jars": _joined(present.get("spark.jars"), map(str, jars))}
-    return {"spark.jars.packages": _joined(packages, [f"{_GROUP}:{artifact}:{spark}"])}
+    return {"spark.jars.packages": _joined(packages, [f"{_GROUP}:{artifact}:{version.kafka or spark}"])}
 
 
 def _joined(present: object, added: Iterable[str]) -> str:
