@@ -45,6 +45,7 @@ from onceonly_checkpoints.ledger import EventKind, Ledger
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.manifest import NAME
 from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceIdentity, SourceOffsets
+from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemoryStore
 
 
@@ -1081,3 +1082,29 @@ def test_rows_that_others_deleted_by_leave_are_not_missed_in_a_copy(run: Run, tm
     assert done.exit_code == 0, done.output
     copied.starts(copied.new, offered(4), rows(4))
     assert len(copied.new.rows()) == 38
+
+
+@pytest.mark.parametrize("key", [None, "id"], ids=["appended", "by key"])
+def test_a_delta_table_that_was_replaced_is_deleted_and_filled_by_what_is_printed(
+    run: Run, tmp_path: Path, key: str | None
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    ledger = SqlLedger(str(tmp_path / "ledger.db"))
+
+    def writes(number: int) -> None:
+        what = offered(number)
+        what = replace(what, lineage=replace(what.lineage, checkpoint=(tmp_path / "checkpoint").as_uri()))
+        sinks = [DeltaSink(str(first), key=key), DeltaSink(str(second))]
+        staging = StagedEpochs(str(tmp_path / "staging"), "orders", sinks, 9)
+        state = coordinator.start("orders", tuple(sink.id for sink in sinks), "driver", what, stages=True)
+        Runner(sinks, ledger, staging=staging).run(state, ArrowBatch(rows(number)))
+
+    for number in (1, 2, 3):
+        writes(number)
+    DeltaTable.create(first, DeltaTable(first).schema(), mode="overwrite")
+    with pytest.raises(IdentityError, match="E208") as stopped:
+        writes(4)
+    shutil.rmtree(first)
+    obeys(run, str(stopped.value), "recover rewind")
+    writes(4)
+    assert sorted(DeltaTable(first).to_pyarrow_table()["id"].to_pylist()) == list(range(40))

@@ -143,13 +143,16 @@ def test_a_table_that_is_gone_altogether_is_made_and_filled(job: Job) -> None:
 def test_rows_in_its_place_are_not_taken_for_ours(job: Job) -> None:
     sql(job.dsn, "INSERT INTO first VALUES (7, 'a row of somebody', NULL)")
     said = job.refused(4)
-    assert "recover rewind" not in said
-    command = ("recover", "rewind", "orders", "--ledger", job.ledger.address, "--to", "0", "--sink", "postgres:first")
+    assert "if no row in it is worth keeping, drop it" in said
+    command = printed(said, "recover rewind")
     for typed in (_run(*command), _run(*command, "--yes")):
         assert typed.exit_code == 2
         assert typed.stdout == ""
         assert "postgres:first was created again" in typed.stderr
-        assert printed(typed.stderr, "recover adopt") == printed(said, "recover adopt")
+        assert [printed(typed.stderr, way) for way in ("recover rewind", "recover adopt")] == [
+            command,
+            printed(said, "recover adopt"),
+        ]
 
     sql(job.dsn, "TRUNCATE first")  # one of the two that it says; the other one is obeyed below
     assert _run(*command, "--yes").exit_code == 0
@@ -265,8 +268,52 @@ def test_rows_of_no_epoch_are_no_dump(dsn: str, tmp_path: Path) -> None:
     dumped(dsn, upto=2)
     sql(dsn, "DELETE FROM single WHERE id = (SELECT min(id) FROM single)")
     said = job.refused(4, "E208")
-    assert "recover rewind" not in said
+    assert "this loses nothing" not in said
+    assert "--to 0 --sink postgres:single" in said, "once it is empty"
     assert "--accept-loss 1..3" in said
+
+
+def replaced_by_key(job: Alone) -> str:
+    """Three epochs, then the table alone as it was after two, beside markers that stayed. What the next start says."""
+    job.writes(1, 2, 3)
+    sql(job.dsn, "CREATE TABLE again AS SELECT * FROM single WHERE id < 20")
+    sql(job.dsn, "DROP TABLE single")
+    sql(job.dsn, "ALTER TABLE again RENAME TO single")
+    sql(job.dsn, "ALTER TABLE single ADD PRIMARY KEY (id)")
+    return job.refused(4, "E208")
+
+
+def test_a_table_with_a_key_that_was_restored_alone_is_not_taken_for_the_same_data(dsn: str, tmp_path: Path) -> None:
+    job = Alone(dsn, tmp_path, key="id")
+    assert "--same-data" not in replaced_by_key(job)
+    given = _run("recover", "adopt", "orders", "--ledger", job.ledger.address, "--same-data", "--sink", SINGLE, "--yes")
+    assert given.exit_code == 2
+    assert "ONCE-E228" in given.stderr
+    assert "made anew beside its markers, and its rows belong to no epoch" in given.stderr
+    assert job.refused(4, "E208"), "nothing was accepted"
+
+
+def test_no_cut_back_is_planned_over_a_table_that_was_restored_alone(dsn: str, tmp_path: Path) -> None:
+    job = Alone(dsn, tmp_path, key="id")
+    replaced_by_key(job)
+    for to in ("0", "2", "3"):
+        given = _run("recover", "rewind", "orders", "--ledger", job.ledger.address, "--to", to)
+        assert given.exit_code == 2
+        assert "was created again" in given.stderr
+        assert "--to 0 --sink postgres:single" in given.stderr
+
+
+@pytest.mark.parametrize("way", ["TRUNCATE single", "DROP TABLE single"])
+def test_a_table_with_a_key_that_was_restored_alone_is_filled_from_the_source(
+    dsn: str, tmp_path: Path, way: str
+) -> None:
+    job = Alone(dsn, tmp_path, key="id")
+    command = printed(replaced_by_key(job), "recover rewind")
+    sql(dsn, way)
+    asks = _run(*command)
+    assert asks.exit_code == 2
+    assert "--to 0 --sink postgres:single --with MODULE:FUNCTION" in asks.stderr
+    assert printed(job.refused(4, "E208"), "recover rewind") == command
 
 
 def test_deleted_rows_of_the_newest_epoch_stop_a_start_once(dsn: str, tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ def _cause(facts: BatchFacts, ordering: Order) -> str:
     """Explain why a batch does not start at the end of the last epoch, by its position."""
     if _new_lineage(facts):
         recorded, offered = _query_before(facts), facts.offer.lineage.query_id
-        return f"the checkpoint was deleted or moved (before: query id {recorded}, now {offered})"
+        return f"the checkpoint was deleted or moved (before: query id {recorded[:8]}, now {offered[:8]})"
     if ordering == Order.AFTER:
         return "Spark jumped ahead because commit entries are missing from the checkpoint"
     if ordering == Order.SAME:

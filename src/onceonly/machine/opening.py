@@ -56,19 +56,22 @@ def _r6_replaced(facts: OpeningFacts) -> Iterator[Refusal]:
         )
         if old_identity != reading.position.identity or replacements:
             now = replacements[0].detail if replacements else reading.position.identity or "nothing there"
-            yield _replaced(
-                facts, reading, old_identity, now, moved=all(event.kind == "moved" for event in replacements)
-            )
+            yield _replaced(facts, reading, old_identity, now)
+
+
+def is_moved(reading: Reading) -> bool:
+    """Whether a sink under another identity may have all that it held: nothing was made anew in its place."""
+    return all(event.kind != "recreated" for event in reading.position.disturbances)
 
 
 def _previous_identity(reading: Reading) -> str:
     return reading.receipt.identity if reading.receipt else reading.position.identity
 
 
-def _replaced(facts: OpeningFacts, reading: Reading, old_identity: str, now: str, *, moved: bool) -> Refusal:
+def _replaced(facts: OpeningFacts, reading: Reading, old_identity: str, now: str) -> Refusal:
     """Refuse another target. If it has the rows of the first epochs, as after a dump, only later ones are lost."""
     last, content, position = _newest_of(facts, reading), reading.content, reading.position
-    is_complete = moved if content is None else content == last
+    is_complete = is_moved(reading) if content is None else content == last
     return Refusal.of(
         "E208",
         sink=reading.sink,

@@ -171,9 +171,12 @@ def why(to: int, lost: Collection[int]) -> str:
 
 
 def level(sink_epochs: Mapping[str, int]) -> RewindRequest:
-    """Return the rewind that loses nothing: bring the sinks behind level, or, if all are alike, cut back."""
-    behind = tuple(sink for sink, epoch in sink_epochs.items() if epoch < max(sink_epochs.values()))
-    return RewindRequest(min(sink_epochs.values(), default=0), behind)
+    """Return the rewind that loses nothing: bring the sinks behind level, or, if all are alike, cut back.
+
+    Where no sink holds an epoch there is none to cut back to, and each is filled.
+    """
+    least, most = min(sink_epochs.values(), default=0), max(sink_epochs.values(), default=0)
+    return RewindRequest(least, tuple(sink for sink, epoch in sink_epochs.items() if epoch < most or not most))
 
 
 def decide(facts: RewindFacts) -> CutBack | BringUp | Hindered:
@@ -182,6 +185,8 @@ def decide(facts: RewindFacts) -> CutBack | BringUp | Hindered:
     if strangers := [sink for sink in request.sinks if sink not in facts.sink_epochs]:
         names = ", ".join(facts.sink_epochs)
         return UnknownTarget(f"There is no sink {strangers[0]}.", f"its sinks are: {names}")
+    if anew := [sink for sink in request.sinks or facts.sink_epochs if sink in facts.outlived]:
+        return StaleMarkers(anew[0], facts.sink_epochs[anew[0]], facts.outlived[anew[0]])
     return _bring_up(facts) if request.sinks else _cut_back(facts)
 
 
@@ -213,8 +218,6 @@ def _lacking(facts: RewindFacts) -> SourceRowsMissing | None:
 
 def _bring_up(facts: RewindFacts) -> BringUp | Hindered:
     request, sink_epochs = facts.request, facts.sink_epochs
-    if anew := [sink for sink in request.sinks if sink in facts.outlived]:
-        return StaleMarkers(anew[0], sink_epochs[anew[0]], facts.outlived[anew[0]])
     others_at = [sink_epochs[sink] for sink in sink_epochs if sink not in request.sinks]
     # Level with the others, also where these lack epochs themselves: then all stand alike, and are cut back. Where one
     # that was made anew holds what they lack, as a decision that was killed on its way, they are brought level with it.

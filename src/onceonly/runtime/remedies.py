@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onceonly.errors import OnceOnlyError, mask, refuse
@@ -14,7 +14,8 @@ from onceonly.machine.facts import Offer, Refusal
 from onceonly.machine.in_doubt import RECENT, WINDOW, InDoubtEpoch, PipelineSnapshot, begun
 from onceonly.machine.rewind import RewindRequest, level
 from onceonly.machine.source_order import describe
-from onceonly.protocol import Sink
+from onceonly.protocol import ReplacesRows, Sink
+from onceonly.protocol.capabilities import implements
 from onceonly.runtime import ledger_sync, sink_refusals
 from onceonly.runtime.sink_refusals import content, naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, receipts_of
@@ -187,6 +188,12 @@ def undo(where: CommandContext, stop: Stop, contents: Contents) -> str:
     return f"if the rows are {rows}, this loses nothing: {rewound(where, request)}\nor "
 
 
+def emptied(where: CommandContext, sinks: Sequence[str]) -> str:
+    """Way out for targets whose rows cannot be told from others: they are filled from the first epoch on."""
+    command = rewound(where, RewindRequest(0, tuple(sinks)))
+    return f"if no row in it is worth keeping, drop it (TRUNCATE is enough in SQL) and bring its epochs back: {command}"
+
+
 # ---- Details of a refusal that only the ledger has, and its record for ``recover adopt``.
 
 REFUSED = 0
@@ -232,7 +239,10 @@ def error_of(
         where = CommandContext(at.pipeline, f" --ledger {name}", at.checkpoint)
         unable = sink_refusals.unable(sinks, (1, at.newest.number)) if refusal.code == "E246" and at.newest else None
         contents = _contents(sinks) if refusal.code in ("E208", "E209") else {}
-        explanation = explain_refusal(refusal, ledger, where, at.newest, at.offer, unable=unable, contents=contents)
+        resets = [sink.id for sink in sinks if implements(sink, ReplacesRows, "reset_to")]
+        explanation = explain_refusal(
+            refusal, ledger, where, at.newest, at.offer, unable=unable, contents=contents, resets=resets
+        )
         details |= explanation.details
         remember(ledger, at.pipeline, at.fence, explanation.stop)
     return refuse(refusal.code, **{**details, **dict(refusal.details)})
@@ -289,8 +299,12 @@ def explain_refusal(
     *,
     unable: tuple[Sink, str] | None = None,
     contents: Contents | None = None,
+    resets: Collection[str] = (),
 ) -> ExplainedRefusal:
-    """Add the epochs and rows of a refusal from the ledger. ``contents`` are for E208 and E209, if sinks were read."""
+    """Add the epochs and rows of a refusal from the ledger. ``contents`` are for E208 and E209, if sinks were read.
+
+    ``resets``: sinks that are filled from the first epoch on, once they are empty.
+    """
     head, refusal_details = ledger.head(where.pipeline), dict(refusal.details)
     stop = _stop(refusal, ledger, where.pipeline, newest, offer, head=head.epoch.number if head else 0)
     end = newest.written.end if newest else None
@@ -326,8 +340,9 @@ def explain_refusal(
         details["ways"] = set_back(where, lost, level=request, staged=staged, amount=counted, gone=gone)
     if refusal.code == "E208":
         same = acceptance.applicable(AdoptionKind.SAME_DATA, stop) if refusal_details.get("holds") else None
-        details["copy"] = moved(where, same)
         details["undo"] = undo(where, stop, contents) if contents else ""
+        fills = not details["undo"] and set(stop.sinks) <= set(resets)
+        details["copy"] = moved(where, same) + (f"\nor {emptied(where, stop.sinks)}" if fills else "")
         details["dump"] = restored(refusal_details.get("content"))
     if refusal.code == "E209":
         details["undo"] = undo(where, stop, contents) if contents else ""

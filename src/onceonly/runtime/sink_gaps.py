@@ -11,7 +11,7 @@ from onceonly.machine.facts import Reading
 from onceonly.protocol import DetectsChanges, ReplacesRows, Sink
 from onceonly.protocol.capabilities import implements
 from onceonly.runtime import staging
-from onceonly.runtime.remedies import CommandContext
+from onceonly.runtime.remedies import CommandContext, emptied
 from onceonly.runtime.sink_refusals import content, naming
 from onceonly_checkpoints.epoch import Epoch, Receipt
 from onceonly_checkpoints.ledger import Ledger
@@ -73,7 +73,7 @@ def refused(sink: Sink, where: CommandContext, newest_epoch: int, now: str) -> O
     cause = "markers are kept apart from the rows, and stay if a table or a topic is dropped"
     remedy = "put the old one back"
     if implements(sink, ReplacesRows, "reset_to"):
-        remedy += "\nor, if no row of it is worth keeping, take all of them out of it and give this command again"
+        remedy += f"\nor {emptied(where, [sink.id])}"
     remedy += f"\nor give the rows up: {where.adopt(given_up)}" if given_up else ""
     return refuse("E110", problem=f"{problem}.", cause=cause, next=remedy)
 

@@ -62,9 +62,9 @@ def judged(case: Case, verdict: object) -> Iterator[str]:
 
 
 def _of_what_is_printed(sink_epochs: Mapping[str, int]) -> Iterator[str]:
-    """What is wrong with the rewind that errors print: it names those behind the foremost, and no other."""
+    """What is wrong with the rewind that errors print: it names those behind the foremost, or all that are empty."""
     printed, most = rewind.level(sink_epochs), max(sink_epochs.values())
-    if {sink for sink, at in sink_epochs.items() if at < most} != set(printed.sinks):
+    if {sink for sink, at in sink_epochs.items() if at < most or not most} != set(printed.sinks):
         yield f"X-UNNAMED: where sinks stand at {_spelled(sink_epochs)}, what is printed brings up {printed.sinks}"
     if printed.to != min(sink_epochs.values()):
         yield f"X-UNNAMED: where sinks stand at {_spelled(sink_epochs)}, what is printed names epoch {printed.to}"
@@ -211,9 +211,9 @@ def _of_gone(case: Case, refusal: SourceRowsMissing) -> Iterator[str]:
 
 def _of_outlived(case: Case, refusal: StaleMarkers) -> Iterator[str]:
     facts = case.facts
-    named = [sink for sink in facts.request.sinks if sink in facts.outlived]
+    named = [sink for sink in facts.request.sinks or facts.sink_epochs if sink in facts.outlived]
     if refusal.sink not in named:
-        yield f"X-STUCK: refused for the markers of {refusal.sink}, which nobody brings up, or whose target is there"
+        yield f"X-STUCK: refused for the markers of {refusal.sink}, which nobody asked for, or whose target is there"
     elif (refusal.sink_epoch, refusal.now) != (facts.sink_epochs[refusal.sink], facts.outlived[refusal.sink]):
         yield f"X-UNNAMED: {refusal.sink} is said to stand at {refusal.sink_epoch}, where there is {refusal.now}"
 
