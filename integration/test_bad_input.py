@@ -18,9 +18,10 @@ from deltalake import DeltaTable
 from integration.targets import DeltaTarget
 from pyspark.sql import DataFrame
 
-from onceonly import OnceOnlyError, Storage, exactly_once
+from onceonly import OnceOnlyError, Output, Storage, exactly_once
 from onceonly.protocol import Sink
 from onceonly_sinks.delta import DeltaSink, DeltaTuning
+from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.kafka.columns import Columns
 from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
@@ -232,9 +233,27 @@ def test_what_a_topic_lacks_is_made_of_the_other_columns_as_the_refusal_says(spa
     orders = spark.createDataFrame([(1, "w1")], "id bigint, word string")
     with pytest.raises(OnceOnlyError, match="no column value") as refused:
         taken_by_kafka(orders)
-    [of_all] = re.findall(r"select=\[\"(.*?)\"\]", refused.value.remedy)
-    [alone] = re.findall(r'selectExpr\("(.*?)"\) for a topic alone', refused.value.remedy)
-    assert taken_by_kafka(orders.selectExpr(of_all)) == taken_by_kafka(orders.selectExpr(alone)) == ["value"]
+    [alone] = re.findall(r'selectExpr\("(.*?)"\)', refused.value.remedy)
+    assert taken_by_kafka(orders.selectExpr(alone)) == ["value"]
+
+
+@pytest.mark.kafka
+def test_a_topic_beside_a_table_is_refused_with_the_output_that_keeps_the_table_as_it_is(stream, pg, any_kafka):
+    topic, stopped = any_kafka.topic("records"), []
+    pg.says("create table orders (id bigint, word text)")
+    wide = {"transform": lambda rows: rows.selectExpr("*", "word AS value")}
+    stream.receive(range(3))
+    for options in ({}, wide):
+        stopped.append(stream.fail(exactly_once(pg.sink(), KafkaSink(any_kafka.servers, topic), **options)))
+    assert ["the batch has no column value" in stopped[0], "the table has no column value" in stopped[1]] == [True] * 2
+    calls = [re.findall(r"(exactly_once\(table, Output\(.*\)\))", said)[0] for said in stopped]
+    assert calls[0] == calls[1]
+    names = {"exactly_once": exactly_once, "Output": Output, "table": pg.sink()}
+    names["KafkaSink"] = lambda _: KafkaSink(any_kafka.servers, topic)
+    stream.run(eval(calls[0], names))
+    assert pg.ids() == [0, 1, 2]
+    found = pg.says("select column_name from information_schema.columns where table_name = 'orders' order by 1")
+    assert [name for (name,) in found] == ["id", "word"]
 
 
 # ---- Postgres

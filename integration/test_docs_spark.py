@@ -101,4 +101,4 @@ def in_a_shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _anywhere(text: str, folder: Path) -> str:
-    return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text.replace(str(folder), "FOLDER"))
+    return re.sub(r"(query id|before) [0-9a-f]{8}\b", r"\1 ID", text.replace(str(folder), "FOLDER"))

@@ -74,6 +74,12 @@ def one_line(text: str) -> str:
     return f"<{text}>" if len(text) <= _WIDTH - 2 else f"<{text[: _WIDTH - 5]}...>"
 
 
+def shorten_list(names: Sequence[str], most: int = 8, separator: str = ", ") -> str:
+    """The first names of a list: ``id, day and 14 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{separator.join(names[:most])}{more}"
+
+
 def position_text(position: Iterable[tuple[str, object]]) -> str:
     """Coordinates in words: ``version 12``."""
     return ", ".join(f"{name} {value}" for name, value in position)

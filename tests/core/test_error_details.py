@@ -27,6 +27,7 @@ FORWARDING = {
     "src/onceonly/runtime/remedies.py::error_of": "raises what the rules say, with what the ledger adds",
     "src/onceonly/runtime/remedies.py::_still_staged": "the same refusal, where staged bytes cannot be read any more",
     "src/onceonly/replay/publication.py::_decided": "raises what the rules of a publication say",
+    "src/onceonly/runtime/sink_refusals.py::proposing_output": "a sink's refusal, with the remedy for this query",
     "src/onceonly/runtime/runner.py::_stepped": "raises what the keeper of state says, with where the ledger is",
     "src/onceonly/runtime/runs.py::_raise": "raises what the rules of calls say",
     "src/onceonly_lab/fuzzer/world.py::_enter_beside": "raises what the rules of calls say",
@@ -46,12 +47,14 @@ DECIDES: Mapping[str, frozenset[str]] = {
     "E215": frozenset({"first", "last"}),
     "E219": frozenset({"lacking"}),
     "E246": frozenset({"begins"}),
+    "E506": frozenset({"absent"}),
 }
 """Details of a refusal that no text shows: by them the ways out are chosen, or what an acceptance must name."""
 
 CHOOSING = (
     "runtime/remedies.py",
     "runtime/runner.py",
+    "runtime/sink_refusals.py",
     *(f"machine/{name}.py" for name in ("acceptance", "opening", "precheck")),
 )
 """Modules that ask for them."""
@@ -125,7 +128,7 @@ def test_what_a_call_says_is_known_but_where_a_refusal_is_handed_on() -> None:
 
 
 def test_what_is_added_to_a_refusal_that_is_handed_on_is_asked_for() -> None:
-    asked = LOCATED.union(*DECIDES.values()) | {"gone"}  # by the runner, for the ways out of E207
+    asked = LOCATED.union(*DECIDES.values()) | {"gone", "next"}  # by the runner, for the ways out of E207 and E506
     for call in calls():
         assert not call.forwards or call.details.perhaps <= asked, call.place
 

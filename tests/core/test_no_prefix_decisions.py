@@ -61,7 +61,7 @@ LEFT: Mapping[str, frozenset[str]] = {
             "check_route: kind.startswith('string')",
             "_limit: text[at:at + 1] != '<'",
             "ddl_of: element[-2:] != '[]'",
-            "_column_for: ddl.endswith('[]')",
+            "_columns_for: ddl.endswith('[]')",
             "_stage: plan.shape.schema.types[:len(names)] == plan.batch.schema.types",
         }
     ),

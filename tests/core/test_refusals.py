@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from onceonly.errors import OnceOnlyError, fill, refusal, refuse
+import pytest
+from tests.refusal_length import MOST, lines_of
+
+from onceonly.errors import OnceOnlyError, fields, fill, refusal, refuse
 from onceonly.errors.codes import CATALOGUE
 
 
@@ -54,3 +57,27 @@ def test_a_reason_of_several_lines_does_not_hide_what_comes_after_it() -> None:
     found = refusal(RuntimeError(f"An error\n{error}\n\n\tat py4j.Protocol"))
     assert found is not None
     assert found.next == "mend it"
+
+
+@pytest.mark.parametrize("reason", ["\n".join(map(str, range(1000))), "x" * 9000], ids=["lines", "characters"])
+def test_a_long_reason_leaves_a_short_refusal_with_its_beginning_and_end(reason: str) -> None:
+    error = refuse("E508", sink="a", reason=f"no room {reason} on the disk", cause=reason, next="mend it")
+    assert "no room" in error.what
+    assert "on the disk" in error.what
+    assert lines_of(str(error)) <= MOST
+    assert lines_of(f"{error}{reason}") > MOST
+
+
+def test_one_long_detail_never_makes_a_refusal_too_long() -> None:
+    too_long: list[str] = []
+    for code, entry in CATALOGUE.items():
+        known = error_of(code).details if not code.startswith("W") else {}
+        for name in known.keys() - fields(entry.remedy):
+            error = refuse(code, **{**known, name: "x\n" * 1000 + "y" * 9000})
+            too_long += [f"{code} {name}"] * (lines_of(str(error)) > MOST)
+    assert too_long == []
+
+
+def test_half_a_secret_is_not_shown_where_a_reason_is_cut() -> None:
+    error = refuse("E508", sink="a", reason=f"{'x' * 400} password={'s' * 400}", cause="c", next="n")
+    assert "sss" not in str(error)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 from pathlib import Path
 
 import pytest
 
-import onceonly.event_time
 from onceonly import OnceOnlyError, Recovery, Storage, exactly_once, start
 from onceonly.api import arguments as preconditions
 from onceonly.api import run_state
 from onceonly.errors import ConfigurationError
-from onceonly.errors.options import RENAMED
 from onceonly.spark import engine
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.storage import LocalStorage
@@ -79,35 +76,6 @@ def test_a_value_that_means_nothing_is_refused_where_it_is_given(made, argument,
         made(**{argument: value})
     assert caught.value.code == "E110"
     assert f"leave {argument}= out" in caught.value.remedy or f"{argument}=1" in caught.value.remedy
-
-
-PUBLIC = (onceonly, onceonly.event_time, *map(importlib.import_module, SINKS))
-
-
-def test_an_old_keyword_is_refused_with_its_new_spelling():
-    harmed = []
-    for call, old, new in [(call, *words) for call, table in RENAMED.items() for words in table.items()]:
-        with pytest.raises(OnceOnlyError) as caught:
-            next(getattr(room, call) for room in PUBLIC if hasattr(room, call))(**{old: "x"})
-        what, remedy = caught.value.what, caught.value.remedy
-        if caught.value.code != "E110" or what.count("(") != what.count(")") or f"{call}(..., {new})" != remedy:
-            harmed.append(f"{call}({old}=)")
-    assert harmed == []
-
-
-@pytest.mark.parametrize(
-    ("made", "old", "said"),
-    [
-        (exactly_once, "before", "exactly_once() has no argument before=: it is now transform=."),
-        (exactly_once, "overlap", "exactly_once() has no argument overlap=: it is now recovery=Recovery(overlap=)."),
-        (exactly_once, "staging", "has no argument staging=: it is now storage=Storage(staging=, keep_epochs=1)."),
-        (KafkaSink, "settle", "has no argument settle=: it is now tuning=KafkaTuning(hidden_timeout=)."),
-    ],
-)
-def test_an_old_keyword_is_told_the_place_of_the_new_one(made, old, said):
-    with pytest.raises(OnceOnlyError) as caught:
-        made(**{old: "x"})
-    assert said in caught.value.what
 
 
 @pytest.mark.parametrize(

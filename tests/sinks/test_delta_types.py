@@ -16,7 +16,7 @@ from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_lab.conformance.scenario import Scenario
 from onceonly_sinks.delta import Merge
-from onceonly_sinks.delta.columns import METADATA_KEY, Unread, parse
+from onceonly_sinks.delta.columns import METADATA_KEY, Unread, delta_schema, parse
 
 DRIVER, EXECUTORS = 1 << 30, 0
 PATHS = pytest.mark.parametrize("limit", [DRIVER, EXECUTORS], ids=["driver", "executors"])
@@ -59,6 +59,21 @@ def test_a_type_that_only_arrow_knows_in_another_form_is_refused(
             driver.sink.prepare(ArrowBatch(rows), 1)
         assert refused.value.code == "E506"
         assert told in str(refused.value)
+
+
+def test_all_columns_of_types_that_delta_lacks_are_named_at_once() -> None:
+    names = [f"column_{number}" for number in range(20)]
+    kinds = [variant() if number % 2 else pa.duration("us") for number in range(20)]
+    with pytest.raises(DestinationError) as refused:
+        delta_schema("orders", pa.schema(zip(names, kinds, strict=True)))
+    assert "column_0 is duration[us]" in refused.value.what
+    assert "column_1 is VARIANT" in refused.value.what
+    assert refused.value.what.endswith(" and 16 more.")
+    carried, unknown = (", ".join(names[first::2][:8]) for first in (1, 0))
+    expected = (
+        f"turn {carried} and 2 more into plain columns with transform=; cast {unknown} and 2 more with transform="
+    )
+    assert refused.value.remedy == expected
 
 
 # ---- beyond the calendar of Python

@@ -8,8 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onceonly.errors import DestinationError
+from onceonly.errors import DestinationError, RowsRefused, refuse
+from onceonly.protocol import Sink
+from onceonly.runtime.sink_refusals import proposing_output
+from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.kafka.columns import Columns
+from onceonly_sinks.memory import MemorySink
+
+TOPIC, TABLE = KafkaSink("localhost:1", "orders"), MemorySink()
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -115,10 +121,40 @@ def test_a_wrong_column_is_named_with_its_type(rows: pa.RecordBatch, topic: str 
     assert named in str(error)
 
 
-def test_a_missing_value_is_made_by_an_output_so_that_no_table_gets_it() -> None:
+def test_a_missing_value_is_made_in_the_query_if_only_the_topic_gets_rows() -> None:
     error = refusal(batch(price=pa.array([1.5])))
-    assert 'Output(KafkaSink(...), name="records", select=["to_json(struct(*)) AS value"])' in error.remedy
-    assert "table" not in str(error)
+    assert error.remedy == 'compute it from the others: df.selectExpr("to_json(struct(*)) AS value")'
+
+
+def test_all_columns_of_another_type_are_named_at_once() -> None:
+    error = refusal(batch(value=pa.array([1]), key=pa.array([2]), partition=pa.array([3], pa.int32())))
+    assert "column value is int64, not string or binary; column key is int64, not string or binary." in error.what
+    assert error.remedy == "cast value to string or binary; cast key to string or binary"
+    error = refusal(batch(key=pa.array([2])), None)
+    wanted = ("no column value; ", "no column topic and the sink no topic=; ", "column key is int64")
+    assert [part for part in wanted if part not in error.what] == []
+    assert error.details["absent"] == ()
+
+
+@pytest.mark.parametrize(
+    ("sink", "other", "absent", "is_output"),
+    [
+        (TOPIC, TABLE, ("value",), True),
+        (TABLE, TOPIC, ("key", "value"), True),
+        (TOPIC, TOPIC, ("value",), False),
+        (TABLE, TABLE, ("value",), False),
+        (TABLE, TOPIC, ("value", "price"), False),
+        (TABLE, TOPIC, ("key",), False),
+        (TABLE, TOPIC, (), False),
+    ],
+)
+def test_a_topic_beside_a_table_gets_an_output_and_no_column_for_all(
+    sink: Sink, other: Sink, absent: tuple[str, ...], is_output: bool
+) -> None:
+    with pytest.raises(RowsRefused) as caught, proposing_output(sink, [sink, other]):
+        raise refuse("E506", sink=sink.id, difference="a column is missing", next="add it", absent=absent)
+    output = 'Output(KafkaSink(...), name="records", select=["to_json(struct(*)) AS value"])'
+    assert (output in caught.value.remedy, caught.value.remedy == "add it") == (is_output, not is_output)
 
 
 @pytest.mark.parametrize(

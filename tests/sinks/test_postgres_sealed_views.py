@@ -26,13 +26,14 @@ class Views(Pipeline):
 
     def __init__(self, root: Path, dsn: str, *tables: str, **options: Any) -> None:
         super().__init__(root, ("z",))
-        self.dsn, self.tables = dsn, tables
+        self.dsn, self.tables, self.made = dsn, tables, list[PostgresSink]()
         self.options = {"sealed_view": True, **options}
         # Patience differs, so that the tables do not share a transaction.
         self.apart = {name: {"tuning": PostgresTuning(commit_timeout=60.0 + at)} for at, name in enumerate(tables)}
 
     def sinks(self) -> list[Sink]:  # type: ignore[override]
         made = [PostgresSink(self.dsn, name, **self.options, **self.apart[name]) for name in self.tables]
+        self.made += made
         return [*made, *super().sinks()]
 
     def seen(self, *names: str) -> list[int]:
@@ -62,6 +63,8 @@ def pipelines(dsn: str, tmp_path: Path) -> Iterator[Any]:
     yield make
     for one in made:
         one.ledger.close()
+        for sink in one.made:
+            sink.close()  # a connection that is left to the garbage collector is a warning wherever that comes
 
 
 def test_an_epoch_is_shown_once_it_is_recorded(pipelines: Any) -> None:

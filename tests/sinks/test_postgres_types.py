@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.refusal_length import MOST, lines_of
 from tests.sinks.postgres_writer import Writer, rows, run
 from tests.sinks.variants import BOTH_WAYS
 
@@ -402,3 +403,17 @@ def _as_ticks(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_list(type_):
         return pa.list_(_as_ticks(type_.value_type))
     return pa.int32() if pa.types.is_date32(type_) else pa.int64()
+
+
+def test_a_hundred_columns_that_do_not_fit_leave_a_short_refusal() -> None:
+    names = [f"column_{number}" for number in range(100)]
+    there = Table(NAME, 1, tuple(replace(column("bigint"), name=name) for name in names), frozenset(), None)
+    with pytest.raises(DestinationError) as misfit:
+        map_types("sink", pa.schema([(name, pa.bool_()) for name in names]), there)
+    with pytest.raises(DestinationError) as formless:
+        planned(NAME, [pa.field(name, VARIANT) for name in names], (), None, "sink")
+    assert [lines_of(str(caught.value)) <= MOST for caught in (misfit, formless)] == [True, True]
+    assert all("column column_3 " in caught.value.what for caught in (misfit, formless))
+    assert all(caught.value.what.endswith(" and 96 more.") for caught in (misfit, formless))
+    listed = ", ".join(names[:8])
+    assert misfit.value.remedy == f"cast {listed} and 92 more in the query; then restart the query"

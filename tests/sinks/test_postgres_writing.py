@@ -397,6 +397,29 @@ def test_all_missing_columns_come_with_one_statement(dsn: str) -> None:
     assert rows(dsn, "Tar.get 1%") == [(1, "new", 1, True)]
 
 
+def test_columns_that_are_missing_or_too_narrow_come_with_one_statement(dsn: str) -> None:
+    run(dsn, "CREATE TABLE target (id text, price integer, day date, n bigint); INSERT INTO target VALUES ('0', 7)")
+    wide = pa.table({"id": ["1"], "price": [1.5], "day": ["x"], "n": [Decimal("2.50")], "b": [True], "c": [1]})
+    with Writer(dsn) as writer:
+        error = refused(writer, wide, "E506")
+        statement, rest = error.remedy.split("; ", 1)
+        assert rest == "or cast price, day, n in the query; then restart the query"
+        run(dsn, statement)
+        writer.write(wide)
+    found = rows(dsn)
+    assert [row[:2] for row in found] == [("0", 7.0), ("1", 1.5)]
+    assert found[1][2:] == ("x", Decimal("2.50"), True, 1)
+
+
+def test_a_type_that_the_table_cannot_widen_to_is_cast_in_the_query(dsn: str) -> None:
+    run(dsn, "CREATE TABLE target (id bigint, note text, a bigint, b date)")
+    wide = orders(1).append_column("a", pa.array([True])).append_column("b", pa.array([1]))
+    with Writer(dsn) as writer:
+        error = refused(writer, wide, "E506")
+    assert "cannot hold a type of the batch: column a is boolean in the batch, bigint in the table" in error.what
+    assert error.remedy == "cast a, b in the query; then restart the query"
+
+
 def test_a_key_without_an_index_comes_with_the_statement_that_makes_it(dsn: str) -> None:
     run(dsn, "CREATE TABLE target (id bigint, note text)")
     with Writer(dsn, key="id") as writer:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from onceonly_checkpoints.epoch import EpochRecord, Lineage
-from onceonly_checkpoints.model import InputFile, SourceOffsets
+from onceonly_checkpoints.model import InputFile, SourceOffsets, shorten_list
 from onceonly_checkpoints.spark import logs
 from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.spark.logs import UnreadableCheckpoint
@@ -279,8 +279,7 @@ class InTheWay(Exception):
     """
 
     def __init__(self, paths: tuple[str, ...]) -> None:
-        more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-        super().__init__(f"the checkpoint holds other content: {', '.join(paths[:3])}{more}")
+        super().__init__(f"the checkpoint holds other content: {shorten_list(paths, 3)}")
         self.paths = paths
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from onceonly.errors import refuse
 from onceonly.spark.frames import stands_for
+from onceonly_checkpoints.model import shorten_list
 from onceonly_sinks.delta.merge import Upsert
 
 if TYPE_CHECKING:
@@ -231,11 +232,8 @@ def delta_schema(sink: str, schema: pa.Schema) -> Schema:
     from deltalake import Schema
 
     _check_names(sink, schema.names)
-    for field in schema:
-        _check_carried(sink, field)
     nullable = [field.with_nullable(True).remove_metadata() for field in schema]
-    for field in nullable:
-        _check_type(sink, field)
+    _check_types(sink, schema, nullable)
     import pyarrow as pa
 
     return Schema.from_arrow(pa.schema(nullable))
@@ -246,33 +244,37 @@ def _check_names(sink: str, names: Sequence[str]) -> None:
     for name in names:
         if (other := spellings.setdefault(name.lower(), name)) != name:
             difference = f"{other} and {name} are one name to a Delta table"
-            cause, remedy = "the query delivers both", "rename one of them with transform="
-            raise refuse("E506", sink=sink, difference=difference, because=cause, next=remedy)
+            words = {"because": "the query delivers both", "next": "rename one of them with transform="}
+            raise refuse("E506", sink=sink, mismatch="cannot tell two columns apart", difference=difference, **words)
 
 
-def _check_carried(sink: str, field: pa.Field[Any]) -> None:
-    """Refuse types that both committers would write as their Arrow carrier, such as a struct of bytes for a VARIANT."""
-    if (kind := stands_for(field)) is not None:
-        difference = f"column {field.name} is {kind}, which cannot be written as it is"
-        remedy = f"turn {field.name} into plain columns with transform="
-        raise refuse("E506", sink=sink, difference=difference, because=_NO_TYPE, next=remedy)
+def _check_types(sink: str, schema: pa.Schema, nullable: Sequence[pa.Field[Any]]) -> None:
+    """Refuse types that Delta lacks, and those that both committers would write as their carrier, as a VARIANT."""
+    differences, carried, unknown = list[str](), list[str](), list[str]()
+    for field, plain in zip(schema, nullable, strict=True):
+        if (kind := stands_for(field)) is not None:
+            differences.append(f"column {field.name} is {kind}, which cannot be written as it is")
+            carried.append(field.name)
+        elif not _is_held(plain):
+            differences.append(f"column {field.name} is {field.type}, which a Delta table cannot hold")
+            unknown.append(field.name)
+    if differences:
+        mismatch, cause = "cannot hold a type of the batch", "Delta lacks a type that Spark has"
+        plain_columns = f"turn {shorten_list(carried)} into plain columns with transform="
+        ways = {plain_columns: carried, f"cast {shorten_list(unknown)} with transform=": unknown}
+        details = {"because": cause, "next": "; ".join(way for way, names in ways.items() if names)}
+        raise refuse("E506", sink=sink, mismatch=mismatch, difference=shorten_list(differences, 4, "; "), **details)
 
 
-def _check_type(sink: str, field: pa.Field[Any]) -> None:
+def _is_held(field: pa.Field[Any]) -> bool:
     import pyarrow as pa
     from deltalake import Schema
 
     try:
         held = columns_of(Schema.from_arrow(pa.schema([field])))[0].type
     except Exception:  # noqa: BLE001  deltalake raises a bare Exception for a type it does not know
-        held = "nothing"
-    if held == "nothing" or any(json.dumps(name) in held for name in _UNREADABLE):
-        difference = f"column {field.name} is {field.type}, which a Delta table cannot hold"
-        remedy = f"cast {field.name} with transform="
-        raise refuse("E506", sink=sink, difference=difference, because=_NO_TYPE, next=remedy)
-
-
-_NO_TYPE = "the query delivers a type that Spark has and Delta has not"
+        return False
+    return not any(json.dumps(name) in held for name in _UNREADABLE)
 
 
 def select(schema: Schema, names: Collection[str]) -> Schema:
@@ -331,7 +333,7 @@ def one_per_key(sink: str, rows: pa.Table, upsert: Upsert) -> pa.Table:
     """
     if upsert.delete:
         check_flag(sink, upsert.delete, rows.column(upsert.delete).null_count)
-    check_keys(sink, upsert, sum(_null_keys(rows, upsert)), None)
+    check_keys(sink, upsert, sum([rows.column(name).null_count for name in upsert.key]), None)
     count = rows.group_by(list(upsert.key)).aggregate([([], "count_all")])
     if count.num_rows == rows.num_rows:
         return rows
@@ -339,10 +341,6 @@ def one_per_key(sink: str, rows: pa.Table, upsert: Upsert) -> pa.Table:
         check_keys(sink, upsert, 0, _example(count, upsert))
         return rows
     return _newest(sink, rows, upsert, upsert.sequence)
-
-
-def _null_keys(rows: pa.Table, upsert: Upsert) -> list[int]:
-    return [rows.column(name).null_count for name in upsert.key]
 
 
 def _newest(sink: str, rows: pa.Table, upsert: Upsert, sequence: str) -> pa.Table:

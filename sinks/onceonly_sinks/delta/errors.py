@@ -93,7 +93,8 @@ def _by_condition(table: Table, error: Exception) -> OnceOnlyError | None:
 
     if isinstance(error, SchemaMismatchError):
         cause = "the table got other columns while the epoch was computed"
-        return refuse("E506", sink=table.sink, difference=_first_line(error), because=cause, next="restart the query")
+        words = {"mismatch": "was changed meanwhile", "because": cause, "next": "restart the query"}
+        return refuse("E506", sink=table.sink, difference=_first_line(error), **words)
     if condition := _of_rows(error):
         return _of_values(table, condition)
     condition = next((name for name in _conditions(error) if name.startswith(_ABOUT_TABLE)), None)

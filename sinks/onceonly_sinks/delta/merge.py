@@ -11,6 +11,7 @@ from onceonly.errors import nearest
 from onceonly.errors.arguments import checks_arguments
 from onceonly.errors.options import unfit
 from onceonly.protocol.values import replaces
+from onceonly_checkpoints.model import shorten_list
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -206,7 +207,7 @@ def _uncompared(upsert: Upsert, columns: Sequence[str], batch: Mapping[str, Any]
     """Problem and remedy for a missing column, or for values that cannot be compared."""
     if absent := [name for name in columns if name not in batch]:
         named = f"key=, sequence=, delete_flag= or merge= names {', '.join(absent)}"
-        difference = f"{named}, which the batch does not have; it has: {', '.join(batch)}"
+        difference = f"{named}, which the batch does not have; it has: {shorten_list([*batch])}"
         return difference, f"name columns of the batch{nearest(absent, batch)}"
     if nested := [name for name in (*upsert.key, upsert.sequence) if name and isinstance(batch[name], dict)]:
         difference = (

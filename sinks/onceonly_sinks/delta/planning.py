@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.errors import refuse
 from onceonly.machine.estimate import schema_width
 from onceonly.protocol import Batch, Estimate
+from onceonly_checkpoints.model import shorten_list
 from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta import log_committer
 from onceonly_sinks.delta.columns import Column, Unread
@@ -189,10 +190,12 @@ class Planner:
     def _check_columns(self, there: Sequence[Column], stored: Sequence[Column], pairs: Mapping[str, str]) -> None:
         """Refuse (E506) a batch that the table's columns cannot take without loss."""
         if problems := differences(there, stored, pairs):
+            absent = tuple(column.name for column in stored if column.name not in pairs)
             raise refuse(
                 "E506",
                 sink=self.table.sink,
-                difference="; ".join(problems),
+                difference=shorten_list(problems, 4, "; "),
+                absent=absent if len(absent) == len(problems) else (),
                 next="change the query back, or bring the table in line with ALTER TABLE while the query is stopped",
             )
 
@@ -265,8 +268,9 @@ class Planner:
         table = frozenset(column.name for column in there) | (frozenset(batch) if chosen.grows else frozenset())
         problem = misnamed(chosen.upsert, chosen.merge, batch, table | frozenset(pairs))
         if problem is not None:
-            cause = "an argument of DeltaSink names another column than was meant"
-            raise refuse("E506", sink=self.table.sink, difference=problem[0], because=cause, next=problem[1])
+            mismatch, cause = "cannot use a column that an argument names", "another column was meant"
+            details = {"difference": problem[0], "because": cause, "next": problem[1]}
+            raise refuse("E506", sink=self.table.sink, mismatch=mismatch, **details)
 
 
 def _in_order(offered: Mapping[str, Any], there: Sequence[Column], stored: Sequence[Column]) -> list[str]:

@@ -74,7 +74,7 @@ def history(sink: str, table: Table, after: int) -> Iterator[tuple[Marker, Recei
     epochs: dict[int, tuple[Marker, Receipt]] = {}
     brought: set[int] = set()
     least: int | None = None
-    for entry in _ours(table):
+    for entry in table.followed.newest_first():
         note = entry.note
         if note is None or (least is not None and note.epoch > least):
             continue
@@ -244,7 +244,3 @@ def disturbances(table: Table, since: Receipt | None, allowed: ChangePolicy) -> 
 def _coordinate(receipt: Receipt, name: str) -> int:
     coordinate = receipt.at(name)
     return coordinate if isinstance(coordinate, int) else -1
-
-
-def _ours(table: Table) -> Iterator[LogEntry]:
-    return (entry for entry in table.followed.newest_first() if entry.note is not None)

@@ -81,11 +81,7 @@ def active_session() -> SparkSession | None:
     # Spark's committer speaks to Delta's own classes, which are out of reach on Spark Connect.
     if session is None or not hasattr(session, "_jsparkSession"):
         return None
-    return session if _has_delta(session) else None
-
-
-def _has_delta(session: SparkSession) -> bool:
-    return EXTENSION in (session.conf.get("spark.sql.extensions", None) or "")
+    return session if EXTENSION in (session.conf.get("spark.sql.extensions", None) or "") else None
 
 
 def locate(sink: str, name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors import refuse
 from onceonly.protocol.row_rules import AfterEpoch, Between, Named, NotNull, Rule
 from onceonly_sinks.kafka.transactions import NotFlushed
 
@@ -42,28 +42,24 @@ class Columns:
     @classmethod
     def check(cls, sink: str, schema: pa.Schema, topic: str | None) -> Self:
         """Check names and types. Raises E506 with the column's name."""
+        differences: dict[str, str] = {}
         if "value" not in schema.names:
-            raise refuse(
-                "E506",
-                sink=sink,
-                difference="the batch has no column value",
-                because="a record is a key and a value, and the query delivers other columns",
-                next="compute it from the others: "
-                'exactly_once(Output(KafkaSink(...), name="records", select=["to_json(struct(*)) AS value"])), with '
-                'the sinks of the columns; or df.selectExpr("to_json(struct(*)) AS value") for a topic alone',
-            )
+            differences[_NO_VALUE] = 'compute it from the others: df.selectExpr("to_json(struct(*)) AS value")'
         if topic is None and "topic" not in schema.names:
-            difference, cause = "the batch has no column topic and the sink no topic=", "topic= was left out"
-            remedy = "KafkaSink(..., topic='orders')"
-            raise refuse("E506", sink=sink, difference=difference, because=cause, next=remedy)
+            difference = "the batch has no column topic and the sink no topic="
+            differences[difference] = "name the topic: KafkaSink(..., topic='orders')"
         for name, (fits, expected) in _types().items():
             if name not in schema.names or (name == "topic" and topic is not None):
                 continue
             if len(schema.get_all_field_indices(name)) > 1:
-                raise _differs(sink, f"the batch has several columns {name}", "keep one of them")
-            column_type = schema.field(name).type
-            if not fits(column_type):
-                raise _differs(sink, f"column {name} is {column_type}, not {expected}", f"cast it to {expected}")
+                differences[f"the batch has several columns {name}"] = f"keep one column {name}"
+            elif not fits(column_type := schema.field(name).type):
+                differences[f"column {name} is {column_type}, not {expected}"] = f"cast {name} to {expected}"
+        if differences:
+            mismatch, absent = "cannot make records of the batch", ("value",) if [*differences] == [_NO_VALUE] else ()
+            cause = "a topic takes the columns key, value, topic, partition, timestamp and headers, each in its type"
+            details = {"difference": "; ".join(differences), "because": cause, "next": "; ".join(differences.values())}
+            raise refuse("E506", sink=sink, mismatch=mismatch, absent=absent, **details)
         optional = {"key", "headers", "partition", "timestamp"} | ({"topic"} if topic is None else set[str]())
         return cls(sink, topic, frozenset(optional & set(schema.names)))
 
@@ -191,9 +187,7 @@ def _types() -> dict[str, tuple[Callable[[Any], bool], str]]:
     }
 
 
-def _differs(sink: str, difference: str, next_: str) -> OnceOnlyError:
-    cause = "a topic takes the columns key, value, topic, partition, timestamp and headers, each in its type"
-    return refuse("E506", sink=sink, difference=difference, because=cause, next=next_)
+_NO_VALUE = "the batch has no column value"
 
 
 # ---- Feeds record batches to the producer: one call per row, with as little Python around it as can be.

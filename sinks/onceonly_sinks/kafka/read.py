@@ -161,7 +161,7 @@ def disturbances(destination: Destination, since: Receipt | None) -> tuple[Exter
     if since is None:
         return ()
     ids, end = since.at("topics"), since.at("end")
-    old_ids: dict[str, str] = _json(ids)
+    old_ids: dict[str, str] = json.loads(str(ids)) if ids else {}
     topics = destination.cluster.topics(old_ids)
     high = destination.cluster.high(places(topics))
     return judge_topics(old_ids, read_offsets(str(end or "{}")), topics, high)
@@ -193,10 +193,6 @@ def _cut_off(topic: str, end: Mapping[int, int], high: Mapping[PartitionKey, int
         for partition, once in end.items()
         if now[partition] < once
     ]
-
-
-def _json(text: object) -> dict[str, str]:
-    return dict(json.loads(str(text))) if text else {}
 
 
 def newest_receipt(entry: MarkerRecord) -> Receipt | None:

@@ -78,7 +78,8 @@ class Merge:
         if kind != "bool":
             difference = f"column {self.delete}, which delete_flag= names, is {kind} in the batch; it must be boolean"
             cause, remedy = "delete_flag= names another column than was meant", "name a boolean column of the batch"
-            raise refuse("E506", sink=sink, difference=difference, because=cause, next=remedy)
+            mismatch = "cannot use a column that an argument names"
+            raise refuse("E506", sink=sink, mismatch=mismatch, difference=difference, because=cause, next=remedy)
 
 
 def upserted(table: pa.Table, rows: pa.Table, merge: Merge) -> pa.Table:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.spark.frames import USER_DEFINED
+from onceonly_checkpoints.model import shorten_list
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN, Column, Table, stamping
 from onceonly_sinks.postgres.server import TableName, quote
 
@@ -15,12 +16,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlalchemy import Connection
 
+NAMED = "cannot use a column that an argument names"
+
 
 def planned(
     name: TableName, schema: Iterable[pa.Field[Any]], key: Sequence[str], epoch_column: str | None, sink: str
 ) -> Table:
     """Plan the table that holds such a batch. Raises E506: a column's type has no form in Postgres."""
-    columns = [_column_for(sink, field, required=field.name in key) for field in schema]
+    columns = _columns_for(sink, schema, key)
     extra = EPOCH_COLUMN if epoch_column == "auto" else epoch_column
     if extra is not None:
         columns.append(Column(extra, "int8", -1, False, False, False, True, "bigint"))
@@ -32,7 +35,7 @@ def lacking(sink: str, batch: pa.Schema, table: Table, delete: str | None) -> tu
     """Columns of a batch that the table lacks, all nullable. Raises E506: a column's type has no form in Postgres."""
     there = {column.name.lower() for column in table.columns}
     new = (field for field in batch if field.name != delete and field.name.lower() not in there)
-    return tuple(_column_for(sink, field, required=False) for field in new)
+    return tuple(_columns_for(sink, new))
 
 
 def add(connection: Connection, table: Table, added: Sequence[Column]) -> Table:
@@ -53,7 +56,7 @@ def no_flag(sink: str, name: str, kind: str) -> OnceOnlyError:
     """The error for a batch that has no boolean column of that name."""
     difference = f"column {name}, which delete_flag= names, is {kind} in the batch; it must be boolean"
     cause, remedy = "delete_flag= names another column than was meant", "name a boolean column of the batch"
-    return refuse("E506", sink=sink, difference=difference, because=cause, next=remedy)
+    return refuse("E506", sink=sink, mismatch=NAMED, difference=difference, because=cause, next=remedy)
 
 
 def create(connection: Connection, table: Table, key: Sequence[str]) -> Table:
@@ -66,18 +69,32 @@ def create(connection: Connection, table: Table, key: Sequence[str]) -> Table:
     return replace(table, oid=int(stamp[0]), stamp=tuple(stamp))
 
 
-def _column_for(sink: str, field: pa.Field[Any], *, required: bool) -> Column:
-    ddl, own = ddl_of(field.type), own_type(field)
-    if ddl is None or own:
-        raise refuse(
-            "E506",
-            sink=sink,
-            difference=f"column {field.name} of type {own or spark_name(field.type)} has no form in Postgres",
-            because="the query delivers a type that Spark has and Postgres has not",
-            next=advice(field),
-        )
-    base, array = ddl.removesuffix("[]"), ddl.endswith("[]")
-    return Column(field.name, _BASE[base.split("(")[0]], modifier_of(field.type), array, required, False, True, ddl)
+def _columns_for(sink: str, fields: Iterable[pa.Field[Any]], key: Sequence[str] = ()) -> list[Column]:
+    columns: list[Column] = []
+    formless: list[pa.Field[Any]] = []
+    for field in fields:
+        if (ddl := ddl_of(field.type)) is None or own_type(field):
+            formless.append(field)
+            continue
+        base, required = _BASE[ddl.removesuffix("[]").split("(")[0]], field.name in key
+        modifier, array = modifier_of(field.type), ddl.endswith("[]")
+        columns.append(Column(field.name, base, modifier, array, required, False, True, ddl))
+    if formless:
+        mismatch, cause = "cannot hold a type of the batch", "Postgres lacks a type that Spark has"
+        difference = shorten_list([no_form(field) for field in formless], 4, "; ")
+        remedy = "; ".join(dict.fromkeys(map(advice, formless)))
+        raise refuse("E506", sink=sink, mismatch=mismatch, difference=difference, because=cause, next=remedy)
+    return columns
+
+
+def is_formless(field: pa.Field[Any]) -> bool:
+    """Whether Postgres has no type for a column."""
+    return ddl_of(field.type) is None or own_type(field) is not None
+
+
+def no_form(field: pa.Field[Any]) -> str:
+    """Describe a column of a type that Postgres lacks."""
+    return f"column {field.name} of type {own_type(field) or spark_name(field.type)} has no form in Postgres"
 
 
 _BASE: Mapping[str, str] = {

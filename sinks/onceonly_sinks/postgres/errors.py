@@ -194,8 +194,13 @@ def _no_room(failure: Failure, context: Context) -> OnceOnlyError:
 
 
 def _other_shape(failure: Failure, context: Context) -> OnceOnlyError:
-    cause, next_ = "the table was changed or dropped meanwhile", "restart the query; it reads the table again"
-    return refuse("E506", sink=context.sink, difference=failure.reason, because=cause, next=next_)
+    return changed(context.sink, failure.reason)
+
+
+def changed(sink: str, difference: str = "its columns are not those that the epoch was computed for") -> OnceOnlyError:
+    """The error for a table that another program changed after the rows were prepared."""
+    cause, next_ = "another program altered, replaced or dropped it", "restart the query; it reads the table again"
+    return refuse("E506", sink=sink, mismatch="was changed meanwhile", difference=difference, because=cause, next=next_)
 
 
 def refused_value(state: str, constraint: str | None) -> str:

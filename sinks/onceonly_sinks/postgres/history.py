@@ -73,7 +73,8 @@ def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge
             else "rename them"
         )
         cause, remedy = "the table was made before history= was given", f"{next_}; or leave history= out"
-        raise refuse("E506", sink=writer.sink, difference=difference, because=cause, next=remedy)
+        words = {"mismatch": "cannot keep a history", "because": cause, "next": remedy}
+        raise refuse("E506", sink=writer.sink, difference=difference, **words)
     name, column_names = name_of(table.name).sql, _columns(connection, table)
     if column_names:
         lacking = [column for column in table.columns if column.name not in column_names]

@@ -144,7 +144,7 @@ class Target:
         if table is None and plan.table.oid == 0:
             return self._made(connection, plan.table)
         if table is None or not staging.same_shape(plan.original, table):
-            raise schema.changed(self.writer.sink)
+            raise errors.changed(self.writer.sink)
         if not plan.added:
             return table
         return self._shown(connection, ddl.add(connection, table, plan.added))

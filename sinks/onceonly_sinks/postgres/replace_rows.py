@@ -18,7 +18,7 @@ from onceonly_sinks.sql.tables import OURS
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
+    from onceonly_checkpoints.epoch import Epoch, Receipt
     from onceonly_sinks.postgres.head import TableIdentity
     from onceonly_sinks.postgres.load import Target
     from onceonly_sinks.postgres.schema import Table
@@ -153,17 +153,14 @@ def content(connection: Connection, target: Target, table: Table) -> int | None:
     if table.epoch_column is None or head.shared(connection, target.writer, table.oid):
         return None
     counted = schema.recount(connection, table, table.epoch_column)
-    held = {marker.epoch.number: (marker.epoch, receipt) for marker, receipt in _held(connection, target)}
+    epochs = head.epochs_after(connection, target.writer, 0, _MANY)
+    held = {marker.epoch.number: (marker.epoch, receipt) for marker, receipt in epochs}
     newest = max(counted)
     if newest not in held or not _agree(connection, target, counted, held, newest):
         return None
     while newest + 1 in held and not held[newest + 1][1].rows:
         newest += 1
     return newest
-
-
-def _held(connection: Connection, target: Target) -> list[tuple[Marker, Receipt]]:
-    return head.epochs_after(connection, target.writer, 0, _MANY)
 
 
 def _agree(

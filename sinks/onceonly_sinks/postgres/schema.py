@@ -195,18 +195,12 @@ def _epoch_column(sink: str, table: TableName, columns: Sequence[Column], epoch_
         raise refuse(
             "E506",
             sink=sink,
+            mismatch="cannot number its rows by epoch",
             difference=f"epoch_column={epoch_column!r} is not a bigint column of the table",
             because="epoch_column= names another column, or the table was made without one",
             next=f"ALTER TABLE {table.printed} ADD COLUMN {printed(epoch_column)} bigint; or leave epoch_column= out",
         )
     return epoch_column
-
-
-def changed(sink: str) -> OnceOnlyError:
-    """The error for a table that changed after the rows were prepared."""
-    difference = "the table was changed while the epoch was computed"
-    remedy = "restart the query; it reads the table again"
-    return refuse("E506", sink=sink, difference=difference, because="the table was changed or replaced", next=remedy)
 
 
 # ---- Whether it can be written, what stands in the way, what happened to it.

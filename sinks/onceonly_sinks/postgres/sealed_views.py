@@ -52,7 +52,8 @@ def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge
         difference = "sealed_view=True shows rows by a bigint column with the epoch's number, and the table has none"
         cause = "the table was made before sealed_view= was given"
         next_ = f"ALTER TABLE {table.name.printed} ADD COLUMN _epoch bigint; or leave sealed_view= out"
-        raise refuse("E506", sink=writer.sink, difference=difference, because=cause, next=next_)
+        words = {"mismatch": "cannot have a sealed view", "because": cause, "next": next_}
+        raise refuse("E506", sink=writer.sink, difference=difference, **words)
     sealed = f"(SELECT coalesce(max(h.sealed), 0) FROM onceonly.head h WHERE h.pipeline = {_text(writer.pipeline)})"
     columns = ", ".join(f"t.{quote(column.name)}" for column in table.columns)
     if merge.history:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import nearest, refuse
 from onceonly.protocol.values import replaces
+from onceonly_checkpoints.model import shorten_list
+from onceonly_sinks.postgres.ddl import NAMED
 from onceonly_sinks.postgres.head import PostgresHeadScope
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import printed, quote
@@ -77,16 +79,17 @@ def check_index(sink: str, table: Table, merge: Merge) -> None:
     missing = [name for name in column_names if name not in table.by_name]
     keys = ", ".join(map(printed, merge.key))
     if missing:
-        difference = f"the table has no column {', '.join(missing)}; it has: {', '.join(table.by_name)}"
-        cause = "key= or sequence= names another column than was meant, or the table was made without it"
+        difference = f"the table has no column {', '.join(missing)}; it has: {shorten_list([*table.by_name])}"
+        mismatch, cause = NAMED, "key= or sequence= names another column than was meant, or the table lacks it"
         next_ = f"correct key= or sequence={nearest(missing, table.by_name)}"
     elif merge.key and frozenset(merge.key) not in table.keys:
+        mismatch = "cannot find the row of a key"
         difference = f"no unique index of the table is on exactly ({', '.join(merge.key)})"
         cause = "the table was made without such an index, or key= is not what its rows are unique by"
         next_ = f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.name.printed} ({keys})"
     else:
         return
-    raise refuse("E506", sink=sink, difference=difference, because=cause, next=next_)
+    raise refuse("E506", sink=sink, mismatch=mismatch, difference=difference, because=cause, next=next_)
 
 
 def check_rows(connection: Connection, sink: str, waiting: Waiting, merge: Merge) -> None:

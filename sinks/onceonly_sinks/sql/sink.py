@@ -35,6 +35,7 @@ from onceonly.protocol.batch import ArrowRows
 from onceonly.protocol.guard import NewestEpoch, check_fence, check_follows
 from onceonly.protocol.sink import check_prepared_by
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_checkpoints.model import shorten_list
 from onceonly_checkpoints.storage import resolved
 from onceonly_sinks.sql import commit_outcome, tables
 from onceonly_sinks.sql.commit_outcome import Failed, Failure
@@ -145,10 +146,12 @@ class SqlSink(SinkBase, DetectsChanges, Inspectable):
             db.execute(f"CREATE TABLE {quote(self.table)} ({', '.join([*made, f'{column} bigint'])})")
             return
         if missing := [field for field in schema if field.name not in columns]:
-            difference = f"the table lacks {', '.join(field.name for field in missing)}"
+            absent = tuple(field.name for field in missing)
+            difference = f"the table lacks {shorten_list(absent)}"
             adding = f"ALTER TABLE {quote(self.table)} ADD COLUMN"
             remedy = "; ".join(f"{adding} {quote(field.name)} {self.type_of(field)}".rstrip() for field in missing)
-            raise refuse("E506", sink=self.id, difference=difference, next=f"{remedy}; then restart the query")
+            next_ = f"{remedy}; then restart the query"
+            raise refuse("E506", sink=self.id, difference=difference, next=next_, absent=absent)
         if self.epoch_column not in columns:
             db.execute(f"ALTER TABLE {quote(self.table)} ADD COLUMN {column} bigint")
 

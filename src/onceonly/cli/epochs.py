@@ -155,14 +155,12 @@ def _show_plans(name: str, plans: Sequence[KeptPlan], output: Output) -> None:
     if output is Output.JSON:
         emit_json({"pipeline": name, "plans": [asdict(plan) for plan in plans]})
         return
-    emit_table(("first epoch", "plan", "lines"), ((plan.first_epoch, plan.plan, _lines(plan)) for plan in plans))
+    emit_table(
+        ("first epoch", "plan", "lines"), ((plan.first_epoch, plan.plan, len(plan.body.splitlines())) for plan in plans)
+    )
     for old, new in [*pairwise(plans)][-1:]:
         for line in unified_diff(old.body.splitlines(), new.body.splitlines(), old.plan, new.plan, n=1, lineterm=""):
             say(line)
-
-
-def _lines(plan: KeptPlan) -> int:
-    return len(plan.body.splitlines())
 
 
 def _format_epoch(record: EpochRecord) -> str:

@@ -87,7 +87,7 @@ def fill(text: str, details: Mapping[str, object]) -> str:
 
 UNTOLD: Mapping[str, object] = {
     **{"lost": "epochs", "copy": "", "again": "", "undo": "", "dump": "", "by": "a newer driver"},
-    **{"because": None, "mend": None, "aside": None},
+    **{"because": None, "mend": None, "aside": None, "mismatch": None},
 }
 """Details of whoever cannot ask the ledger, as a sink in the middle of a commit; and those for which the text of a code
 has words of its own, ``{because:the most likely cause}``, for whoever knows nothing more exact."""
@@ -96,6 +96,20 @@ OF_THE_LEDGER = frozenset({"ledger", "where", "named", "first", "last"})
 """What commands need and only an opening knows."""
 
 _RESTART = "restart the query: its opening prints the commands that apply"
+
+_LINES, _CHARACTERS = 3, 360
+"""Of a foreign text in a message: a server's words, a traceback, a list of a hundred columns. A remedy stays whole."""
+
+
+def _shortened(detail: object) -> object:
+    """The beginning and the end of a long text, without its secrets."""
+    if not isinstance(detail, str):
+        return detail
+    text = mask(detail)  # first, as half a secret is not recognised
+    lines = text.splitlines()
+    text = f"{lines[0]} ... {lines[-1]}" if len(lines) > _LINES else text
+    half = _CHARACTERS // 2
+    return text if len(text) <= _CHARACTERS else f"{text[:half]} ... {text[-half:]}"
 
 
 class OnceOnlyError(Exception):
@@ -115,13 +129,15 @@ class OnceOnlyError(Exception):
         """Fill the catalogue's texts of ``code`` with ``details``. Secrets are masked."""
         entry = CATALOGUE[code]
         details = {**UNTOLD, **details}
+        brief = {name: _shortened(detail) for name, detail in details.items()}
         self.code = code
         self.details = details
-        self.what = mask(fill(entry.what, details))
+        self.what = mask(fill(entry.what, brief))
         remedy = _RESTART if fields(entry.remedy) & OF_THE_LEDGER - details.keys() else entry.remedy
         self.remedy = mask(fill(remedy, details))
-        lines = (f"[ONCE-{code}] {entry.what}", entry.matter, f"Likely cause: {entry.cause}", f"Next: {remedy}")
-        super().__init__(mask("\n  ".join(fill(line, details).replace("\n", "\n  ") for line in lines)))
+        texts = (self.what, fill(entry.matter, brief), f"Likely cause: {fill(entry.cause, brief)}")
+        lines = (f"[ONCE-{code}] {texts[0]}", *texts[1:], f"Next: {self.remedy}")
+        super().__init__(mask("\n  ".join(line.replace("\n", "\n  ") for line in lines)))
 
 
 def fields(text: str) -> frozenset[str]:

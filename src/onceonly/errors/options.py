@@ -52,45 +52,6 @@ Seconds = Annotated[
 ]
 Bytes = Annotated[int, at_least(0, "a number of bytes", "67108864")]
 
-_SINK = {"delete": "delete_flag=..."}
-
-RENAMED: Mapping[str, Mapping[str, str]] = {
-    "exactly_once": {
-        **{"before": "transform=...", "note_time": "event_time=...", "panes": "windows=..."},
-        **{old: f"recovery=Recovery({old}=...)" for old in ("adopt", "overlap", "on_refresh", "lossy_source")},
-        **{"ledger": "storage=Storage(ledger=...)", "staging": "storage=Storage(staging=..., keep_epochs=1)"},
-    },
-    "EventTime": {"delay": "max_delay=...", "says": "callback=..."},
-    "FromUpstream": {"name": "pipeline=..."},
-    "Quality": {"keep": "keep_for=...", "values": "keep_row=..."},
-    "Dedupe": {"keep": "store=..."},
-    "Windows": {
-        **{"values": "aggregates=...", "rows": "results=...", "at_most": "max_open=..."},
-        **{"lateness": "allowed_lateness=...", "state": "state_sink=..."},
-    },
-    "PostgresSink": {
-        **_SINK,
-        **{old: f"keep=Keep({old}=...)" for old in ("markers", "tombstones", "history")},
-        "keep_history": "keep=Keep(history=...)",
-        **{
-            old: f"tuning=PostgresTuning({old}=...)"
-            for old in ("epoch_column", "driver_limit", "lock_timeout", "triggers")
-        },
-        **{"via": "tuning=PostgresTuning(load=...)", "patience": "tuning=PostgresTuning(commit_timeout=...)"},
-    },
-    "DeltaSink": {
-        **_SINK,
-        **{"path_or_table": "table=...", "foreign": "external_changes=..."},
-        **{old: f"tuning=DeltaTuning({old}=...)" for old in ("committer", "driver_limit", "epoch_column")},
-    },
-    "KafkaSink": {
-        "marker_topic": "tuning=KafkaTuning(marker_topic=...)",
-        **{"patience": "tuning=KafkaTuning(answer_timeout=...)", "settle": "tuning=KafkaTuning(hidden_timeout=...)"},
-    },
-    "MemorySink": _SINK,
-}
-"""By call, the new spelling of each old keyword."""
-
 
 def wrong(call: _Call, name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> OnceOnlyError | None:
     """The refusal (E110) of a call that its signature does not accept, or ``None``."""
@@ -98,9 +59,6 @@ def wrong(call: _Call, name: str, positional: Sequence[Any], named: Mapping[str,
     names = [keyword for keyword in signature.parameters if keyword != "self"]
     cause = f"it takes {', '.join(f'{keyword}=' for keyword in names) or 'nothing'}"
     if unknown := next((keyword for keyword in named if keyword not in names), None):
-        if new := RENAMED.get(name, {}).get(unknown):
-            problem = f"{name}() has no argument {unknown}=: it is now {new.replace('=...', '=')}."
-            return misused(problem, "the argument has another name now", f"{name}(..., {new})")
         suggestion = nearest([unknown], names).replace("?", "=?")
         elsewhere = getattr(positional[0], "elsewhere", "") if positional else ""
         remedy = f"give one of these{elsewhere and '; ' + elsewhere.format(setting=unknown.replace('_', '.'))}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from onceonly.errors import OnceOnlyError, repeat
 from onceonly.errors.arguments import checks_arguments
@@ -112,8 +112,4 @@ def read(text: str) -> Refused | None:
     for line in lines:
         at = "cause" if line.startswith(_CAUSE) else "next" if line.startswith(_NEXT) else at
         parts[at].append(line.removeprefix(_CAUSE if at == "cause" else _NEXT))
-    return Refused(code, **_joined(parts))
-
-
-def _joined(parts: Mapping[str, list[str]]) -> dict[str, Any]:
-    return {name: "\n".join(lines) for name, lines in parts.items()}
+    return Refused(code, **{name: "\n".join(lines) for name, lines in parts.items()})

@@ -22,6 +22,7 @@ from onceonly.spark.engine import QueryPlan, Run
 from onceonly_checkpoints import epoch_time
 from onceonly_checkpoints.epoch_time import END, Unit
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.model import shorten_list
 
 Says = Callable[[TimedEpoch], object]
 
@@ -225,7 +226,7 @@ class EventTimeArgument:
         if kind is None:
             cause = "the column is spelled in another way, or transform= dropped it"
             problem = f"the rows have no such column{nearest([column], names)}"
-            remedy = f"name one of these, or have transform= make it: {', '.join(names)}"
+            remedy = f"name one of these, or have transform= make it: {shorten_list(names)}"
             raise _timeless(pipeline, column, problem, cause, remedy)
         if kind in _KINDS[unit]:
             return

@@ -282,7 +282,7 @@ def _r8_mismatch(facts: BatchFacts) -> Refusal:
     details = {**_refusal_details(facts, last), "state_lost": offer.stateful and anew}
     comparable = not _bound(last) and all(portable(source) for source in (*last.sources, *offer.sources))
     if anew and (offer.start.unset or not comparable):
-        ids = {"offered": offer.lineage.query_id, "recorded": _query_before(facts)}
+        ids = {"offered": offer.lineage.query_id[:8], "recorded": _query_before(facts)[:8]}
         return Refusal.of("E211", **ids, **details, trim=_trim_hint(offer))
     range_ = f"{describe(offer.start)} to {describe(offer.slice.end)}"
     ordering = order(offer.start, last.written.end)

@@ -293,7 +293,7 @@ class DividedBatch(SparkBatch):
     ) -> None:
         self._outputs = tuple(outputs)
         self._values: Callable[[], Mapping[str, Any]] = dict
-        super().__init__(_wide(rows, self._outputs), estimate, leave_out, without)
+        super().__init__(rows.select("*", *[output.column for output in self._outputs]), estimate, leave_out, without)
         self._schema = _named(self._schema, self._outputs)
 
     @property
@@ -363,7 +363,3 @@ def _named(schema: pa.Schema, outputs: Sequence[ResolvedOutput]) -> pa.Schema:
         at = schema.get_field_index(column_of(output.spec.name))
         schema = schema.set(at, pa.field(column_of(output.spec.name), pa.struct(list(output.columns))))
     return schema
-
-
-def _wide(rows: DataFrame, outputs: Sequence[ResolvedOutput]) -> DataFrame:
-    return rows.select("*", *[output.column for output in outputs])

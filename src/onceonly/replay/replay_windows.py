@@ -233,7 +233,8 @@ class WindowReplay:
             nonlocal previous, definition
             epoch = ran[-1].epoch
             if definition is None:
-                definition = define(self.panes, dict(rows.dtypes), self._kinds(rows))
+                kinds = spark_partials.kinds_of(self._pipeline, rows, self.panes)
+                definition = define(self.panes, dict(rows.dtypes), kinds)
                 self._demand(definition, epoch)
             last = _behind(by_number, epoch.number, previous)
             made = self._stepped(rows, definition, epoch, last)
@@ -256,9 +257,6 @@ class WindowReplay:
 
         batch = WindowedBatch(rows, WindowStepper(definition, self.store, _targets(epoch)), Estimate(None, None))
         return batch.bound(to, None, notes)
-
-    def _kinds(self, rows: DataFrame) -> Mapping[str, str]:
-        return spark_partials.kinds_of(self._pipeline, rows, self.panes)
 
     def _demand(self, definition: Definition, epoch: Epoch) -> None:
         if epoch.windows is None or definition.fingerprint == epoch.windows.definition:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from onceonly.errors import mask
 from onceonly.machine.acceptance import batches_given_up
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
-from onceonly_checkpoints.model import InputFile, SourceIdentity, SourceKind, SourceOffsets
+from onceonly_checkpoints.model import InputFile, SourceIdentity, SourceKind, SourceOffsets, shorten_list
 from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.spark.logs import UnreadableCheckpoint, input_files, newest_entry
 from onceonly_checkpoints.storage import Readable, UnreachableStorage, file_system, is_local, local_path
@@ -76,7 +76,7 @@ def _looked_for(files: Mapping[int, Iterable[InputFile]], there: IsThere) -> Sou
         answers = [(file.path, there(file.path)) for file in those]
         unknown += sum(answer is None for _, answer in answers)
         if lost := [mask(path) for path, answer in answers if answer is False]:
-            gone[number] = f"{lost[0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}"
+            gone[number] = shorten_list(lost, 1)
     return SourceAvailability(gone, (f"whether {unknown} input files are still there",) if unknown else ())
 
 

@@ -23,7 +23,7 @@ from onceonly.spark import input
 from onceonly.spark.detect import engine_for
 from onceonly.spark.engine import QueryPlan, Run, stream_of
 from onceonly_checkpoints.epoch import EpochRecord
-from onceonly_checkpoints.model import SourceOffsets
+from onceonly_checkpoints.model import SourceOffsets, shorten_list
 from onceonly_checkpoints.spark.replay_plan import CannotReplay, MissingInput, StateFrom, Step, plan_steps
 from onceonly_checkpoints.storage import FileStore, open_storage, root_by_spark
 
@@ -256,8 +256,7 @@ class Replay:
         # Spark silently reads a missing file as no rows.
         _, missing = input.stat(logs.files, size)
         if missing:
-            first, *others = missing
-            raise self._lacks(step, f"{first}{f' and {len(others)} more' if others else ''} is gone")
+            raise self._lacks(step, f"{shorten_list(missing, 1)} is gone")
 
 
 def _is_writer(query: Any) -> bool:

@@ -45,7 +45,7 @@ from onceonly.protocol.values import ExternalChange
 from onceonly.runtime import ledger_sync, shared_transaction, sink_refusals, time_callback
 from onceonly.runtime.events import EventLog
 from onceonly.runtime.ledger_sync import LedgerAttachment
-from onceonly.runtime.sink_refusals import content, histories, naming
+from onceonly.runtime.sink_refusals import content, histories, naming, proposing_output
 from onceonly.runtime.time_callback import TimeCallback
 from onceonly.spark.engine import Describing, undescribed
 from onceonly_checkpoints.digests import Digest
@@ -412,7 +412,7 @@ class Runner:
         faults.fire(Point.PREPARE_BEFORE)
         if earlier := self._prepared.pop(command.sink, None):
             earlier.abandon()
-        with self._timed("prepare"), naming(sink):
+        with self._timed("prepare"), naming(sink), proposing_output(sink, self._sinks.values()):
             try:
                 prepared = self._prepared_in(sink, batch, command)
             except TooLargeForDriver as error:

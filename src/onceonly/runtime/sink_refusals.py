@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from onceonly.errors import OnceOnlyError, mask, refuse
+from onceonly.errors import OnceOnlyError, RowsRefused, mask, refuse
 from onceonly.protocol import OutcomeUnknown, ReplacesRows, Sink
 from onceonly.protocol.capabilities import Span
 from onceonly_checkpoints.epoch import Marker, Receipt
@@ -70,6 +70,24 @@ def naming(sink: Sink) -> Generator[None]:
         next_ = f"{upgrade()}, then restart the query"
         reason = f"a marker cannot be read: {error}"
         raise refuse("E508", sink=sink.id, reason=reason, cause=cause, next=next_) from error
+
+
+@contextmanager
+def proposing_output(sink: Sink, sinks: Iterable[Sink]) -> Generator[None]:
+    """Where a topic is written beside tables, propose an output in place of a column for all of them (E506)."""
+    try:
+        yield
+    except RowsRefused as refused:
+        absent, kinds = refused.details.get("absent"), {other.capabilities.records for other in (sink, *sinks)}
+        if len(kinds) == 1 or not isinstance(absent, tuple) or not {"value"} <= {*absent} <= _OF_RECORD:
+            raise
+        raise refuse(refused.code, **{**dict(refused.details), "next": _OUTPUT}) from None
+
+
+_OF_RECORD = frozenset({"key", "value", "topic", "partition", "timestamp", "headers"})
+
+_OUTPUT = """compute the topic's columns for the topic alone, and leave them out of the query:
+exactly_once(table, Output(KafkaSink(...), name="records", select=["to_json(struct(*)) AS value"]))"""
 
 
 def histories(sinks: Iterable[Sink], after: int = 0) -> Iterator[tuple[Marker, Receipt]]:

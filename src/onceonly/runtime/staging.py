@@ -147,7 +147,7 @@ class StagedEpochs:
             self._act(batch, epoch, made)
             with self._refusing(epoch, made):
                 files = _flushed(made)
-            digest, schema = batch.digest(), _spelled(batch.schema)
+            digest, schema = batch.digest(), base64.b64encode(batch.schema.serialize().to_pybytes()).decode()
             parts = batch.outputs() if isinstance(batch, Divided) else ()
             self._all_here(epoch, made, files, rows_in(digest, parts))
             manifest = Manifest(
@@ -413,10 +413,6 @@ def _flushed(folder: Directory) -> tuple[StagedFile, ...]:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         listed.append(StagedFile(name, size, rows))
     return tuple(listed)
-
-
-def _spelled(schema: pa.Schema) -> str:
-    return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
 def _read_schema(text: str) -> pa.Schema:

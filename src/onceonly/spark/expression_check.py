@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError, nearest, refuse
 from onceonly.spark import detect
+from onceonly_checkpoints.model import shorten_list
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -43,7 +44,7 @@ def refusal(what: str, query: str, reason: str, cause: str, remedy: str) -> Once
 
 def unread(what: str, query: str, rows: DataFrame, error: Exception) -> OnceOnlyError:
     """Make the error for an expression that Spark refuses over these rows, for any of Spark's error classes."""
-    condition, reason, names = _condition(error), first_line(error), ", ".join(rows.columns)
+    condition, reason, names = _condition(error), first_line(error), shorten_list(rows.columns)
     if condition.startswith("UNRESOLVED_COLUMN"):
         remedy = f"name one that they have: {names}{nearest(_named(error), rows.columns)}"
         return refusal(what, query, reason, "the rows have no column of that name", remedy)

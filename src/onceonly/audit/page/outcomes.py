@@ -106,7 +106,7 @@ def grid_of(facts: Facts, result: AuditResult) -> Grid:
         began, ended = _times(epoch, records.get(number), columns[-1].ended_ms if columns else 0)
         outcomes = tuple(_outcome(sink, lines.get(sink.id), number, findings) for sink in facts.sinks)
         surplus = tuple(_surplus(sink, number, epoch, _series(lines, sink)) for sink in facts.sinks)
-        codes = dict.fromkeys(code for sink in (None, *lines) for code in _codes(findings, sink, number))
+        codes = dict.fromkeys(finding.code for sink in (None, *lines) for finding in findings.get((sink, number), ()))
         rows = epoch.rows if epoch else 0
         columns.append(Column(number, number, began, ended, rows, outcomes, surplus, tuple(codes)))
     return Grid(tuple(sink.id for sink in facts.sinks), tuple(columns))
@@ -135,10 +135,6 @@ def _by_place(findings: Sequence[Finding]) -> _FindingsByEpoch:
         if finding.epoch is not None and finding.severity is not Severity.INFO:
             placed.setdefault((finding.sink, finding.epoch), []).append(finding)
     return placed
-
-
-def _codes(findings: _FindingsByEpoch, sink: str | None, number: int) -> tuple[str, ...]:
-    return tuple(finding.code for finding in findings.get((sink, number), ()))
 
 
 def _outcome(sink: SinkFacts, lane: _Lane | None, number: int, findings: _FindingsByEpoch) -> Outcome:

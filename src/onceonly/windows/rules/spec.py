@@ -18,7 +18,7 @@ from onceonly.windows.rules.assigners import Global, Sessions, Size, Sliding, Tu
 from onceonly.windows.rules.triggers import AT_WATERMARK, AtMark, AtWatermark, Trigger, complete_trigger
 from onceonly.windows.rules.values import Aggregate, Fold, Last, Value
 from onceonly_checkpoints.epoch_time import END, ResultSchema, Unit
-from onceonly_checkpoints.model import canonical
+from onceonly_checkpoints.model import canonical, shorten_list
 
 INGEST = "ingest"
 """Time of rows that are of the moment in which their batch was planned."""
@@ -341,7 +341,7 @@ def _key(name: str, columns: Mapping[str, str]) -> str:
 
 
 def _missing(what: str, name: str, columns: Mapping[str, str]) -> Exception:
-    remedy = f"name one of {', '.join(columns)}{nearest([name], columns)}"
+    remedy = f"name one of {shorten_list([*columns])}{nearest([name], columns)}"
     return wrong(
         f"{what} {name!r}, and the rows have no such column", "a misspelt name, or the column was dropped", remedy
     )
