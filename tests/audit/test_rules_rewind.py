@@ -100,4 +100,5 @@ def test_rows_that_spark_does_not_read_again_are_told_until_others_take_the_plac
 def test_what_was_read_again_is_compared_without_what_was_published() -> None:
     second, third = line()[1:3]
     published = replace(third, lineage=None, replays=ReplayedEpochs("orders~v2", 1, 2, "c"), written=second.written)
-    assert "epochs 2..2 have taken their place, with the same rows" in said(after_a_cut(second, published), "A181")
+    evidence = said(after_a_cut(second, published), "A181")
+    assert "epochs 2..2 have taken their place, with the same rows, but for epoch 3, which published" in evidence

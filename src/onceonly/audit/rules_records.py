@@ -135,14 +135,15 @@ def published_no_more(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[
 def _became(aside: Sequence[Epoch], epochs: Sequence[Epoch]) -> str:
     since = [epoch for epoch in epochs if epoch.number >= aside[0].number]
     alone = unread(aside)
-    aside = [epoch for epoch in aside if epoch not in alone] or aside
-    upto = next((at for at, epoch in enumerate(since) if epoch.written.end == aside[-1].written.end), None)
+    read = [epoch for epoch in aside if epoch not in alone] or aside
+    upto = next((at for at, epoch in enumerate(since) if epoch.written.end == read[-1].written.end), None)
     if upto is None:
         return "no epoch ends yet where they ended"
     successors = since[: upto + 1]
     text = f"epochs {successors[0].number}..{successors[-1].number} have taken their place"
-    if _summed(successors) == _summed(aside):
-        return f"{text}, with the same rows"
+    if _summed(successors) == _summed(read):
+        missing = f", but for {', '.join(map(became, alone))}" if len(read) < len(aside) else ""
+        return f"{text}, with the same rows{missing}"
     return f"{text}, with {_summed(successors).rows} rows, not all of them the same"
 
 
