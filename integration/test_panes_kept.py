@@ -34,6 +34,7 @@ from onceonly.windows import (
     Windows,
     drain,
 )
+from onceonly_sinks.delta import DeltaTuning
 from onceonly_sinks.kafka import KafkaSink, read_committed
 from onceonly_sinks.postgres import PostgresSink
 
@@ -134,7 +135,8 @@ def test_an_epoch_is_in_a_delta_table_and_its_state_in_postgres_whatever_dies_be
     state = PostgresSink(pg.dsn, table="scores_state")
 
     def write() -> Any:
-        return exactly_once(delta.sink(), pg.sink(), event_time=TIME, windows=panes(state_sink=state))
+        numbered = delta.sink(tuning=DeltaTuning(epoch_column="_epoch"))
+        return exactly_once(numbered, pg.sink(), event_time=TIME, windows=panes(state_sink=state))
 
     events.come([("a", 1, 10), ("b", 2, 20)]).run(write())
     for number, hit in enumerate((1, 2, 3), 1):
@@ -145,8 +147,8 @@ def test_an_epoch_is_in_a_delta_table_and_its_state_in_postgres_whatever_dies_be
     events.come([("c", 0, 600)]).run(write())
     wanted = {("a", 1), ("b", 2), ("a", 10), ("a", 20), ("a", 30)}
     assert {(team, total) for team, total, _ in scores(pg)} == wanted
-    rows = delta.table.to_pyarrow_table(columns=["team", "total"]).to_pylist()
-    assert sorted((row["team"], row["total"]) for row in rows) == sorted(wanted)
+    named = ["_epoch", "team", "seq", "total"]
+    assert sorted(delta.rows(*named)) == scores(pg, ", ".join(named))
 
 
 def _crash() -> None:
