@@ -153,7 +153,9 @@ def test_ids_are_counted_for_as_long_as_they_are_kept() -> None:
     aged = ExpiredRows(1, 3, 3, before_ms=lineage.batch_timestamp_ms)
     assert told(ours(SEEN_IDS, (3, 4, 5), rows={2: 4, 3: 5}, expired=aged)) == []
     gone = ours(SEEN_IDS, (3, 4, 5), rows={3: 5})
-    assert told(gone) == [("A190", 1, "7 ids of epochs 1 to 2 are gone before their time")]
+    assert told(gone) == [("A190", 1, "ids of epochs 1 to 2 are gone before their time: 7")]
+    one = ours(SEEN_IDS, (3, 4, 5), rows={1: 3, 2: 3, 3: 5})
+    assert told(one) == [("A190", 2, "ids of epoch 2 are gone before their time: 1")]
     assert judge(gone).verdict is Verdict.IN_DOUBT
     assert told(ours(SEEN_IDS, (3, 4, 5))) == [("A119", None, "its rows replace one another")]
 

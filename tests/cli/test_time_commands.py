@@ -73,7 +73,7 @@ def test_show_tells_how_far_it_came_whom_it_waits_for_and_what_each_noted_last(
         "complete until 2026-01-01T11:59:00Z",
         "latest row 2026-01-01T12:00:00.005Z",
         "waits for app",
-        "writer epoch noted last commit state",
+        "writer epoch recorded last commit state",
         "app 1 2026-01-01T11:59:00Z 2026-01-01T12:00:02Z",
         "web 1 2026-01-01T12:00:00Z 2026-01-01T12:00:01Z",
     ]
@@ -90,7 +90,7 @@ def test_history_lists_what_each_epoch_said(time: Run, store: MemoryStore, ledge
     web.write(3, 9, noted=7)
     web.write(4, noted=6)
     assert lines(time("show", "web", "--history").stdout) == [
-        "epoch rows noted complete until first last late silent",
+        "epoch rows recorded complete until first last late timed out",
         "1 2 7 7 3 9 0",
         "2 1 7 7 4 4 1",
     ]

@@ -150,7 +150,7 @@ def test_the_doctor_tells_of_a_time_out_that_the_pace_of_a_writer_meets_again(
         pipeline_check.code: pipeline_check.message
         for pipeline_check in doctor_checks.pipeline_checks(a.ledger, "A", (), a.ledger.address)
     }
-    assert found["D405"] == '"A" left B out as silent after 0.06 s, and epochs of B are up to 0.04 s apart'
+    assert found["D405"] == '"A" left B out as idle after 0.06 s, and epochs of B are up to 0.04 s apart'
 
 
 def test_a_writer_that_nobody_declared_counts_from_its_first_epoch_on(tmp_path: Path, store: MemoryStore) -> None:

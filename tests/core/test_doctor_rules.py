@@ -116,7 +116,7 @@ def test_a_writer_that_is_left_out_before_three_of_its_epochs_could_have_come_is
 
 def test_the_longer_time_out_is_named_and_is_three_times_the_pace() -> None:
     [check] = judge_timeout("web", seen_of(*PACE, left_out=300_000))
-    assert '"web" left app out as silent after 60 s, and epochs of app are up to 60 s apart' in check.message
+    assert '"web" left app out as idle after 60 s, and epochs of app are up to 60 s apart' in check.message
     assert check.remedy.endswith('Writers(..., timeout="180 seconds")')
     assert epoch_time.milliseconds("180 seconds") == 3 * 60_000
 

@@ -70,7 +70,8 @@ def ids_known(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
         if epoch.number <= line.sink.counted and stand < expected:
             missing[epoch.number] = expected - stand
     if missing:
-        evidence = f"{sum(missing.values())} ids of epochs {ranges(tuple(missing))} are gone before their time"
+        whose = f"{'epoch' if len(missing) == 1 else 'epochs'} {ranges(tuple(missing))}"
+        evidence = f"ids of {whose} are gone before their time: {sum(missing.values())}"
         yield finding("A190", pipeline, line.sink, min(missing), evidence, last=max(missing))
 
 

@@ -45,7 +45,7 @@ UntilArgument = Annotated[
     typer.Argument(metavar="UNTIL", help="ISO 8601 with a zone, 2026-01-31T12:00Z, or a number where it counts those."),
 ]
 LeftOutOption = Annotated[
-    bool, typer.Option("--allow-left-out", help="Complete also where writers were left out, as silent or come late.")
+    bool, typer.Option("--allow-left-out", help="Complete also where writers were left out, as idle or come late.")
 ]
 TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="The longest wait: 90s, 15m, 2h.")]
 HistoryOption = Annotated[bool, typer.Option("--history", help="Epoch by epoch.")]
@@ -144,7 +144,7 @@ def _show(sink_time: SinkTime, states: Mapping[str, str]) -> None:
         ]
     )
     emit_table(
-        ("writer", "epoch", "noted", "last commit", "state"), (_writer(mark, window, states) for mark in window.at)
+        ("writer", "epoch", "recorded", "last commit", "state"), (_writer(mark, window, states) for mark in window.at)
     )
 
 
@@ -156,7 +156,7 @@ def _writer(mark: WriterProgress, window: TimeWindow, states: Mapping[str, str])
 
 def _left_out(writer: str, window: TimeWindow) -> str:
     if writer in window.silent:
-        return "left out as silent"
+        return "left out as idle"
     return f"left out until it records {spelled(window.lower, window.unit)}" if writer in window.without else ""
 
 
@@ -179,7 +179,7 @@ def _show_history(connection: Connection, limit: int, output: Output) -> None:
     if output is Output.JSON:
         emit_json({"pipeline": connection.pipeline, "epochs": [_epoch_json(record) for record in timed_records]})
         return
-    heads = ("epoch", "rows", "noted", "complete until", "first", "last", "late", "silent")
+    heads = ("epoch", "rows", "recorded", "complete until", "first", "last", "late", "timed out")
     emit_table(heads, map(_epoch_row, timed_records))
 
 

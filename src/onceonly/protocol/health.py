@@ -225,7 +225,7 @@ _AROUND = {
         "stop one of the two, or give one another name=; see who it was: onceonly epochs list --query {pipeline:q}",
     ),
     "D405": Page(
-        '"{pipeline}" left {writer} out as silent after {waited}, and epochs of {writer} are up to {usual} apart',
+        '"{pipeline}" left {writer} out as idle after {waited}, and epochs of {writer} are up to {usual} apart',
         "A writer that is only slow counts as gone: the dataset is called complete without it, and its rows come late.",
         'give each writer of the dataset a longer one: Writers(..., timeout="{enough_s} seconds")',
     ),

@@ -351,7 +351,7 @@ def _bands(silences: Sequence[Silence], lanes: Sequence[str]) -> Iterator[Spec]:
             "from": silence.first - 0.5,
             "to": silence.last + 0.5,
             "writer": silence.writer,
-            "tip": f"{silence.writer} was silent, and not waited for, in epochs {silence.first} to {silence.last}",
+            "tip": f"{silence.writer} was idle, and not waited for, in epochs {silence.first} to {silence.last}",
         }
         for silence in silences
     ]
