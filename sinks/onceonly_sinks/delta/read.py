@@ -130,7 +130,9 @@ def allowed(table: Table, rung: ChangePolicy, *, merged: bool) -> ToleratedChang
     listed = frozenset(
         entry.version
         for entry in entries
-        if entry.note is None and _passes(entry, rung if entry.version > judged else ChangePolicy.CHANGES)
+        if entry.note is None
+        and entry.effect.rung is not None
+        and entry.effect.rung <= (rung if entry.version > judged else ChangePolicy.CHANGES)
     )
     from onceonly_sinks.delta import row_counts
 
@@ -176,10 +178,6 @@ def _replaced(entry: LogEntry, undone: Mapping[int, int | None]) -> bool:
     if entry.note is None or not entry.note.replaces:
         return False
     return all(to is None or to >= entry.version for at, to in undone.items() if at > entry.version)
-
-
-def _passes(entry: LogEntry, rung: ChangePolicy) -> bool:
-    return entry.effect.rung is not None and entry.effect.rung <= rung
 
 
 def read_back(table: Table, epoch_column: str | None, spark: SparkSession) -> DataFrame | None:

@@ -137,7 +137,7 @@ class Cluster:
                 partition: End(
                     high.result().offset,
                     stables[partition].result().offset,
-                    _leader_epoch_or_unknown(high.result().leader_epoch),
+                    -1 if (leader_epoch := high.result().leader_epoch) is None else leader_epoch,
                 )
                 for partition, high in highs.items()
             }
@@ -302,10 +302,6 @@ class Cluster:
     def close(self) -> None:
         """Close the connections."""
         self._admin = None
-
-
-def _leader_epoch_or_unknown(leader_epoch: int | None) -> int:
-    return -1 if leader_epoch is None else leader_epoch
 
 
 def _words() -> Any:

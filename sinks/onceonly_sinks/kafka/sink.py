@@ -94,7 +94,8 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
         id: str | None = None,
         tuning: KafkaTuning = TUNING,
     ) -> None:
-        _need_client()
+        if find_spec("confluent_kafka") is None:
+            raise refuse("E108", what="KafkaSink", package="confluent-kafka", extra="kafka")
         self._options = Options.check(servers, options)
         self._topic = topic
         super().__init__(id or default_id(topic))
@@ -452,8 +453,3 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
         if self._slot is None:
             raise RuntimeError("open the sink first")
         return self._slot
-
-
-def _need_client() -> None:
-    if find_spec("confluent_kafka") is None:
-        raise refuse("E108", what="KafkaSink", package="confluent-kafka", extra="kafka")

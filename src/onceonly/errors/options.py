@@ -117,7 +117,8 @@ def _misfit(name: str, parameter: inspect.Parameter, options: Sequence[_Option],
         meant = " or ".join(option.words for option in options if option.base not in (None, NoneType))
         problem = f"{keyword} is not {meant}: {value!r}{near}."
     else:  # Not the value: it may be a secret in a form that nobody masks.
-        problem = f"{name}({keyword}=) was given {_a(type(value))}."
+        given = "None" if value is None else _with_article(type(value).__name__)
+        problem = f"{name}({keyword}=) was given {given}."
     return misused(problem, f"{name}({keyword}=) takes {words}", remedy)
 
 
@@ -336,10 +337,6 @@ _WORDS = {
     "Sequence": "a list",
     "Callable": "a function",
 }
-
-
-def _a(kind: type) -> str:
-    return "None" if kind is NoneType else _with_article(kind.__name__)
 
 
 def _with_article(name: str) -> str:

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from onceonly.metrics.exporter import Exporter
-from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, Pipeline
+from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
 log = logging.getLogger(__name__)
@@ -38,14 +38,11 @@ class Listener(StreamingQueryListener, Collector):  # type: ignore[misc]
         self._ledger = SqlLedger(os.fspath(ledger)) if isinstance(ledger, str | os.PathLike) else ledger
         self._own_queries: set[str] = set()
         self._running: set[str] = set()
-        self._exporter = Exporter(self._ledger, self._is_ours)
+        self._exporter = Exporter(self._ledger, lambda entry: entry.query_id in self._own_queries)
         self._alive = Gauge(
             "onceonly_query_running", "Whether the query runs in this driver.", ["pipeline"], registry=None
         )
         registry.register(self)
-
-    def _is_ours(self, entry: Pipeline) -> bool:
-        return entry.query_id in self._own_queries
 
     # ---- Spark
 

@@ -120,8 +120,9 @@ class Replay:
                 if step.fresh:
                     at, own = f"{directory}/{number}", str(uuid.uuid4())
                 storage, origin = open_storage(at), Origin(open_storage(self.checkpoint))
+                conf = {_PARTITIONS: str(self.spark.conf.get(_PARTITIONS))}
                 with self._translated():
-                    prepare(step, storage, origin, query_id=own, conf=self._conf(), about=self.checkpoint)
+                    prepare(step, storage, origin, query_id=own, conf=conf, about=self.checkpoint)
                 self._start(step, storage, at, each)
                 if not stateful:
                     discard(at)
@@ -153,9 +154,6 @@ class Replay:
     @property
     def _pipeline(self) -> str:
         return self.records[0].pipeline if self.records else ""
-
-    def _conf(self) -> Mapping[str, str]:
-        return {_PARTITIONS: str(self.spark.conf.get(_PARTITIONS))}
 
     @contextmanager
     def _replay_directory(self) -> Generator[str]:

@@ -149,7 +149,7 @@ def loose(stream: Node, written: Node) -> frozenset[str] | None:
     tracker = _Loose()
     tracker.add(stream)
     stream_ids = {node.id for node in stream.walk() if node.id}
-    handed = [[column.id for column in leaf.hung("output")] for leaf in _leaves(written)]
+    handed = [[column.id for column in leaf.hung("output")] for leaf in written.walk() if leaf.kind == "LogicalRDD"]
     ours = [ids for ids in handed if ids and set(ids) <= stream_ids]
     if not ours:
         return None
@@ -161,10 +161,6 @@ def loose(stream: Node, written: Node) -> frozenset[str] | None:
     return frozenset(
         str(column.fields["name"]) for column in written.hung("projectList") if column.id in tracker.columns
     )
-
-
-def _leaves(plan: Node) -> Iterator[Node]:
-    return (node for node in plan.walk() if node.kind == "LogicalRDD")
 
 
 class _Loose:

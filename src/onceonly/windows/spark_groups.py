@@ -69,7 +69,7 @@ def aggregated(value: Value, columns: Sequence[str], of: Sequence[str]) -> Aggre
     """
     match value:
         case Count():
-            return Aggregated((f"count({columns[0] if columns else 1})",), _first_cell)
+            return Aggregated((f"count({columns[0] if columns else 1})",), lambda row: as_json(row[0]))
         case Sum():
             return _sum(columns[0], of[0])
         case Mean():
@@ -94,10 +94,6 @@ def cells(column: pa.Array[Any]) -> list[Any]:
         column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
     listed: list[Any] = column.to_pylist()
     return listed
-
-
-def _first_cell(row: Sequence[Any]) -> Json:
-    return as_json(row[0])
 
 
 def _encoded(kind: str) -> Read:

@@ -97,12 +97,8 @@ def numbers(first: int, last: int, title: str | None) -> Spec:
 def _ticks(first: int, last: int, most: int) -> Spec:
     """Return an axis of epochs with whole numbers only, each once."""
     steps = (digit * 10**power for power in range(19) for digit in (1, 2, 5))
-    step = next(step for step in steps if _fit(first, last, step) <= most)
+    step = next(step for step in steps if last // step - -(-first // step) < most)
     return {"values": list(range(-(-first // step) * step, last + 1, step)), "format": ",d"}
-
-
-def _fit(first: int, last: int, step: int) -> int:
-    return last // step - -(-first // step) + 1
 
 
 def matrix(grid: Grid) -> Spec:
