@@ -80,7 +80,7 @@ def test_random_schedules_are_played_from_a_seed(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--bound", "nowhere"], f"bounds are {', '.join(BOUNDS)}"),
+        (["--bound", "nowhere"], f"--bound with one of: {', '.join(BOUNDS)}"),
         (["--bound", "pair", "--seed", "1"], "draws nothing"),
         (["--limit", "3"], "--limit is for a search"),
         (["--schedules", "0"], "--schedules"),

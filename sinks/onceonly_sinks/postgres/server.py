@@ -223,8 +223,11 @@ def read_address(address: str) -> tuple[str, str, dict[str, list[str]]]:
     kind, _, rest = address.partition(":")
     dsn, mark, target = rest.rpartition("#")
     if kind != "postgres" or not mark:
-        problem, remedy = f"{address!r} is not the address of a Postgres sink.", "copy it from: onceonly status NAME"
-        raise misused(problem, "it was shortened or typed by hand", remedy)
+        problem, form = (
+            f"{address!r} is not the address of a Postgres sink.",
+            "postgres:postgresql://USER@HOST/DB#TABLE",
+        )
+        raise misused(problem, f"it wants {form}", "see the addresses of every pipeline: onceonly status")
     table, _, query = target.partition("?")
     pairs = (pair.partition("=") for pair in query.split("&") if pair)
     return dsn, unquote(table), {name: [unquote(part) for part in value.split(",")] for name, _, value in pairs}

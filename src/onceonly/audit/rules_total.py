@@ -36,8 +36,7 @@ def _why(line: SinkHistory) -> str:
     )
     if line.sink.total is None:
         return nature
-    stand, least = line.sink.total.rows, _least(line)
-    return f"{nature}; {stand} {'row stands' if stand == 1 else 'rows stand'}, at least {least[0]} must"
+    return f"{nature}; rows in it: {line.sink.total.rows}, proven: at least {_least(line)[0]}"
 
 
 def rows_in_all(pipeline: str, line: SinkHistory) -> Iterator[Finding]:

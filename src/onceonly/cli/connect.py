@@ -59,7 +59,8 @@ def no_ledger() -> Exception:
         "E110",
         problem="No ledger was named.",
         cause="neither --ledger nor the variable ONCEONLY_LEDGER is set, and no --sink is a database that holds one",
-        next="--ledger URL_OR_PATH (for a local checkpoint: the file CHECKPOINT.onceonly.db)",
+        next="--ledger postgresql://USER@HOST/DATABASE of the query's first PostgresSink; if it has none, --ledger "
+        "CHECKPOINT.onceonly.db, the file beside a local checkpoint",
     )
 
 

@@ -52,7 +52,7 @@ KINDS: Mapping[AdoptionKind, Kind] = {
         ("E215",), "the state stays as the replay of this epoch has made it", True
     ),
     AdoptionKind.SAME_DATA: Kind(
-        ("E208",), "the sink has moved and holds the same rows, which is checked", False, True
+        ("E208",), "the sink has moved and holds the same rows, which is checked (with key=, its markers)", False, True
     ),
     AdoptionKind.CONTINUE: Kind(
         ("E211", "E212", "E216", "E250"), "the source now starts exactly where the last epoch ended"

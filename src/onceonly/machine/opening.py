@@ -197,7 +197,7 @@ def _strangers(pipeline: str, reading: Reading) -> Refusal:
         names = " and ".join(f'"{name}"' for name in writers)
         cause = f"another name= than last time: pipeline {names} wrote to this very table"
     resume = "".join(
-        f'continue as the pipeline that wrote them: exactly_once(..., name="{name}")\nor ' for name in writers
+        f'if this query had that name before, continue as it: exactly_once(..., name="{name}")\nor ' for name in writers
     )
     return Refusal.of("E201", sink=reading.sink, pipeline=pipeline, cause=cause, resume=resume)
 

@@ -317,7 +317,9 @@ def _search(bounds: list[str], limit: float | None, output: Output) -> int:
     names = [name for bound in bounds for name in (GROUPS.get(bound) or (bound,))]
     for name in names:
         if name not in BOUNDS:
-            raise _refused(f"There is no bound {name!r}.", f"bounds are {_BOUNDS}", "--bound sinks")
+            raise _refused(
+                f"There is no bound {name!r}.", "each bound has its own name", f"--bound with one of: {_BOUNDS}"
+            )
     searched: dict[str, Found] = {}
     for name, exploration in _found(names, limit):
         searched[name] = exploration

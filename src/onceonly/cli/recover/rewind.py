@@ -94,7 +94,8 @@ class RewindPreview:
         gone, rows = rewind.undone(self.of, self.planned), sum(epoch.digest.rows for epoch in epochs)
         reread_rows = rows - sum(epoch.digest.rows for epoch in unread(epochs))
         tally = f"{len(epochs)} epochs, {rows} rows" if epochs else "no epoch"
-        read = f"{reread_rows} of these rows" if gone else "their rows"
+        everything = "their rows" if epochs else f"all rows behind epoch {decision.to}"
+        read = f"{reread_rows} of these rows" if gone else everything
         yield "sets aside", f"{tally} of the ledger; Spark reads {read} again from the source"
         for what in gone:
             yield "undoes", what
@@ -110,7 +111,7 @@ class RewindPreview:
             yield "does", "fences every running driver out; takes no rows out of a sink"
         else:
             yield "does", "nothing to sinks, which cannot all be found from here: stop every driver first"
-        yield "after", "readers see the rows under new epoch numbers; of a plan that is not deterministic, other values"
+        yield "after", f"the rows get epochs from {decision.to + 1} on; other values, if the plan is not deterministic"
 
     def _rebuild(self, decision: CutBack) -> str:
         path = shlex.quote(self.checkpoint) if self.checkpoint else "PATH"
