@@ -64,11 +64,12 @@ class Failed(Exception):
 
 
 def find_python(version: str) -> str | None:
-    """The first candidate that answers with this version, or that ``uv`` knows."""
+    """The first candidate that answers with this version, one that ``uv`` knows, or the running one."""
     folder = os.environ.get("PYENV_ROOT") or str(Path.home() / ".pyenv")
     places = candidates(version, os.environ, Path(folder))
     if uv := shutil.which("uv"):
         places.append(output(uv, "python", "find", version))
+    places.append(sys.executable)
     return next((place for place in places if place and version_of(place) == version), None)
 
 
