@@ -138,6 +138,20 @@ def test_every_verb_that_answers_takes_an_output() -> None:
     assert [verb for verb in READING if "output" not in VERBS[verb]] == []
 
 
+def test_a_verb_of_one_pipeline_takes_its_name_alone_unless_something_else_comes_first() -> None:
+    first = {"number", "epochs", "path"}
+    assert [verb for verb, options in VERBS.items() if "query" in options and not {"name", *first} & {*options}] == []
+
+
+def test_a_name_alone_means_the_same_as_query(run: Run, world: World) -> None:
+    place = ("--ledger", world.ledger.address, "--sink", f"memory:orders?store={world.path}")
+    for verb in (("epochs", "list"), ("recover", "resolve"), ("recover", "rebuild-ledger"), ("doctor",)):
+        alone, named = (run(*verb, *words, *place) for words in (("nosuch",), ("--query", "nosuch")))
+        assert (alone.exit_code, alone.stderr) == (named.exit_code, named.stderr), verb
+        two = run(*verb, "nosuch", "--query", "another", *place)
+        assert "Two pipelines were named" in two.stderr, verb
+
+
 def test_an_option_is_the_same_wherever_it_is() -> None:
     """``--sink`` of ``recover adopt`` and ``recover rewind`` alone means ids, and its help says so."""
     apart = {"sink": {("recover", "adopt"), ("recover", "drop-sink"), ("recover", "rewind")}}

@@ -14,7 +14,7 @@ from onceonly.audit.catalogue import CLEAN, FINDINGS
 from onceonly.cli import doctor_checks
 from onceonly.cli.connect import open_ledger
 from onceonly.cli.doctor_checks import packages, python_version
-from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, SinkOption
+from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, one_name
 from onceonly.cli.output import Output, emit_json, emit_table, on_terminal, plural, say
 from onceonly.doctor import Check, State
 from onceonly.doctor.rules import judge_checkpoint, mount_of
@@ -75,6 +75,8 @@ CheckpointOption = Annotated[
 
 
 def command(
+    context: typer.Context,
+    name: OnlyArgument = None,
     *,
     sink: SinkOption = None,
     ledger: LedgerOption = None,
@@ -87,7 +89,7 @@ def command(
     --sink takes the address of a sink or a Postgres DSN. Time limits of a pipeline's sinks are compared
     with the times that its past epochs took. Creates nothing. Exit code: 0 fit, 1 problems.
     """
-    checks = list(examine(sink or (), ledger, query, checkpoint or ()))
+    checks = list(examine(sink or (), ledger, one_name(context, name, query), checkpoint or ()))
     raise typer.Exit(emit_checks(checks, output))
 
 

@@ -83,6 +83,8 @@ SqlOption = Annotated[bool, typer.Option("--sql", help="Print the statement that
 
 
 def list_(
+    context: typer.Context,
+    name: OnlyArgument = None,
     *,
     query: QueryOption = None,
     sink: SinkOption = None,
@@ -97,7 +99,7 @@ def list_(
 
     --follow prints one line for each, then each new one until Ctrl-C. With --output json each line is a JSON object.
     """
-    with connect(ledger, query, sink, forgiving=True) as connection:
+    with connect(ledger, one_name(context, name, query), sink, forgiving=True) as connection:
         if follow:
             for record in follow_epochs(connection, limit or 5, every, count):
                 if output is Output.JSON:
@@ -106,9 +108,9 @@ def list_(
                     print(_format_epoch(record), flush=True)
             return
         records = newest_epochs(connection, limit or 20)
-        name = connection.pipeline
+        pipeline = connection.pipeline
     if output is Output.JSON:
-        emit_json({"pipeline": name, "epochs": [to_json(record) for record in records]})
+        emit_json({"pipeline": pipeline, "epochs": [to_json(record) for record in records]})
         return
     emit_table(("epoch", "rows", "up to", "generation", "batch", "time", "sinks"), map(_row, records))
 
@@ -307,7 +309,8 @@ def read_point(
         statements = {queried_sink.id: point.sql(queried_sink) for queried_sink in connection.sinks} if sql else {}
     if output is Output.JSON:
         document = {"pipeline": point.pipeline, "epoch": point.epoch, "chain": point.chain}
-        sinks = [{**receipt.to_json(), **_sql_of(receipt.sink, statements)} for receipt in point.receipts]
+        queries = {id_: {"sql": statement} for id_, statement in statements.items()}
+        sinks = [{**receipt.to_json(), **queries.get(receipt.sink, {})} for receipt in point.receipts]
         emit_json({**document, "sinks": sinks})
         return
     title = f"{point.pipeline}, epoch {point.epoch}, chain {point.chain[:12]}"
@@ -316,7 +319,3 @@ def read_point(
     )
     for id_, statement in statements.items():
         say(f"\n-- {id_}\n{statement};")
-
-
-def _sql_of(sink: str, statements: dict[str, str]) -> dict[str, str]:
-    return {"sql": statements[sink]} if sink in statements else {}

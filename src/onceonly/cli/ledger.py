@@ -13,7 +13,7 @@ import typer
 from onceonly.audit.sink_history import ranges
 from onceonly.cli.change import Change, carry_out
 from onceonly.cli.connect import Connection, connect, ledger_address
-from onceonly.cli.options import LedgerOption, QueryOption, SinkOption, YesOption
+from onceonly.cli.options import LedgerOption, OnlyArgument, QueryOption, SinkOption, YesOption, one_name
 from onceonly.cli.output import plural, say
 from onceonly.cli.records import history, merged
 from onceonly.errors import OnceOnlyError, refuse
@@ -100,6 +100,8 @@ def _prune(connection: Connection, plan: PrunePlan) -> None:
 
 
 def prune(
+    context: typer.Context,
+    name: OnlyArgument = None,
     *,
     query: QueryOption = None,
     ledger: LedgerOption = None,
@@ -113,7 +115,7 @@ def prune(
     You lose what only the ledger knows of these epochs: phase times, input files, and the proof of epochs whose markers
     a sink no longer remembers. The plan says how many these are.
     """
-    with connect(ledger, query) as connection:
+    with connect(ledger, one_name(context, name, query)) as connection:
         plan = plan_prune(connection, keep_epochs)
         carry_out(Change(plan.pairs, partial(_prune, connection, plan)), yes=yes or not plan.before)
 
@@ -231,6 +233,8 @@ def _entry(connection: Connection, newest: EpochRecord) -> Pipeline:
 
 
 def rebuild(
+    context: typer.Context,
+    name: OnlyArgument = None,
     *,
     query: QueryOption = None,
     sink: SinkOption = None,
@@ -241,7 +245,7 @@ def rebuild(
 
     Records that agree with a marker keep their files and phase times; epochs that the sinks no longer remember stay.
     """
-    with connect(ledger, query, sink) as connection:
+    with connect(ledger, one_name(context, name, query), sink) as connection:
         plan = plan_rebuild(connection, ledger_address(ledger, connection))
 
     def run() -> None:

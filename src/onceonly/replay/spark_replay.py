@@ -197,9 +197,9 @@ class Replay:
                 raise self._translate_error(step, stopped[0]) from None
             failure = self._translate_error(step, error)
             if not came and failure is error:  # the query cannot even plan what is on record
-                failure = self._another(
-                    step, "what it ran", f"nothing ({_error_text(error)})", f"batch {step.batch_id}"
-                )
+                line = str(error).partition("\n")[0].partition("terminated with exception: ")[2]
+                did = f"nothing ({line or type(error).__name__})"
+                failure = self._another(step, "what it ran", did, f"batch {step.batch_id}")
             raise failure from error
         if done != [step.batch_id]:
             raise self._another(
@@ -260,11 +260,6 @@ class Replay:
 def _is_writer(query: Any) -> bool:
     # On the class: an instance of DataFrame returns a column for any name.
     return hasattr(type(query), "foreachBatch")
-
-
-def _error_text(error: Exception) -> str:
-    """Return the first line of a query's error, without Spark's own prefix."""
-    return str(error).partition("\n")[0].partition("terminated with exception: ")[2] or type(error).__name__
 
 
 def _known_offsets(offsets: SourceOffsets) -> Mapping[str, str]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+import typer
+
 from onceonly.cli.change import Change, carry_out
 from onceonly.cli.connect import Connection, connect
-from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, SinkOption, YesOption
+from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, YesOption, one_name
 from onceonly.cli.output import Output, emit_json, say
 from onceonly.cli.status import begun_epoch
 from onceonly.protocol import Sink
 
 
 def command(
+    context: typer.Context,
+    name: OnlyArgument = None,
     *,
     query: QueryOption = None,
     sink: SinkOption = None,
@@ -26,7 +30,7 @@ def command(
     Sinks that a crash left behind receive the missing epoch from its staged bytes. No new epoch begins. A
     running driver stops at its next write.
     """
-    with connect(ledger, query, sink) as connection:
+    with connect(ledger, one_name(context, name, query), sink) as connection:
         carry_out(Change(list(_plan(connection)), partial(_settle, connection, output), output=output), yes=yes)
 
 
