@@ -16,7 +16,7 @@ from tests.test_docs import ROOT, blocks
 
 from onceonly import Output, exactly_once
 from onceonly.spark.detect import line as spark_line
-from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.delta import DeltaSink, Merge
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.docs]
@@ -24,15 +24,28 @@ pytestmark = [pytest.mark.spark, pytest.mark.docs]
 PAGE = ROOT / "docs" / "how-to" / "from-foreachbatch.md"
 Batches = tuple[dict[str, list[Any]], ...]
 
-SCHEMA = "id bigint, item string, amount bigint, op string"
+SCHEMA = "id bigint, item string, amount bigint, op string, seq bigint"
 BATCHES: Batches = (
-    {"id": [1, 2, 2], "item": ["pen", "ink", "ink"], "amount": [2000, 5, 5], "op": ["u", "u", "u"]},
-    {"id": [3], "item": ["pen"], "amount": [1500], "op": ["u"]},
+    {"id": [1, 2, 2], "item": ["pen", "ink", "ink"], "amount": [2000, 5, 5], "op": ["u", "u", "u"], "seq": [1, 2, 2]},
+    {"id": [3], "item": ["pen"], "amount": [1500], "op": ["u"], "seq": [3]},
 )
 BY_KEY: Batches = (
-    {"id": [1, 2], "item": ["pen", "ink"], "amount": [2000, 5], "op": ["u", "u"]},
-    {"id": [2, 1, 3], "item": ["blue ink", "pen", "pad"], "amount": [6, 2000, 7], "op": ["u", "d", "u"]},
+    {"id": [1, 2, 4], "item": ["pen", "ink", "cup"], "amount": [2000, 5, 9], "op": ["u", "u", "u"], "seq": [1, 2, 9]},
+    {
+        "id": [2, 1, 3, 4, 5],
+        "item": ["blue ink", "pen", "pad", "mug", "cap"],
+        "amount": [6, 2000, 7, 8, 1],
+        "op": ["u", "d", "u", "u", "d"],
+        "seq": [4, 5, 6, 3, 7],
+    },
 )
+"""An update, a delete, an insert, an older update, a delete of an unknown key."""
+TABLES = {
+    "MERGE": SCHEMA,
+    "MERGE with delete": "id bigint, item string, seq bigint",
+    "MERGE with your own clauses": "id bigint, item string, amount bigint, seq bigint",
+}
+"""Sections whose callback needs a table, with its columns."""
 NOT_RUN = {"An API call"}
 """Sections whose callback would leave this machine."""
 
@@ -54,16 +67,16 @@ def test_a_replacement_writes_the_rows_of_the_callback_also_after_a_replay(
     heading: str, spark: SparkSession, tmp_path: Path, pg: PostgresTarget
 ) -> None:
     before, after = bodies()[heading]
-    batches = BY_KEY if "MERGE" in heading else BATCHES
+    batches = BY_KEY if heading in TABLES else BATCHES
     old, new = (Place(spark, tmp_path / name, pg.dsn, batches) for name in ("old", "new"))
     if heading not in NOT_RUN:
         if spark_line().delta is None:
             pytest.skip("no jars of Delta are known for this Spark")
-        old.prepare(SCHEMA if heading == "MERGE" else "id bigint, item string" if "MERGE" in heading else None)
+        old.prepare(TABLES.get(heading))
         old.run(lambda batch, number: exec(before, old.names(batch=batch, batch_id=number)))
         wanted = old.rows()
         assert wanted["table"] or wanted["stock"]
-    new.prepare(None)
+    new.prepare(TABLES[heading] if "merge=" in after else None)
     names = new.names()
     exec(after, names)
     new.run(names["write"])
@@ -78,7 +91,7 @@ def test_each_body_on_the_page_has_a_replacement() -> None:
     found = bodies()
     assert len(found) >= 8
     assert all(before and "write = exactly_once(" in after for before, after in found.values())
-    assert set(found) >= NOT_RUN
+    assert set(found) >= {*NOT_RUN, *TABLES}
 
 
 class Place:
@@ -99,7 +112,7 @@ class Place:
         from delta.tables import DeltaTable as ByDelta
 
         sinks = {"exactly_once": exactly_once, "Output": Output, "DeltaSink": DeltaSink, "PostgresSink": PostgresSink}
-        modules = {"psycopg": psycopg, "DeltaTable": ByDelta}
+        modules = {"psycopg": psycopg, "DeltaTable": ByDelta, "Merge": Merge}
         return {**sinks, **modules, **self.paths, "spark": self.spark, "dsn": self.dsn, **more}
 
     def prepare(self, schema: str | None) -> None:
