@@ -30,6 +30,8 @@ _TELLING = frozenset({"audit", "epochs", "status"})
 """First words of commands that only say something."""
 _COMMAND = re.compile(r"\bonceonly ([a-z][^\n]*)")
 _OPTION = re.compile(r'(overlap|adopt)="(\w+)"')
+_CODE = "MODULE:FUNCTION"
+"""Stands for a function of the user's own, which no message knows; integration/test_rewind_from_source.py gives one."""
 _THEN = "and after it:"
 
 
@@ -78,6 +80,8 @@ def ways(remedy: str) -> list[Way]:
             found.append(Way(options=options))
         for text in _COMMAND.findall(line):
             command = shlex.split(text)
+            if _CODE in command:
+                continue
             if _THEN in line and found:
                 found[-1].commands.append(command)
             else:

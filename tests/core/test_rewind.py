@@ -196,12 +196,6 @@ def test_nothing_is_cut_back_over_a_sink_whose_markers_outlived_its_target():
         assert found == StaleMarkers(A, 4, "table made anew")
 
 
-def test_where_no_sink_holds_an_epoch_all_of_them_are_filled():
-    assert level({A: 0, B: 0}) == RewindRequest(0, (A, B))
-    assert level({A: 0, B: 2}) == RewindRequest(0, (A,))
-    assert level({A: 2, B: 2}) == RewindRequest(2)
-
-
 def test_an_epoch_that_nobody_knows_or_that_does_not_follow_has_no_origin():
     known = {number: epoch for number, epoch in enumerate(LINE, 1) if number != 3}
     assert nowhere(decide(facts({A: 2, B: 4}, RewindRequest(2, (A,)), readable=[B], epochs=known))) == (A, 3, True)

@@ -171,12 +171,9 @@ def why(to: int, lost: Collection[int]) -> str:
 
 
 def level(sink_epochs: Mapping[str, int]) -> RewindRequest:
-    """Return the rewind that loses nothing: bring the sinks behind level, or, if all are alike, cut back.
-
-    Where no sink holds an epoch there is none to cut back to, and each is filled.
-    """
-    least, most = min(sink_epochs.values(), default=0), max(sink_epochs.values(), default=0)
-    return RewindRequest(least, tuple(sink for sink, epoch in sink_epochs.items() if epoch < most or not most))
+    """Return the rewind that loses nothing: bring the sinks behind level, or, if all are alike, cut back."""
+    behind = tuple(sink for sink, epoch in sink_epochs.items() if epoch < max(sink_epochs.values()))
+    return RewindRequest(min(sink_epochs.values(), default=0), behind)
 
 
 def decide(facts: RewindFacts) -> CutBack | BringUp | Hindered:

@@ -341,7 +341,8 @@ def explain_refusal(
     if refusal.code == "E208":
         same = acceptance.applicable(AdoptionKind.SAME_DATA, stop) if refusal_details.get("holds") else None
         details["undo"] = undo(where, stop, contents) if contents else ""
-        fills = not details["undo"] and set(stop.sinks) <= set(resets)
+        known = len(ledger.epochs(where.pipeline, stop.first, stop.last)) > stop.last - stop.first
+        fills = known and not details["undo"] and set(stop.sinks) <= set(resets)
         details["copy"] = moved(where, same) + (f"\nor {emptied(where, stop.sinks)}" if fills else "")
         details["dump"] = restored(refusal_details.get("content"))
     if refusal.code == "E209":

@@ -62,9 +62,9 @@ def judged(case: Case, verdict: object) -> Iterator[str]:
 
 
 def _of_what_is_printed(sink_epochs: Mapping[str, int]) -> Iterator[str]:
-    """What is wrong with the rewind that errors print: it names those behind the foremost, or all that are empty."""
+    """What is wrong with the rewind that errors print: it names those behind the foremost, and no other."""
     printed, most = rewind.level(sink_epochs), max(sink_epochs.values())
-    if {sink for sink, at in sink_epochs.items() if at < most or not most} != set(printed.sinks):
+    if {sink for sink, at in sink_epochs.items() if at < most} != set(printed.sinks):
         yield f"X-UNNAMED: where sinks stand at {_spelled(sink_epochs)}, what is printed brings up {printed.sinks}"
     if printed.to != min(sink_epochs.values()):
         yield f"X-UNNAMED: where sinks stand at {_spelled(sink_epochs)}, what is printed names epoch {printed.to}"
