@@ -62,8 +62,7 @@ first-hour: $(STAMP) java
 # give is skipped; REQUIRE_LINES=1 makes it fail. LOWEST=1: with the lowest versions that pyproject.toml allows.
 # PY=3.12: on another Python. It writes docs/lines.json, from which the table of docs/install.md is made.
 line: $(STAMP) java
-	@$(BIN)/python -m scripts.lines $(or $(L),drawn) $(if $(LOWEST),--lowest) $(if $(PY),--python $(PY)) $(ARGS)
-	@$(if $(PY),$(BIN)/python scripts/lines_table.py)
+	@$(BIN)/python -m scripts.lines $(or $(L),drawn) $(if $(LOWEST),--lowest) $(if $(PY),--python $(PY)) $(ARGS)$(if $(PY),; failed=$$?; $(BIN)/python scripts/lines_table.py; exit $$failed)
 
 # Run `make line` for every line of Spark. It writes docs/lines.json, and the table of docs/install.md from it.
 lines: $(STAMP) java

@@ -171,9 +171,8 @@ def packages(line: str, lowest: bool = False, base: str = sys.executable) -> Pat
         RefusedByIndex: something of it cannot be had.
     """
     wanted = requirements(line, lowest)
-    key = hashlib.sha256("\n".join([_output(base, "import sys; print(sys.version)"), *wanted]).encode()).hexdigest()[
-        :12
-    ]
+    version = _output(base, "import sys; print(sys.version)")
+    key = hashlib.sha256("\n".join([version, *wanted]).encode()).hexdigest()[:12]
     place = cache_directory() / "lines" / f"{line}-{key}"
     _forget_old(place)
     if place.is_dir():
@@ -206,7 +205,9 @@ def _forget_old(place: Path) -> None:
 
 
 def environment(line: str, lowest: bool = False, base: str = sys.executable) -> Path:
-    """The Python of a line's environment in this checkout. The main line's is that of ``.venv``, by its own Python.
+    """The Python of a line's environment in this checkout.
+
+    The main line's is that of ``.venv``, unless it is lowest or asked for by another interpreter.
 
     Raises:
         RefusedByIndex: something of it cannot be had.

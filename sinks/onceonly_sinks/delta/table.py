@@ -93,7 +93,8 @@ def location(target: str) -> str:
     Local paths become absolute and lose their scheme. URIs stay.
     """
     if is_local(target):
-        path = str(Path("/" + target[5:].lstrip("/") if target.startswith("file:") else target).absolute())
+        plain = "/" + target.removeprefix("file:").lstrip("/") if target.startswith("file:") else target
+        path = str(Path(plain).absolute())
         if escape := _ESCAPE.search(path):
             raise refuse(
                 "E110",

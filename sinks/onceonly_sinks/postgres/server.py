@@ -223,11 +223,9 @@ def read_address(address: str) -> tuple[str, str, dict[str, list[str]]]:
     kind, _, rest = address.partition(":")
     dsn, mark, target = rest.rpartition("#")
     if kind != "postgres" or not mark:
-        problem, form = (
-            f"{address!r} is not the address of a Postgres sink.",
-            "postgres:postgresql://USER@HOST/DB#TABLE",
-        )
-        raise misused(problem, f"it wants {form}", "see the addresses of every pipeline: onceonly status")
+        problem = f"{address!r} is not the address of a Postgres sink."
+        cause = "it wants postgres:postgresql://USER@HOST/DATABASE#TABLE"
+        raise misused(problem, cause, "see the addresses of every pipeline: onceonly status")
     table, _, query = target.partition("?")
     pairs = (pair.partition("=") for pair in query.split("&") if pair)
     return dsn, unquote(table), {name: [unquote(part) for part in value.split(",")] for name, _, value in pairs}

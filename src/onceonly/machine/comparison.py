@@ -29,7 +29,7 @@ from onceonly.protocol.batch import Trim, TrimmedBatch, plain
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceKind, SourceOffsets
+from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceKind, SourceOffsets, shorten_list
 
 
 def _rr_replayed(facts: BatchFacts) -> NewEpoch | Skip | Refusal | None:
@@ -346,8 +346,7 @@ def _r11_input_gone(facts: BatchFacts, number: int, trim: Trim | None = None) ->
     gone = [path for path in facts.offer.missing if plain(path) not in left_out]
     if not gone or accepted:
         return None
-    shown = ", ".join(gone[:3])
-    missing = f"{shown} and {len(gone) - 3} more" if len(gone) > 3 else shown
+    missing = shorten_list(gone, 3)
     return Refusal.of("E214", pipeline=facts.pipeline, epoch=number, missing=missing, first=number, last=number)
 
 

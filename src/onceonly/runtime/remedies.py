@@ -239,7 +239,7 @@ def error_of(
         where = CommandContext(at.pipeline, f" --ledger {name}", at.checkpoint)
         unable = sink_refusals.unable(sinks, (1, at.newest.number)) if refusal.code == "E246" and at.newest else None
         contents = _contents(sinks) if refusal.code in ("E208", "E209") else {}
-        resets = [sink.id for sink in sinks if implements(sink, ReplacesRows, "reset_to")]
+        resets = {sink.id for sink in sinks if implements(sink, ReplacesRows, "reset_to")}
         explanation = explain_refusal(
             refusal, ledger, where, at.newest, at.offer, unable=unable, contents=contents, resets=resets
         )
@@ -299,11 +299,11 @@ def explain_refusal(
     *,
     unable: tuple[Sink, str] | None = None,
     contents: Contents | None = None,
-    resets: Collection[str] = (),
+    resets: Collection[str] = frozenset(),
 ) -> ExplainedRefusal:
     """Add the epochs and rows of a refusal from the ledger. ``contents`` are for E208 and E209, if sinks were read.
 
-    ``resets``: sinks that are filled from the first epoch on, once they are empty.
+    ``resets``: sinks that a rewind fills from the first epoch on, once they are empty.
     """
     head, refusal_details = ledger.head(where.pipeline), dict(refusal.details)
     stop = _stop(refusal, ledger, where.pipeline, newest, offer, head=head.epoch.number if head else 0)
@@ -339,10 +339,9 @@ def explain_refusal(
         request = level if isinstance(level, RewindRequest) else RewindRequest(0)
         details["ways"] = set_back(where, lost, level=request, staged=staged, amount=counted, gone=gone)
     if refusal.code == "E208":
-        same = acceptance.applicable(AdoptionKind.SAME_DATA, stop) if refusal_details.get("holds") else None
         details["undo"] = undo(where, stop, contents) if contents else ""
-        known = len(ledger.epochs(where.pipeline, stop.first, stop.last)) > stop.last - stop.first
-        fills = known and not details["undo"] and set(stop.sinks) <= set(resets)
+        same = acceptance.applicable(AdoptionKind.SAME_DATA, stop) if refusal_details.get("holds") else None
+        fills = not details["undo"] and set(stop.sinks).issubset(resets) and _is_on_record(ledger, where.pipeline, stop)
         details["copy"] = moved(where, same) + (f"\nor {emptied(where, stop.sinks)}" if fills else "")
         details["dump"] = restored(refusal_details.get("content"))
     if refusal.code == "E209":
@@ -461,6 +460,11 @@ def _all_listed(ledger: Ledger, where: CommandContext, newest: Epoch | None) -> 
     logs = [(source, last) for source, text in ends if (last := log_offset(text)) is not None]
     # Also of epochs that an operator gave up: their records are gone, and the log has their entries.
     return all((source, entry) in log_entries for source, last in logs for entry in range(last + 1))
+
+
+def _is_on_record(ledger: Ledger, pipeline: str, stop: Stop) -> bool:
+    """Whether the ledger has every epoch of a stop. One that it lacks cannot be brought back."""
+    return rows_of(ledger.epochs(pipeline, stop.first, stop.last), stop.first, stop.last) is not None
 
 
 def _counted(ledger: Ledger, pipeline: str, stop: Stop) -> str:
