@@ -6,19 +6,14 @@ bytecode of the same program differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
 
-from onceonly_checkpoints.model import check_members
+from onceonly_checkpoints.model import ALWAYS, Record
 from onceonly_checkpoints.strenum import StrEnum
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 @dataclass(frozen=True, slots=True)
-class PlanFingerprint:
+class PlanFingerprint(Record):
     """Fingerprint of a run's plan and functions.
 
     Attributes:
@@ -33,23 +28,7 @@ class PlanFingerprint:
     spark: str
     python: str
     plan: str
-    functions: str = ""
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        check_members(value, "format", "spark", "python", "plan", "functions")
-        return cls(value["format"], value["spark"], value["python"], value["plan"], value["functions"])
-
-    def to_json(self) -> dict[str, Any]:
-        """Field names to values."""
-        return {
-            "format": self.format,
-            "spark": self.spark,
-            "python": self.python,
-            "plan": self.plan,
-            "functions": self.functions,
-        }
+    functions: str = field(default="", metadata=ALWAYS)
 
     @property
     def line(self) -> tuple[int, str, str]:

@@ -6,18 +6,13 @@ There is one for a whole epoch and one for each of its outputs, the rows of some
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
-from onceonly_checkpoints.model import canonical, check_members, present
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from onceonly_checkpoints.model import ALWAYS, BY_NAME, OPTIONAL, Record, canonical
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
+class Digest(Record):
     """Row count and an order-free fingerprint of the rows.
 
     The fingerprint is the sum of a 64-bit row hash, kept as the sums of its high and low 32-bit halves. Addition
@@ -27,20 +22,9 @@ class Digest:
     """
 
     rows: int
-    high: int = 0
-    low: int = 0
+    high: int = field(default=0, metadata=ALWAYS)
+    low: int = field(default=0, metadata=ALWAYS)
     left_out: tuple[str, ...] = ()
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        check_members(value, "rows", "high", "low", "left_out")
-        return cls(value["rows"], value["high"], value["low"], tuple(value.get("left_out", ())))
-
-    def to_json(self) -> dict[str, Any]:
-        """Field names to values, without an empty ``left_out``."""
-        left_out = {"left_out": list(self.left_out)} if self.left_out else {}
-        return {"rows": self.rows, "high": self.high, "low": self.low, **left_out}
 
     def __add__(self, other: Digest) -> Digest:
         """Digest of both sets of rows."""
@@ -82,7 +66,7 @@ def column_of(output: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputDigest:
+class OutputDigest(Record):
     """Rows that some sinks of an epoch hold instead of all: their own selection, with columns of their own.
 
     A row is in it at most once. So ``digest.rows`` and ``filtered`` add up to the good rows of the epoch, or for output
@@ -103,40 +87,14 @@ class OutputDigest:
     """
 
     name: str
-    sinks: tuple[str, ...]
+    sinks: tuple[str, ...] = field(metadata=OPTIONAL)
     schema: str
     digest: Digest
     filtered: int = 0
-    reasons: tuple[tuple[str, int], ...] = ()
+    reasons: tuple[tuple[str, int], ...] = field(default=(), metadata=BY_NAME)
     repeated: Digest | None = None
     offered: int = 0
     definition: str = field(default="", compare=False)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        check_members(
-            value, "name", "sinks", "schema", "digest", "filtered", "reasons", "repeated", "offered", "definition"
-        )
-        digest = Digest.from_json(value["digest"])
-        sinks, reasons = tuple(value.get("sinks", ())), tuple(sorted(value.get("reasons", {}).items()))
-        repeated = Digest.from_json(value["repeated"]) if "repeated" in value else None
-        details = (value.get("filtered", 0), reasons, repeated, value.get("offered", 0), value.get("definition", ""))
-        return cls(value["name"], sinks, value["schema"], digest, *details)
-
-    def to_json(self) -> dict[str, Any]:
-        """Field names to values, without those that only other outputs have."""
-        return present(
-            name=self.name,
-            sinks=list(self.sinks),
-            schema=self.schema,
-            digest=self.digest.to_json(),
-            filtered=self.filtered or None,
-            reasons=dict(self.reasons) or None,
-            repeated=self.repeated.to_json() if self.repeated else None,
-            offered=self.offered or None,
-            definition=self.definition,
-        )
 
     @property
     def text(self) -> str:

@@ -8,23 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from onceonly_checkpoints import model
 from onceonly_checkpoints.code_version import Code, PlanFingerprint
 from onceonly_checkpoints.digests import SEEN_IDS, STATE, Digest, OutputDigest, bad_in, repeated_in
 from onceonly_checkpoints.epoch_time import EpochTime, EpochWindows
 from onceonly_checkpoints.model import (
+    BY_NAME,
+    OPTIONAL,
     Adoption,
     AdoptionKind,
     InputFile,
+    Record,
     Slice,
     SourceIdentity,
     SourceOffsets,
     UnreadableMarker,
     canonical,
-    check_members,
-    present,
+    members_of,
+    values_of,
+    with_bounds,
+    with_epochs,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +41,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(Record):
     """A fencing token: an integer raised at each opening, with the random token of the opening that raised it.
 
     Two openings may pick one generation. It belongs to the owner that the sink has installed.
@@ -59,19 +64,9 @@ class Fence:
         """The fence in words: ``generation 4 (ann@host:4711 application_1)``."""
         return f"generation {self.generation} ({self.who or f'owner {self.owner}' if self.owner else 'nobody known'})"
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        check_members(value, "generation", "owner")
-        return cls(value["generation"], value["owner"])
-
-    def to_json(self) -> dict[str, Any]:
-        """Field names to values."""
-        return {"generation": self.generation, "owner": self.owner}
-
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class Lineage(Record):
     """The engine's names for an epoch's batch. Recorded and compared, never an identity.
 
     Attributes:
@@ -99,41 +94,13 @@ class Lineage:
         """The code that ran."""
         return Code(self.version, self.plan)
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        names = ("query_id", "run_id", "checkpoint", "batch_id", "batch_timestamp_ms", "watermark_ms")
-        check_members(value, *names, *NOTES)
-        return cls(
-            value["query_id"],
-            value["run_id"],
-            value["checkpoint"],
-            value["batch_id"],
-            value["batch_timestamp_ms"],
-            value["watermark_ms"],
-            value.get("version", ""),
-            PlanFingerprint.from_json(value["plan"]) if "plan" in value else None,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Field names to values. Unknown notes are left out."""
-        return {
-            "query_id": self.query_id,
-            "run_id": self.run_id,
-            "checkpoint": self.checkpoint,
-            "batch_id": self.batch_id,
-            "batch_timestamp_ms": self.batch_timestamp_ms,
-            "watermark_ms": self.watermark_ms,
-            **present(version=self.version, plan=self.plan and self.plan.to_json()),
-        }
-
 
 NOTES = ("version", "plan")
 """Members of a lineage that the chain leaves out: another code that gives the same rows makes no other epoch."""
 
 
 @dataclass(frozen=True, slots=True)
-class ResumePoint:
+class ResumePoint(Record):
     """What the engine's next batch is compared with: the same for an epoch and for those without a batch after it.
 
     Attributes:
@@ -149,33 +116,13 @@ class ResumePoint:
     offered: Slice | None = None
     ids: str = ""
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        check_members(value, "lineage", "accepted", "offered", "ids")
-        return cls(
-            Lineage.from_json(value["lineage"]) if "lineage" in value else None,
-            tuple(Adoption.from_json(adoption) for adoption in value.get("accepted", ())),
-            Slice.from_json(value["offered"]) if "offered" in value else None,
-            value.get("ids", ""),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Field names to values, nested."""
-        return present(
-            lineage=self.lineage and self.lineage.to_json(),
-            accepted=[adoption.to_json() for adoption in self.accepted],
-            offered=self.offered and self.offered.to_json(),
-            ids=self.ids,
-        )
-
     def accepts(self, *kinds: AdoptionKind) -> bool:
         """Whether one of these kinds is in force."""
         return any(adoption.kind in kinds for adoption in self.accepted)
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
+class Epoch(Record):
     """One epoch, the same in every sink that holds it.
 
     Attributes:
@@ -201,14 +148,16 @@ class Epoch:
         replays: the epochs of another pipeline that it runs again.
     """
 
+    RENAMED: ClassVar[Mapping[str, str]] = {"written": "slice", "previous_chain": "previous", "carried": "resume"}
+
     number: int
     written: Slice
     chain: str
-    previous_chain: str
+    previous_chain: str = field(metadata=OPTIONAL)
     digest: Digest
-    schema: str
-    sinks: tuple[tuple[str, int], ...]
-    lineage: Lineage | None
+    schema: str = field(metadata=OPTIONAL)
+    sinks: tuple[tuple[str, int], ...] = field(metadata=OPTIONAL)
+    lineage: Lineage | None = field(metadata=OPTIONAL)
     sources: tuple[SourceIdentity, ...] = ()
     manifest: str | None = None
     adoption: Adoption | None = None
@@ -301,82 +250,9 @@ class Epoch:
         offered = self.resume_point.offered
         return offered.end if offered else self.written.end
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`. Raises :class:`UnreadableMarker` for an unknown member."""
-        check_members(value, *_MEMBERS)
-        return cls(
-            number=value["number"],
-            written=Slice.from_json(value["slice"]),
-            chain=value["chain"],
-            previous_chain=value.get("previous", ""),
-            digest=Digest.from_json(value["digest"]),
-            schema=value.get("schema", ""),
-            sinks=tuple((sink, first) for sink, first in value.get("sinks", ())),
-            lineage=Lineage.from_json(value["lineage"]) if "lineage" in value else None,
-            sources=tuple(SourceIdentity.from_json(source) for source in value.get("sources", ())),
-            manifest=value.get("manifest"),
-            adoption=Adoption.from_json(value["adoption"]) if "adoption" in value else None,
-            offered=Slice.from_json(value["offered"]) if "offered" in value else None,
-            carried=ResumePoint.from_json(value["resume"]) if "resume" in value else None,
-            series=value.get("series", 1),
-            replaces=(value["replaces"][0], value["replaces"][1]) if "replaces" in value else None,
-            outputs=tuple(OutputDigest.from_json(output) for output in value.get("outputs", ())),
-            time=EpochTime.from_json(value["time"]) if "time" in value else None,
-            windows=EpochWindows.from_json(value["windows"]) if "windows" in value else None,
-            replays=ReplayedEpochs.from_json(value["replays"]) if "replays" in value else None,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Members to values, nested. ``resume`` only if the other members do not give it, ``series`` past 1."""
-        return present(
-            number=self.number,
-            slice=self.written.to_json(),
-            chain=self.chain,
-            previous=self.previous_chain,
-            digest=self.digest.to_json(),
-            schema=self.schema,
-            sinks=[list(pair) for pair in self.sinks],
-            lineage=self.lineage and self.lineage.to_json(),
-            sources=[source.to_json() for source in self.sources],
-            manifest=self.manifest,
-            adoption=self.adoption and self.adoption.to_json(),
-            offered=self.offered and self.offered.to_json(),
-            resume=self.carried and self.carried.to_json(),
-            series=self.series if self.series > 1 else None,
-            replaces=self.replaces and list(self.replaces),
-            outputs=[output.to_json() for output in self.outputs],
-            time=self.time and self.time.to_json(),
-            windows=self.windows and self.windows.to_json(),
-            replays=self.replays and self.replays.to_json(),
-        )
-
-
-_MEMBERS = (
-    "number",
-    "slice",
-    "chain",
-    "previous",
-    "digest",
-    "schema",
-    "sinks",
-    "lineage",
-    "sources",
-    "manifest",
-    "adoption",
-    "offered",
-    "resume",
-    "series",
-    "replaces",
-    "outputs",
-    "time",
-    "windows",
-    "replays",
-)
-
 
 @dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(Record):
     """Record inside a sink, in the transaction of its epoch's rows.
 
     ``sink`` is the id of one logical write, unique in the pipeline. ``fence`` is that of the opening that wrote it.
@@ -392,28 +268,16 @@ class Marker:
         """Inverse of :meth:`to_json`. Raises :class:`UnreadableMarker` for a newer format, or if it is not a marker."""
         if value.get("format") != FORMAT:
             raise UnreadableMarker(f"marker format {value.get('format')!r}; this version reads {FORMAT}")
-        check_members(value, "format", "pipeline", "sink", "fence", "epoch")
         try:
-            return cls(
-                value["pipeline"],
-                value["sink"],
-                Fence.from_json(value["fence"]),
-                Epoch.from_json(value["epoch"]),
-            )
+            return cls(**values_of(cls, {name: member for name, member in value.items() if name != "format"}))
         except UnreadableMarker:
             raise
         except (KeyError, TypeError, ValueError) as error:
             raise UnreadableMarker(f"damaged marker: {error!r}") from error
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values, nested, with the format version."""
-        return {
-            "format": FORMAT,
-            "pipeline": self.pipeline,
-            "sink": self.sink,
-            "fence": self.fence.to_json(),
-            "epoch": self.epoch.to_json(),
-        }
+        """Members to values, nested, with the format version."""
+        return {"format": FORMAT, **members_of(self)}
 
     @property
     def text(self) -> str:
@@ -422,7 +286,7 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Record):
     """A sink's answer to the commit of an epoch.
 
     Attributes:
@@ -436,29 +300,12 @@ class Receipt:
     epoch: int
     chain: str
     identity: str
-    position: tuple[tuple[str, int | str], ...]
+    position: tuple[tuple[str, int | str], ...] = field(metadata=BY_NAME)
     rows: int
 
     def __repr__(self) -> str:
         position = model.position_text(self.position)
         return model.one_line(f"{self.sink} epoch {self.epoch}: {self.rows} rows{', ' * bool(position)}{position}")
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        position = tuple(sorted(value["position"].items()))
-        return cls(value["sink"], value["epoch"], value["chain"], value["identity"], position, value["rows"])
-
-    def to_json(self) -> dict[str, Any]:
-        """Field names to values."""
-        return {
-            "sink": self.sink,
-            "epoch": self.epoch,
-            "chain": self.chain,
-            "identity": self.identity,
-            "position": dict(self.position),
-            "rows": self.rows,
-        }
 
     def at(self, name: str) -> int | str | None:
         """Return one coordinate of the position. ``None`` if the sink has no such coordinate."""
@@ -499,7 +346,7 @@ def receipts_of(record: EpochRecord | None) -> Mapping[str, Receipt]:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedEpochs:
+class ReplayedEpochs(Record):
     """Epochs in a row whose input an epoch has read again.
 
     ``chain`` is that of ``last``: two histories in which anything differs up to there have other ones.
@@ -513,12 +360,11 @@ class ReplayedEpochs:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        check_members(value, "pipeline", "epochs", "chain")
-        return cls(value["pipeline"], value["epochs"][0], value["epochs"][1], value["chain"])
+        return cls(**values_of(cls, with_bounds(value)))
 
     def to_json(self) -> dict[str, Any]:
         """``epochs`` is ``[first, last]``."""
-        return {"pipeline": self.pipeline, "epochs": [self.first, self.last], "chain": self.chain}
+        return with_epochs(members_of(self))
 
     @property
     def text(self) -> str:

@@ -9,12 +9,11 @@ Values in the one form of ``model``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 from onceonly_checkpoints.digests import Digest
-from onceonly_checkpoints.model import check_members, present
+from onceonly_checkpoints.model import OPTIONAL, Record
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,7 +27,7 @@ END = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class WriterProgress:
+class WriterProgress(Record):
     """The last known state of a dataset's writer, in a commit of another writer or its own.
 
     Attributes:
@@ -41,35 +40,13 @@ class WriterProgress:
 
     writer: str
     epoch: int
-    complete_until: int | None
+    complete_until: int | None = field(metadata=OPTIONAL)
     batch_timestamp_ms: int
     resets: int = 0
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        check_members(value, "writer", "epoch", "complete_until", "batch_timestamp_ms", "resets")
-        return cls(
-            value["writer"],
-            value["epoch"],
-            value.get("complete_until"),
-            value["batch_timestamp_ms"],
-            value.get("resets", 0),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Field names to values."""
-        return present(
-            writer=self.writer,
-            epoch=self.epoch,
-            complete_until=self.complete_until,
-            batch_timestamp_ms=self.batch_timestamp_ms,
-            resets=self.resets or None,
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class EpochTime:
+class EpochTime(Record):
     """Event time of one epoch. Numbers are 64-bit integers in ``unit``, but for the recorded clock.
 
     Attributes:
@@ -93,9 +70,9 @@ class EpochTime:
     """
 
     unit: Unit
-    complete_until: int | None
-    dataset_complete_until: int | None
-    max_time: int | None
+    complete_until: int | None = field(metadata=OPTIONAL)
+    dataset_complete_until: int | None = field(metadata=OPTIONAL)
+    max_time: int | None = field(metadata=OPTIONAL)
     closed_until: int | None = None
     earliest: int | None = None
     latest: int | None = None
@@ -108,35 +85,6 @@ class EpochTime:
     resets: int = 0
     column: str | None = None
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`. Raises :class:`UnreadableMarker` for an unknown member."""
-        check_members(value, *cls.__dataclass_fields__)
-        members: dict[str, Any] = {"complete_until": None, "dataset_complete_until": None, "max_time": None, **value}
-        members["writers"] = tuple(WriterProgress.from_json(writer) for writer in value.get("writers", ()))
-        members["timed_out"] = tuple(value.get("timed_out", ()))
-        return cls(**members)
-
-    def to_json(self) -> dict[str, Any]:
-        """Field names to values. ``late_rows``, ``rows_without_time`` and ``resets`` only past 0."""
-        return present(
-            unit=self.unit,
-            complete_until=self.complete_until,
-            dataset_complete_until=self.dataset_complete_until,
-            max_time=self.max_time,
-            closed_until=self.closed_until,
-            earliest=self.earliest,
-            latest=self.latest,
-            late_before=self.late_before,
-            late_rows=self.late_rows or None,
-            rows_without_time=self.rows_without_time or None,
-            batch_timestamp_ms=self.batch_timestamp_ms,
-            writers=[writer.to_json() for writer in self.writers],
-            timed_out=list(self.timed_out),
-            resets=self.resets or None,
-            column=self.column,
-        )
-
 
 # ---- Windows of an epoch: definition and open state.
 #
@@ -145,7 +93,7 @@ class EpochTime:
 
 
 @dataclass(frozen=True, slots=True)
-class ResultSchema:
+class ResultSchema(Record):
     """Schema of pane rows, by which they can be read without the program that wrote them.
 
     Attributes:
@@ -156,32 +104,15 @@ class ResultSchema:
         merges: whether windows merge, as sessions do.
     """
 
-    key: tuple[tuple[str, str], ...]
-    values: tuple[tuple[str, str], ...]
+    key: tuple[tuple[str, str], ...] = field(metadata=OPTIONAL)
+    values: tuple[tuple[str, str], ...] = field(metadata=OPTIONAL)
     accumulation: str
     upserts: bool = False
     merges: bool = False
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        check_members(value, "key", "values", "accumulation", "upserts", "merges")
-        key, values = (tuple((name, kind) for name, kind in value[part]) for part in ("key", "values"))
-        return cls(key, values, value["accumulation"], value.get("upserts", False), value.get("merges", False))
-
-    def to_json(self) -> dict[str, Any]:
-        """Field names to values, without false ones."""
-        return present(
-            key=[list(column) for column in self.key],
-            values=[list(column) for column in self.values],
-            accumulation=self.accumulation,
-            upserts=self.upserts or None,
-            merges=self.merges or None,
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class ResultCounts:
+class ResultCounts(Record):
     """Number of results that an epoch wrote, without retractions.
 
     ``early`` ones came before the end of their window was noted, ``on_time`` with the epoch that noted it, ``late``
@@ -192,19 +123,9 @@ class ResultCounts:
     on_time: int = 0
     late: int = 0
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        check_members(value, "early", "on_time", "late")
-        return cls(value.get("early", 0), value.get("on_time", 0), value.get("late", 0))
-
-    def to_json(self) -> dict[str, Any]:
-        """Field names to values, without zeros."""
-        return present(early=self.early or None, on_time=self.on_time or None, late=self.late or None)
-
 
 @dataclass(frozen=True, slots=True)
-class EpochWindows:
+class EpochWindows(Record):
     """Windows of one epoch.
 
     Attributes:
@@ -225,36 +146,12 @@ class EpochWindows:
     definition: str
     result_definition: str
     open: Digest
-    rows: int
-    dropped: int
+    rows: int = field(metadata=OPTIONAL)
+    dropped: int = field(metadata=OPTIONAL)
     clock: int
     since: int = 1
     result_schema: ResultSchema | None = None
     result_counts: ResultCounts = ResultCounts()
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        check_members(value, *cls.__dataclass_fields__)
-        members: dict[str, Any] = {"rows": 0, "dropped": 0, **value, "open": Digest.from_json(value["open"])}
-        if "result_schema" in value:
-            members["result_schema"] = ResultSchema.from_json(value["result_schema"])
-        members["result_counts"] = ResultCounts.from_json(value.get("result_counts", {}))
-        return cls(**members)
-
-    def to_json(self) -> dict[str, Any]:
-        """Field names to values, without empty ones."""
-        return present(
-            definition=self.definition,
-            result_definition=self.result_definition,
-            open=self.open.to_json(),
-            rows=self.rows or None,
-            dropped=self.dropped or None,
-            clock=self.clock,
-            since=self.since if self.since > 1 else None,
-            result_schema=self.result_schema.to_json() if self.result_schema else None,
-            result_counts=self.result_counts.to_json() or None,
-        )
 
     def given_up(self, epoch: int) -> Self:
         """The state of an epoch that closes all windows: earlier rows of state count no more."""

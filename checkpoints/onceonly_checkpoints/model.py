@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args, get_origin, get_type_hints
 
 from onceonly_checkpoints.strenum import StrEnum
 
@@ -37,6 +39,120 @@ def check_members(value: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     if strange := sorted(set(value) - set(names)):
         raise UnreadableMarker(f"unknown member {', '.join(strange)}: a newer version wrote it")
     return value
+
+
+OPTIONAL: Mapping[str, Any] = {"optional": True}
+"""Metadata of a field without a default that is left out while it is ``None``, empty or 0."""
+
+ALWAYS: Mapping[str, Any] = {"always": True}
+"""Metadata of a field that is there with its default, too."""
+
+BY_NAME: Mapping[str, Any] = {"by_name": True}
+"""Metadata of pairs that are an object."""
+
+
+class Record:
+    """Base of frozen dataclasses that are kept. A member that has the default of its field is left out.
+
+    A field that comes later needs a default: so an older text is read, and hashed, as before.
+    """
+
+    __slots__ = ()
+    RENAMED: ClassVar[Mapping[str, str]] = {}
+    """Members with another name than their field."""
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`. Raises :class:`UnreadableMarker` for an unknown member."""
+        return cls(**values_of(cls, value))
+
+    def to_json(self) -> dict[str, Any]:
+        """Members to values, nested, in the order of the fields."""
+        return members_of(self)
+
+
+def members_of(record: Record) -> dict[str, Any]:
+    """The members of a record, in their JSON form."""
+    values = ((member, getattr(record, member.field)) for member in _members(cast("Any", type(record))))
+    return {member.name: member.spell(value) for member, value in values if member.always or value != member.absent}
+
+
+def values_of(record: type[Record], value: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a record's fields, by the names of these. Inverse of :func:`members_of`."""
+    members = _members(cast("Any", record))
+    check_members(value, *(member.name for member in members))
+    return {
+        member.field: member.read(value[member.name])
+        if member.name in value or member.absent is MISSING
+        else member.absent
+        for member in members
+    }
+
+
+def with_epochs(members: dict[str, Any]) -> dict[str, Any]:
+    """Members with ``epochs``, which is ``[first, last]``, in place of both."""
+    first, last = members.pop("first", 0), members.pop("last", 0)
+    return {**members, "epochs": [first, last]} if first or last else members
+
+
+def with_bounds(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Inverse of :func:`with_epochs`."""
+    rest = {name: value for name, value in members.items() if name != "epochs"}
+    return rest | dict(zip(("first", "last"), members.get("epochs", ()), strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A field as a member. ``absent``: the value of one that is not there, ``MISSING`` for one that must be."""
+
+    field: str
+    name: str
+    absent: Any
+    always: bool
+    read: Callable[[Any], Any]
+    spell: Callable[[Any], Any]
+
+
+@cache
+def _members(record: Any) -> tuple[_Member, ...]:
+    hints = get_type_hints(record)
+    return tuple(_member(part, record.RENAMED, hints[part.name]) for part in fields(record))
+
+
+def _member(part: Field[Any], renamed: Mapping[str, str], hint: Any) -> _Member:
+    name, by_name = renamed.get(part.name, part.name), "by_name" in part.metadata
+    absent = _EMPTY.get(get_origin(hint) or hint) if "optional" in part.metadata else part.default
+    read, spell = (_pairs, dict) if by_name else (_reader(hint), _plain)
+    return _Member(part.name, name, absent, "always" in part.metadata, read, spell)
+
+
+_EMPTY: Mapping[Any, Any] = {str: "", int: 0, tuple: ()}
+"""What stands for nothing. All else may be ``None``."""
+
+
+def _pairs(value: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted(value.items()))
+
+
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """Return what makes a value of a type from its JSON form."""
+    parts = [part for part in get_args(hint) if part is not type(None)]
+    if get_origin(hint) is tuple:
+        each = _reader(parts[0])
+        return lambda values: tuple(each(value) for value in values)
+    if type(None) in get_args(hint) and len(parts) == 1:
+        return _reader(parts[0])
+    read: Callable[[Any], Any] | None = getattr(hint, "from_json", None)
+    return read or (lambda value: value)
+
+
+def _plain(value: Any) -> Any:
+    """Return the JSON form of a value."""
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, Enum):
+        return value.value
+    return value.to_json() if hasattr(value, "to_json") else value
 
 
 # ---- How a notebook shows our values: a bare table, readable without style or script, and small in a saved file.
@@ -155,21 +271,11 @@ class SourceOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Record):
     """Input range of one micro-batch: from ``start`` (exclusive of earlier input) to ``end``."""
 
     start: SourceOffsets
     end: SourceOffsets
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        check_members(value, "start", "end")
-        return cls(SourceOffsets.from_json(value["start"]), SourceOffsets.from_json(value["end"]))
-
-    def to_json(self) -> dict[str, Any]:
-        """``{"start": [...], "end": [...]}``."""
-        return {"start": self.start.to_json(), "end": self.end.to_json()}
 
     @property
     def text(self) -> str:
@@ -183,7 +289,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class InputFile:
+class InputFile(Record):
     """One file that a file source assigned to a slice.
 
     Attributes:
@@ -195,21 +301,7 @@ class InputFile:
     path: str
     modified_ms: int
     log_offset: int
-    source: str = "0"
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        return cls(value["path"], value["modified_ms"], value["log_offset"], value["source"])
-
-    def to_json(self) -> dict[str, Any]:
-        """Field names to values."""
-        return {
-            "path": self.path,
-            "modified_ms": self.modified_ms,
-            "log_offset": self.log_offset,
-            "source": self.source,
-        }
+    source: str = field(default="0", metadata=ALWAYS)
 
 
 class SourceKind(StrEnum):
@@ -234,7 +326,7 @@ _NAMED_KINDS = {str(kind): kind for kind in (SourceKind.FILES, SourceKind.KAFKA)
 
 
 @dataclass(frozen=True, slots=True)
-class SourceIdentity:
+class SourceIdentity(Record):
     """Identity of the origin that offsets refer to.
 
     Attributes:
@@ -245,7 +337,7 @@ class SourceIdentity:
     """
 
     source: str
-    identity: str | None
+    identity: str | None = field(metadata=OPTIONAL)
     inputs: str | None = None
 
     @property
@@ -266,16 +358,6 @@ class SourceIdentity:
     def folder(self) -> str:
         """Directory that a source of files reads, as Spark spells it, empty for other sources."""
         return self.name.partition("[")[2].removesuffix("]") if self.kind is SourceKind.FILES else ""
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        check_members(value, "source", "identity", "inputs")
-        return cls(value["source"], value.get("identity"), value.get("inputs"))
-
-    def to_json(self) -> dict[str, Any]:
-        """Field names to values."""
-        return present(source=self.source, identity=self.identity, inputs=self.inputs)
 
 
 # ---- What an operator accepted by name: a value that rules ask, and people read.
@@ -300,7 +382,7 @@ class AdoptionKind(StrEnum):
     REBUILD_PANES = "rebuild-panes"
 
     @classmethod
-    def read(cls, text: str) -> AdoptionKind:
+    def from_json(cls, text: str) -> AdoptionKind:
         """The kind of this name. Raises :class:`UnreadableMarker` for an unknown one, which a newer version decided."""
         try:
             return cls(text)
@@ -312,7 +394,7 @@ _ACCEPTING = frozenset({AdoptionKind.ACCEPT_LOSS, AdoptionKind.ACCEPT_CHANGE})
 
 
 @dataclass(frozen=True, slots=True)
-class Adoption:
+class Adoption(Record):
     """One decision of an operator. It covers only the sinks, epochs and ranges that it names.
 
     Attributes:
@@ -345,34 +427,11 @@ class Adoption:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        check_members(value, "kind", "sinks", "epochs", "versions", "offsets", "reason", "who", "at_ms", "rows")
-        first, last = value.get("epochs", (0, 0))
-        return cls(
-            kind=AdoptionKind.read(value["kind"]),
-            sinks=tuple(value.get("sinks", ())),
-            first=first,
-            last=last,
-            versions=tuple(value.get("versions", ())),
-            offsets=Slice.from_json(value["offsets"]) if "offsets" in value else None,
-            reason=value.get("reason", ""),
-            who=value.get("who", ""),
-            at_ms=value.get("at_ms", 0),
-            rows=value.get("rows", 0),
-        )
+        return cls(**values_of(cls, with_bounds(value)))
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values. ``epochs`` is ``[first, last]``."""
-        return present(
-            kind=self.kind.value,
-            sinks=list(self.sinks),
-            epochs=[self.first, self.last] if self.first or self.last else None,
-            versions=list(self.versions),
-            offsets=self.offsets.to_json() if self.offsets else None,
-            reason=self.reason,
-            who=self.who,
-            at_ms=self.at_ms or None,
-            rows=self.rows or None,
-        )
+        """Members to values. ``epochs`` is ``[first, last]``."""
+        return with_epochs(members_of(self))
 
     def accepts(self, sink: str) -> bool:
         """Whether it accepts that rows of older epochs are gone or changed in this sink."""
