@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial, reduce
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +270,11 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
         "function": {"event_time": EventTime("event_time", callback=says)},
         "no watermark": {"event_time": "watermark"},
         "bad rows": {"event_time": at_once, "quality": quality, "transform": far_off},
+        "ahead": {
+            "event_time": EventTime("event_time", max_delay="0s", ahead="1 hour"),
+            "quality": Quality(quarantine=MemorySink(id="memory:far")),
+            "transform": far_off,
+        },
         "output": {"event_time": at_once},
     }
     made = {name: Beside(stream, place / name, name, **said) for name, said in ways.items()}
@@ -457,9 +465,10 @@ def test_the_way_out_of_a_missing_watermark_notes_one(noting: Callable[..., Noti
     assert orders.events(EventKind.WARNED) == []
 
 
-def test_bad_rows_of_the_year_9948_move_no_time(told: Told) -> None:
-    assert told["bad rows"].noted() == [ms(59), ms(59), ms(71)]
-    assert [time and (time.latest, time.late_rows) for time in told["bad rows"].times()] == [
+@pytest.mark.parametrize("by", ["bad rows", "ahead"])
+def test_bad_rows_of_the_year_9948_move_no_time(told: Told, by: str) -> None:
+    assert told[by].noted() == [ms(59), ms(59), ms(71)]
+    assert [time and (time.latest, time.late_rows) for time in told[by].times()] == [
         (ms(59), 0),
         (ms(49), 2),
         (ms(71), 0),
@@ -472,6 +481,41 @@ def test_sinks_of_an_output_carry_the_same_time(told: Told) -> None:
     assert [marker.epoch.time for marker, _ in sink.history()] == told["output"].times()
     assert told["output"].noted() == [ms(59), ms(70), ms(71)]
     assert sorted(row["id"] for row in sink.rows()) == [0, 1]
+
+
+HOUR = EventTime("event_time", max_delay="0s", ahead="1 hour")
+
+
+def test_a_row_is_ahead_by_the_clock_that_the_batch_was_planned_at_however_late_it_is_replayed(
+    noting: Callable[..., Noting],
+) -> None:
+    """Two hours after noon is the past by now, and was the future when the batch was planned, at noon."""
+    bad = MemoryStore()
+    orders = noting(event_time=HOUR, quality=Quality(quarantine=MemorySink(id="memory:bad", store=bad)))
+    orders.stream.receive([0, 3600, 3601, 7200]).fail(orders.wrapped(transform=interrupted))
+    plan_earlier(orders.stream.checkpoint, 0, NOON_MS)
+    orders.stream.run(orders.wrapped())
+    assert orders.noted() == [ms(3600)]
+    quarantine = MemorySink(id="memory:bad", store=bad)
+    quarantine.open("orders")
+    rows = [(json.loads(row["reasons"]), json.loads(row["row"])["id"]) for row in quarantine.rows()]
+    reason = [{"by": "expect", "rule": "ahead of the clock"}]
+    assert sorted(rows, key=itemgetter(1)) == [(reason, 3601), (reason, 7200)]
+
+
+def test_without_a_quarantine_a_row_of_the_far_future_stops_the_query_and_the_printed_filter_leads_on(
+    noting: Callable[..., Noting],
+) -> None:
+    orders = noting(event_time=HOUR, transform=None)
+    orders.stream.receive([1, 70, 2])
+    text = orders.stream.fail(orders.wrapped(), shape=far_off)
+    assert orders.times() == []
+    assert "ONCE-E530" in text
+    assert "more than 1:00:00 after its batch was planned" in text
+    way = re.search(r'\.where\("([^"]+)"\)', text)
+    assert way
+    orders.stream.run(orders.wrapped(), shape=lambda df: far_off(df).where(way[1]))
+    assert orders.noted() == [ms(2)]
 
 
 # ---- what is refused, and the way that each message names

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from onceonly import Storage, exactly_once
+from onceonly import EventTime, Storage, exactly_once
 from onceonly.event_time import FixedWindows, TimeReader, heartbeat
 from onceonly.windows import AtPeriod, AtWatermark, Sum, Tumbling, Windows
 from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epoch_time import EpochTime
+from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
 pytestmark = pytest.mark.spark
@@ -36,9 +41,17 @@ class Silent:
     def alive(self, df: DataFrame) -> DataFrame:
         return df.unionByName(heartbeat(self.spark, like=df))
 
-    def start(self, shape: Callable[[DataFrame], DataFrame], **trigger: Any) -> StreamingQuery:
-        wrapped = exactly_once(MemorySink(store=self.store), storage=Storage(ledger=self.ledger), event_time="ingest")
-        return self.stream.start(wrapped, shape, **(trigger or {"processingTime": "1 second"}))
+    def wrapped(self, **said: Any) -> Any:
+        asked = {"event_time": "ingest", **said}
+        return exactly_once(MemorySink(store=self.store), storage=Storage(ledger=self.ledger), **asked)
+
+    def start(self, shape: Callable[[DataFrame], DataFrame], wrapped: Any = None, **trigger: Any) -> StreamingQuery:
+        return self.stream.start(wrapped or self.wrapped(), shape, **(trigger or {"processingTime": "1 second"}))
+
+    def events(self, kind: EventKind) -> list[str]:
+        with closing(SqlLedger(str(self.ledger))) as ledger:
+            ledger.open()
+            return [event.reason for event in ledger.events("orders") if event.kind is kind]
 
     def epochs(self) -> list[Epoch]:
         sink = MemorySink(store=self.store)
@@ -94,6 +107,34 @@ def test_with_a_heartbeat_epochs_without_rows_note_that_nothing_came_and_a_resta
     assert rows[0] == 3
     assert 0 in rows[1 : rows.index(2)], "nothing came, and an epoch says so"
     assert rows[-1] == 0
+
+
+def test_an_idle_source_lets_time_follow_the_clock_and_says_so_once_and_a_row_of_that_time_is_late(
+    silent: Silent,
+) -> None:
+    time_of = f.timestamp_millis(f.col("id") + 1_700_000_000_000)
+    idle = EventTime("at", max_delay="1 second", idle="2 seconds")
+    wrapped = partial(silent.wrapped, event_time=idle, transform=lambda df: df.withColumn("at", time_of))
+    query = silent.start(silent.alive, wrapped())
+
+    def last() -> EpochTime | None:
+        return silent.epochs()[-1].time if silent.epochs() else None
+
+    until(lambda: (time := last()) and time.complete_until == time.batch_timestamp_ms - 3000, "time follows the clock")
+    query.stop()
+    silent.stream.receive(range(3, 5))
+    again = silent.start(silent.alive, wrapped())
+    until(lambda: silent.ids() == [0, 1, 2, 3, 4], "the rows that came after the silence")
+    again.stop()
+    times: list[Any] = [epoch.time for epoch in silent.epochs()]
+    assert times[0].complete_until == 1_700_000_000_002 - 1000
+    noted = [time.complete_until for time in times]
+    assert noted == sorted(noted)
+    (late,) = (time for time in times if time.late_rows)
+    assert (late.late_rows, late.idle_since) == (2, None)
+    followed = [time for time in times if time.idle_since and time.batch_timestamp_ms - time.idle_since >= 2000]
+    assert all(time.complete_until == time.batch_timestamp_ms - 3000 for time in followed)
+    assert len(silent.events(EventKind.SOURCE_IDLE)) == 1
 
 
 @pytest.mark.slow

@@ -67,6 +67,7 @@ class EpochTime(Record):
         timed_out: those of them that were timed out at this commit.
         resets: number of resets (a rewind, a restored sink, a new series).
         column: the time column's name among the epoch's rows, ``None`` for none.
+        idle_since: the recorded clock of the newest epoch with a time, in later ones without, if ``idle=`` is given.
     """
 
     unit: Unit
@@ -84,6 +85,7 @@ class EpochTime(Record):
     timed_out: tuple[str, ...] = ()
     resets: int = 0
     column: str | None = None
+    idle_since: int | None = None
 
 
 # ---- Windows of an epoch: definition and open state.

@@ -31,7 +31,12 @@ def refused(make: Any) -> str:
         ({"max_delay": "2 minutes"}, EventTimeConfig("rows", "ms", "at", 120_000)),
         ({"max_delay": "0s"}, EventTimeConfig("rows", "ms", "at", 0)),
         ({"max_delay": 1, "unit": "integer"}, EventTimeConfig("rows", "integer", "at", 1)),
+        (
+            {"max_delay": "0s", "idle": "10 minutes", "ahead": "1 hour"},
+            EventTimeConfig("rows", "ms", "at", 0, idle=600_000, ahead=3_600_000),
+        ),
         ({"callback": lambda epoch: epoch.last}, EventTimeConfig("function", "ms", "at")),
+        ({"callback": lambda epoch: 1, "ahead": "1 hour"}, EventTimeConfig("function", "ms", "at", ahead=3_600_000)),
         ({"callback": lambda epoch: epoch.last, "unit": "integer"}, EventTimeConfig("function", "integer", "at")),
     ],
 )
@@ -53,6 +58,10 @@ def test_an_event_time_is_what_the_machine_takes(said: dict[str, Any], noting: E
         ({"max_delay": "1s", "unit": "days"}, 'EventTime(unit=) takes "ms" or "integer"'),
         ({"max_delay": "1s", "callback": lambda epoch: 1}, "EventTime(callback="),
         ({"callback": "noon"}, "EventTime(callback='noon')"),
+        ({"callback": lambda epoch: 1, "idle": "1 hour"}, "EventTime cannot work with idle='1 hour'"),
+        ({"max_delay": 1, "unit": "integer", "idle": "1 hour"}, "EventTime cannot work with idle='1 hour'"),
+        ({"max_delay": 1, "unit": "integer", "ahead": "1 hour"}, "EventTime cannot work with ahead='1 hour'"),
+        ({"max_delay": "1s", "ahead": "soon"}, "EventTime(ahead=) takes a duration of at least a second"),
     ],
 )
 def test_an_event_time_that_means_nothing_is_refused_when_it_is_made(said: dict[str, Any], named: str) -> None:

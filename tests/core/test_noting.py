@@ -254,3 +254,45 @@ def test_within_a_turn_nothing_ever_goes_back(seed: int) -> None:
 )
 def test_a_time_has_words(value: int, unit: str, words: str) -> None:
     assert event_time.text(value, unit) == words  # type: ignore[arg-type]
+
+
+IDLE = EventTimeConfig("rows", "ms", "at", 2, idle=10)
+
+
+def test_while_no_row_comes_time_follows_the_clock_and_what_comes_then_is_late() -> None:
+    told = Told()
+    seen = [told.tells(IDLE, RowTimes(first=5, last=9), clock=100).complete_until]
+    seen += [told.tells(IDLE, clock=clock).complete_until for clock in (105, 109, 110, 150, 140)]
+    assert seen == [7, 7, 7, 98, 138, 138]
+    assert [(kind, reason) for kind, reason in told.happened] == [
+        (EventKind.SOURCE_IDLE, "no row came since 1970-01-01T00:00:00.100Z: time follows the recorded clock")
+    ]
+    back = told.tells(IDLE, RowTimes(first=130, last=160, late=1), clock=165)
+    assert (back.complete_until, back.late_before, back.idle_since, back.late_rows) == (158, 138, None, 1)
+    assert [told.tells(IDLE, clock=clock).idle_since for clock in (170, 176)] == [165, 165]
+    assert [kind for kind, _ in told.happened].count(EventKind.SOURCE_IDLE) == 2
+
+
+def test_a_source_that_never_sent_a_row_is_idle_from_its_first_epoch_on_and_none_is_without_the_argument() -> None:
+    told, unsaid = Told(), Told()
+    assert [told.tells(IDLE, clock=clock).complete_until for clock in (100, 109, 112)] == [None, None, 100]
+    assert [unsaid.tells(ROWS, clock=clock).idle_since for clock in (100, 900)] == [None, None]
+
+
+def test_an_epoch_of_an_operator_neither_begins_nor_ends_the_silence() -> None:
+    told = Told()
+    told.tells(IDLE, RowTimes(first=5, last=9), clock=100)
+    silent = told.tells(IDLE, clock=104)
+    told.last = replace(with_time(event_time.carried(silent)), number=3)
+    assert told.tells(IDLE, clock=111).complete_until == 99
+
+
+AHEAD = EventTimeConfig("rows", "ms", "at", 2, ahead=60_000)
+
+
+def test_a_row_further_ahead_of_the_recorded_clock_than_allowed_is_refused_and_one_at_the_limit_is_not() -> None:
+    def refused(how: EventTimeConfig | None, last: int | None) -> bool:
+        return bool(event_time.too_far_ahead(how, "orders", 3, lineage(2, clock=1000), RowTimes(first=1, last=last)))
+
+    assert [refused(AHEAD, last) for last in (None, 61_000, 61_001)] == [False, False, True]
+    assert [refused(how, 61_001) for how in (None, ROWS, replace(AHEAD, by="function"))] == [False, False, True]

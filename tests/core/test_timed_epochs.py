@@ -592,3 +592,23 @@ def test_an_upstream_that_could_not_be_read_leaves_what_was_noted_and_an_event_s
     assert [query.writes(number).time.complete_until for number in range(1, 4)] == [3, 3, 6]  # type: ignore[union-attr]
     said = [(event.epoch, event.reason) for event in one.ledger.events("orders") if event.kind is EventKind.UNPOLLED]
     assert said == [(2, "the recorded time is kept: delta:clicks could not be read: it is gone")]
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=["one sink", "several"])
+def test_a_row_of_the_far_future_stops_its_epoch_before_anything_is_written(
+    names: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The batches are planned a second after 1970, and a row may be ten milliseconds ahead."""
+    pipeline = Pipeline(tmp_path, names=names)
+    ahead = EventTimeConfig("rows", "ms", "at", 0, ahead=10)
+
+    def at(*milliseconds: int) -> pa.Table:
+        return pa.table({"id": range(10), "at": pa.array([*milliseconds] + [0] * 9, pa.timestamp("ms", "UTC"))})
+
+    Query(pipeline, ahead).writes(1, table=at(1010))
+    with pytest.raises(OnceOnlyError, match="ONCE-E530") as refused:
+        Query(pipeline, ahead).writes(2, table=at(1012))
+    assert "is of 1970-01-01T00:00:01.012Z, more than 0:00:00.010000 after its batch was planned" in str(refused.value)
+    assert [len(shown) for _, shown, _ in held(pipeline)] == [1] * len(names)
+    assert Query(pipeline, ahead).writes(2, table=at(1011)).number == 2
+    pipeline.ledger.close()

@@ -59,6 +59,7 @@ class EventKind(StrEnum):
     TIME_HELD = "time-held"
     TIME_BACK = "time-back"
     WRITER_TIMED_OUT = "writer-timed-out"
+    SOURCE_IDLE = "source-idle"
     UNPOLLED = "writers-unread"
     BEHIND = "behind-time"
     PLAN_CHANGED = "plan-changed"

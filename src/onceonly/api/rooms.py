@@ -22,11 +22,12 @@ def divide(
     quality: Quality | None,
     dedupe: Dedupe | None,
     check_sinks: Callable[[tuple[Sink, ...]], None],
+    row_limit: str,
 ) -> tuple[tuple[Sink, ...], Division]:
     """The sinks of a call and how its rows are divided (E110, E120, E122). See ``quality.division.divide``."""
     from onceonly.quality import division
 
-    return division.divide(sinks, quality, dedupe, check_sinks)
+    return division.divide(sinks, quality, dedupe, check_sinks, row_limit)
 
 
 def event_time(event_time: object) -> EventTimeArgument:

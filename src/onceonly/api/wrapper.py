@@ -27,7 +27,7 @@ from onceonly.api.write_epoch import Epochs
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.arguments import checks_arguments
 from onceonly.machine.facts import Replays
-from onceonly.protocol import Estimate, Sink
+from onceonly.protocol import Sink
 from onceonly.protocol.batch import Trim
 from onceonly.runtime import sink_refusals
 from onceonly.spark import batch as trimming
@@ -36,7 +36,7 @@ from onceonly.spark.batch import SparkBatch
 from onceonly.spark.connect import worker
 from onceonly.spark.detect import engine_for
 from onceonly.spark.fingerprint import Determinism
-from onceonly.spark.input import read_input
+from onceonly.spark.input import Input, read_input
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import SourceIdentity
 
@@ -174,19 +174,19 @@ class ExactlyOnce:
         query_determinism = self._look(opening, rows, columns)
         back, demands = self._looks_back(opening), partial(self._demand_trimmable, opening, df)
         read = read_input(df, batch_id, opening.run, columns, past=opening.past, looks_back=back, demands=demands)
-        batch = self._batch(opening, rows, read.estimate, query_determinism, partial(self._without, df))
+        batch = self._batch(opening, rows, read, query_determinism, partial(self._without, df))
         self._epochs.write(opening, batch, read, columns, query_determinism)
 
     def _batch(
         self,
         opening: RunState,
         rows: DataFrame,
-        size: Estimate,
+        read: Input,
         query_determinism: Determinism,
         without: Callable[[Trim], DataFrame],
     ) -> SparkBatch:
         call = self.arguments
-        columns, plan = rows.dtypes, opening.run.plan
+        columns, plan, size = rows.dtypes, opening.run.plan, read.estimate
         if call.windows:
             if opening.windows is None or opening.windows[0] != columns:
                 opening.windows = columns, call.windows.resolve(plan, opening.pipeline, rows, call.event_time)
@@ -197,7 +197,8 @@ class ExactlyOnce:
                 outputs = call.division.resolve(plan, opening.pipeline, rows, query_determinism.left_out, demanded)
                 admission.check_outputs(call, opening.pipeline, outputs)
                 opening.outputs = columns, outputs
-            return call.division.batch(rows, opening.outputs[1], size, query_determinism, without)
+            clock = read.lineage.batch_timestamp_ms
+            return call.division.batch(rows, opening.outputs[1], size, query_determinism, without, clock_ms=clock)
         return SparkBatch(rows, size, query_determinism.left_out, without)
 
     def _look(self, opening: RunState, rows: DataFrame, columns: Sequence[tuple[str, str]]) -> Determinism:
@@ -285,8 +286,8 @@ def exactly_once(
             that do not go with the rest.
         IdentityError: E247 ``Recovery(on_refresh="replace")`` with a sink that cannot replace rows.
     """
-    all_sinks, division = _divided(sinks, quality, dedupe)
     time = rooms.event_time(event_time) if event_time is not None else None
+    all_sinks, division = _divided(sinks, quality, dedupe, time.row_limit if time else "")
     windowed = None
     if windows is not None:
         windowed = rooms.windows(windows, all_sinks, time, division.first_argument if division else "")
@@ -316,14 +317,14 @@ def exactly_once(
 
 
 def _divided(
-    sinks: Sequence[Sink | Output | Route], quality: Quality | None, dedupe: Dedupe | None
+    sinks: Sequence[Sink | Output | Route], quality: Quality | None, dedupe: Dedupe | None, row_limit: str
 ) -> tuple[tuple[Sink, ...], Division | None]:
     """The sinks of a call, and how its rows are divided among them."""
     plain = tuple(sink for sink in sinks if isinstance(sink, Sink))
     if len(plain) == len(sinks) and quality is None and dedupe is None:
         arguments.check_sinks(plain)
         return plain, None
-    return rooms.divide(sinks, quality, dedupe, arguments.check_sinks)
+    return rooms.divide(sinks, quality, dedupe, arguments.check_sinks, row_limit)
 
 
 # ---- Whether a wrapper can be sent to another process, as Spark Connect does with a callback: refused part by

@@ -9,7 +9,7 @@ from typing import Literal
 
 from onceonly.errors import caution, nearest, refuse
 from onceonly.errors.arguments import checks_arguments
-from onceonly.errors.options import Column, meaningless
+from onceonly.errors.options import Column, Duration, meaningless, unfit
 from onceonly.event_time.marker_sources import Peers
 from onceonly.event_time.upstream import FromUpstream, Upstream
 from onceonly.machine.event_time import MOST_WRITERS, EventTimeConfig
@@ -18,7 +18,9 @@ from onceonly.machine.writer_progress import WriterSet
 from onceonly.protocol import Inspectable, Sink
 from onceonly.protocol.capabilities import implements
 from onceonly.protocol.row_times import TimedEpoch
+from onceonly.spark.digest import quote
 from onceonly.spark.engine import QueryPlan, Run
+from onceonly.spark.row_times import CLOCK
 from onceonly_checkpoints import epoch_time
 from onceonly_checkpoints.epoch_time import END, Unit
 from onceonly_checkpoints.ledger import EventKind
@@ -42,6 +44,11 @@ class EventTime:
             order. For ``unit="integer"`` a number. There is no default, since it depends on the source.
         unit: ``"ms"``, or ``"integer"`` for a column of increasing integers: block heights, versions.
         callback: in place of ``max_delay``: a function that is called for each epoch, as for ``event_time=``.
+        idle: after this time without a row, ``"10 minutes"``, the recorded time follows the clock of the batches, so
+            that a silent source does not hold it. It needs batches, which a ``heartbeat`` gives. Rows that come for
+            that time are late.
+        ahead: how far a row's time may be ahead of the clock of its batch, ``"1 hour"``. A row beyond is invalid where
+            there is a quarantine, and else stops the query (E530): it would move the recorded time for good.
 
     Raises:
         ConfigurationError: E110, an argument without meaning.
@@ -54,8 +61,14 @@ class EventTime:
     max_delay: str | int | None = field(default=None, kw_only=True)
     unit: Unit = field(default="ms", kw_only=True)
     callback: Says | None = field(default=None, kw_only=True)
+    idle: Duration | None = field(default=None, kw_only=True)
+    ahead: Duration | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        for name, period in (("idle", self.idle), ("ahead", self.ahead)):
+            if period and (self.unit != "ms" or (name == "idle" and self.callback)):
+                cause = "there is no clock of whole numbers" if self.unit != "ms" else "the callback gives the time"
+                raise unfit("EventTime", f"{name}={period!r}", cause, f"leave {name}= out")
         if self.callback is None:
             self._behind()
         elif self.max_delay is not None or not callable(self.callback):
@@ -86,8 +99,9 @@ class EventTime:
     def noting(self) -> EventTimeConfig:
         """Configuration for the machine."""
         if self.callback is not None:
-            return EventTimeConfig("function", self.unit, self.column)
-        return EventTimeConfig("rows", self.unit, self.column, self._behind())
+            return EventTimeConfig("function", self.unit, self.column, ahead=epoch_time.milliseconds(self.ahead))
+        idle, ahead = epoch_time.milliseconds(self.idle), epoch_time.milliseconds(self.ahead)
+        return EventTimeConfig("rows", self.unit, self.column, self._behind(), idle=idle, ahead=ahead)
 
 
 Word = EventTime | FromUpstream | Literal["ingest", "watermark"] | Says
@@ -153,6 +167,12 @@ class EventTimeArgument:
     says: Says | None
     words: str
     upstream: FromUpstream | None = None
+
+    @property
+    def row_limit(self) -> str:
+        """The condition of ``ahead=`` on a row in Spark SQL, over its columns and ``CLOCK``. Empty for none."""
+        ahead, column = self.noting.ahead, quote(self.noting.column or "")
+        return "" if ahead is None else f"{column} IS NULL OR unix_millis({column}) <= {quote(CLOCK)} + {ahead}"
 
     @property
     def is_shared(self) -> bool:

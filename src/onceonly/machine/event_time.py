@@ -32,6 +32,8 @@ class EventTimeConfig:
         unit: of the noted time, and of the column.
         delay: by ``rows``: how far behind the greatest time a row may come, in the unit.
         writers: other writers of the dataset, or ``None`` if the pipeline notes for itself alone.
+        idle: by ``rows``: milliseconds without a row after which time follows the recorded clock. ``None`` for never.
+        ahead: how many milliseconds a row may be ahead of the recorded clock of its batch. ``None`` for any number.
     """
 
     by: By
@@ -39,6 +41,8 @@ class EventTimeConfig:
     column: str | None = None
     delay: int = 0
     writers: WriterSet | None = None
+    idle: int | None = None
+    ahead: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,7 @@ def timed(noting: EventTimeConfig | None, previous: PreviousTime, offer: Offer, 
     if noting is None:
         return TimeDecision(carried(before, turn=previous.turn), back)
     time, proposed_time = _timed(noting, previous, before, offer, times or NO_TIMES)
-    back = (*back, *_unsaid(times or NO_TIMES, previous.number))
+    back = (*back, *_unsaid(times or NO_TIMES, previous.number), *_idle(noting, before, time, previous.number))
     if noting.writers or time.writers:
         view = _conclude_dataset(noting.writers or WriterSet(), previous, time)
         time = replace(time, dataset_complete_until=view.lower, writers=view.observed, timed_out=view.silent)
@@ -299,8 +303,9 @@ def _timed(
     noting: EventTimeConfig, previous: PreviousTime, before: EpochTime | None, offer: Offer, times: RowTimes
 ) -> tuple[EpochTime, int | None]:
     """Return the time of an epoch for its writer alone, and the value to note if there was no previous one."""
-    past = before or EpochTime(noting.unit, None, None, None)
-    proposed_time = _propose_time(noting, past, times, offer.lineage)
+    past = before or EpochTime(noting.unit, None, None, None, batch_timestamp_ms=offer.lineage.batch_timestamp_ms)
+    idle_since = _idle_since(noting, past, times)
+    proposed_time = _propose_time(noting, past, times, offer.lineage, idle_since)
     complete_time = _keep_latest(past, proposed_time)
     time = EpochTime(
         unit=noting.unit,
@@ -317,6 +322,7 @@ def _timed(
         writers=past.writers,
         resets=previous.turn,
         column=noting.column,
+        idle_since=idle_since,
     )
     return time, proposed_time
 
@@ -326,10 +332,57 @@ def _keep_latest(past: EpochTime, proposed_time: int | None) -> int | None:
     return writer_progress.clamped(proposed_time, past.complete_until)
 
 
-def _propose_time(noting: EventTimeConfig, past: EpochTime, times: RowTimes, lineage: Lineage) -> int | None:
+def _idle_since(noting: EventTimeConfig, past: EpochTime, times: RowTimes) -> int | None:
+    if noting.idle is None or times.last is not None:
+        return None
+    return past.batch_timestamp_ms if past.idle_since is None else past.idle_since
+
+
+def _followed(noting: EventTimeConfig, clock: int, idle_since: int | None) -> int | None:
+    """Return the time that rows of an idle source would have by now, or ``None`` if it does not count as idle."""
+    if noting.idle is None or idle_since is None or clock - idle_since < noting.idle:
+        return None
+    return clock - noting.idle
+
+
+def _idle(noting: EventTimeConfig, before: EpochTime | None, time: EpochTime, number: int) -> tuple[Happening, ...]:
+    """Note that time follows the recorded clock from this epoch on, because no rows come."""
+    since, was_idle = time.idle_since, before and _followed(noting, before.batch_timestamp_ms, before.idle_since)
+    if since is None or was_idle is not None or _followed(noting, time.batch_timestamp_ms, since) is None:
+        return ()
+    reason = f"no row came since {text(since, 'ms')}: time follows the recorded clock"
+    return (Happening(EventKind.SOURCE_IDLE, reason, number),)
+
+
+def too_far_ahead(
+    noting: EventTimeConfig | None, pipeline: str, number: int, lineage: Lineage, times: RowTimes | None
+) -> Refusal | None:
+    """Refuse an epoch with a row that is further ahead of the recorded clock than allowed.
+
+    Its time would never be taken back: all rows until then would be late, and windows would close without them.
+    """
+    latest, planned = times.last if times else None, lineage.batch_timestamp_ms
+    if noting is None or noting.ahead is None or latest is None or latest <= planned + noting.ahead:
+        return None
+    return Refusal.of(
+        "E530",
+        pipeline=pipeline,
+        epoch=number,
+        column=f"`{noting.column}`",
+        latest=text(latest, "ms"),
+        planned=text(planned, "ms"),
+        ahead=timedelta(milliseconds=noting.ahead),
+        seconds=noting.ahead // 1000,
+    )
+
+
+def _propose_time(
+    noting: EventTimeConfig, past: EpochTime, times: RowTimes, lineage: Lineage, idle_since: int | None
+) -> int | None:
     match noting.by:
         case "rows":
-            latest = greatest((past.max_time, times.last))
+            followed = _followed(noting, lineage.batch_timestamp_ms, idle_since)
+            latest = greatest((past.max_time, times.last, followed))
             return None if latest is None else max(latest - noting.delay, -END - 1)
         case "ingest":
             return lineage.batch_timestamp_ms

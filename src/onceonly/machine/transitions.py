@@ -241,10 +241,18 @@ def _staged(state: State, outcome: Staged) -> State:
     bad = bad_in(outcome.outputs)
     if bad and bad.digest.rows > (most := allowed(state.job.max_bad, rows)):
         return _refused(state, _too_many(state, bad, rows, most))
-    if many := division_rules.too_many(state.job.windows, state.job.pipeline, state.work.number, outcome.panes):
+    state = _as_epoch(state, outcome)
+    return state if state.refusal else replace(state, phase=Phase.PREPARE)
+
+
+def _as_epoch(state: State, staged: Staged) -> State:
+    """Make an epoch of rows, or refuse them. Nothing of them is visible yet."""
+    job, number = state.job, state.work.number
+    if many := division_rules.too_many(job.windows, job.pipeline, number, staged.panes):
         return _refused(state, many)
-    state = _with_epoch(state, outcome)
-    return replace(state, phase=Phase.PREPARE)
+    if ahead := event_time.too_far_ahead(job.noting, job.pipeline, number, state.offered.lineage, staged.times):
+        return _refused(state, ahead)
+    return _with_epoch(state, staged)
 
 
 def _the_same_again(state: State, outcome: Staged) -> State:
@@ -413,7 +421,9 @@ def _executing(state: State) -> State:
 
 def _prepared(state: State, outcome: Prepared) -> State:
     staged = Staged(None, outcome.rows, outcome.digest, times=outcome.times)
-    state = state if state.work.epoch else _with_epoch(state, staged)
+    state = state if state.work.epoch else _as_epoch(state, staged)
+    if state.refusal:
+        return state
     epoch = state.current
     if outcome.rows != (expected_rows := epoch.digest_in(state.sink).rows):
         return _miscounted(state, state.sink, outcome.rows, expected_rows)

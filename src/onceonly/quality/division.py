@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, RowsRefused
@@ -30,17 +30,23 @@ if TYPE_CHECKING:
     from onceonly.protocol import DataFrame
 
 
+AHEAD = "ahead of the clock"
+"""Name of the expectation that ``EventTime(ahead=)`` adds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Division:
     """The checked arguments of a call that divide its rows.
 
-    The outputs of a route are among ``outputs``. ``routes`` holds the columns that route rows.
+    The outputs of a route are among ``outputs``. ``routes`` holds the columns that route rows. ``clocked``: whether an
+    expectation is over the recorded clock of a batch.
     """
 
     outputs: tuple[Output, ...] = ()
     quality: Quality | None = None
     dedupe: Dedupe | None = None
     routes: tuple[str, ...] = ()
+    clocked: bool = False
 
     @property
     def row_sinks(self) -> tuple[Sink, ...]:
@@ -151,11 +157,12 @@ class Division:
         outputs = tuple(output.output_spec for output in self.outputs)
         if self.dedupe:
             outputs = (*outputs, self.dedupe.repeats.output_spec(pipeline, rows))
+        wide = spark_outputs.clocked(rows, 0 if self.clocked else None)
         if self.quality:
             expectations = self.quality.expectations(demanded)
-            expectations.check(pipeline, rows)
-            outputs = expectations.divide(rows, outputs)
-        return spark_outputs.resolve(plan, pipeline, rows, outputs, left_out)
+            expectations.check(pipeline, wide)
+            outputs = expectations.divide(wide, outputs, rows)
+        return spark_outputs.resolve(plan, pipeline, wide, outputs, left_out)
 
     def batch(
         self,
@@ -164,11 +171,14 @@ class Division:
         size: Estimate,
         determinism: Determinism,
         without: Callable[[Trim], DataFrame],
+        *,
+        clock_ms: int,
     ) -> DividedBatch:
         """A micro-batch with its outputs. ``without`` makes the rows of a trimmed batch."""
+        parts, clock = (rows, outputs, size, determinism.left_out, without), clock_ms if self.clocked else None
         if self.dedupe:
-            return DedupingBatch(rows, outputs, size, determinism.left_out, without, repeats=self.dedupe.repeats)
-        return DividedBatch(rows, outputs, size, determinism.left_out, without)
+            return DedupingBatch(*parts, clock=clock, repeats=self.dedupe.repeats)
+        return DividedBatch(*parts, clock=clock)
 
     def reword(self, refused: OnceOnlyError) -> OnceOnlyError:
         """Replace a destination's refusal of a bad row by one about the quarantine (E524)."""
@@ -180,10 +190,12 @@ def divide(
     quality: Quality | None,
     dedupe: Dedupe | None,
     check_sinks: Callable[[tuple[Sink, ...]], None],
+    row_limit: str = "",
 ) -> tuple[tuple[Sink, ...], Division]:
     """The sinks of a call, those in outputs and routes among them, and how its rows are divided.
 
-    ``check_sinks`` refuses sinks that form no epoch. It sees the sinks of the call, then all.
+    ``check_sinks`` refuses sinks that form no epoch. It sees the sinks of the call, then all. ``row_limit`` is a
+    condition on good rows and the clock of their batch, for calls with a quarantine.
 
     Raises:
         ConfigurationError: E110 an argument is not understood. E120 the outputs form no epoch. E122 no ids can be kept.
@@ -199,8 +211,10 @@ def divide(
     quarantine = [quality.quarantine] if quality and quality.quarantine else []
     dedupe_argument.check_dedupe(dedupe, (*named, *quarantine))
     quality = dedupe.with_id_expectation(quality) if dedupe else quality
+    clocked = bool(quality and quality.quarantine and row_limit)
+    quality = replace(quality, expect={**quality.expect, AHEAD: row_limit}) if quality and clocked else quality
     quality_argument.check(quality, named)
-    division = Division(outputs, quality, dedupe, tuple(route.by for route in routes))
+    division = Division(outputs, quality, dedupe, tuple(route.by for route in routes), clocked)
     all_sinks = (*named, *division.row_sinks, *division.state_sinks)
     check_sinks(all_sinks)
     quality_argument.keeping(quality)

@@ -15,6 +15,9 @@ from onceonly_checkpoints.epoch_time import Unit
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+CLOCK = "onceonly clock"
+"""Column of the recorded clock of the batch, in milliseconds, beside rows whose time is compared with it."""
+
 _FIRST, _LAST, _LATE, _TIMED = "first time", "last time", "late", "timed"
 
 

@@ -55,8 +55,8 @@ Sinks = Mapping[str, type[SceneSink]]
 """Sinks that are not what they should be, by id."""
 
 
-Noted = tuple[EventTimeConfig, Callable[[TimedEpoch], int]]
-"""How time is said, and what of each epoch."""
+Noted = tuple[EventTimeConfig, Callable[[TimedEpoch], int] | None]
+"""How time is said, and what of each epoch; ``None``: by the times of its rows."""
 
 _LONGEST = 2000
 
@@ -145,6 +145,7 @@ class Stage:
         notes: Noted | None = None,
         peers: Sequence[TimedMarker] = (),
         windows: WindowsConfig | None = None,
+        times: RowTimes | None = None,
     ) -> Start:
         """Start the query on the newest checkpoint.
 
@@ -155,10 +156,11 @@ class Stage:
             notes: how time is said, and what; ``None``: nothing is.
             peers: newest epochs of the dataset's other writers.
             windows: how rows are aggregated; ``None``: they are not.
+            times: of the rows of each batch; ``None``: they have none.
         """
         self._starts += 1
         named = names or self.scene.bound.sinks
-        options: dict[str, Any] = {"notes": notes, "peers": tuple(peers), "windows": windows}
+        options: dict[str, Any] = {"notes": notes, "peers": tuple(peers), "windows": windows, "times": times}
         return Start(self.scene, self._starts, named, sinks or {}, changes, **options)
 
     def holds(self, records: Records) -> str:
@@ -209,8 +211,10 @@ class Start:
         notes: Noted | None = None,
         peers: tuple[TimedMarker, ...] = (),
         windows: WindowsConfig | None = None,
+        times: RowTimes | None = None,
     ) -> None:
         self._scene = scene
+        self._times = times
         self._process = Process(number, len(scene.checkpoints) - 1)
         scene.recorder.start(number)
         self._names = names
@@ -292,9 +296,34 @@ class Start:
             )
         same = not self._scene.schedule.rows > 1
         batch = SimulatedBatch(planned.records, self._process, same=same)
+        if self._times:
+            batch = TimedBatch(planned.records, self._process, self._times, same=same)
         if self._windows:
             batch = WindowedBatch(planned.records, self._process, self._windows, same=same)
         self._state = self._runner.run(state, batch)
+
+
+class TimedBatch(SimulatedBatch):
+    """A batch of rows that have times.
+
+    Args:
+        records: what it reads.
+        process: computes it.
+        times: of its rows.
+        same: whether every computation gives the same rows.
+    """
+
+    def __init__(self, records: Records, process: Process, times: RowTimes, *, same: bool) -> None:
+        super().__init__(records, process, same=same)
+        self._times = times
+
+    def timed(self, clock: Clock) -> TimedBatch:
+        """The same batch: its times are known."""
+        return self
+
+    def times(self) -> RowTimes:
+        """As they were given."""
+        return self._times
 
 
 class WindowedBatch(SimulatedBatch):

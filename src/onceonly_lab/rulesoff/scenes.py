@@ -16,6 +16,7 @@ from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Offer
 from onceonly.machine.source_order import kafka_identity
 from onceonly.machine.writer_progress import TimedMarker, WriterSet
+from onceonly.protocol.row_times import RowTimes
 from onceonly_checkpoints.epoch_time import EpochTime, Unit
 from onceonly_checkpoints.model import SourceIdentity
 from onceonly_checkpoints.spark.offsets import PreviousBatch
@@ -314,6 +315,13 @@ def a_writer_that_counts_otherwise() -> str:
     return _refused(ended, "X-TIME: numbers of two units stand in one dataset")
 
 
+def a_row_of_the_far_future() -> str:
+    """A row is of a time far beyond the clock of its batch, and may be an hour ahead of it."""
+    hour = EventTimeConfig("rows", "ms", "at", ahead=3_600_000)
+    ended = Stage(P).starts(notes=(hour, None), times=RowTimes(1, 10**15)).writes()
+    return _refused(ended, "X-TIME: one row moved time for good")
+
+
 def more_windows_than_may_be() -> str:
     """Each epoch opens windows, and after two of them no more may be open."""
     stage = Stage(P)
@@ -382,6 +390,7 @@ SCENES: tuple[Callable[[], str], ...] = (
     a_word_that_goes_back,
     times_in_another_unit,
     a_writer_that_counts_otherwise,
+    a_row_of_the_far_future,
     more_windows_than_may_be,
     windows_of_another_meaning,
     an_epoch_whose_windows_went_on,
