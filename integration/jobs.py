@@ -81,6 +81,7 @@ class Job:
         sessions: with ``panes``: sessions with a gap of ten ids in place of windows.
         windows_in: a database for windows as those of ``panes``, of which a topic gets word and greatest id.
         too_late: with ``panes``: a table of the first sink's database for rows that come too late, whole.
+        order: how a topic orders the rows of a thousand keys, which are mixed before; ``any``: it does not.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
@@ -110,6 +111,7 @@ class Job:
     sessions: bool = False
     too_late: str = ""
     windows_in: str = ""
+    order: str = ""
 
     @property
     def speaks_kafka(self) -> bool:
@@ -123,6 +125,10 @@ class Job:
 
             keyed = {"key": "key", "sequence": "seq", "delete_flag": "gone", "keep": Keep(tombstones="7 days")}
             return [PostgresSink(self.target, table=TABLE, **keyed)]
+        if self.order:
+            from onceonly_sinks.kafka import KafkaSink
+
+            return [KafkaSink(*self.target.split(" "), order=None if self.order == "any" else self.order)]
         return [make_sink(kind, target) for kind, target in ((self.kind, self.target), *self.also)]
 
     def divided(self) -> list[Sink | Output]:
@@ -278,6 +284,14 @@ def _by_word(df: DataFrame) -> DataFrame:
     return df.withColumn("key", f.col("word"))
 
 
+MIXED = ("CAST(pmod(id, 1000) AS STRING) AS key", "id AS seq", "CAST(id AS STRING) AS value")
+"""A record of one of a thousand keys; the later it comes, the greater it is."""
+
+
+def _mixed(df: DataFrame) -> DataFrame:
+    return df.selectExpr(*MIXED).repartition(7)
+
+
 def _without_word(where: str) -> Callable[[DataFrame], DataFrame]:
     return lambda df: df.withColumn("word", f.expr(f"if({where}, null, word)"))
 
@@ -288,6 +302,8 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
         shaped = _late
     if job.windows_in:
         shaped = _by_word
+    if job.order:
+        shaped = _mixed
     if job.wordless:
         shaped = _without_word(job.wordless)
     quality = Quality(expect={"as expected": job.expect}, quarantine=job.sinks()[1]) if job.expect else None

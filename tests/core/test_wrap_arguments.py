@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from onceonly import OnceOnlyError, Recovery, Storage, exactly_once, start
+from onceonly import Dedupe, OnceOnlyError, Recovery, Storage, exactly_once, start
 from onceonly.api import arguments as preconditions
 from onceonly.api import run_state
 from onceonly.errors import ConfigurationError
@@ -199,3 +200,37 @@ def test_every_sink_is_told_by_its_address_and_without_its_password():
 
 def test_a_delta_sink_is_told_by_its_place():
     assert repr(DeltaSink("/nowhere/orders")) == "DeltaSink('/nowhere/orders')"
+
+
+# ---- order=
+
+
+def kafka(topic: str, order: str | None) -> KafkaSink:
+    return KafkaSink("localhost:9092", topic, order=order)
+
+
+DEDUPE = Dedupe(key="id", within="1 hour", store=PostgresSink("postgresql://localhost/shop", "seen"))
+
+
+@pytest.mark.parametrize(
+    ("sinks", "said", "because"),
+    [
+        ((kafka("a", "seq"), kafka("b", "at")), {}, "an epoch has its rows in one order"),
+        ((kafka("a", "seq"),), {"dedupe": DEDUPE}, "dedupe= moves rows"),
+    ],
+)
+def test_an_order_that_the_call_cannot_keep_is_refused(sinks: Any, said: dict[str, Any], because: str) -> None:
+    with pytest.raises(ConfigurationError, match="ONCE-E110") as refused:
+        exactly_once(*sinks, **said)
+    assert because in str(refused.value)
+
+
+def test_sinks_of_one_order_and_sinks_without_one_go_together() -> None:
+    wrapped = exactly_once(kafka("a", "seq"), kafka("b", "seq"), kafka("c", None))
+    assert wrapped.arguments.order == ("kafka:a", "seq")
+    assert str(wrapped.explain()).count("records of one key are in the order of seq") == 2
+
+
+def test_an_address_has_no_order_so_that_a_door_which_cannot_keep_it_says_so() -> None:
+    with pytest.raises(ConfigurationError, match="order"):
+        KafkaSink.from_address("kafka:localhost:9092/a?order=seq")

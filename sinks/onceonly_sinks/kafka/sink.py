@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from onceonly import faults
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import Column
 from onceonly.faults import Point
 from onceonly.protocol import (
     Batch,
@@ -75,6 +76,8 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
             notice rows that others left in such a topic before.
         options: settings of the producer, as Spark takes them: ``{"kafka.compression.type": "zstd"}``. Secrets may come
             from the environment instead: ``ONCEONLY_KAFKA_SASL_PASSWORD``.
+        order: column by whose values the records of each key follow each other, or ``source`` for their offsets in the
+            topic that is read. By default records of one key in one epoch may swap.
         id: the sink's id, if one pipeline writes to one topic twice. Default: ``kafka:<topic>``.
         tuning: the topic of markers, and the longest waits.
 
@@ -91,6 +94,7 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
         topic: str | None = None,
         *,
         options: Mapping[str, str] | None = None,
+        order: Column | None = None,
         id: str | None = None,
         tuning: KafkaTuning = TUNING,
     ) -> None:
@@ -98,6 +102,7 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
             raise refuse("E108", what="KafkaSink", package="confluent-kafka", extra="kafka")
         self._options = Options.check(servers, options)
         self._topic = topic
+        self._order = order or ""
         super().__init__(id or default_id(topic))
         self.named = id is not None
         self._tuning = tuning
@@ -112,8 +117,15 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
     @property
     def capabilities(self) -> Capabilities:
         """Rows are only ever added, and can be counted between the offsets of each epoch."""
-        readers = read.READERS
-        return Capabilities(True, True, carries_ledger=False, committer="transaction", readers=readers, records=True)
+        return Capabilities(
+            True,
+            True,
+            carries_ledger=False,
+            committer="transaction",
+            readers=read.READERS,
+            records=True,
+            order=self._order,
+        )
 
     @classmethod
     def from_address(cls, address: str) -> Self:

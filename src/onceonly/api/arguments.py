@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from onceonly.api.guarantee import GuaranteeInputs
-from onceonly.errors import refuse
+from onceonly.errors import nearest, refuse
 from onceonly.errors.arguments import checks_arguments
-from onceonly.errors.options import at_least, meaningless
+from onceonly.errors.options import at_least, meaningless, misused
 from onceonly.machine.facts import Adopt
 from onceonly.machine.overlap import unfit
 from onceonly.protocol import Sink
+from onceonly.protocol.values import SOURCE
 from onceonly.spark.engine import QueryHint, QueryPlan, Run
 from onceonly_checkpoints.ledger import Ledger
-from onceonly_checkpoints.model import SourceIdentity, SourceOffsets, canonical
+from onceonly_checkpoints.model import SourceIdentity, SourceOffsets, canonical, shorten_list
 from onceonly_checkpoints.storage import half_url, is_local, local_path
 
 if TYPE_CHECKING:
@@ -174,6 +176,11 @@ class Arguments:
         return (self.division.contents if self.division else {}) | (self.windows.contents if self.windows else {})
 
     @property
+    def order(self) -> tuple[str, str]:
+        """Id and order of the sink whose records of a key are ordered, both empty for none."""
+        return next(((sink.id, sink.capabilities.order) for sink in self.sinks if sink.capabilities.order), ("", ""))
+
+    @property
     def one_by_one(self) -> str:
         """Id of the sink without transactions, which then is the only sink. Empty for none."""
         return next((sink.id for sink in self.sinks if not sink.capabilities.transactional), "")
@@ -203,6 +210,24 @@ class Arguments:
         refuse_plan(plan, query, self.recovery.lossy_source, nondeterministic, self.one_by_one)
         if self.event_time:
             self.event_time.check_plan(plan, query)
+
+    def check_order(self, plan: QueryPlan, query: str, rows: Any, text: str | None) -> None:
+        """Refuse rows that cannot be ordered as a sink asks. ``text`` is the plan of ``rows``, for ``source``.
+
+        Raises:
+            ConfigurationError: E138, no such column. E148, the plan or the source loses the order of the source.
+        """
+        sink, order = self.order
+        if order == SOURCE:
+            nodes = (node for part in (plan.text, text) for node in _NODES.findall(part or ""))
+            moved = next((f"its plan has a {node}, which moves rows" for node in nodes if node not in _IN_ORDER), "")
+            others = (f"{source.origin} is no topic" for source in plan.sources if source.brokers is None)
+            if problem := moved or next(others, ""):
+                raise refuse("E148", query=query, sink=sink, problem=problem)
+        elif order and order not in rows.columns:
+            problem = f"the rows have no column {order} for order={nearest([order], rows.columns)}"
+            remedy = f"name one of these, or keep it in transform=: {shorten_list(rows.columns)}"
+            raise refuse("E138", query=query, sink=sink, problem=problem, cause="transform= dropped it", next=remedy)
 
     def shaped(self, df: Any) -> Any:
         """Apply ``transform=`` to a DataFrame."""
@@ -271,6 +296,23 @@ def check_sinks(sinks: tuple[Sink, ...]) -> None:
     if twins := {id_ for id_ in ids if ids.count(id_) > 1}:
         problem = f"two of them have the id {min(twins)!r}"
         raise refuse("E102", problem=problem, next="give each an id: PostgresSink(..., id='orders-eu')")
+
+
+def check_order(sinks: tuple[Sink, ...], beside: str) -> None:
+    """Refuse an order of rows that the call cannot keep (E110). ``beside`` names an argument that moves rows."""
+    ordering = [sink for sink in sinks if sink.capabilities.order]
+    several = len({sink.capabilities.order for sink in ordering}) > 1
+    if several or (ordering and beside):
+        problem = f"the order= of {' and '.join(sink.id for sink in ordering)}"
+        cause = "an epoch has its rows in one order" if several else f"{beside} moves rows"
+        remedy = "give the ordered sink a query of its own, or leave order= out"
+        raise misused(f"exactly_once() cannot keep {problem}.", cause, remedy)
+
+
+_NODES = re.compile(r'catalyst\.plans\.logical\.(\w+)"')
+
+_IN_ORDER = ("Project", "Filter", "SubqueryAlias", "Generate", "Union", "EventTimeWatermark", "LocalRelation")
+"""Nodes of a plan that leave the rows of a partition where they are."""
 
 
 def check_one_by_one(sinks: tuple[Sink, ...], recovery: Recovery, storage: Storage, *, divided: bool) -> None:

@@ -173,6 +173,7 @@ def derive(sink: Sink, plan: QueryPlan | None, written: Determinism | None, chos
         f"rows and marker are committed together ({able.committer})",
         "each start fences older drivers out before it reads the sink's position",
         *([able.foreign] if able.foreign else []),
+        *([f"records of one key are in the order of {able.order}"] if able.order else []),
     ]
     dangers = (*_dangers(sink, chosen.adopt), *_of_source(plan), *_of_code(plan, written, chosen))
     return Guarantee(

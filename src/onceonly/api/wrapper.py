@@ -27,14 +27,16 @@ from onceonly.api.write_epoch import Epochs
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.arguments import checks_arguments
 from onceonly.machine.facts import Replays
-from onceonly.protocol import Sink
+from onceonly.protocol import Estimate, Sink
 from onceonly.protocol.batch import Trim
+from onceonly.protocol.values import SOURCE
 from onceonly.runtime import sink_refusals
 from onceonly.spark import batch as trimming
 from onceonly.spark import fingerprint
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.connect import worker
 from onceonly.spark.detect import engine_for
+from onceonly.spark.engine import QueryPlan
 from onceonly.spark.fingerprint import Determinism
 from onceonly.spark.input import Input, read_input
 from onceonly_checkpoints.ledger import Ledger
@@ -119,6 +121,7 @@ class ExactlyOnce:
             named = call.name or "the query"
             call.check_plan(plan, named, query_determinism.nondeterministic)
             _check_columns(call, named, rows)
+            _check_order(call, plan, named, rows)
             if call.windows:
                 call.windows.resolve(plan, named, rows, call.event_time)
             elif call.division:
@@ -170,11 +173,14 @@ class ExactlyOnce:
         columns: Sequence[tuple[str, str]] = rows.dtypes
         if opening.admitted != columns:
             _check_columns(self.arguments, opening.pipeline, rows)
+            _check_order(self.arguments, opening.run.plan, opening.pipeline, rows)
             opening.admitted = columns
         query_determinism = self._look(opening, rows, columns)
         back, demands = self._looks_back(opening), partial(self._demand_trimmable, opening, df)
         read = read_input(df, batch_id, opening.run, columns, past=opening.past, looks_back=back, demands=demands)
-        batch = self._batch(opening, rows, read, query_determinism, partial(self._without, df))
+        rows = self._ordered(rows, read.estimate)
+        without = partial(self._without, df, read.estimate)
+        batch = self._batch(opening, rows, read, query_determinism, without)
         self._epochs.write(opening, batch, read, columns, query_determinism)
 
     def _batch(
@@ -215,9 +221,13 @@ class ExactlyOnce:
         if opening.state is None and self.arguments.recovery.overlap == "trim":
             arguments.refuse_untrimmable(opening.run.plan, opening.pipeline, sources, dict(df.dtypes))
 
-    def _without(self, df: DataFrame, trim: Trim) -> DataFrame:
+    def _without(self, df: DataFrame, size: Estimate, trim: Trim) -> DataFrame:
         """The rows of a trimmed batch. ``transform=`` comes second: it may drop the columns that identify rows."""
-        return self.arguments.shaped(trimming.trimmed(df, trim))
+        return self._ordered(self.arguments.shaped(trimming.trimmed(df, trim)), size)
+
+    def _ordered(self, rows: DataFrame, size: Estimate) -> DataFrame:
+        _, order = self.arguments.order
+        return trimming.ordered(rows, order, size) if order else rows
 
     def _looks_back(self, opening: RunState) -> bool:
         """Whether to compare a batch with the files of all earlier ones: until this run has written a batch itself."""
@@ -229,6 +239,13 @@ def _check_columns(call: Arguments, query: str, rows: DataFrame) -> None:
     admission.check_columns(call, query, rows.columns, folds=admission.folds(rows))
     if call.event_time:
         call.event_time.check_columns(query, rows.dtypes)
+
+
+def _check_order(call: Arguments, plan: QueryPlan, query: str, rows: DataFrame) -> None:
+    """Refuse rows that cannot be ordered as a sink asks (E138, E148)."""
+    is_source = call.order[1] == SOURCE
+    text = engine_for(rows).analysed(rows, started=not rows.isStreaming).text() if is_source else None
+    call.check_order(plan, query, rows, text)
 
 
 def _arrived(call: Arguments) -> ExactlyOnce:
@@ -297,6 +314,7 @@ def exactly_once(
         time.check_sinks(all_sinks)
     arguments.check_transform(transform)
     arguments.check_name(name)
+    arguments.check_order(all_sinks, "dedupe=" if dedupe else "windows=" if windows else "")
     arguments.check_one_by_one(all_sinks, recovery, storage, divided=division is not None or windows is not None)
     if recovery.on_refresh == "replace":
         sink_refusals.demand(all_sinks, name or "the query")

@@ -74,6 +74,10 @@ class Names:
     folds: bool = False
 
 
+SOURCE = "source"
+"""Order of rows by their offsets in the source."""
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """Abilities of a sink. The guarantee is derived from them.
@@ -93,6 +97,7 @@ class Capabilities:
             acknowledged. The replay of a cut-off epoch puts it again. The guarantee is then weaker.
         records: whether a row becomes a record of columns ``key`` and ``value``, and other columns are left out.
         changes: columns by which rows replace one another. None where they are only added, or by the user's own SQL.
+        order: column by which rows of one ``key`` follow each other, or :data:`SOURCE`. Empty for any order.
     """
 
     append_only: bool
@@ -107,6 +112,7 @@ class Capabilities:
     records: bool = False
     names: Names = Names()
     changes: Changes = ONLY_ADDED
+    order: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Estimate, Task
 from onceonly.protocol.batch import FileTrim, OffsetTrim, TooLargeForDriver, Trim
 from onceonly.protocol.row_times import NO_TIMES, Clock, RowTimes, TimeTally
+from onceonly.protocol.values import SOURCE
 from onceonly.spark import digest, frames, versions
 from onceonly.spark.detect import engine_for
 from onceonly_checkpoints.digests import Digest
@@ -79,6 +80,23 @@ def _stranger(position: Column, where: Column) -> Column:
 
     text = f.concat(f.lit("a row's position is not in this batch: "), f.concat_ws(" ", position, where))
     return f.raise_error(text).cast("boolean")
+
+
+def ordered(rows: DataFrame, order: str, estimate: Estimate) -> DataFrame:
+    """Return the rows so that one task has all rows of a ``key``, in an order: see ``Capabilities.order``.
+
+    The tasks are one for few rows, and without a column ``key``. A task reads the parts of a source's partition in
+    their order.
+    """
+    most = tasks(rows, estimate) if "key" in rows.columns else 1
+    together = rows.coalesce(1) if order == SOURCE or most == 1 else rows.repartition(most, "key")
+    return together if order == SOURCE else together.sortWithinPartitions(digest.quote(order))
+
+
+def tasks(rows: DataFrame, estimate: Estimate) -> int:
+    """Tasks of a shuffle: one for few rows."""
+    most = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    return most if estimate.size is None else max(1, min(most, -(-estimate.size // _PARTITION_BYTES)))
 
 
 # ---- The batch itself.
@@ -211,10 +229,7 @@ class SparkBatch:
 
     @property
     def _tasks(self) -> int:
-        """Tasks of a shuffle: one for few rows."""
-        most = int(self._df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-        size = self._estimate.size
-        return most if size is None else max(1, min(most, -(-size // _PARTITION_BYTES)))
+        return tasks(self._df, self._estimate)
 
     def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
         """Run ``task`` over every partition. Its ``OnceOnlyError`` is one that each of Spark's attempts raised."""
