@@ -24,12 +24,11 @@ from onceonly_checkpoints.model import (
     Slice,
     SourceIdentity,
     SourceOffsets,
+    SpanRecord,
     UnreadableMarker,
     canonical,
     members_of,
     values_of,
-    with_bounds,
-    with_epochs,
 )
 
 if TYPE_CHECKING:
@@ -346,7 +345,7 @@ def receipts_of(record: EpochRecord | None) -> Mapping[str, Receipt]:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedEpochs(Record):
+class ReplayedEpochs(SpanRecord):
     """Epochs in a row whose input an epoch has read again.
 
     ``chain`` is that of ``last``: two histories in which anything differs up to there have other ones.
@@ -356,15 +355,6 @@ class ReplayedEpochs(Record):
     first: int
     last: int
     chain: str
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        return cls(**values_of(cls, with_bounds(value)))
-
-    def to_json(self) -> dict[str, Any]:
-        """``epochs`` is ``[first, last]``."""
-        return with_epochs(members_of(self))
 
     @property
     def text(self) -> str:

@@ -89,16 +89,23 @@ def values_of(record: type[Record], value: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def with_epochs(members: dict[str, Any]) -> dict[str, Any]:
-    """Members with ``epochs``, which is ``[first, last]``, in place of both."""
-    first, last = members.pop("first", 0), members.pop("last", 0)
-    return {**members, "epochs": [first, last]} if first or last else members
+class SpanRecord(Record):
+    """Base of records with fields ``first`` and ``last``, which are member ``epochs``: ``[first, last]``."""
 
+    __slots__ = ()
 
-def with_bounds(members: Mapping[str, Any]) -> dict[str, Any]:
-    """Inverse of :func:`with_epochs`."""
-    rest = {name: value for name, value in members.items() if name != "epochs"}
-    return rest | dict(zip(("first", "last"), members.get("epochs", ()), strict=False))
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`. Raises :class:`UnreadableMarker` for an unknown member."""
+        members = {name: member for name, member in value.items() if name != "epochs"}
+        bounds = dict(zip(("first", "last"), value.get("epochs", ()), strict=False))
+        return cls(**values_of(cls, members | bounds))
+
+    def to_json(self) -> dict[str, Any]:
+        """Members to values, nested."""
+        members = members_of(self)
+        first, last = members.pop("first", 0), members.pop("last", 0)
+        return {**members, "epochs": [first, last]} if first or last else members
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +401,7 @@ _ACCEPTING = frozenset({AdoptionKind.ACCEPT_LOSS, AdoptionKind.ACCEPT_CHANGE})
 
 
 @dataclass(frozen=True, slots=True)
-class Adoption(Record):
+class Adoption(SpanRecord):
     """One decision of an operator. It covers only the sinks, epochs and ranges that it names.
 
     Attributes:
@@ -423,15 +430,6 @@ class Adoption(Record):
     def __post_init__(self) -> None:
         # Kinds are compared by identity; a plain text would cover what a kind covers, and no more.
         object.__setattr__(self, "kind", AdoptionKind(self.kind))
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        return cls(**values_of(cls, with_bounds(value)))
-
-    def to_json(self) -> dict[str, Any]:
-        """Members to values. ``epochs`` is ``[first, last]``."""
-        return with_epochs(members_of(self))
 
     def accepts(self, sink: str) -> bool:
         """Whether it accepts that rows of older epochs are gone or changed in this sink."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.machine.facts import Refusal
 from onceonly.machine.source_order import Order, numbers, order, place_in_log
 from onceonly.protocol.values import ExternalChange
-from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets, canonical, check_members, present
+from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets, SpanRecord, canonical
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -68,7 +68,7 @@ GAPS = ("E204", "E229")
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(SpanRecord):
     """Reason why a pipeline stopped, as far as it can be accepted.
 
     Attributes:
@@ -97,38 +97,12 @@ class Stop:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Inverse of :attr:`text`."""
-        value: Mapping[str, Any] = json.loads(text)
-        check_members(value, "code", "sinks", "epochs", "versions", "offered", "head", "repeats", "then", "doubtful")
-        first, last = value.get("epochs", (0, 0))
-        return cls(
-            value["code"],
-            tuple(value.get("sinks", ())),
-            first,
-            last,
-            tuple(value.get("versions", ())),
-            Slice.from_json(value["offered"]) if "offered" in value else None,
-            value.get("head", 0),
-            value.get("repeats", False),
-            cls.parse(value["then"]) if "then" in value else None,
-            value.get("doubtful", False),
-        )
+        return cls.from_json(json.loads(text))
 
     @property
     def text(self) -> str:
         """Canonical spelling, as the ledger keeps it."""
-        return canonical(
-            present(
-                code=self.code,
-                sinks=list(self.sinks),
-                epochs=[self.first, self.last] if self.last else None,
-                versions=list(self.versions),
-                offered=self.offered and self.offered.to_json(),
-                head=self.head,
-                repeats=self.repeats or None,
-                then=self.then and self.then.text,
-                doubtful=self.doubtful or None,
-            )
-        )
+        return canonical(self.to_json())
 
     @property
     def start(self) -> SourceOffsets | None:
