@@ -503,6 +503,36 @@ def test_a_row_is_ahead_by_the_clock_that_the_batch_was_planned_at_however_late_
     assert sorted(rows, key=itemgetter(1)) == [(reason, 3601), (reason, 7200)]
 
 
+def test_nothing_of_the_clock_is_seen_by_outputs_expectations_or_columns_of_the_user(
+    noting: Callable[..., Noting],
+) -> None:
+    """Whatever has the name of our reason, or takes all columns, is as without ``ahead=``."""
+    bad, wide, plain = MemoryStore(), MemoryStore(), MemoryStore()
+    expect = {"ahead of the clock": "id <> 2", **{f"hash {number}": "hash(*) IS NOT NULL" for number in range(99)}}
+    quality = Quality(expect=expect, quarantine=MemorySink(id="memory:bad", store=bad), max_bad=1.0)
+    outputs = Output(MemorySink(id="memory:wide", store=wide), name="wide", select=["*", "struct(*) AS whole"])
+    write = exactly_once(
+        MemorySink(store=plain),
+        outputs,
+        event_time=HOUR,
+        quality=quality,
+        storage=Storage(ledger=noting().place),
+        transform=lambda df: far_off(df).withColumn("onceonly clock", f.lit(1)),
+    )
+    noting().stream.receive([1, 2, 70]).run(write)
+
+    def rows(id_: str, store: MemoryStore) -> list[dict[str, Any]]:
+        sink = MemorySink(id=id_, store=store)
+        sink.open("orders")
+        return list(sink.rows())
+
+    columns = ["id", "word", "event_time", "onceonly clock"]
+    assert [list(row) for row in rows("memory", plain)] == [columns]
+    assert [(list(row), list(row["whole"])) for row in rows("memory:wide", wide)] == [([*columns, "whole"], columns)]
+    assert sorted(json.loads(row["row"])["id"] for row in rows("memory:bad", bad)) == [2, CENTURY]
+    assert "or the limit of event_time, 1:00:00 ahead of the clock of its batch" in write.explain()
+
+
 def test_without_a_quarantine_a_row_of_the_far_future_stops_the_query_and_the_printed_filter_leads_on(
     noting: Callable[..., Noting],
 ) -> None:

@@ -67,7 +67,7 @@ class EpochTime(Record):
         timed_out: those of them that were timed out at this commit.
         resets: number of resets (a rewind, a restored sink, a new series).
         column: the time column's name among the epoch's rows, ``None`` for none.
-        idle_since: the recorded clock of the newest epoch with a time, in later ones without, if ``idle=`` is given.
+        idle_since: the recorded clock of the newest epoch with input, in later ones without, if ``idle=`` is given.
     """
 
     unit: Unit

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints.digests import Digest, OutputDigest
-from onceonly_checkpoints.model import Slice, UnreadableMarker, canonical, check_members, present
+from onceonly_checkpoints.model import OPTIONAL, Record, Slice, UnreadableMarker, canonical, members_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -41,9 +41,18 @@ class StagedFile:
     size: int
     rows: int
 
+    @classmethod
+    def from_json(cls, value: Sequence[Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        return cls(*value)
+
+    def to_json(self) -> list[Any]:
+        """Path, size and rows."""
+        return [self.path, self.size, self.rows]
+
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Record):
     """The bytes of one epoch, written once and read by every sink and by every retry.
 
     Attributes:
@@ -63,7 +72,7 @@ class Manifest:
     slice: Slice
     digest: Digest
     schema: str
-    files: tuple[StagedFile, ...]
+    files: tuple[StagedFile, ...] = field(metadata=OPTIONAL)
     outputs: tuple[OutputDigest, ...] = ()
 
     @property
@@ -74,45 +83,21 @@ class Manifest:
     @property
     def text(self) -> str:
         """Canonical spelling, as stored and hashed."""
-        return canonical(
-            present(
-                format=FORMAT,
-                pipeline=self.pipeline,
-                sinks=[list(pair) for pair in self.sinks],
-                epoch=self.epoch,
-                generation=self.generation,
-                slice=self.slice.to_json(),
-                digest=self.digest.to_json(),
-                schema=self.schema,
-                files=[[file.path, file.size, file.rows] for file in self.files],
-                outputs=[output.to_json() for output in self.outputs],
-            )
-        )
+        return canonical({"format": FORMAT, **members_of(self)})
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Inverse of :attr:`text`. Raises :class:`UnreadableManifest` for a newer format or another text."""
         try:
-            value: Mapping[str, Any] = json.loads(text)
-            if value["format"] != FORMAT:
-                raise UnreadableManifest(f"it has format {value['format']!r}; this version reads {FORMAT}")
-            check_members(value, "format", *(each.name for each in fields(cls)))
-            return cls(
-                value["pipeline"],
-                tuple((sink, address) for sink, address in value["sinks"]),
-                value["epoch"],
-                value["generation"],
-                Slice.from_json(value["slice"]),
-                Digest.from_json(value["digest"]),
-                value["schema"],
-                tuple(StagedFile(*file) for file in value.get("files", ())),
-                tuple(OutputDigest.from_json(output) for output in value.get("outputs", ())),
-            )
+            value: dict[str, Any] = json.loads(text)
+            if (version := value.pop("format")) != FORMAT:
+                raise UnreadableManifest(f"it has format {version!r}; this version reads {FORMAT}")
+            return cls.from_json(value)
         except UnreadableManifest:
             raise
         except UnreadableMarker as error:
             raise UnreadableManifest(str(error)) from error
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UnreadableManifest(f"it is damaged: {error!r}") from error
 
 

@@ -29,18 +29,6 @@ class UnreadableMarker(ValueError):
     """A stored marker, receipt or record cannot be understood by this version."""
 
 
-def present(**members: object) -> dict[str, Any]:
-    """Drop absent members: ``None``, empty texts and empty lists."""
-    return {name: value for name, value in members.items() if value not in (None, "", [])}
-
-
-def check_members(value: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return the object, if all of its members have a name in ``names``. Otherwise raise :class:`UnreadableMarker`."""
-    if strange := sorted(set(value) - set(names)):
-        raise UnreadableMarker(f"unknown member {', '.join(strange)}: a newer version wrote it")
-    return value
-
-
 OPTIONAL: Mapping[str, Any] = {"optional": True}
 """Metadata of a field without a default that is left out while it is ``None``, empty or 0."""
 
@@ -80,7 +68,8 @@ def members_of(record: Record) -> dict[str, Any]:
 def values_of(record: type[Record], value: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a record's fields, by the names of these. Inverse of :func:`members_of`."""
     members = _members(cast("Any", record))
-    check_members(value, *(member.name for member in members))
+    if strange := sorted(set(value) - {member.name for member in members}):
+        raise UnreadableMarker(f"unknown member {', '.join(strange)}: a newer version wrote it")
     return {
         member.field: member.read(value[member.name])
         if member.name in value or member.absent is MISSING
@@ -143,12 +132,13 @@ def _pairs(value: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 def _reader(hint: Any) -> Callable[[Any], Any]:
     """Return what makes a value of a type from its JSON form."""
-    parts = [part for part in get_args(hint) if part is not type(None)]
+    readers = [_reader(part) for part in get_args(hint) if part not in (type(None), ...)]
     if get_origin(hint) is tuple:
-        each = _reader(parts[0])
-        return lambda values: tuple(each(value) for value in values)
-    if type(None) in get_args(hint) and len(parts) == 1:
-        return _reader(parts[0])
+        if ... in get_args(hint):
+            return lambda values: tuple(readers[0](value) for value in values)
+        return lambda values: tuple(read(value) for read, value in zip(readers, values, strict=True))
+    if type(None) in get_args(hint) and len(readers) == 1:
+        return readers[0]
     read: Callable[[Any], Any] | None = getattr(hint, "from_json", None)
     return read or (lambda value: value)
 

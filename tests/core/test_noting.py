@@ -16,6 +16,7 @@ from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import END, EpochTime
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.model import Slice, SourceIdentity
 
 FUNCTION = EventTimeConfig("function")
 INTEGERS = EventTimeConfig("rows", "integer", "n", 0)
@@ -49,9 +50,11 @@ class Told:
         self, how: EventTimeConfig | None, times: RowTimes | None = None, *, begins: bool = False, **of: int
     ) -> EpochTime:
         number = self.last.number + 1 if self.last else 1
-        stateful = bool(of.pop("stateful", 0))
+        stateful, still = bool(of.pop("stateful", 0)), bool(of.pop("still", 0))
         known = PreviousTime("orders", number, self.last, begins)
-        found = timed(how, known, batch(number, stateful=stateful, **of), times)
+        offered = batch(number, stateful=stateful, **of)
+        offered = replace(offered, slice=Slice(offered.slice.end, offered.slice.end)) if still else offered
+        found = timed(how, known, offered, times)
         self.last = replace(with_time(found.time), number=number)
         self.happened += [(one.kind, one.reason) for one in (*found.happenings, *event_time.late(self.last))]
         assert found.time is not None
@@ -262,29 +265,41 @@ IDLE = EventTimeConfig("rows", "ms", "at", 2, idle=10)
 def test_while_no_row_comes_time_follows_the_clock_and_what_comes_then_is_late() -> None:
     told = Told()
     seen = [told.tells(IDLE, RowTimes(first=5, last=9), clock=100).complete_until]
-    seen += [told.tells(IDLE, clock=clock).complete_until for clock in (105, 109, 110, 150, 140)]
+    seen += [told.tells(IDLE, clock=clock, still=1).complete_until for clock in (105, 109, 110, 150, 140)]
     assert seen == [7, 7, 7, 98, 138, 138]
     assert [(kind, reason) for kind, reason in told.happened] == [
-        (EventKind.SOURCE_IDLE, "no row came since 1970-01-01T00:00:00.100Z: time follows the recorded clock")
+        (EventKind.SOURCE_IDLE, "no input came since 1970-01-01T00:00:00.100Z: time follows the recorded clock")
     ]
     back = told.tells(IDLE, RowTimes(first=130, last=160, late=1), clock=165)
     assert (back.complete_until, back.late_before, back.idle_since, back.late_rows) == (158, 138, None, 1)
-    assert [told.tells(IDLE, clock=clock).idle_since for clock in (170, 176)] == [165, 165]
+    assert [told.tells(IDLE, clock=clock, still=1).idle_since for clock in (170, 176)] == [165, 165]
     assert [kind for kind, _ in told.happened].count(EventKind.SOURCE_IDLE) == 2
 
 
 def test_a_source_that_never_sent_a_row_is_idle_from_its_first_epoch_on_and_none_is_without_the_argument() -> None:
     told, unsaid = Told(), Told()
-    assert [told.tells(IDLE, clock=clock).complete_until for clock in (100, 109, 112)] == [None, None, 100]
-    assert [unsaid.tells(ROWS, clock=clock).idle_since for clock in (100, 900)] == [None, None]
+    assert [told.tells(IDLE, clock=clock, still=1).complete_until for clock in (100, 109, 112)] == [None, None, 100]
+    assert [unsaid.tells(ROWS, clock=clock, still=1).idle_since for clock in (100, 900)] == [None, None]
 
 
 def test_an_epoch_of_an_operator_neither_begins_nor_ends_the_silence() -> None:
     told = Told()
     told.tells(IDLE, RowTimes(first=5, last=9), clock=100)
-    silent = told.tells(IDLE, clock=104)
+    silent = told.tells(IDLE, clock=104, still=1)
     told.last = replace(with_time(event_time.carried(silent)), number=3)
-    assert told.tells(IDLE, clock=111).complete_until == 99
+    assert told.tells(IDLE, clock=111, still=1).complete_until == 99
+
+
+def test_input_that_brings_no_row_with_a_time_is_no_silence() -> None:
+    """A backlog that is read after a stop may begin with rows that are filtered, trimmed or bad."""
+    told = Told()
+    told.tells(IDLE, RowTimes(first=5, last=9), clock=100)
+    assert [told.tells(IDLE, clock=clock).complete_until for clock in (900, 901)] == [7, 7]
+    assert told.tells(IDLE, clock=905, still=1).idle_since == 901
+    heartbeat = replace(batch(9, clock=950), sources=(SourceIdentity("0", None),))
+    assert timed(IDLE, after(told.last or with_time(None)), heartbeat, None).time == replace(
+        told.tells(IDLE, clock=950, still=1), complete_until=938, dataset_complete_until=938
+    )
 
 
 AHEAD = EventTimeConfig("rows", "ms", "at", 2, ahead=60_000)

@@ -12,6 +12,7 @@ import pytest
 from onceonly import Dedupe, OnceOnlyError, Recovery, Storage, exactly_once, start
 from onceonly.api import arguments as preconditions
 from onceonly.api import run_state
+from onceonly.api.format_options import Options
 from onceonly.errors import ConfigurationError
 from onceonly.spark import engine
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -227,10 +228,16 @@ def test_an_order_that_the_call_cannot_keep_is_refused(sinks: Any, said: dict[st
 
 def test_sinks_of_one_order_and_sinks_without_one_go_together() -> None:
     wrapped = exactly_once(kafka("a", "seq"), kafka("b", "seq"), kafka("c", None))
-    assert wrapped.arguments.order == ("kafka:a", "seq")
+    assert wrapped.arguments.order == ("kafka:a", "seq", True)
     assert str(wrapped.explain()).count("records of one key are in the order of seq") == 2
 
 
-def test_an_address_has_no_order_so_that_a_door_which_cannot_keep_it_says_so() -> None:
-    with pytest.raises(ConfigurationError, match="order"):
-        KafkaSink.from_address("kafka:localhost:9092/a?order=seq")
+def test_an_upsert_has_no_order_but_its_sequence_and_a_data_source_writes_in_none() -> None:
+    with pytest.raises(ConfigurationError, match="order= together with key= or apply="):
+        PostgresSink("postgresql://localhost/shop", "orders", key="id", order="seq")
+    for ordered in (PostgresSink("postgresql://localhost/shop", "orders", order="seq"), kafka("orders", "seq")):
+        assert type(ordered).from_address(ordered.address).capabilities.order == "seq"
+        options = {"to": ordered.address, "queryname": "orders", "checkpointlocation": "/cp"}
+        with pytest.raises(ConfigurationError, match="order=") as refused:
+            Options.parse(options).arguments()
+        assert refused.value.code == "E150"

@@ -308,7 +308,7 @@ _SPECIAL: Mapping[str, Callable[[str, Mapping[str, str]], dict[str, str]]] = {
 # ---- The address of a Kafka sink: brokers, topic, and what differs from the defaults, without secrets.
 
 _SCHEME = "kafka:"
-_OURS = ("id", "marker_topic")
+_OURS = ("id", "marker_topic", "order")
 
 
 def default_id(topic: str | None) -> str:
@@ -316,11 +316,12 @@ def default_id(topic: str | None) -> str:
     return f"{_SCHEME}{topic or '*'}"
 
 
-def address_of(options: Options, topic: str | None, id_: str, marker_topic: str | None) -> str:
+def address_of(options: Options, topic: str | None, id_: str, marker_topic: str | None, order: str) -> str:
     """Spell an address."""
     parameters = {
         "id": "" if id_ == default_id(topic) else id_,
         "marker_topic": marker_topic or "",
+        "order": order,
         **options.described,
     }
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in parameters.items() if value)
@@ -344,4 +345,8 @@ def read_address(address: str, call: Callable[..., Any]) -> tuple[str, str | Non
     texts = {name: [value] for name, value in parameters.items() if name not in options}
     values = read_texts("the address of a Kafka sink", texts, _OURS, call, KafkaTuning)
     tuning = KafkaTuning(marker_topic=values.get("marker_topic"))
-    return servers, topic or None, {"options": options, "id": values.get("id"), "tuning": tuning}
+    return (
+        servers,
+        topic or None,
+        {"options": options, "tuning": tuning, "id": values.get("id"), "order": values.get("order")},
+    )

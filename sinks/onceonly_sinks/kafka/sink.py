@@ -112,7 +112,7 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
     @property
     def address(self) -> str:
         """Brokers, topic, and options that differ from the defaults, without secrets."""
-        return address_of(self._options, self._topic, self._id, self._tuning.marker_topic)
+        return address_of(self._options, self._topic, self._id, self._tuning.marker_topic, self._order)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -111,7 +111,7 @@ _APPEND = Merge()
 
 _ADDRESSED = (
     *("id", "key", "sequence", "delete_flag", "tombstones", "epoch_column", "schema", "triggers", "markers"),
-    *("sealed_view", "history"),
+    *("sealed_view", "history", "order"),
 )
 """Options that an address holds: what reading the rows, or writing them again, depends on."""
 
@@ -141,6 +141,9 @@ class Options:
             cause = "without sequence= no change is late, and without delete_flag= nothing is removed"
             remedy = "add sequence= and delete_flag=, or leave it out"
             raise _unfit(f"tombstones={keep.tombstones!r}", cause, remedy)
+        if merge.order and (merge.key or self.apply):
+            cause = "rows of a key replace one another, by sequence=, and apply= writes them itself"
+            raise _unfit("order= together with key= or apply=", cause, "leave order= out")
         if self.apply is not None and not callable(self.apply):  # pyright: ignore[reportUnnecessaryComparison]
             raise _unfit(f"apply={self.apply!r}", "apply= is a function", "def apply(cursor, staged, epoch): ...")
         if self.apply is not None and (merge.key or self.schema != "fail" or self.tuning.epoch_column != "auto"):
@@ -214,16 +217,19 @@ class Options:
             return {**write_texts({"id": id_, "markers": keep.markers}, ("id", "markers"), call, Keep), **ours}
         values = {name: getattr(part, name) for part in (keep, tuning) for name in type(part).__slots__}
         values |= {"id": id_, "key": merge.key, "sequence": merge.sequence, "delete_flag": merge.delete}
-        values |= {"schema": self.schema, "sealed_view": self.sealed_view}
+        values |= {"schema": self.schema, "sealed_view": self.sealed_view, "order": merge.order}
         function = {"apply": ["function"]} if self.apply else {}
         return {**write_texts(values, _ADDRESSED, call, Keep, PostgresTuning), **function}
 
 
-def merge_of(key: str | Sequence[str] | None, sequence: str | None, delete_flag: str | None, keep: Keep) -> Merge:
+def merge_of(
+    key: str | Sequence[str] | None, sequence: str | None, delete_flag: str | None, keep: Keep, order: str | None
+) -> Merge:
     """How rows meet those of the table."""
     remembered = (milliseconds(keep.tombstones) or 0) // 1000
     history, epochs = keep.history is not None, keep.history if isinstance(keep.history, int) else 0
-    return Merge(names_of(key), sequence, delete_flag, remembered, history=history, keep_history=epochs)
+    merge = Merge(names_of(key), sequence, delete_flag, remembered, history=history, keep_history=epochs)
+    return replace(merge, order=order)
 
 
 def read_options(texts: Mapping[str, Sequence[str]], call: Callable[..., Any]) -> tuple[str | None, Options]:
@@ -238,7 +244,8 @@ def read_options(texts: Mapping[str, Sequence[str]], call: Callable[..., Any]) -
         return id_, Options(keep=keep).for_ids((milliseconds(special["keeps"]) or 0) // 1000)
     if "holds" in special:
         return id_, Options(keep=keep).for_state()
-    merge = merge_of(values.pop("key", ()), values.pop("sequence", None), values.pop("delete_flag", None), keep)
+    sequence, delete_flag, order = (values.pop(name, None) for name in ("sequence", "delete_flag", "order"))
+    merge = merge_of(values.pop("key", ()), sequence, delete_flag, keep, order)
     apply = elsewhere if "apply" in special else None
     return id_, Options(merge, apply=apply, keep=keep, tuning=tuning, **values)
 

@@ -107,6 +107,8 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
             transaction of the first epoch that has rows with them. A column's type is never changed.
         apply: function that brings the rows into the table. Not together with ``key``, ``schema`` or
             ``PostgresTuning(epoch_column=)``.
+        order: column by which appended rows are inserted, so that an identity column counts them in that order, or
+            ``source`` for the offsets of the topic that is read. One task then reads each epoch.
         id: the sink's id, if one pipeline writes to one table twice. Default ``postgres:<table>``.
         sealed_view: whether a view ``<table>_sealed`` hides an epoch until all sinks of the pipeline hold it, for
             readers in SQL. One statement over several such views of a database sees one epoch. Needs an append or
@@ -128,12 +130,13 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
         delete_flag: Column | None = None,
         schema: SchemaChange = "fail",
         apply: Apply | None = None,
+        order: Column | None = None,
         id: str | None = None,
         sealed_view: bool = False,
         keep: Keep = KEEP,
         tuning: PostgresTuning = TUNING,
     ) -> None:
-        merge = merge_of(key, sequence, delete_flag, keep)
+        merge = merge_of(key, sequence, delete_flag, keep, order)
         options = Options(merge, schema, apply, sealed_view, keep, tuning)
         self._set_up(Server.parse(dsn), TableName.parse(table), options, id)
 
@@ -174,6 +177,7 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
             dangers=self._dangers(),
             names=Names(most=NAME_BYTES),
             changes=Changes(merge.key, merge.sequence, merge.delete, remembers=bool(merge.tombstones)),
+            order=merge.order or "",
         )
 
     @classmethod

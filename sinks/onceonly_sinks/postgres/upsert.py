@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import nearest, refuse
-from onceonly.protocol.values import replaces
+from onceonly.protocol.values import SOURCE, replaces
 from onceonly_checkpoints.model import shorten_list
 from onceonly_sinks.postgres.ddl import NAMED
 from onceonly_sinks.postgres.head import PostgresHeadScope
@@ -58,6 +58,7 @@ class Merge:
         state: whether it is a table of window state.
         history: whether replaced rows are kept in a table beside.
         keep_history: epochs of history that are kept, 0 for ever.
+        order: column by which the rows of an append are inserted, ``source`` for their order in the batch.
     """
 
     key: tuple[str, ...] = ()
@@ -68,6 +69,7 @@ class Merge:
     state: bool = False
     history: bool = False
     keep_history: int = 0
+    order: str | None = None
 
 
 def check_index(sink: str, table: Table, merge: Merge) -> None:
@@ -241,7 +243,8 @@ def _insert(table: Table, waiting: Waiting, merge: Merge) -> str:
     if merge.delete:
         rows += f"{' WHERE' if merge.sequence else ' AND'} NOT s.{quote(merge.delete)}"
     into = f"INSERT INTO {table.name.sql} AS t ({', '.join(columns)})"
-    return f"{into} SELECT {', '.join(values)} {rows}{_on_conflict(columns, merge)}"
+    ordered = f" ORDER BY s.{quote(merge.order)}" if merge.order not in (None, SOURCE) else ""
+    return f"{into} SELECT {', '.join(values)} {rows}{ordered}{_on_conflict(columns, merge)}"
 
 
 def _on_conflict(columns: Sequence[str], merge: Merge) -> str:

@@ -176,9 +176,13 @@ class Arguments:
         return (self.division.contents if self.division else {}) | (self.windows.contents if self.windows else {})
 
     @property
-    def order(self) -> tuple[str, str]:
-        """Id and order of the sink whose records of a key are ordered, both empty for none."""
-        return next(((sink.id, sink.capabilities.order) for sink in self.sinks if sink.capabilities.order), ("", ""))
+    def order(self) -> tuple[str, str, bool]:
+        """Id and order of a sink whose rows are ordered, empty for none, and whether only those of a key are."""
+        ordering = [sink for sink in self.sinks if sink.capabilities.order]
+        # An output may make its key of other columns.
+        reshaped = self.division.reshaped if self.division else ()
+        keyed = all(sink.capabilities.records and sink not in reshaped for sink in ordering)
+        return next(((sink.id, sink.capabilities.order, keyed) for sink in ordering), ("", "", False))
 
     @property
     def one_by_one(self) -> str:
@@ -211,23 +215,26 @@ class Arguments:
         if self.event_time:
             self.event_time.check_plan(plan, query)
 
-    def check_order(self, plan: QueryPlan, query: str, rows: Any, text: str | None) -> None:
-        """Refuse rows that cannot be ordered as a sink asks. ``text`` is the plan of ``rows``, for ``source``.
+    def check_order(self, query: str, columns: Mapping[str, str], lost: str) -> None:
+        """Refuse rows that cannot be ordered as a sink asks.
+
+        ``columns`` has their types by name. ``lost`` says why they have no order of their source, if it is asked for.
 
         Raises:
             ConfigurationError: E138, no such column. E148, the plan or the source loses the order of the source.
         """
-        sink, order = self.order
-        if order == SOURCE:
-            nodes = (node for part in (plan.text, text) for node in _NODES.findall(part or ""))
-            moved = next((f"its plan has a {node}, which moves rows" for node in nodes if node not in _IN_ORDER), "")
-            others = (f"{source.origin} is no topic" for source in plan.sources if source.brokers is None)
-            if problem := moved or next(others, ""):
-                raise refuse("E148", query=query, sink=sink, problem=problem)
-        elif order and order not in rows.columns:
-            problem = f"the rows have no column {order} for order={nearest([order], rows.columns)}"
-            remedy = f"name one of these, or keep it in transform=: {shorten_list(rows.columns)}"
-            raise refuse("E138", query=query, sink=sink, problem=problem, cause="transform= dropped it", next=remedy)
+        sink, order, _ = self.order
+        if lost:
+            raise refuse("E148", query=query, sink=sink, problem=lost)
+        if not order or order == SOURCE:
+            return
+        kind, cause = columns.get(order), "order= names another column, or transform= dropped it"
+        problem = f"the rows have no column {order} for order={nearest([order], columns)}" if kind is None else ""
+        if kind and _WITHOUT_ORDER.search(kind):
+            problem, cause = f"column {order} for order= is of type {kind}", "values of this type are in no order"
+        if problem:
+            remedy = f"name one of these, or keep it in transform=: {shorten_list([*columns])}"
+            raise refuse("E138", query=query, sink=sink, problem=problem, cause=cause, next=remedy)
 
     def shaped(self, df: Any) -> Any:
         """Apply ``transform=`` to a DataFrame."""
@@ -309,10 +316,7 @@ def check_order(sinks: tuple[Sink, ...], beside: str) -> None:
         raise misused(f"exactly_once() cannot keep {problem}.", cause, remedy)
 
 
-_NODES = re.compile(r'catalyst\.plans\.logical\.(\w+)"')
-
-_IN_ORDER = ("Project", "Filter", "SubqueryAlias", "Generate", "Union", "EventTimeWatermark", "LocalRelation")
-"""Nodes of a plan that leave the rows of a partition where they are."""
+_WITHOUT_ORDER = re.compile(r"\bmap<|\bvariant\b|\binterval\b")
 
 
 def check_one_by_one(sinks: tuple[Sink, ...], recovery: Recovery, storage: Storage, *, divided: bool) -> None:

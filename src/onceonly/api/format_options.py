@@ -99,13 +99,14 @@ class Options:
         sinks = self._sinks()
         check_sinks(sinks)
         for sink in sinks:
+            problem = cause = ""
             if not sink.capabilities.transactional:
-                raise refuse(
-                    "E150",
-                    problem=f"{sink.id} takes rows one by one, without a transaction",
-                    cause="such a sink must see the plan, whose rows are put again after a crash",
-                    next="use foreachBatch: exactly_once(sink)",
-                )
+                problem = f"{sink.id} takes rows one by one, without a transaction"
+                cause = "such a sink must see the plan, whose rows are put again after a crash"
+            elif sink.capabilities.order:
+                problem, cause = f"{sink.id} has order=", "tasks write their rows as Spark gives them"
+            if problem:
+                raise refuse("E150", problem=problem, cause=cause, next="use foreachBatch: exactly_once(sink)")
         if self.on_refresh == "replace":
             sink_refusals.demand(sinks, self.pipeline)
         storage = Storage(ledger=self.ledger, staging=self.staging)

@@ -169,11 +169,12 @@ def derive(sink: Sink, plan: QueryPlan | None, written: Determinism | None, chos
         rows = f"{rows}, without rows that break {chosen.expected}"
     if chosen.once and name not in (BAD, SEEN_IDS):
         rows = f"{rows}, and without those that repeat a row by {chosen.once}"
+    ordered = f"{'records of one key' if able.records else 'rows'} are in the order of {able.order}"
     reasons = [
         f"rows and marker are committed together ({able.committer})",
         "each start fences older drivers out before it reads the sink's position",
         *([able.foreign] if able.foreign else []),
-        *([f"records of one key are in the order of {able.order}"] if able.order else []),
+        *([ordered] if able.order else []),
     ]
     dangers = (*_dangers(sink, chosen.adopt), *_of_source(plan), *_of_code(plan, written, chosen))
     return Guarantee(

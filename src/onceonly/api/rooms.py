@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from onceonly.quality.division import Division
     from onceonly.quality.outputs import Output, Route
     from onceonly.quality.quality import Dedupe, Quality
+    from onceonly.spark.row_times import RowLimit
     from onceonly.windows.windows_argument import WindowsArgument
 
 
@@ -22,7 +23,7 @@ def divide(
     quality: Quality | None,
     dedupe: Dedupe | None,
     check_sinks: Callable[[tuple[Sink, ...]], None],
-    row_limit: str,
+    row_limit: RowLimit | None,
 ) -> tuple[tuple[Sink, ...], Division]:
     """The sinks of a call and how its rows are divided (E110, E120, E122). See ``quality.division.divide``."""
     from onceonly.quality import division

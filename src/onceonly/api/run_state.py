@@ -41,7 +41,7 @@ from onceonly_checkpoints.storage import is_local, local_path
 if TYPE_CHECKING:
     from onceonly.event_time.marker_sources import Peers
     from onceonly.event_time.upstream import Upstream
-    from onceonly.quality.spark_outputs import ResolvedOutput
+    from onceonly.quality.division import ResolvedDivision
     from onceonly.runtime.staging import StagedEpochs
     from onceonly.windows.rules.spec import Definition
 
@@ -81,7 +81,7 @@ class RunState:
     written: Determinism | None = None
     columns: Sequence[tuple[str, str]] = ()
     admitted: Sequence[tuple[str, str]] = ()
-    outputs: tuple[Sequence[tuple[str, str]], tuple[ResolvedOutput, ...]] | None = None
+    outputs: tuple[Sequence[tuple[str, str]], ResolvedDivision] | None = None
     windows: tuple[Sequence[tuple[str, str]], Definition] | None = None
     is_promise_recorded: bool = False
     peers: Peers | None = None

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from onceonly.quality.division import Division
     from onceonly.quality.outputs import Output, Route
     from onceonly.quality.quality import Dedupe, Quality
+    from onceonly.spark.row_times import RowLimit
     from onceonly.windows.rules.spec import Windows
 
 
@@ -121,12 +122,12 @@ class ExactlyOnce:
             named = call.name or "the query"
             call.check_plan(plan, named, query_determinism.nondeterministic)
             _check_columns(call, named, rows)
-            _check_order(call, plan, named, rows)
+            _check_order(call, plan, named, df, rows)
             if call.windows:
                 call.windows.resolve(plan, named, rows, call.event_time)
             elif call.division:
-                outputs = call.division.resolve(plan, named, rows, query_determinism.left_out)
-                admission.check_outputs(call, named, outputs)
+                divided = call.division.resolve(plan, named, rows, query_determinism.left_out)
+                admission.check_outputs(call, named, divided.outputs)
         except OnceOnlyError as refused:
             return Report(f"{text}\nAs it is, it will be refused:\n{refused}")
         return Report(text)
@@ -173,7 +174,7 @@ class ExactlyOnce:
         columns: Sequence[tuple[str, str]] = rows.dtypes
         if opening.admitted != columns:
             _check_columns(self.arguments, opening.pipeline, rows)
-            _check_order(self.arguments, opening.run.plan, opening.pipeline, rows)
+            _check_order(self.arguments, opening.run.plan, opening.pipeline, df, rows)
             opening.admitted = columns
         query_determinism = self._look(opening, rows, columns)
         back, demands = self._looks_back(opening), partial(self._demand_trimmable, opening, df)
@@ -200,11 +201,11 @@ class ExactlyOnce:
         if call.division:
             if opening.outputs is None or opening.outputs[0] != columns:
                 demanded = call.division.demanded(call.of_rows, opening.pipeline, rows)
-                outputs = call.division.resolve(plan, opening.pipeline, rows, query_determinism.left_out, demanded)
-                admission.check_outputs(call, opening.pipeline, outputs)
-                opening.outputs = columns, outputs
-            clock = read.lineage.batch_timestamp_ms
-            return call.division.batch(rows, opening.outputs[1], size, query_determinism, without, clock_ms=clock)
+                divided = call.division.resolve(plan, opening.pipeline, rows, query_determinism.left_out, demanded)
+                admission.check_outputs(call, opening.pipeline, divided.outputs)
+                opening.outputs = columns, divided
+            outputs = opening.outputs[1].at(read.lineage.batch_timestamp_ms)
+            return call.division.batch(rows, outputs, size, query_determinism, without)
         return SparkBatch(rows, size, query_determinism.left_out, without)
 
     def _look(self, opening: RunState, rows: DataFrame, columns: Sequence[tuple[str, str]]) -> Determinism:
@@ -226,8 +227,8 @@ class ExactlyOnce:
         return self._ordered(self.arguments.shaped(trimming.trimmed(df, trim)), size)
 
     def _ordered(self, rows: DataFrame, size: Estimate) -> DataFrame:
-        _, order = self.arguments.order
-        return trimming.ordered(rows, order, size) if order else rows
+        _, order, keyed = self.arguments.order
+        return trimming.ordered(rows, order, size, keyed=keyed) if order else rows
 
     def _looks_back(self, opening: RunState) -> bool:
         """Whether to compare a batch with the files of all earlier ones: until this run has written a batch itself."""
@@ -241,11 +242,10 @@ def _check_columns(call: Arguments, query: str, rows: DataFrame) -> None:
         call.event_time.check_columns(query, rows.dtypes)
 
 
-def _check_order(call: Arguments, plan: QueryPlan, query: str, rows: DataFrame) -> None:
-    """Refuse rows that cannot be ordered as a sink asks (E138, E148)."""
-    is_source = call.order[1] == SOURCE
-    text = engine_for(rows).analysed(rows, started=not rows.isStreaming).text() if is_source else None
-    call.check_order(plan, query, rows, text)
+def _check_order(call: Arguments, plan: QueryPlan, query: str, df: DataFrame, rows: DataFrame) -> None:
+    """Refuse rows that cannot be ordered as a sink asks (E138, E148). They were made of ``df``."""
+    lost = trimming.order_lost(plan, df, rows) if call.order[1] == SOURCE else ""
+    call.check_order(query, dict(rows.dtypes), lost)
 
 
 def _arrived(call: Arguments) -> ExactlyOnce:
@@ -304,7 +304,7 @@ def exactly_once(
         IdentityError: E247 ``Recovery(on_refresh="replace")`` with a sink that cannot replace rows.
     """
     time = rooms.event_time(event_time) if event_time is not None else None
-    all_sinks, division = _divided(sinks, quality, dedupe, time.row_limit if time else "")
+    all_sinks, division = _divided(sinks, quality, dedupe, time.row_limit if time else None)
     windowed = None
     if windows is not None:
         windowed = rooms.windows(windows, all_sinks, time, division.first_argument if division else "")
@@ -335,7 +335,7 @@ def exactly_once(
 
 
 def _divided(
-    sinks: Sequence[Sink | Output | Route], quality: Quality | None, dedupe: Dedupe | None, row_limit: str
+    sinks: Sequence[Sink | Output | Route], quality: Quality | None, dedupe: Dedupe | None, row_limit: RowLimit | None
 ) -> tuple[tuple[Sink, ...], Division | None]:
     """The sinks of a call, and how its rows are divided among them."""
     plain = tuple(sink for sink in sinks if isinstance(sink, Sink))

@@ -155,7 +155,7 @@ class Epochs:
             happenings += events.warned(opening.pipeline, plan, determinism, opening.admission.shared, self._further)
             time, windowed = self._arguments.event_time, self._arguments.windows
             happenings += time.warnings(plan, opening.pipeline) if time else ()
-            outputs = opening.outputs[1] if opening.outputs else ()
+            outputs = opening.outputs[1].outputs if opening.outputs else ()
             windows = windowed.ordered_by(opening.windows[1]) if windowed and opening.windows else ()
             happenings += admission.warn_text_order(self._arguments.sinks, opening.columns, outputs, windows)
         # Before there is a watermark no row is late.

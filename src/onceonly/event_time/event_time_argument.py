@@ -18,9 +18,8 @@ from onceonly.machine.writer_progress import WriterSet
 from onceonly.protocol import Inspectable, Sink
 from onceonly.protocol.capabilities import implements
 from onceonly.protocol.row_times import TimedEpoch
-from onceonly.spark.digest import quote
 from onceonly.spark.engine import QueryPlan, Run
-from onceonly.spark.row_times import CLOCK
+from onceonly.spark.row_times import RowLimit
 from onceonly_checkpoints import epoch_time
 from onceonly_checkpoints.epoch_time import END, Unit
 from onceonly_checkpoints.ledger import EventKind
@@ -44,7 +43,7 @@ class EventTime:
             order. For ``unit="integer"`` a number. There is no default, since it depends on the source.
         unit: ``"ms"``, or ``"integer"`` for a column of increasing integers: block heights, versions.
         callback: in place of ``max_delay``: a function that is called for each epoch, as for ``event_time=``.
-        idle: after this time without a row, ``"10 minutes"``, the recorded time follows the clock of the batches, so
+        idle: after this time without input, ``"10 minutes"``, the recorded time follows the clock of the batches, so
             that a silent source does not hold it. It needs batches, which a ``heartbeat`` gives. Rows that come for
             that time are late.
         ahead: how far a row's time may be ahead of the clock of its batch, ``"1 hour"``. A row beyond is invalid where
@@ -169,10 +168,10 @@ class EventTimeArgument:
     upstream: FromUpstream | None = None
 
     @property
-    def row_limit(self) -> str:
-        """The condition of ``ahead=`` on a row in Spark SQL, over its columns and ``CLOCK``. Empty for none."""
-        ahead, column = self.noting.ahead, quote(self.noting.column or "")
-        return "" if ahead is None else f"{column} IS NULL OR unix_millis({column}) <= {quote(CLOCK)} + {ahead}"
+    def row_limit(self) -> RowLimit | None:
+        """The limit of ``ahead=``, or ``None`` for none."""
+        ahead, column = self.noting.ahead, self.noting.column
+        return None if ahead is None or column is None else RowLimit(column, ahead)
 
     @property
     def is_shared(self) -> bool:
@@ -273,6 +272,7 @@ def _alone(note_time: object) -> EventTimeArgument:
     match note_time:
         case EventTime(callback=None):
             words = f"the greatest {note_time.column} so far, less {note_time.max_delay}"
+            words += f"; after {note_time.idle} without input, the recorded clock" if note_time.idle else ""
             return EventTimeArgument(note_time.noting, None, words)
         case EventTime(callback=says):
             return EventTimeArgument(

@@ -8,7 +8,7 @@ read. These refer to committed rows.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal
 
@@ -26,11 +26,11 @@ from onceonly.machine.writer_progress import (
     same_turns,
 )
 from onceonly_checkpoints.epoch_time import END, Unit, WriterProgress, milliseconds
-from onceonly_checkpoints.model import pairs, present
+from onceonly_checkpoints.model import ALWAYS, OPTIONAL, Record, members_of, pairs
 
 
 @dataclass(frozen=True, slots=True)
-class TimeWindow:
+class TimeWindow(Record):
     """Progress of a dataset in time: the complete part, and the latest time in it.
 
     Attributes:
@@ -48,15 +48,15 @@ class TimeWindow:
         basis: rows that the window refers to: committed ones.
     """
 
-    lower: int | None
-    upper: int | None
+    lower: int | None = field(metadata=OPTIONAL)
+    upper: int | None = field(metadata=OPTIONAL)
     closed: int | None = None
     without: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     at: Vector = ()
     silent: tuple[str, ...] = ()
     unit: Unit | None = None
-    basis: Literal["committed"] = "committed"
+    basis: Literal["committed"] = field(default="committed", metadata=ALWAYS)
 
     @property
     def held(self) -> Vector:
@@ -66,18 +66,8 @@ class TimeWindow:
 
     def to_json(self) -> dict[str, Any]:
         """Return field names to values, without unknown ones."""
-        return present(
-            unit=self.unit,
-            lower=self.lower,
-            upper=self.upper,
-            closed=self.closed,
-            without=list(self.without),
-            lost=list(self.lost),
-            held=[mark.writer for mark in self.held],
-            silent=list(self.silent),
-            at=[mark.to_json() for mark in self.at],
-            basis=self.basis,
-        )
+        held = [mark.writer for mark in self.held]
+        return {**members_of(self), **({"held": held} if held else {})}
 
     def _repr_html_(self) -> str:
         marks = "; ".join(f"{mark.writer}: epoch {mark.epoch}, noted {mark.complete_until}" for mark in self.at)

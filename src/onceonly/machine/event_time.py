@@ -18,6 +18,7 @@ from onceonly.protocol.row_times import NO_TIMES, Clock, RowTimes
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage
 from onceonly_checkpoints.epoch_time import END, EpochTime, Unit, WriterProgress
 from onceonly_checkpoints.ledger import EventKind, RemovedEpoch
+from onceonly_checkpoints.model import SourceKind
 
 By = Literal["rows", "ingest", "watermark", "function", "upstream"]
 """Whose word is noted: that of the rows' greatest time, of the engine's recorded clock or watermark, of the user, or of
@@ -32,7 +33,7 @@ class EventTimeConfig:
         unit: of the noted time, and of the column.
         delay: by ``rows``: how far behind the greatest time a row may come, in the unit.
         writers: other writers of the dataset, or ``None`` if the pipeline notes for itself alone.
-        idle: by ``rows``: milliseconds without a row after which time follows the recorded clock. ``None`` for never.
+        idle: by ``rows``: milliseconds without input after which time follows the recorded clock. ``None`` for never.
         ahead: how many milliseconds a row may be ahead of the recorded clock of its batch. ``None`` for any number.
     """
 
@@ -304,7 +305,7 @@ def _timed(
 ) -> tuple[EpochTime, int | None]:
     """Return the time of an epoch for its writer alone, and the value to note if there was no previous one."""
     past = before or EpochTime(noting.unit, None, None, None, batch_timestamp_ms=offer.lineage.batch_timestamp_ms)
-    idle_since = _idle_since(noting, past, times)
+    idle_since = _idle_since(noting, past, times, offer)
     proposed_time = _propose_time(noting, past, times, offer.lineage, idle_since)
     complete_time = _keep_latest(past, proposed_time)
     time = EpochTime(
@@ -332,8 +333,12 @@ def _keep_latest(past: EpochTime, proposed_time: int | None) -> int | None:
     return writer_progress.clamped(proposed_time, past.complete_until)
 
 
-def _idle_since(noting: EventTimeConfig, past: EpochTime, times: RowTimes) -> int | None:
-    if noting.idle is None or times.last is not None:
+def _idle_since(noting: EventTimeConfig, past: EpochTime, times: RowTimes, offer: Offer) -> int | None:
+    """Return the clock since which no source gave input. Rows that were left out or are bad are input, too."""
+    start, end = (dict(offsets.entries) for offsets in (offer.slice.start, offer.slice.end))
+    # A heartbeat has no identity.
+    named = (source.source for source in offer.sources if source.kind is not SourceKind.UNNAMED)
+    if noting.idle is None or times.last is not None or any(start.get(name) != end.get(name) for name in named):
         return None
     return past.batch_timestamp_ms if past.idle_since is None else past.idle_since
 
@@ -350,7 +355,7 @@ def _idle(noting: EventTimeConfig, before: EpochTime | None, time: EpochTime, nu
     since, was_idle = time.idle_since, before and _followed(noting, before.batch_timestamp_ms, before.idle_since)
     if since is None or was_idle is not None or _followed(noting, time.batch_timestamp_ms, since) is None:
         return ()
-    reason = f"no row came since {text(since, 'ms')}: time follows the recorded clock"
+    reason = f"no input came since {text(since, 'ms')}: time follows the recorded clock"
     return (Happening(EventKind.SOURCE_IDLE, reason, number),)
 
 
@@ -368,7 +373,8 @@ def too_far_ahead(
         "E530",
         pipeline=pipeline,
         epoch=number,
-        column=f"`{noting.column}`",
+        column=noting.column,
+        time=f"`{noting.column}`",
         latest=text(latest, "ms"),
         planned=text(planned, "ms"),
         ahead=timedelta(milliseconds=noting.ahead),

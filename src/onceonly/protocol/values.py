@@ -97,7 +97,7 @@ class Capabilities:
             acknowledged. The replay of a cut-off epoch puts it again. The guarantee is then weaker.
         records: whether a row becomes a record of columns ``key`` and ``value``, and other columns are left out.
         changes: columns by which rows replace one another. None where they are only added, or by the user's own SQL.
-        order: column by which rows of one ``key`` follow each other, or :data:`SOURCE`. Empty for any order.
+        order: column by which rows follow each other, or :data:`SOURCE`; records only those of one key. Empty for any.
     """
 
     append_only: bool

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, RowsRefused
@@ -19,34 +20,31 @@ from onceonly.quality import spark_outputs
 from onceonly.quality.outputs import Output, Route, expecting
 from onceonly.quality.quality import Dedupe, Quality
 from onceonly.quality.spark_dedupe import DedupingBatch
-from onceonly.quality.spark_outputs import DividedBatch, ResolvedOutput
-from onceonly.quality.spark_row_rules import Demanded
+from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput
+from onceonly.quality.spark_row_rules import Demanded, Expectation, Expectations
 from onceonly.spark import expression_check, frames
 from onceonly.spark.engine import QueryPlan
 from onceonly.spark.fingerprint import Determinism
+from onceonly.spark.row_times import RowLimit
 from onceonly_checkpoints.digests import BAD, SEEN_IDS
 
 if TYPE_CHECKING:
     from onceonly.protocol import DataFrame
 
 
-AHEAD = "ahead of the clock"
-"""Name of the expectation that ``EventTime(ahead=)`` adds."""
-
-
 @dataclass(frozen=True, slots=True)
 class Division:
     """The checked arguments of a call that divide its rows.
 
-    The outputs of a route are among ``outputs``. ``routes`` holds the columns that route rows. ``clocked``: whether an
-    expectation is over the recorded clock of a batch.
+    The outputs of a route are among ``outputs``. ``routes`` holds the columns that route rows. ``limit``: of the times
+    of good rows, if others are set aside.
     """
 
     outputs: tuple[Output, ...] = ()
     quality: Quality | None = None
     dedupe: Dedupe | None = None
     routes: tuple[str, ...] = ()
-    clocked: bool = False
+    limit: RowLimit | None = None
 
     @property
     def row_sinks(self) -> tuple[Sink, ...]:
@@ -108,7 +106,8 @@ class Division:
         outputs = {sink.id: (output.name, output.text) for output in self.outputs for sink in output.sinks}
         expected = once = ""
         if self.quality:
-            expected = self.quality.breaks(sinks)
+            limits = [self.limit.words] if self.limit else []
+            expected = " or ".join(filter(None, (self.quality.breaks(sinks), *limits)))
             if self.quality.quarantine:
                 outputs[self.quality.quarantine.id] = (
                     BAD,
@@ -150,19 +149,20 @@ class Division:
         rows: DataFrame,
         left_out: frozenset[str],
         demanded: Sequence[Demanded] = (),
-    ) -> tuple[ResolvedOutput, ...]:
+    ) -> ResolvedDivision:
         """Apply outputs, expectations and rules of sinks to the rows (E121: an expression is not one on a row)."""
         for by in self.routes:
             expression_check.check_route(pipeline, rows, by)
         outputs = tuple(output.output_spec for output in self.outputs)
         if self.dedupe:
             outputs = (*outputs, self.dedupe.repeats.output_spec(pipeline, rows))
-        wide = spark_outputs.clocked(rows, 0 if self.clocked else None)
-        if self.quality:
-            expectations = self.quality.expectations(demanded)
-            expectations.check(pipeline, wide)
-            outputs = expectations.divide(wide, outputs, rows)
-        return spark_outputs.resolve(plan, pipeline, wide, outputs, left_out)
+        if not self.quality:
+            return ResolvedDivision(spark_outputs.resolve(plan, pipeline, rows, outputs, left_out))
+        expectations = self.quality.expectations(demanded)
+        expectations.check(pipeline, rows)
+        specs = partial(_divided, expectations, self.limit, rows, outputs)
+        resolved = spark_outputs.resolve(plan, pipeline, rows, specs(0), left_out)
+        return ResolvedDivision(resolved, specs if self.limit else None)
 
     def batch(
         self,
@@ -171,18 +171,44 @@ class Division:
         size: Estimate,
         determinism: Determinism,
         without: Callable[[Trim], DataFrame],
-        *,
-        clock_ms: int,
     ) -> DividedBatch:
         """A micro-batch with its outputs. ``without`` makes the rows of a trimmed batch."""
-        parts, clock = (rows, outputs, size, determinism.left_out, without), clock_ms if self.clocked else None
         if self.dedupe:
-            return DedupingBatch(*parts, clock=clock, repeats=self.dedupe.repeats)
-        return DividedBatch(*parts, clock=clock)
+            return DedupingBatch(rows, outputs, size, determinism.left_out, without, repeats=self.dedupe.repeats)
+        return DividedBatch(rows, outputs, size, determinism.left_out, without)
 
     def reword(self, refused: OnceOnlyError) -> OnceOnlyError:
         """Replace a destination's refusal of a bad row by one about the quarantine (E524)."""
         return quality_argument.refusal_text(self.quality, refused)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedDivision:
+    """Resolved outputs. ``specs`` makes them for the clock of a batch, if an expectation is over it."""
+
+    outputs: tuple[ResolvedOutput, ...]
+    specs: Callable[[int], tuple[OutputSpec, ...]] | None = None
+
+    def at(self, clock_ms: int) -> tuple[ResolvedOutput, ...]:
+        """The outputs of a batch with that clock."""
+        if self.specs is None:
+            return self.outputs
+        pairs = zip(self.outputs, self.specs(clock_ms), strict=True)
+        return tuple(replace(output, spec=spec, column=spec.column()) for output, spec in pairs)
+
+
+def _divided(
+    expectations: Expectations, limit: RowLimit | None, rows: DataFrame, outputs: Sequence[OutputSpec], clock_ms: int
+) -> tuple[OutputSpec, ...]:
+    """The outputs of good rows and of bad ones. Of ``rows`` only the columns count."""
+    if limit:
+        within = Expectation(AHEAD, limit.sql(clock_ms), clocked=True)
+        expectations = replace(expectations, expect=(*expectations.expect, within))
+    return expectations.divide(rows, outputs)
+
+
+AHEAD = "ahead of the clock"
+"""Name of the reason of rows beyond ``EventTime(ahead=)``."""
 
 
 def divide(
@@ -190,12 +216,12 @@ def divide(
     quality: Quality | None,
     dedupe: Dedupe | None,
     check_sinks: Callable[[tuple[Sink, ...]], None],
-    row_limit: str = "",
+    row_limit: RowLimit | None = None,
 ) -> tuple[tuple[Sink, ...], Division]:
     """The sinks of a call, those in outputs and routes among them, and how its rows are divided.
 
-    ``check_sinks`` refuses sinks that form no epoch. It sees the sinks of the call, then all. ``row_limit`` is a
-    condition on good rows and the clock of their batch, for calls with a quarantine.
+    ``check_sinks`` refuses sinks that form no epoch. It sees the sinks of the call, then all. Rows beyond ``row_limit``
+    are bad where there is a quarantine.
 
     Raises:
         ConfigurationError: E110 an argument is not understood. E120 the outputs form no epoch. E122 no ids can be kept.
@@ -211,10 +237,9 @@ def divide(
     quarantine = [quality.quarantine] if quality and quality.quarantine else []
     dedupe_argument.check_dedupe(dedupe, (*named, *quarantine))
     quality = dedupe.with_id_expectation(quality) if dedupe else quality
-    clocked = bool(quality and quality.quarantine and row_limit)
-    quality = replace(quality, expect={**quality.expect, AHEAD: row_limit}) if quality and clocked else quality
-    quality_argument.check(quality, named)
-    division = Division(outputs, quality, dedupe, tuple(route.by for route in routes), clocked)
+    limit = row_limit if quality and quality.quarantine else None
+    quality_argument.check(quality, named, limited=limit is not None)
+    division = Division(outputs, quality, dedupe, tuple(route.by for route in routes), limit)
     all_sinks = (*named, *division.row_sinks, *division.state_sinks)
     check_sinks(all_sinks)
     quality_argument.keeping(quality)

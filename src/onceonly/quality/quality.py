@@ -149,12 +149,12 @@ def keeping(quality: Quality | None) -> None:
         )
 
 
-def check(quality: Quality | None, sinks: Sequence[Sink]) -> None:
-    """Refuse expectations that do not fit the sinks of good rows (E110)."""
+def check(quality: Quality | None, sinks: Sequence[Sink], *, limited: bool = False) -> None:
+    """Refuse expectations that do not fit the sinks of good rows (E110). ``limited``: rows have a limit of time."""
     if quality is None:
         return
     expect = quality.expect
-    if not expect and not quality.demanding(sinks):
+    if not expect and not limited and not quality.demanding(sinks):
         without = "as no sink knows constraints of its destination" if quality.quarantine else "where no quarantine= is"
         raise meaningless("Quality", "expect", expect, f'conditions by name, {{"amount": "amount >= 0"}}, {without}')
     if (named := _sink_on_same_target(quality.quarantine, sinks)) is not None:

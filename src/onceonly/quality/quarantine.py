@@ -162,7 +162,7 @@ def bad_row_columns(rows: DataFrame, reasons: Column, *, records: bool, values: 
     """
     from pyspark.sql import functions as f
 
-    row = f.to_json(f.struct(*map(digest.quote, rows.columns)), _WRITTEN) if values else None
+    row = f.to_json(f.struct("*"), _WRITTEN) if values else None
     hashed = digest.row_hash(rows.schema)
     if not records:
         row_text = f.lit(None).cast("string") if row is None else row

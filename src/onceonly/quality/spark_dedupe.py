@@ -201,11 +201,10 @@ class DedupingBatch(DividedBatch):
         leave_out: frozenset[str] = frozenset(),
         without: Callable[[Trim], DataFrame] | None = None,
         *,
-        clock: int | None = None,
         repeats: DedupeConfig,
         lookup: Lookup | None = None,
     ) -> None:
-        super().__init__(rows, outputs, estimate, leave_out, without, clock=clock)
+        super().__init__(rows, outputs, estimate, leave_out, without)
         self._rows = rows
         self._repeats = repeats
         self._lookup = lookup
@@ -224,7 +223,7 @@ class DedupingBatch(DividedBatch):
 
     def _like(self, rows: DataFrame, outputs: Sequence[ResolvedOutput], lookup: Lookup | None) -> DedupingBatch:
         arguments = (rows, outputs, self._estimate, self._leave_out)
-        return DedupingBatch(*arguments, clock=self._clock_ms, repeats=self._repeats, lookup=lookup)
+        return DedupingBatch(*arguments, repeats=self._repeats, lookup=lookup)
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
         """Yield rows as any batch with outputs. ``DestinationError``: the store of ids does not answer an executor."""

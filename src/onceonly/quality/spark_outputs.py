@@ -22,7 +22,6 @@ from onceonly.spark import digest, expression_check, fingerprint, frames
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.detect import engine_for
 from onceonly.spark.engine import QueryPlan
-from onceonly.spark.row_times import CLOCK
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import BAD, MOST_SAID, Digest, OutputDigest, column_of
 
@@ -281,18 +280,8 @@ def beyond_a_row(rows: DataFrame, wide: DataFrame) -> str | None:
     return f"it looks at other rows as well ({more[0]})" if more else None
 
 
-def clocked(rows: DataFrame, clock: int | None) -> DataFrame:
-    """Return the rows with a column of the clock, which only conditions see."""
-    from pyspark.sql import functions as f
-
-    return rows if clock is None else rows.withColumn(CLOCK, f.lit(clock).cast("bigint"))
-
-
 class DividedBatch(SparkBatch):
-    """Spark's micro-batch with its outputs. The digest omits ``leave_out``. ``without`` applies a trim to the rows.
-
-    ``clock``: the recorded clock of the batch, for outputs that need it.
-    """
+    """Spark's micro-batch with its outputs. The digest omits ``leave_out``. ``without`` applies a trim to the rows."""
 
     def __init__(
         self,
@@ -301,14 +290,10 @@ class DividedBatch(SparkBatch):
         estimate: Estimate,
         leave_out: frozenset[str] = frozenset(),
         without: Callable[[Trim], DataFrame] | None = None,
-        *,
-        clock: int | None = None,
     ) -> None:
         self._outputs = tuple(outputs)
         self._values: Callable[[], Mapping[str, Any]] = dict
-        self._clock_ms = clock
-        wide = clocked(rows, clock).select("*", *[output.column for output in self._outputs])
-        super().__init__(wide if clock is None else wide.drop(CLOCK), estimate, leave_out, without)
+        super().__init__(rows.select("*", *[output.column for output in self._outputs]), estimate, leave_out, without)
         self._schema = _named(self._schema, self._outputs)
 
     @property
@@ -358,7 +343,7 @@ class DividedBatch(SparkBatch):
         """Return the batch without the rows that a trim leaves out, with its outputs."""
         if self._without is None:
             raise TypeError("this batch cannot be trimmed")
-        return DividedBatch(self._without(trim), self._outputs, self._estimate, self._leave_out, clock=self._clock_ms)
+        return DividedBatch(self._without(trim), self._outputs, self._estimate, self._leave_out)
 
 
 def widened(narrow: int, outputs: Sequence[ResolvedOutput]) -> int:

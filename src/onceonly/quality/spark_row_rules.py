@@ -178,10 +178,14 @@ def _can_be_judged(rows: DataFrame, spec: OutputSpec | None, rule: Rule | Condit
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A condition that every good row meets. Null is not met. ``name`` appears in reasons."""
+    """A condition that every good row meets. Null is not met. ``name`` appears in reasons.
+
+    ``clocked``: whether it is over the clock of the batch, and so is no part of the call's definition.
+    """
 
     name: str
     expected: str | Column
+    clocked: bool = False
 
     @property
     def reason(self) -> str:
@@ -229,11 +233,8 @@ class Expectations:
             if objection:
                 raise expression_check.not_row_by_row(what, pipeline, objection)
 
-    def divide(self, rows: DataFrame, outputs: Sequence[OutputSpec], own: DataFrame) -> tuple[OutputSpec, ...]:
-        """Return the outputs narrowed to good rows, and the output of bad ones.
-
-        ``own`` are the rows without a column that only expectations see.
-        """
+    def divide(self, rows: DataFrame, outputs: Sequence[OutputSpec]) -> tuple[OutputSpec, ...]:
+        """Return the outputs narrowed to good rows, and the output of bad ones."""
         from pyspark.sql import functions as f
 
         expected = reduce(and_, [expectation.met for expectation in self.expect], f.lit(True))
@@ -241,18 +242,15 @@ class Expectations:
         demanded = [reason for sink_rules in self.demanded for reason in sink_rules.reasons(rows, expected)]
         good = reduce(and_, [~reason.applies for reason in demanded], expected)
         # Good first: what an output computes of a row, an expectation may be there to keep it from.
-        whole = tuple(map(quote, own.columns)) if own is not rows else ()
-        narrowed = [
-            replace(output, where=good & condition(output.where), select=output.select or whole) for output in outputs
-        ]
+        narrowed = [replace(output, where=good & condition(output.where)) for output in outputs]
         why = (*reasons, *demanded)
         # ``concat_ws`` leaves nulls out: of what is met nothing is said.
         reason_text = f.concat_ws(",", *[f.when(reason.applies, f.lit(reason.json_text)) for reason in why])
         listed = f.concat(f.lit("["), reason_text, f.lit("]"))
-        columns = quarantine.bad_row_columns(own, listed, records=self.records, values=self.values)
+        columns = quarantine.bad_row_columns(rows, listed, records=self.records, values=self.values)
         names, expect = (
             tuple(dict.fromkeys(reason.rule for reason in why)),
-            {expectation.name: expectation.expected for expectation in self.expect},
+            {expectation.name: expectation.expected for expectation in self.expect if not expectation.clocked},
         )
         return (*narrowed, OutputSpec(BAD, self.sinks, ~good, columns, names, definition=f"expect={expect!r}"))
 

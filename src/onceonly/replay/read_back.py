@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from onceonly.errors import refuse
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.machine.rewind import OriginKind, Step
 from onceonly.protocol import Batch, Estimate, ReadsRows, Sink
 from onceonly.protocol.capabilities import EPOCH
+from onceonly.protocol.values import SOURCE
 from onceonly.replay.spark_replay import Replay
 from onceonly.spark import frames
-from onceonly.spark.batch import SparkBatch
+from onceonly.spark.batch import SparkBatch, ordered
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
@@ -36,26 +37,44 @@ def rows_of(
 
     def give(steps: Sequence[Step], take: Take) -> None:
         if replay and steps[0].origin.kind is OriginKind.SOURCE:
-            _rerun_epochs(replay, steps, state, take)
+            _rerun_epochs(replay, steps, state, take, by_id)
         else:
             for step in steps:
-                take(step, _of(by_id[step.origin.sink], step, spark))
+                take(step, _of(by_id[step.origin.sink], step, spark, by_id[step.sink]))
 
     return give
 
 
-def _rerun_epochs(replay: Replay, steps: Sequence[Step], state: StateFrom, take: Take) -> None:
+def _rerun_epochs(
+    replay: Replay, steps: Sequence[Step], state: StateFrom, take: Take, sinks: Mapping[str, Sink]
+) -> None:
     """Run consecutive epochs through the query's own code. Spark reads a batch only inside its callback."""
     by_number = {step.epoch.number: step for step in steps}
 
     def each(ran: tuple[EpochRecord, ...], rows: DataFrame) -> None:
         step = by_number[ran[-1].epoch.number]
-        take(step, _batch(rows, step.epoch.digest_in(step.sink)))
+        take(step, _batch(ordered_for(rows, step, sinks[step.sink]), step.epoch.digest_in(step.sink)))
 
     replay.run(range(steps[0].epoch.number, steps[-1].epoch.number + 1), each, state=state)
 
 
-def _of(sink: Sink, step: Step, spark: SparkSession) -> Batch:
+def ordered_for(rows: DataFrame, step: Step, sink: Sink) -> DataFrame:
+    """Order rows as the sink that gets them asks (E232: their order is not known)."""
+    order = sink.capabilities.order
+    if not order:
+        return rows
+    if step.origin.kind is OriginKind.SOURCE if order == SOURCE else order in rows.columns:
+        return ordered(rows, order, Estimate(None, None), keyed=False)
+    reason = f"its rows are written in the order of {order}, which they do not have there"
+    raise _unreadable(step, reason, "recover rewind with --from source and the query's code, which order them")
+
+
+def _unreadable(step: Step, reason: str, next_: str) -> OnceOnlyError:
+    details = {"pipeline": "the query", "sink": step.sink, "epoch": step.epoch.number, "reason": reason}
+    return refuse("E232", **details, next=next_)
+
+
+def _of(sink: Sink, step: Step, spark: SparkSession, target: Sink) -> Batch:
     """Read the rows of an epoch, without later columns (E232: no owner of rows by now, or other types)."""
     from pyspark.sql import functions as f
 
@@ -64,10 +83,10 @@ def _of(sink: Sink, step: Step, spark: SparkSession) -> Batch:
     if selection is None:
         reason = f"{sink.id} returns other columns or types than were written, or no longer knows the pipeline of a row"
         next_ = "restore a newer backup of the sink, or start the query: its message prints how you give the rows up"
-        details = {"pipeline": "the query", "sink": step.sink, "epoch": epoch.number, "reason": reason, "next": next_}
-        raise refuse("E232", **details)
+        raise _unreadable(step, reason, next_)
     rows, columns = selection
-    return _batch(rows.where(f.col(EPOCH) == epoch.number).select(columns), epoch.digest_in(step.sink))
+    of_epoch = ordered_for(rows.where(f.col(EPOCH) == epoch.number).select(columns), step, target)
+    return _batch(of_epoch, epoch.digest_in(step.sink))
 
 
 def all_of(sink: Sink, epoch: Epoch, spark: SparkSession) -> Batch | None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from typing_extensions import Self
 
+    from onceonly.spark.engine import QueryPlan
+
 
 # ---- Without the rows that recorded epochs hold: ``Trim.keeps`` as expressions.
 #
@@ -82,15 +84,35 @@ def _stranger(position: Column, where: Column) -> Column:
     return f.raise_error(text).cast("boolean")
 
 
-def ordered(rows: DataFrame, order: str, estimate: Estimate) -> DataFrame:
-    """Return the rows so that one task has all rows of a ``key``, in an order: see ``Capabilities.order``.
+def ordered(rows: DataFrame, order: str, estimate: Estimate, *, keyed: bool) -> DataFrame:
+    """Return the rows so that one task has all of them, in an order: see ``Capabilities.order``.
 
-    The tasks are one for few rows, and without a column ``key``. A task reads the parts of a source's partition in
+    ``keyed``: it is enough that one task has all rows of a ``key``. A task reads the parts of a source's partition in
     their order.
     """
-    most = tasks(rows, estimate) if "key" in rows.columns else 1
+    most = tasks(rows, estimate) if keyed and "key" in rows.columns else 1
     together = rows.coalesce(1) if order == SOURCE or most == 1 else rows.repartition(most, "key")
     return together if order == SOURCE else together.sortWithinPartitions(digest.quote(order))
+
+
+def order_lost(plan: QueryPlan, df: DataFrame, rows: DataFrame) -> str:
+    """Return why rows are not in the order of their source, or an empty text. They were made of ``df``."""
+    engine = engine_for(rows)
+    before, after = (engine.analysed(part, started=not part.isStreaming) for part in (df, rows))
+    text = after.text()
+    if plan.text is None or text is None:
+        return "this kind of session does not show its plan"
+    if moved := next((node for node in _NODES.findall(plan.text + text) if node not in _IN_ORDER), ""):
+        return f"its plan has a {moved}, which moves rows"
+    if before.leaves() != after.leaves():
+        return "transform= reads other rows than those of the batch"
+    return next((f"{source.origin} is no topic" for source in plan.sources if "sql.kafka010" not in source.kind), "")
+
+
+_NODES = re.compile(r'catalyst\.plans\.logical\.(\w+)"')
+
+_IN_ORDER = ("Project", "Filter", "SubqueryAlias", "Generate", "EventTimeWatermark")
+"""Nodes of a plan that leave the rows of a partition where they are."""
 
 
 def tasks(rows: DataFrame, estimate: Estimate) -> int:

@@ -162,6 +162,10 @@ class AnalysedPlan(Protocol):
         """Return SQL of the first expression that another run may compute differently, or ``None``."""
         ...
 
+    def leaves(self) -> tuple[Any, ...]:
+        """Return what the plan reads, to be compared. Empty if this kind of session hides it."""
+        ...
+
 
 class Observed(Protocol):
     """A DataFrame whose first action computes its digest."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors.arguments import checks_arguments
@@ -15,8 +17,24 @@ from onceonly_checkpoints.epoch_time import Unit
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-CLOCK = "onceonly clock"
-"""Column of the recorded clock of the batch, in milliseconds, beside rows whose time is compared with it."""
+
+@dataclass(frozen=True, slots=True)
+class RowLimit:
+    """How many milliseconds the time of a row in ``column`` may be ahead of the recorded clock of its batch."""
+
+    column: str
+    ahead: int
+
+    def sql(self, clock_ms: int) -> str:
+        """The condition in Spark SQL. A row without a time meets it."""
+        time = quote(self.column)
+        return f"{time} IS NULL OR unix_millis({time}) <= {clock_ms + self.ahead}L"
+
+    @property
+    def words(self) -> str:
+        """The limit, in words."""
+        return f"the limit of {self.column}, {timedelta(milliseconds=self.ahead)} ahead of the clock of its batch"
+
 
 _FIRST, _LAST, _LATE, _TIMED = "first time", "last time", "late", "timed"
 

@@ -93,6 +93,10 @@ class Analysed:
         """Return SQL of the first expression that another run may compute differently."""
         return nondeterministic(self.plan, self.unstable)
 
+    def leaves(self) -> tuple[Any, ...]:
+        """Return the relations of the plan."""
+        return tuple(items(self.plan.collectLeaves()))
+
 
 def walk(node: Any) -> Iterator[Any]:
     """Yield a node of a plan and all below it, at two calls or more for each. :func:`spelled` is cheaper for many."""

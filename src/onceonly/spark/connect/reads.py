@@ -227,6 +227,10 @@ class PlanText:
         """Return ``None``: Connect has no plan in JSON by which to trace columns."""
         return None
 
+    def leaves(self) -> tuple[Any, ...]:
+        """Return nothing: Connect names no relation."""
+        return ()
+
     def nondeterministic(self) -> str | None:
         """Return the first expression that another run may compute differently, or ``None``."""
         names = (*_UNSTABLE, *(_CLOCKS if self.clocks else ()))
