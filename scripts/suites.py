@@ -40,9 +40,9 @@ _SLOW = ["-m", "slow and not browser and not connect and not waysout and not sou
 _HEAD = """# Suites beyond `make test`
 
 Each file with tests marked `slow`, and each longer target. CI draws some of those that passed, by its commit; `make
-nightly` runs all. A suite that has not passed for {most} commits fails `make check`. `python scripts/suites.py page`
-writes this page from what was recorded. Seconds are worker seconds for a file, of which three pass at a time, and wall
-seconds for a target.
+nightly` runs all, and both record here what they ran. A suite that has not passed for {most} commits fails `make
+check`. `python scripts/suites.py page` writes this page from what was recorded. Seconds are worker seconds for a file,
+of which three pass at a time, and wall seconds for a target.
 
 | suite | claims | seconds | result | ran at |
 | --- | --- | --- | --- | --- |
@@ -243,7 +243,9 @@ def _draw(known: Sequence[Suite], seconds: float, seed: int) -> int:
     drawn = draw(known, seconds, seed)
     print(f"drawn by --seed {seed:x} for {seconds / 60:.0f} minutes, {len(drawn)} of {len(known)} suites:", flush=True)
     print("".join(f"  {suite.name}\n" for suite in drawn), end="", flush=True)
-    lost = failed(run(drawn, _head()))
+    results = run(drawn, _head())
+    save({suite.name: suite for suite in (*known, *results)}.values())
+    lost = failed(results)
     print(f"{len(drawn) - len(lost)} suites passed, {len(lost)} failed{': ' if lost else ''}{', '.join(lost)}")
     return 1 if lost else 0
 
