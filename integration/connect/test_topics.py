@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from onceonly.spark import detect
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.servers.connect import ConnectServer
+from onceonly_sinks.kafka import KafkaSink
 
 LINE = detect.line()
 
@@ -144,6 +146,15 @@ def test_a_topic_that_was_made_anew_is_taken_for_the_old_one(topic: ConnectTopic
     topic.make_anew()
     topic.send(range(50, 58)).write(delta.sink())
     assert delta.ids() == [*range(4), *range(54, 58)], "its offsets go on where those of the old one ended"
+
+
+def test_the_order_of_the_source_is_refused_as_its_plan_is_not_shown(
+    topic: ConnectTopic, any_kafka: KafkaAddress
+) -> None:
+    sink = KafkaSink(any_kafka.servers, any_kafka.topic("ordered"), order="source")
+    found = refusal_of(topic.send(range(4)).begin(sink, transform=methodcaller("select", "key", "value")))
+    assert found.code == "E148"
+    assert "this kind of session does not show its plan" in found.what
 
 
 def test_a_topic_that_nobody_can_identify_cannot_be_trimmed(topic: ConnectTopic, delta: DeltaTarget) -> None:
