@@ -17,7 +17,7 @@ LEFT: Mapping[str, frozenset[str]] = {
     "the one parser of a text of ours, which makes a value of it": frozenset(
         {
             "of: _NUMBERED.get(code[:2])",
-            "parse: part.startswith(label)",
+            "sections: part.startswith(label)",
             "read: line.startswith(_CAUSE)",
             "read: line.startswith(_NEXT)",
             "html: line.startswith(' ')",

@@ -34,7 +34,6 @@ from onceonly.runtime import sink_refusals
 from onceonly.spark import batch as trimming
 from onceonly.spark import fingerprint
 from onceonly.spark.batch import SparkBatch
-from onceonly.spark.connect import worker
 from onceonly.spark.detect import engine_for
 from onceonly.spark.engine import QueryPlan
 from onceonly.spark.fingerprint import Determinism
@@ -250,6 +249,8 @@ def _check_order(call: Arguments, plan: QueryPlan, query: str, df: DataFrame, ro
 
 def _arrived(call: Arguments) -> ExactlyOnce:
     """Make a wrapper in the process to which it was sent."""
+    from onceonly.spark.connect import worker
+
     worker.arrived()
     return ExactlyOnce(call)
 
@@ -356,6 +357,8 @@ def check_sendable(call: Arguments) -> None:
         ConfigurationError: E106 no checkpoint; E110 a sink or ledger that lives in this process; E151 a sink or
             ``transform=`` that cannot be pickled.
     """
+    from onceonly.spark.connect import worker
+
     if call.checkpoint is None:
         raise worker.untold()
     if call.divided:

@@ -5,7 +5,7 @@ They implement the contracts through which the runner knows them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +17,18 @@ from onceonly.runtime.staging import StagedData
 from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
 from onceonly_checkpoints.epoch_time import EpochWindows
-from onceonly_checkpoints.ledger import Event, EventKind, Intent, KeptPlan, LedgerConflict, Pin, Pipeline, RemovedEpoch
+from onceonly_checkpoints.ledger import Event, EventKind, Intent, LedgerConflict, Pipeline
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
 from onceonly_checkpoints.model import Slice
 from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.history import LEDGER, Kind, Op
+from onceonly_lab.model.bench import LedgerOverModel
 from onceonly_lab.model.division import UNDIVIDED, Division
 from onceonly_lab.model.keys import first_of_each
 from onceonly_lab.model.openwindows import behind
 from onceonly_lab.model.parts import (
-    Conflict,
     Records,
+    SimulatedLedger,
     StagedEpoch,
     StagingArea,
     computed,
@@ -290,7 +291,7 @@ class SceneStaging:
         )
 
 
-class SceneLedger:
+class SceneLedger(LedgerOverModel):
     """The ledger contract over the scene's.
 
     Args:
@@ -298,20 +299,25 @@ class SceneLedger:
         process: whose it is.
     """
 
-    address = "memory"
-
     def __init__(self, scene: Scene, process: Process) -> None:
         self._scene = scene
         self._process = process
+        self._intents = scene.intents
+
+    @property
+    def model(self) -> SimulatedLedger:
+        """That of the scene."""
+        return self._scene.ledger
+
+    def change(self, model: SimulatedLedger) -> None:
+        """Put another one in its place."""
+        self._scene.ledger = model
 
     def offered(self, offer: Offer) -> Offer:
         """The batch at hand, for one whose slice reads like an epoch's where the ledger goes by that text alone."""
         if Rule.LINEAGE not in self._scene.off or not (alike := self._scene.ledger.alike(offer, 1 << 30)):
             return offer
         return replace(offer, lineage=alike[0].lineage or offer.lineage, sources=alike[0].sources)
-
-    def open(self) -> None:
-        """It is open."""
 
     def enter(self, pipeline: Pipeline) -> None:
         """Its row in the list is of no account, but for its generation where that is taken from here."""
@@ -320,18 +326,10 @@ class SceneLedger:
             self._scene.ledger = replace(self._scene.ledger, generation=pipeline.generation)
         self._scene.told(f"{self._process.name} enters itself into the ledger")
 
-    def pipelines(self) -> Sequence[Pipeline]:
-        """Nobody asks."""
-        return ()
-
     def intend(self, intent: Intent) -> None:
-        """Keep it; commands read it."""
+        """Keep it for every process; commands read it."""
         self._scene.alive(self._process)
-        self._scene.intents[intent.epoch] = intent
-
-    def intent(self, pipeline: str, epoch: int) -> Intent | None:
-        """What was kept."""
-        return self._scene.intents.get(epoch)
+        super().intend(intent)
 
     def record(self, record: EpochRecord, connection: Any = None) -> None:
         """Record an epoch.
@@ -345,11 +343,11 @@ class SceneLedger:
         if ours:
             scene.recorder.asks(process.number, Op.RECORD, LEDGER, record.epoch, record.fence.generation)
         try:
-            scene.ledger = scene.ledger.record(record.epoch, record.receipts, record.files)
-        except Conflict as error:
+            super().record(record)
+        except LedgerConflict:
             if ours:
                 scene.recorder.answers(process.number, Op.RECORD, Kind.FAIL, LEDGER, record.epoch)
-            raise LedgerConflict(record.pipeline, record.epoch.number, "another", record.epoch.chain) from error
+            raise
         if ours:
             scene.recorder.answers(process.number, Op.RECORD, Kind.OK, LEDGER, record.epoch)
         scene.told(f"{process.name} records epoch {record.epoch.number}")
@@ -363,13 +361,6 @@ class SceneLedger:
         scene.told(f"{process.name} reads the ledger: {f'epoch {head.epoch.number}' if head else 'nothing'}")
         return head
 
-    def epochs(self, pipeline: str, first: int = 1, last: int | None = None) -> Sequence[EpochRecord]:
-        """Records by number."""
-        records = self._scene.ledger.records
-        return [
-            record for record in records if record.epoch.number >= first and (not last or record.epoch.number <= last)
-        ]
-
     def find(self, pipeline: str, query_id: str, batch_id: int) -> EpochRecord | None:
         """The newest epoch that a batch of a query became."""
         scene, process = self._scene, self._process
@@ -379,61 +370,11 @@ class SceneLedger:
         scene.told(f"{process.name} asks the ledger for batch {batch_id}: {words}")
         return records[-1] if records else None
 
-    def pin(self, pin: Pin) -> None:
-        """Nothing: nobody reads here by epoch."""
-
-    def unpin(self, pipeline: str, token: str) -> None:
-        """Nothing."""
-
-    def pins(self, pipeline: str) -> Sequence[Pin]:
-        """None."""
-        return ()
-
-    def keep_plan(self, plan: KeptPlan) -> None:
-        """Nothing: no plan is run here."""
-
-    def plans(self, pipeline: str) -> Sequence[KeptPlan]:
-        """None."""
-        return ()
-
-    def prune(self, pipeline: str, before: int) -> None:
-        """Forget epochs below ``before``."""
-        ledger = self._scene.ledger
-        records = tuple(record for record in ledger.records if record.epoch.number >= before)
-        self._scene.ledger = replace(ledger, records=records)
-
-    def discard(self, pipeline: str, first: int) -> None:
-        """Forget epochs from ``first`` on."""
-        ledger = self._scene.ledger
-        records = tuple(record for record in ledger.records if record.epoch.number < first)
-        self._scene.ledger = replace(ledger, records=records)
-
-    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[RemovedEpoch]:
-        """Set epochs from ``first`` on aside."""
-        aside = [RemovedEpoch(pipeline, epoch.epoch, why) for epoch in self.epochs(pipeline, first)]
-        self._scene.ledger = self._scene.ledger.supersede(first)
-        return aside
-
-    def superseded(self, pipeline: str, after: int = 0) -> Sequence[RemovedEpoch]:
-        """What operators have set aside beyond an epoch."""
-        return self._scene.ledger.superseded(after)
-
-    def forget(self, pipeline: str) -> None:
-        """Forget every epoch."""
-        self._scene.ledger = replace(self._scene.ledger, records=(), aside=())
-
     def note(self, event: Event) -> None:
         """Tell of it where others may have drawn conclusions; nobody reads the rest here."""
         self._scene.alive(self._process)
         if event.kind is EventKind.TIME_BACK:
             self._scene.steps.append(f"{self._process.name} notes that {event.reason}")
-
-    def events(self, pipeline: str, limit: int = 1000, kind: EventKind | None = None) -> Sequence[Event]:
-        """Nobody asks."""
-        return ()
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def _is_of(epoch: Epoch, query_id: str, batch_id: int) -> bool:

@@ -5,6 +5,7 @@ They hold the world's data behind the contracts that these commands use.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -295,25 +296,24 @@ class BenchSink(SinkBase, ReplacesRows, ReadsRows):
         yield from ((marker, receipt(marker, self._target.identity)) for marker in markers)
 
 
-class BenchLedger:
-    """The ledger contract over that of a bench, with the intents of the refusal at hand.
-
-    Args:
-        bench: where it stands.
-        intents: what the refusal has left.
-    """
+class LedgerOverModel:
+    """The ledger contract over a simulated ledger. What nobody asks in a world is answered with nothing."""
 
     address = "memory"
 
-    def __init__(self, bench: Bench, intents: tuple[Intent, ...] = ()) -> None:
-        self._bench = bench
-        self._intents = {intent.epoch: intent for intent in intents}
-        self._events: list[Event] = []
+    def __init__(self) -> None:
+        self._intents: dict[int, Intent] = {}
 
     @property
-    def intents(self) -> tuple[Intent, ...]:
-        """All that are kept."""
-        return tuple(self._intents.values())
+    @abstractmethod
+    def model(self) -> SimulatedLedger:
+        """The ledger as it is."""
+        ...
+
+    @abstractmethod
+    def change(self, model: SimulatedLedger) -> None:
+        """Put another one in its place."""
+        ...
 
     def open(self) -> None:
         """It is open."""
@@ -326,8 +326,7 @@ class BenchLedger:
         return ()
 
     def intend(self, intent: Intent) -> None:
-        """Keep it."""
-        self._bench.step()
+        """Keep it; commands read it."""
         self._intents[intent.epoch] = intent
 
     def intent(self, pipeline: str, epoch: int) -> Intent | None:
@@ -340,21 +339,21 @@ class BenchLedger:
         Raises:
             LedgerConflict: another chain is recorded under its number.
         """
-        self._bench.step()
         try:
-            self._bench.ledger = self._bench.ledger.record(record.epoch, record.receipts, record.files)
+            self.change(self.model.record(record.epoch, record.receipts, record.files))
         except Conflict as error:
             raise LedgerConflict(record.pipeline, record.epoch.number, "another", record.epoch.chain) from error
 
     def head(self, pipeline: str) -> EpochRecord | None:
         """The newest record."""
-        return self._bench.ledger.head
+        return self.model.head
 
     def epochs(self, pipeline: str, first: int = 1, last: int | None = None) -> Sequence[EpochRecord]:
         """Records by number."""
-        records = self._bench.ledger.records
         return [
-            record for record in records if record.epoch.number >= first and (not last or record.epoch.number <= last)
+            record
+            for record in self.model.records
+            if record.epoch.number >= first and (not last or record.epoch.number <= last)
         ]
 
     def find(self, pipeline: str, query_id: str, batch_id: int) -> EpochRecord | None:
@@ -380,32 +379,81 @@ class BenchLedger:
 
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before``."""
-        self._bench.step()
-        records = tuple(record for record in self._bench.ledger.records if record.epoch.number >= before)
-        self._bench.ledger = replace(self._bench.ledger, records=records)
+        records = tuple(record for record in self.model.records if record.epoch.number >= before)
+        self.change(replace(self.model, records=records))
 
     def discard(self, pipeline: str, first: int) -> None:
         """Forget epochs from ``first`` on."""
-        self._bench.step()
-        records = tuple(record for record in self._bench.ledger.records if record.epoch.number < first)
-        self._bench.ledger = replace(self._bench.ledger, records=records)
+        records = tuple(record for record in self.model.records if record.epoch.number < first)
+        self.change(replace(self.model, records=records))
 
     def supersede(self, pipeline: str, first: int, why: str) -> Sequence[SetAside]:
-        """Set epochs from ``first`` on aside, with their intents forgotten."""
+        """Set epochs from ``first`` on aside."""
         aside = [SetAside(pipeline, epoch.epoch, why) for epoch in self.epochs(pipeline, first)]
-        self._bench.step()
-        self._bench.ledger = self._bench.ledger.supersede(first)
-        self._intents = {number: intent for number, intent in self._intents.items() if number < first}
+        self.change(self.model.supersede(first))
         return aside
 
     def superseded(self, pipeline: str, after: int = 0) -> Sequence[SetAside]:
         """What was ever set aside beyond an epoch."""
-        return self._bench.ledger.superseded(after)
+        return self.model.superseded(after)
+
+    def forget(self, pipeline: str) -> None:
+        """Forget every epoch."""
+        self.change(replace(self.model, records=(), aside=()))
+
+    def note(self, event: Event) -> None:
+        """Nothing: nobody reads it."""
+
+    def events(self, pipeline: str, limit: int = 1000, kind: EventKind | None = None) -> Sequence[Event]:
+        """Nobody asks."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class BenchLedger(LedgerOverModel):
+    """The ledger contract over that of a bench, with the intents of the refusal at hand.
+
+    Args:
+        bench: where it stands.
+        intents: what the refusal has left.
+    """
+
+    def __init__(self, bench: Bench, intents: tuple[Intent, ...] = ()) -> None:
+        self._bench = bench
+        self._intents = {intent.epoch: intent for intent in intents}
+        self._events: list[Event] = []
+
+    @property
+    def model(self) -> SimulatedLedger:
+        """That of the bench."""
+        return self._bench.ledger
+
+    def change(self, model: SimulatedLedger) -> None:
+        """Each change is a step."""
+        self._bench.step()
+        self._bench.ledger = model
+
+    @property
+    def intents(self) -> tuple[Intent, ...]:
+        """All that are kept."""
+        return tuple(self._intents.values())
+
+    def intend(self, intent: Intent) -> None:
+        """Keep it."""
+        self._bench.step()
+        super().intend(intent)
+
+    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[SetAside]:
+        """Set epochs from ``first`` on aside, with their intents forgotten."""
+        aside = super().supersede(pipeline, first, why)
+        self._intents = {number: intent for number, intent in self._intents.items() if number < first}
+        return aside
 
     def forget(self, pipeline: str) -> None:
         """Forget every epoch, and what was kept besides."""
-        self._bench.step()
-        self._bench.ledger = replace(self._bench.ledger, records=(), aside=())
+        super().forget(pipeline)
         self._intents.clear()
         self._events.clear()
 
@@ -416,6 +464,3 @@ class BenchLedger:
     def events(self, pipeline: str, limit: int = 1000, kind: EventKind | None = None) -> Sequence[Event]:
         """What was noted."""
         return [event for event in self._events if kind in (None, event.kind)][-limit:]
-
-    def close(self) -> None:
-        """Nothing is held."""

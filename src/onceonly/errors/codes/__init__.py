@@ -8,10 +8,11 @@ are all made from them. They are read when the first code is looked up: importin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
+from typing import TypeVar
 
 from onceonly_checkpoints.strenum import StrEnum
 
@@ -47,7 +48,7 @@ _NUMBERED: Mapping[str, Family] = {
 FAMILIES = tuple(Family)
 """All of them, in the order of the codes."""
 
-_HEADING = re.compile(r"^## ([EW]\d{3})$", re.MULTILINE)
+_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 _LABELS = ("Why it matters: ", "Likely cause: ", "Next: ")
 
 
@@ -69,10 +70,16 @@ class Entry:
     more: str = ""
 
 
-class Catalogue(Mapping[str, Entry]):
-    """Every code with its texts, read from the files of the families at the first look-up."""
+T = TypeVar("T")
 
-    def __getitem__(self, code: str) -> Entry:
+
+class Catalogue(Mapping[str, T]):
+    """The texts of each code, read at the first look-up. ``read`` yields them in their order."""
+
+    def __init__(self, read: Callable[[], Iterator[tuple[str, T]]]) -> None:
+        self._read = read
+
+    def __getitem__(self, code: str) -> T:
         """The texts of a code. :class:`KeyError` without such a code."""
         return self._entries[code]
 
@@ -83,13 +90,13 @@ class Catalogue(Mapping[str, Entry]):
         return len(self._entries)
 
     @cached_property
-    def _entries(self) -> dict[str, Entry]:
-        return {code: entry for family in FAMILIES for code, entry in parse(text_of(family))}
+    def _entries(self) -> dict[str, T]:
+        return dict(self._read())
 
 
-def text_of(family: str) -> str:
-    """The file of a family. See :data:`FAMILIES`."""
-    return (files(__name__) / f"{family}.md").read_text(encoding="utf-8")
+def text_of(name: str, package: str = __name__) -> str:
+    """The file of a family, or of that name in another package."""
+    return (files(package) / f"{name}.md").read_text(encoding="utf-8")
 
 
 def parse(text: str) -> Iterator[tuple[str, Entry]]:
@@ -98,19 +105,31 @@ def parse(text: str) -> Iterator[tuple[str, Entry]]:
     Raises:
         ValueError: an entry has another form: what happened, then three labelled paragraphs, then perhaps background.
     """
+    for code, (what, matter, cause, remedy, *more) in sections(text, *_LABELS):
+        yield code, Entry(one_line(what), one_line(matter), one_line(cause), remedy, "\n\n".join(more))
+
+
+def sections(text: str, *labels: str) -> Iterator[tuple[str, list[str]]]:
+    """Headings and paragraphs of a file of texts.
+
+    The paragraphs after the first begin with these labels, which are taken away.
+
+    Raises:
+        ValueError: one of them does not.
+    """
     parts = _HEADING.split(text)
-    for code, body in zip(parts[1::2], parts[2::2], strict=True):
-        what, *rest = body.strip().split("\n\n")
-        labelled, more = rest[: len(_LABELS)], rest[len(_LABELS) :]
-        if [part.startswith(label) for part, label in zip(labelled, _LABELS, strict=False)] != [True] * len(_LABELS):
-            raise ValueError(f"{code}: what happened is followed by {', '.join(_LABELS)}in this order")
-        matter, cause, remedy = (part.removeprefix(label) for part, label in zip(labelled, _LABELS, strict=True))
-        yield code, Entry(_one_line(what), _one_line(matter), _one_line(cause), remedy, "\n\n".join(more))
+    for heading, body in zip(parts[1::2], parts[2::2], strict=True):
+        first, *rest = body.strip().split("\n\n")
+        labelled, more = rest[: len(labels)], rest[len(labels) :]
+        if [part.startswith(label) for part, label in zip(labelled, labels, strict=False)] != [True] * len(labels):
+            raise ValueError(f"{heading}: what happened is followed by {', '.join(labels)}in this order")
+        yield heading, [first, *(part.removeprefix(label) for part, label in zip(labelled, labels, strict=True)), *more]
 
 
-def _one_line(paragraph: str) -> str:
+def one_line(paragraph: str) -> str:
+    """A paragraph without the ends of its lines."""
     return " ".join(paragraph.split("\n"))
 
 
-CATALOGUE: Mapping[str, Entry] = Catalogue()
+CATALOGUE = Catalogue(lambda: (entry for family in FAMILIES for entry in parse(text_of(family))))
 """Every code, in the order of the families."""
